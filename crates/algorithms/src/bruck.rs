@@ -1,0 +1,96 @@
+//! Radix-r Bruck alltoall(v) (Fan and Kumar; Bruck et al. 1997).
+//!
+//! Slot j of a rank is for the rank j further on. Written in base r, j is the way it has to go: for each digit
+//! x and each value z, all slots with that digit move on by z·r^x together. After the last digit slot j holds
+//! what the rank j back sent. Where sizes are known only locally, the lengths travel one message ahead of the
+//! data.
+//!
+//! ```text
+//! p = 6, r = 3      slot   0  1  2  3  4  5
+//! digit 0, z = 1    +1        1        4
+//! digit 0, z = 2    +2           2        5
+//! digit 1, z = 1    +3              3  4  5
+//! ```
+//!
+//! Cost: w(r−1) − ⌊(r^w − p)/r^(w−1)⌋ messages for w digits; numD(x, z) blocks each.
+
+use bruckner_schedule::{Area, Counts, Message, Place, Problem, Rank, Round, Run, Set, Topology};
+
+use crate::{Algorithm, Builder};
+
+/// The algorithm with its radix.
+pub struct BruckAlltoall {
+    /// r: from 2 on.
+    pub radix: u32,
+}
+
+impl Algorithm for BruckAlltoall {
+    fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
+        let (p, r, me) = (u64::from(problem.ranks), u64::from(self.radix), u64::from(rank.0));
+        let peer = |distance: u64| Rank(((me + distance) % p) as u32);
+        let (held, fresh) = (Area::Line(0), Area::Line(1));
+        let mut b = Builder::new();
+        b.copy(Place::new(Area::Out, Set::one(me)), Place::new(Area::In, Set::one(me)));
+        b.copy(Place::new(held, 1..p), Place::new(Area::In, Set::cyclic(me + 1, p - 1, p)));
+        let mut power = 1;
+        while power < p {
+            for z in (1..r).take_while(|z| z * power < p) {
+                let slots = slots_with_digit(p, r, power, z);
+                let (to, from) = (peer(z * power), peer(p - z * power));
+                let send = || Message::send(Place::new(held, slots.clone()), to);
+                let recv = || Message::recv(Place::new(fresh, slots.clone()), from);
+                if problem.counts == Counts::Local {
+                    b.round();
+                    b.message(send().sizes());
+                    b.message(recv().sizes());
+                }
+                b.round();
+                b.message(send());
+                b.message(recv());
+                b.copy(Place::new(held, slots.clone()), Place::new(fresh, slots));
+            }
+            power *= r;
+        }
+        let back = Set::cyclic_run(me + p - 1, 1, -1, p - 1, p);
+        b.copy(Place::new(Area::Out, back), Place::new(held, 1..p));
+        b.finish()
+    }
+}
+
+/// The slots below p whose digit at `power` is z: whole blocks, and the cut last one.
+fn slots_with_digit(p: u64, r: u64, power: u64, z: u64) -> Set {
+    let start = z * power;
+    let whole = if p >= start + power { (p - start - power) / (power * r) + 1 } else { 0 };
+    let mut set = Set::new();
+    if whole > 0 {
+        set.push(Run::new(start, power, (power * r) as i64, whole));
+    }
+    let last = start + whole * power * r;
+    if last < p {
+        set.push(Run::new(last, (p - last).min(power), 0, 1));
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_with_the_digit() {
+        for p in 2..130 {
+            for r in 2..p {
+                let mut power = 1;
+                while power < p {
+                    for z in 1..r {
+                        let want: Vec<u64> = (0..p).filter(|j| j / power % r == z).collect();
+                        let got = if z * power < p { slots_with_digit(p, r, power, z) } else { Set::new() };
+                        assert_eq!(got.iter().collect::<Vec<_>>(), want, "p {p} r {r} power {power} z {z}");
+                        assert!(got.runs().len() <= 2);
+                    }
+                    power *= r;
+                }
+            }
+        }
+    }
+}

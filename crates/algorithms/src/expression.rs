@@ -1,0 +1,430 @@
+//! The algorithm expression: the one small grammar that names an algorithm wherever a person meets one.
+//!
+//! ```text
+//! expression = name [ "(" argument { "," argument } ")" ] | factor { factor }
+//! argument   = number | level | key "=" value | expression
+//! factor     = number "(" port { port } ")"          port = number | "-" number, not 0
+//! ```
+//!
+//! Every expression prints back to one canonical text: defaults are left out, spaces are single.
+//!
+//! ```
+//! use bruckner_algorithms::Expression;
+//! let e: Expression = "locality( node,lanes=all, inside = locality(socket))".parse().unwrap();
+//! assert_eq!(e.to_string(), "locality(node, inside=locality(socket))");
+//! let e: Expression = "2(-1)  4(1 1) 2( 1 )".parse().unwrap();
+//! assert_eq!(e.to_string(), "2(-1) 4(1 1) 2(1)");
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use bruckner_schedule::Level;
+
+/// The name of an algorithm, with its parameters.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expression {
+    /// An algorithm without parameters.
+    Plain(Plain),
+    /// Bruck's, with this radix.
+    Bruck(u32),
+    /// Jocksch's family: factors with the ports of each step.
+    Factors(Vec<Factor>),
+    /// Bienz's idea: every rank of a region talks to another region, then the region shares.
+    Locality {
+        /// What is near.
+        level: Level,
+        /// What runs within a region.
+        inside: Box<Expression>,
+        /// Which lanes talk.
+        lanes: Lanes,
+    },
+    /// Some ranks of each region speak for it.
+    Leader {
+        /// What is near.
+        level: Level,
+        /// What runs across regions.
+        between: Box<Expression>,
+        /// How many speak.
+        leaders: u32,
+    },
+    /// Every rank of a region carries its share across.
+    MultiLane {
+        /// What is near.
+        level: Level,
+        /// What runs across regions.
+        between: Box<Expression>,
+    },
+    /// An algorithm on parts of the message, one behind the other.
+    Pipeline {
+        /// How many parts.
+        parts: u32,
+        /// Of what.
+        of: Box<Expression>,
+    },
+}
+
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
+        /// Algorithms without parameters.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Plain {
+            $($(#[$doc])* $name),*
+        }
+
+        impl Plain {
+            /// All of them, with their names.
+            pub const ALL: &[(Plain, &str)] = &[$((Plain::$name, $text)),*];
+        }
+    };
+}
+
+plain! {
+    /// Round the ring, one block a step.
+    Ring = "ring",
+    /// Pairs of neighbours, two blocks a step.
+    NeighborExchange = "neighbor-exchange",
+    /// Partners at doubling distances.
+    RecursiveDoubling = "recursive-doubling",
+    /// Partners at halving distances.
+    RecursiveHalving = "recursive-halving",
+    /// Bruck's data at halving distances.
+    Sparbit = "sparbit",
+    /// Everyone to everyone at once.
+    SpreadOut = "spread-out",
+    /// Everyone to everyone, one partner a step.
+    Pairwise = "pairwise",
+    /// Reduce_scatter, then allgather.
+    Rabenseifner = "rabenseifner",
+    /// Through the node's shared memory.
+    Shm = "shm",
+    /// The MPI library's own.
+    Native = "native",
+}
+
+/// Which lanes of a region talk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Lanes {
+    /// Every lane.
+    #[default]
+    All,
+    /// One stays idle, as in the papers.
+    Paper,
+}
+
+/// A factor of the number of participants, and the ports of its steps.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Factor {
+    /// How many take part in a group.
+    pub factor: u32,
+    /// Negative for reduce_scatter steps, positive for allgather steps.
+    pub ports: Vec<i32>,
+}
+
+impl Expression {
+    /// Expressions may not be nested more deeply than this.
+    pub const MOST_NESTED: u32 = 16;
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expression::Plain(plain) => {
+                let name = Plain::ALL.iter().find(|(p, _)| p == plain).map(|(_, name)| *name);
+                f.write_str(name.expect("all are listed"))
+            }
+            Expression::Bruck(radix) => write!(f, "bruck({radix})"),
+            Expression::Factors(factors) => {
+                let texts: Vec<String> = factors.iter().map(Factor::to_string).collect();
+                f.write_str(&texts.join(" "))
+            }
+            Expression::Locality { level, inside, lanes } => {
+                write!(f, "locality({level}")?;
+                if **inside != Expression::Plain(Plain::Shm) {
+                    write!(f, ", inside={inside}")?;
+                }
+                if *lanes == Lanes::Paper {
+                    f.write_str(", lanes=paper")?;
+                }
+                f.write_str(")")
+            }
+            Expression::Leader { level, between, leaders } => {
+                write!(f, "leader({level}, between={between}")?;
+                if *leaders != 1 {
+                    write!(f, ", leaders={leaders}")?;
+                }
+                f.write_str(")")
+            }
+            Expression::MultiLane { level, between } => write!(f, "lanes({level}, between={between})"),
+            Expression::Pipeline { parts, of } => write!(f, "pipeline({parts}, {of})"),
+        }
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports: Vec<String> = self.ports.iter().map(i32::to_string).collect();
+        write!(f, "{}({})", self.factor, ports.join(" "))
+    }
+}
+
+/// Where and why a text is not an algorithm expression.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message} at column {column} of `{text}`")]
+pub struct ExpressionError {
+    /// The whole text.
+    pub text: String,
+    /// Counted in characters, from 1.
+    pub column: usize,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl FromStr for Expression {
+    type Err = ExpressionError;
+
+    fn from_str(text: &str) -> Result<Expression, ExpressionError> {
+        let mut parser = Parser { text, at: 0 };
+        let expression = parser.expression(0)?;
+        parser.skip();
+        if parser.at < text.len() {
+            return Err(parser.error("expected the end of the expression"));
+        }
+        Ok(expression)
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+type Result<T, E = ExpressionError> = std::result::Result<T, E>;
+
+impl<'a> Parser<'a> {
+    fn error_at(&self, at: usize, message: impl Into<String>) -> ExpressionError {
+        let column = self.text[..at].chars().count() + 1;
+        ExpressionError { text: self.text.to_owned(), column, message: message.into() }
+    }
+
+    fn error(&self, message: impl Into<String>) -> ExpressionError {
+        self.error_at(self.at, message)
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn peek(&mut self) -> Option<char> {
+        self.skip();
+        self.rest().chars().next()
+    }
+
+    fn mark(&mut self, mark: char) -> bool {
+        let found = self.peek() == Some(mark);
+        if found {
+            self.at += mark.len_utf8();
+        }
+        found
+    }
+
+    fn expect(&mut self, mark: char) -> Result<()> {
+        if self.mark(mark) { Ok(()) } else { Err(self.error(format!("expected `{mark}`"))) }
+    }
+
+    fn name(&mut self) -> &'a str {
+        self.skip();
+        let rest = self.rest();
+        let end = rest
+            .find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+            .unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    /// A number from `least` to 2^20.
+    fn number(&mut self, least: u32) -> Result<u32> {
+        self.skip();
+        let rest = self.rest();
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let value = rest[..end].parse().ok().filter(|n| (least..=1 << 20).contains(n));
+        let value = value.ok_or_else(|| self.error(format!("expected a number from {least} to 1048576")))?;
+        self.at += end;
+        Ok(value)
+    }
+
+    fn level(&mut self) -> Result<Level> {
+        self.skip();
+        let start = self.at;
+        let name = self.name();
+        Level::from_name(name)
+            .ok_or_else(|| self.error_at(start, "expected a level: `node`, `socket` or `level2` and on"))
+    }
+
+    fn expression(&mut self, depth: u32) -> Result<Expression> {
+        if depth >= Expression::MOST_NESTED {
+            return Err(self.error("expressions may not be nested so deeply"));
+        }
+        if self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            return self.factors();
+        }
+        let start = self.at;
+        let name = self.name();
+        if let Some((plain, _)) = Plain::ALL.iter().find(|(_, n)| *n == name) {
+            return Ok(Expression::Plain(*plain));
+        }
+        match name {
+            "bruck" => {
+                self.expect('(')?;
+                let radix = self.number(2)?;
+                self.expect(')')?;
+                Ok(Expression::Bruck(radix))
+            }
+            "pipeline" => {
+                self.expect('(')?;
+                let parts = self.number(1)?;
+                self.expect(',')?;
+                let of = Box::new(self.expression(depth + 1)?);
+                self.expect(')')?;
+                Ok(Expression::Pipeline { parts, of })
+            }
+            "locality" | "nap" | "leader" | "lanes" => self.regional(name, depth),
+            "" => Err(self.error_at(start, "expected an algorithm")),
+            _ => {
+                let known: Vec<&str> = Plain::ALL.iter().map(|(_, n)| *n).collect();
+                let known = known.join(", ");
+                Err(self.error_at(
+                    start,
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                ))
+            }
+        }
+    }
+
+    /// What takes a level first, then keys.
+    fn regional(&mut self, name: &str, depth: u32) -> Result<Expression> {
+        self.expect('(')?;
+        let level = self.level()?;
+        let (mut inside, mut between, mut lanes, mut leaders) = (None, None, None, None);
+        while self.mark(',') {
+            self.skip();
+            let start = self.at;
+            let key = self.name();
+            let twice = match key {
+                "inside" => inside.is_some(),
+                "between" => between.is_some(),
+                "lanes" => lanes.is_some(),
+                "leaders" => leaders.is_some(),
+                _ => false,
+            };
+            if twice {
+                return Err(self.error_at(start, format!("`{key}` is given twice")));
+            }
+            self.expect('=').map_err(|e| ExpressionError { message: "expected KEY=VALUE".into(), ..e })?;
+            match (name, key) {
+                ("locality" | "nap", "inside") => inside = Some(Box::new(self.expression(depth + 1)?)),
+                ("locality" | "nap", "lanes") => {
+                    self.skip();
+                    let at = self.at;
+                    lanes = Some(match self.name() {
+                        "all" => Lanes::All,
+                        "paper" => Lanes::Paper,
+                        _ => return Err(self.error_at(at, "expected `all` or `paper`")),
+                    });
+                }
+                ("leader" | "lanes", "between") => between = Some(Box::new(self.expression(depth + 1)?)),
+                ("leader", "leaders") => leaders = Some(self.number(1)?),
+                _ => return Err(self.error_at(start, format!("`{name}` has no `{key}`"))),
+            }
+        }
+        self.expect(')')?;
+        let shm = || Box::new(Expression::Plain(Plain::Shm));
+        match (name, between) {
+            ("locality" | "nap", _) => Ok(Expression::Locality {
+                level,
+                inside: inside.unwrap_or_else(shm),
+                lanes: lanes.unwrap_or_default(),
+            }),
+            (_, None) => Err(self.error(format!("`{name}` needs `between=`"))),
+            ("leader", Some(between)) => {
+                Ok(Expression::Leader { level, between, leaders: leaders.unwrap_or(1) })
+            }
+            (_, Some(between)) => Ok(Expression::MultiLane { level, between }),
+        }
+    }
+
+    fn factors(&mut self) -> Result<Expression> {
+        let mut factors = Vec::new();
+        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            let factor = self.number(1)?;
+            self.expect('(')?;
+            let mut ports = Vec::new();
+            while self.peek() != Some(')') {
+                let sign = if self.mark('-') { -1 } else { 1 };
+                ports.push(sign * self.number(1)? as i32);
+            }
+            if ports.is_empty() {
+                return Err(self.error("expected the ports of each step"));
+            }
+            self.expect(')')?;
+            factors.push(Factor { factor, ports });
+        }
+        Ok(Expression::Factors(factors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_design_reads_as_it_prints() {
+        for text in [
+            "ring",
+            "neighbor-exchange",
+            "recursive-doubling",
+            "recursive-halving",
+            "bruck(2)",
+            "sparbit",
+            "spread-out",
+            "pairwise",
+            "rabenseifner",
+            "shm",
+            "native",
+            "160(-12 -12) 160(12 12)",
+            "16(-3 -3) 10(9) 16(3 3)",
+            "locality(node)",
+            "locality(node, inside=bruck(2), lanes=paper)",
+            "locality(node, inside=locality(socket))",
+            "leader(node, between=bruck(2))",
+            "leader(node, between=160(12 12), leaders=2)",
+            "lanes(node, between=ring)",
+            "pipeline(8, ring)",
+        ] {
+            assert_eq!(text.parse::<Expression>().unwrap().to_string(), text);
+        }
+        assert_eq!("nap(node)".parse::<Expression>().unwrap().to_string(), "locality(node)");
+    }
+
+    #[test]
+    fn errors_name_place_and_reason() {
+        let error = |t: &str| t.parse::<Expression>().unwrap_err().to_string();
+        assert_eq!(error("locality(nod)"), "expected a level: `node`, `socket` or `level2` and on at column 10 of `locality(nod)`");
+        assert_eq!(error("locality(node, inside)"), "expected KEY=VALUE at column 22 of `locality(node, inside)`");
+        assert_eq!(error("bruck(1)"), "expected a number from 2 to 1048576 at column 7 of `bruck(1)`");
+        assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
+        assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");
+        assert_eq!(error("ring ring"), "expected the end of the expression at column 6 of `ring ring`");
+        assert!(error("brick(2)").starts_with("`brick` is no algorithm; there are ring, "));
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        let deep = "locality(node, inside=".repeat(10_000);
+        assert!(deep.parse::<Expression>().unwrap_err().message.contains("nested"));
+    }
+}

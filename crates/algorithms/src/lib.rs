@@ -1,0 +1,42 @@
+//! Collective algorithms as pure functions, one file each.
+//!
+//! An [`Algorithm`] gives the rounds of one rank from the problem, the topology and its parameters: no MPI, no
+//! clock, no randomness, and no look at the other ranks' work, so a rank of 2^20 plans as quickly as one of 16.
+//! An [`Expression`] names an algorithm; [`plan`] finds it, and [`lower`] turns its schedule into a program.
+//!
+//! ```
+//! use bruckner_algorithms::{Task, plan};
+//! use bruckner_schedule::{Collective, verify::verify};
+//! let task = Task::new(Collective::Allgather, "4,4,3,1".parse().unwrap()).bytes(8);
+//! let plan = plan(&task, &"locality(node)".parse().unwrap()).unwrap();
+//! assert!(verify(&plan.schedule().flatten()).holds());
+//! ```
+
+pub mod bruck;
+mod builder;
+pub mod expression;
+pub mod factors;
+pub mod gather;
+pub mod locality;
+pub mod lower;
+pub mod nap;
+mod plan;
+pub mod shm;
+pub mod sparbit;
+
+pub use builder::Builder;
+pub use expression::{Expression, ExpressionError};
+pub use plan::{Plan, Refusal, Task, plan};
+
+use bruckner_schedule::{Problem, Rank, Round, Topology};
+
+/// One way to carry out a collective.
+pub trait Algorithm {
+    /// Into how many pieces an allreduce cuts its vector.
+    fn pieces(&self, _topology: &Topology) -> u64 {
+        1
+    }
+
+    /// What one rank does. Called once for each rank that is looked at, in any order.
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
+}

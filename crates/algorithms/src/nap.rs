@@ -1,0 +1,145 @@
+//! Node-aware parallel allreduce (Bienz, Olson and Gropp 2019), for any regions.
+//!
+//! Each region reduces its own contributions. Then regions combine in groups of up to k: each rank (lane) of a
+//! region exchanges the region's partial result with one other part of its group, the region gathers what its
+//! lanes got, and every rank reduces the parts in order. The next step combines groups of groups. Parts that
+//! differ in size by one serve each other round robin, so any number of regions works without a fold.
+//!
+//! ```text
+//! 16 regions of 4, lanes=paper, k = 4.  Step 1: rank 9 (region 2, lane 1) ◄──► rank 6 (region 1, lane 2)
+//!                                       Step 2: rank 9 (part 0, lane 1)   ◄──► rank 24 (part 1, lane 0)
+//! ```
+//!
+//! k is the number of lanes, plus one with `lanes=all`, where no lane is left for the region itself. Every
+//! reduction is over parts in region order, so all ranks compute the same expression, and with ranks in block
+//! order it keeps rank order.
+//!
+//! Cost: ⌈log_k n⌉ non-local messages of the whole vector per rank.
+
+use std::ops::Range;
+
+use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
+
+use crate::expression::Lanes;
+use crate::gather::{Gather, Group};
+use crate::{Algorithm, Builder};
+
+/// The algorithm.
+pub struct Nap {
+    /// What is near.
+    pub level: Level,
+    /// How a region gathers.
+    pub inside: Box<dyn Gather>,
+    /// Which lanes talk.
+    pub lanes: Lanes,
+}
+
+/// A group of regions and the parts it is made of, each of which has the same partial result everywhere.
+struct Parts(Vec<Range<u32>>);
+
+impl Parts {
+    /// Splits regions into as few nearly equal parts of at most `largest` as will do.
+    fn split(regions: &Range<u32>, largest: u32) -> Parts {
+        let (n, parts) = (regions.len() as u32, (regions.len() as u32).div_ceil(largest));
+        let start = |i: u32| regions.start + (u64::from(i) * u64::from(n) / u64::from(parts)) as u32;
+        Parts((0..parts).map(|i| start(i)..start(i + 1)).collect())
+    }
+
+    fn containing(&self, region: u32) -> usize {
+        self.0.iter().position(|part| part.contains(&region)).expect("parts cover the group")
+    }
+}
+
+impl Nap {
+    /// The lane in which part `mine` hears from part `other`.
+    fn lane(&self, mine: usize, other: usize) -> u32 {
+        match self.lanes {
+            Lanes::Paper => other as u32,
+            Lanes::All => (if other < mine { other } else { other - 1 }) as u32,
+        }
+    }
+
+    /// The groups that a region belongs to, smallest first.
+    fn groups_of(&self, region: u32, regions: u32, k: u32) -> Vec<Parts> {
+        let (mut range, mut largest) = (0..regions, 1);
+        while largest * k < regions {
+            largest *= k;
+        }
+        let mut groups = Vec::new();
+        while range.len() > 1 {
+            let parts = Parts::split(&range, largest);
+            range = parts.0[parts.containing(region)].clone();
+            if parts.0.len() > 1 {
+                groups.push(parts);
+            }
+            largest = (largest / k).max(1);
+        }
+        groups.reverse();
+        groups
+    }
+}
+
+impl Algorithm for Nap {
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+        let me = topology.position(rank);
+        let mine = topology.region_at(self.level, me);
+        let own = Group::region(topology, self.level, mine);
+        let all = Set::from(0..problem.chunks());
+        let place = |area| Place::new(area, all.clone());
+        let k = match self.lanes {
+            Lanes::All => topology.largest(self.level) + 1,
+            Lanes::Paper => topology.largest(self.level).max(2),
+        };
+        let groups = self.groups_of(mine, topology.regions(self.level), k);
+        let mut b = Builder::new();
+
+        // The region's own reduction: member i's contribution has line i.
+        let line = |at: u32| Area::Line(at - own.span.start);
+        let mut lines: Vec<Area> = own.span.clone().map(line).collect();
+        b.copy(place(line(me)), place(Area::In));
+        self.inside.gather(&mut b, &own, me, &|at: Range<u32>| at.map(|at| place(line(at))).collect());
+        let mut next = topology.largest(self.level);
+        let result = |last: bool, next: &mut u32| {
+            *next += 1;
+            if last { Area::Out } else { Area::Line(*next - 1) }
+        };
+        let mut partial = result(groups.is_empty(), &mut next);
+        b.reduce_all(partial, &lines, &all);
+
+        for (step, group) in groups.iter().enumerate() {
+            let (a, parts) = (group.containing(mine), &group.0);
+            let x = mine - parts[a].start;
+            lines = (0..parts.len() as u32).map(|other| Area::Line(next + other)).collect();
+            next += k;
+            let others = || (0..parts.len()).filter(|&other| other != a);
+            b.round();
+            for other in others() {
+                if own.server(self.lane(a, other)) != rank {
+                    continue;
+                }
+                let part = &parts[other];
+                let peer = |at: u32| {
+                    Group::region(topology, self.level, part.start + at).server(self.lane(other, a))
+                };
+                // Give to the regions of the other part that look to this one; hear from the one that this
+                // region looks to.
+                for y in (x..part.len() as u32).step_by(parts[a].len()) {
+                    b.send(place(partial), peer(y));
+                }
+                b.recv(place(lines[other]), peer(x % part.len() as u32));
+            }
+            let heard = |at: Range<u32>| -> Vec<Place> {
+                let served = others().filter(|&other| {
+                    let server = own.server(self.lane(a, other));
+                    at.contains(&topology.position(server))
+                });
+                served.map(|other| place(lines[other])).collect()
+            };
+            self.inside.gather(&mut b, &own, me, &heard);
+            lines[a] = partial;
+            partial = result(step + 1 == groups.len(), &mut next);
+            b.reduce_all(partial, &lines, &all);
+        }
+        b.finish()
+    }
+}

@@ -1,0 +1,79 @@
+//! Small numbered entities. Each prints exactly as it reads.
+
+use std::fmt;
+
+/// A participant of the collective: 0 to p−1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Rank(pub u32);
+
+/// What tells apart the messages from one rank to one other; messages of one tag stay in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Tag(pub u32);
+
+/// A flag that a rank owns in its node's segment, raised by `signal` and awaited by `wait`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Flag(pub u32);
+
+/// A request of one rank: a message under way between its posting and its `finish`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Request(pub u32);
+
+/// A level of the topology, outermost first: `node`, `socket`, `level2`, ….
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Level(pub u8);
+
+impl Level {
+    /// The outermost level: ranks that share memory.
+    pub const NODE: Level = Level(0);
+    /// The level inside a node.
+    pub const SOCKET: Level = Level(1);
+
+    /// Reads a level's name.
+    pub fn from_name(name: &str) -> Option<Level> {
+        match name {
+            "node" => Some(Level::NODE),
+            "socket" => Some(Level::SOCKET),
+            _ => {
+                let number = name.strip_prefix("level")?;
+                let level = Level(number.parse().ok().filter(|&n| n >= 2)?);
+                (level.to_string() == name).then_some(level)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("node"),
+            1 => f.write_str("socket"),
+            n => write!(f, "level{n}"),
+        }
+    }
+}
+
+macro_rules! prints_as_number {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+prints_as_number!(Rank, Tag, Flag, Request);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn level_names_read_as_they_print() {
+        for n in 0..=255 {
+            assert_eq!(Level::from_name(&Level(n).to_string()), Some(Level(n)));
+        }
+        for bad in ["level0", "level1", "level02", "level256", "Node", ""] {
+            assert_eq!(Level::from_name(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Real buffers: what a rank can reach, as words of memory.
+
+use std::collections::HashMap;
+
+use super::{Data, Failure};
+use crate::program::{Code, Layout, Program};
+use crate::random::mix;
+use crate::schedule::{Area, Place};
+use crate::{Level, Rank};
+
+/// A buffer of words; what was never written is junk.
+#[derive(Clone, Default)]
+pub(super) struct Words {
+    words: HashMap<u64, u64>,
+    junk: u64,
+}
+
+impl Words {
+    pub(super) fn new(junk: u64) -> Words {
+        Words { words: HashMap::new(), junk }
+    }
+
+    fn get(&self, at: u64) -> u64 {
+        self.words.get(&at).copied().unwrap_or_else(|| mix(self.junk ^ at))
+    }
+}
+
+/// Slots of which each has its own words: slots without place, and cells of unknown size.
+const APART: u64 = 1 << 16;
+
+/// Which buffer a slot is in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Buffer {
+    In,
+    Out,
+    Temporary,
+    /// A region's segment: the whole, or one of two halves.
+    Segment(Level, u32, u32),
+}
+
+/// A slot found: its buffer, its first word, and how many it has, if that is known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Found {
+    pub(super) buffer: Buffer,
+    pub(super) word: u64,
+    pub(super) len: Option<u64>,
+}
+
+/// One rank's view of memory in one execution.
+pub(super) struct View {
+    pub(super) rank: Rank,
+    offsets: Option<HashMap<(Area, u64), u64>>,
+    alternate: Vec<Level>,
+    /// Lengths that arrived or were copied, for slots whose size is known only locally.
+    pub(super) lengths: HashMap<(Buffer, u64), u64>,
+    pub(super) own: HashMap<Buffer, Words>,
+}
+
+impl View {
+    pub(super) fn new(program: &Program, code: &Code, rank: Rank, data: &Data) -> Result<View, Failure> {
+        let fail = |message: String| Err(Failure { rank: Some(rank), message });
+        let (mut offsets, mut levels) = (None, Vec::new());
+        if let Layout::Buffers { placed, alternate } = &code.layout {
+            levels.clone_from(alternate);
+            let table: &mut HashMap<(Area, u64), u64> = offsets.insert(HashMap::new());
+            for line in placed {
+                let mut next = line.at;
+                for chunk in line.place.set.iter() {
+                    if chunk >= program.problem.chunks() {
+                        return fail(format!("`{line}` names chunk {chunk}"));
+                    }
+                    table.insert((line.place.area, chunk), next);
+                    next += program.problem.elements(chunk).unwrap_or(1);
+                }
+            }
+        }
+        let mut own = HashMap::new();
+        for buffer in [Buffer::In, Buffer::Out, Buffer::Temporary] {
+            own.insert(buffer, Words::new(mix(data.seed ^ u64::from(rank.0) << 8 ^ buffer_salt(buffer))));
+        }
+        let mut view = View { rank, offsets, alternate: levels, lengths: HashMap::new(), own };
+        for chunk in program.problem.input(rank).iter() {
+            let words = data.chunk(program, rank, chunk);
+            let at = chunk << 32;
+            let input = view.own.get_mut(&Buffer::In).expect("made above");
+            input.words.extend(words.into_iter().enumerate().map(|(i, w)| (at + i as u64, w)));
+        }
+        Ok(view)
+    }
+
+    /// Finds the slots of a place.
+    pub(super) fn find(
+        &self,
+        program: &Program,
+        place: &Place,
+        execution: u32,
+        data: &Data,
+    ) -> Result<Vec<Found>, Failure> {
+        place.set.iter().map(|chunk| self.slot(program, place.area, chunk, execution, data)).collect()
+    }
+
+    fn slot(
+        &self,
+        program: &Program,
+        area: Area,
+        chunk: u64,
+        execution: u32,
+        data: &Data,
+    ) -> Result<Found, Failure> {
+        let problem = &program.problem;
+        let fail = || Failure { rank: Some(self.rank), message: format!("there is no {area}[{chunk}]") };
+        let mut len = problem.elements(chunk.min(problem.chunks() - 1));
+        let mine = |set: crate::Set| set.iter().any(|c| c == chunk);
+        let (buffer, word) = match (area, &self.offsets) {
+            (Area::In, _) => {
+                mine(problem.input(self.rank)).then_some(()).ok_or_else(fail)?;
+                len = len.or_else(|| Some(data.pair_len(self.rank, Rank(chunk as u32))));
+                (Buffer::In, chunk << 32)
+            }
+            (Area::Out, _) => {
+                mine(problem.output(self.rank)).then_some(()).ok_or_else(fail)?;
+                len = len.or_else(|| Some(data.pair_len(Rank(chunk as u32), self.rank)));
+                (Buffer::Out, chunk << 32)
+            }
+            _ if chunk >= problem.chunks() => return Err(fail()),
+            (_, None) => {
+                let line = match area {
+                    Area::Line(n) | Area::Shared(_, n) => u64::from(n),
+                    _ => 0,
+                };
+                (self.buffer(program, area, execution), (line << 32 | chunk) * APART)
+            }
+            (_, Some(table)) => {
+                let offset = *table.get(&(area, chunk)).ok_or_else(fail)?;
+                let word = if len.is_none() { offset * APART } else { offset };
+                (self.buffer(program, area, execution), word)
+            }
+        };
+        let len = len.or_else(|| self.lengths.get(&(buffer, word)).copied());
+        Ok(Found { buffer, word, len })
+    }
+
+    fn buffer(&self, program: &Program, area: Area, execution: u32) -> Buffer {
+        match area {
+            Area::Shared(level, _) => {
+                let region = program.topology.region_of(level, self.rank);
+                let half = if self.alternate.contains(&level) { 1 + execution % 2 } else { 0 };
+                Buffer::Segment(level, region, half)
+            }
+            _ => Buffer::Temporary,
+        }
+    }
+}
+
+fn buffer_salt(buffer: Buffer) -> u64 {
+    match buffer {
+        Buffer::In => 1,
+        Buffer::Out => 2,
+        Buffer::Temporary => 3,
+        Buffer::Segment(level, region, half) => {
+            4 | u64::from(level.0) << 4 | u64::from(half) << 12 | u64::from(region) << 16
+        }
+    }
+}
+
+/// The segments of all regions, which outlive an execution.
+#[derive(Default)]
+pub(super) struct Segments {
+    words: HashMap<Buffer, Words>,
+}
+
+impl Segments {
+    fn of<'a>(&'a mut self, view: &'a mut View, buffer: Buffer) -> &'a mut Words {
+        match buffer {
+            Buffer::Segment(..) => {
+                self.words.entry(buffer).or_insert_with(|| Words::new(mix(buffer_salt(buffer))))
+            }
+            _ => view.own.get_mut(&buffer).expect("every view has these"),
+        }
+    }
+
+    pub(super) fn load(&mut self, view: &mut View, slot: Found) -> Result<Vec<u64>, Failure> {
+        let rank = view.rank;
+        let len = slot
+            .len
+            .ok_or(Failure { rank: Some(rank), message: "uses a slot of unknown length".to_owned() })?;
+        let words = self.of(view, slot.buffer);
+        Ok((0..len).map(|i| words.get(slot.word + i)).collect())
+    }
+
+    pub(super) fn store(&mut self, view: &mut View, slot: Found, data: &[u64]) {
+        let words = self.of(view, slot.buffer);
+        words.words.extend(data.iter().enumerate().map(|(i, &w)| (slot.word + i as u64, w)));
+    }
+
+    /// What a receive may do to its slots before it is finished.
+    pub(super) fn spoil(&mut self, view: &mut View, slot: Found, junk: u64) {
+        let data: Vec<u64> = (0..slot.len.unwrap_or(0)).map(|i| mix(junk ^ i)).collect();
+        self.store(view, slot, &data);
+    }
+}

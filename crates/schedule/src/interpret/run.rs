@@ -1,0 +1,433 @@
+//! The run itself: a random rank does its next instruction, until all are done or none can.
+
+use std::collections::{HashMap, HashSet};
+
+use super::buffers::{Found, Segments, View};
+use super::{Data, Failure, Operation};
+use crate::program::{Instr, Program};
+use crate::random::Random;
+use crate::schedule::{End, Local, Message, Payload};
+use crate::{Flag, Level, Rank, Request, Tag};
+
+/// A message end that was posted.
+struct Ticket {
+    end: End,
+    /// The message, once both ends are there.
+    letter: Option<usize>,
+}
+
+/// A message whose two ends have met.
+struct Letter {
+    sender: Rank,
+    receiver: Rank,
+    payload: Payload,
+    from: Vec<Found>,
+    to: Vec<Found>,
+    data: Option<Vec<u64>>,
+    delivered: bool,
+}
+
+/// An end that has not met its other end.
+struct Open {
+    request: Request,
+    payload: Payload,
+    slots: Vec<Found>,
+    early: Option<Vec<u64>>,
+}
+
+struct Player {
+    execution: u32,
+    next: usize,
+    tickets: HashMap<Request, Ticket>,
+    waited: HashMap<(Rank, Flag), u64>,
+    passed: HashMap<Level, u64>,
+}
+
+struct Stage<'a> {
+    programs: &'a [&'a Program],
+    data: Vec<Data>,
+    views: Vec<Vec<View>>,
+    players: Vec<Player>,
+    segments: Segments,
+    sends: HashMap<(Rank, Rank, Tag), Vec<Open>>,
+    recvs: HashMap<(Rank, Rank, Tag), Vec<Open>>,
+    letters: Vec<Letter>,
+    flags: HashMap<(Rank, Flag, u32), u64>,
+    barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+fn fail<T>(rank: Rank, message: impl Into<String>) -> Result<T> {
+    Err(Failure { rank: Some(rank), message: message.into() })
+}
+
+pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Random) -> Result<()> {
+    let ranks = programs[0].problem.ranks;
+    let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.next() }).collect();
+    let mut views = Vec::new();
+    for rank in (0..ranks).map(Rank) {
+        let mut mine = Vec::new();
+        for (program, data) in programs.iter().zip(&data) {
+            let Some(code) = program.ranks.get(&rank) else { return fail(rank, "has no program") };
+            mine.push(View::new(program, code, rank, data)?);
+        }
+        views.push(mine);
+    }
+    let player = |_| Player {
+        execution: 0,
+        next: 0,
+        tickets: HashMap::new(),
+        waited: HashMap::new(),
+        passed: HashMap::new(),
+    };
+    let mut stage = Stage {
+        programs,
+        data,
+        views,
+        players: (0..ranks).map(player).collect(),
+        segments: Segments::default(),
+        sends: HashMap::new(),
+        recvs: HashMap::new(),
+        letters: Vec::new(),
+        flags: HashMap::new(),
+        barriers: HashMap::new(),
+    };
+    stage.play(random)?;
+    stage.compare()
+}
+
+impl Stage<'_> {
+    fn play(&mut self, random: &mut Random) -> Result<()> {
+        let mut going: Vec<Rank> = (0..self.players.len() as u32).map(Rank).collect();
+        while !going.is_empty() {
+            // Try the ranks from a random one on; sometimes let one run far ahead of the rest.
+            let (start, far) = (random.below(going.len() as u64) as usize, random.below(4) == 0);
+            let mut moved = false;
+            for i in 0..going.len() {
+                let rank = going[(start + i) % going.len()];
+                while self.step(rank, random)? {
+                    moved = true;
+                    if !far {
+                        break;
+                    }
+                }
+                if moved {
+                    break;
+                }
+            }
+            let done = |rank: &Rank| {
+                self.players[rank.0 as usize].execution as usize == self.programs.len()
+            };
+            let before = going.len();
+            going.retain(|rank| !done(rank));
+            if !moved && before == going.len() {
+                return fail(going[0], "waits for ever");
+            }
+        }
+        for (key, open) in self.sends.iter().chain(&self.recvs) {
+            if !open.is_empty() {
+                return fail(key.0, "a message was never met");
+            }
+        }
+        Ok(())
+    }
+
+    /// One instruction; `false` if the rank must wait or is done.
+    fn step(&mut self, rank: Rank, random: &mut Random) -> Result<bool> {
+        let me = rank.0 as usize;
+        let execution = self.players[me].execution;
+        let Some(program) = self.programs.get(execution as usize) else { return Ok(false) };
+        let Some(instr) = program.ranks[&rank].instrs.get(self.players[me].next) else {
+            if !self.players[me].tickets.is_empty() {
+                return fail(rank, "ends with a message under way");
+            }
+            let player = &mut self.players[me];
+            player.execution += 1;
+            player.next = 0;
+            player.waited.clear();
+            player.passed.clear();
+            return Ok(true);
+        };
+        let goes_on = match instr {
+            Instr::Post(request, message) => self.post(rank, *request, message, random)?,
+            Instr::Finish(requests) => {
+                let requests: Vec<Request> = requests.iter().map(|r| Request(r as u32)).collect();
+                self.finish(rank, &requests)?
+            }
+            Instr::Local(Local::Copy { to, from }) => {
+                let view = &self.views[me][execution as usize];
+                let data = &self.data[execution as usize];
+                let to = view.find(program, to, execution, data)?;
+                let from = view.find(program, from, execution, data)?;
+                self.copy(rank, &to, &from)?
+            }
+            Instr::Local(Local::Reduce { into, with }) => {
+                let view = &self.views[me][execution as usize];
+                let data = &self.data[execution as usize];
+                let into = view.find(program, into, execution, data)?;
+                let with = view.find(program, with, execution, data)?;
+                self.reduce(rank, &into, &with)?
+            }
+            Instr::Local(Local::Signal(flag)) => {
+                *self.flags.entry((rank, *flag, execution)).or_default() += 1;
+                true
+            }
+            Instr::Local(Local::Wait { flag, of }) => {
+                if of.0 >= program.problem.ranks || program.topology.node_of(*of) != program.topology.node_of(rank)
+                {
+                    return fail(rank, "awaits a flag that it cannot see");
+                }
+                let waited = self.players[me].waited.entry((*of, *flag)).or_default();
+                let raised = self.flags.get(&(*of, *flag, execution)).is_some_and(|n| n > waited);
+                *waited += u64::from(raised);
+                raised
+            }
+            Instr::Local(Local::Barrier(level)) => self.barrier(rank, *level),
+        };
+        if goes_on {
+            self.players[me].next += 1;
+        }
+        Ok(goes_on)
+    }
+
+    fn view(&mut self, rank: Rank) -> (&mut Segments, &mut View) {
+        let execution = self.players[rank.0 as usize].execution as usize;
+        (&mut self.segments, &mut self.views[rank.0 as usize][execution])
+    }
+
+    fn copy(&mut self, rank: Rank, to: &[Found], from: &[Found]) -> Result<bool> {
+        if to.len() != from.len() {
+            return fail(rank, "copies between places of different shape");
+        }
+        let (segments, view) = self.view(rank);
+        for (to, from) in to.iter().zip(from) {
+            let data = segments.load(view, *from)?;
+            match to.len {
+                Some(len) if len == data.len() as u64 => {}
+                _ if view.lengths.contains_key(&(from.buffer, from.word)) || to.len.is_none() => {
+                    view.lengths.insert((to.buffer, to.word), data.len() as u64);
+                }
+                _ => return fail(rank, "copies into a slot of another size"),
+            }
+            segments.store(view, *to, &data);
+        }
+        Ok(true)
+    }
+
+    fn reduce(&mut self, rank: Rank, into: &[Found], with: &[Found]) -> Result<bool> {
+        let operation = self.data[0].operation;
+        if into.len() != with.len() {
+            return fail(rank, "reduces places of different shape");
+        }
+        let (segments, view) = self.view(rank);
+        for (into, with) in into.iter().zip(with) {
+            let (left, right) = (segments.load(view, *with)?, segments.load(view, *into)?);
+            if left.len() != right.len() {
+                return fail(rank, "reduces slots of different size");
+            }
+            let result: Vec<u64> =
+                left.iter().zip(&right).map(|(&l, &r)| operation.apply(l, r)).collect();
+            segments.store(view, *into, &result);
+        }
+        Ok(true)
+    }
+
+    fn barrier(&mut self, rank: Rank, level: Level) -> bool {
+        let player = &self.players[rank.0 as usize];
+        let topology = &self.programs[0].topology;
+        let region = topology.region_of(level, rank);
+        let turn = player.passed.get(&level).copied().unwrap_or(0);
+        let here = self.barriers.entry((level, region, player.execution, turn)).or_default();
+        here.insert(rank);
+        let all = here.len() == topology.span(level, region).len();
+        if all {
+            *self.players[rank.0 as usize].passed.entry(level).or_default() += 1;
+        }
+        all
+    }
+
+    fn post(&mut self, rank: Rank, request: Request, message: &Message, random: &mut Random) -> Result<bool> {
+        let me = rank.0 as usize;
+        let execution = self.players[me].execution;
+        let program = self.programs[execution as usize];
+        if message.peer.0 >= program.problem.ranks || message.peer == rank {
+            return fail(rank, "has no such peer");
+        }
+        if self.players[me].tickets.contains_key(&request) {
+            return fail(rank, "posts a request that is under way");
+        }
+        let mut slots = Vec::new();
+        for place in &message.places {
+            let view = &self.views[me][execution as usize];
+            slots.extend(view.find(program, place, execution, &self.data[execution as usize])?);
+        }
+        self.players[me].tickets.insert(request, Ticket { end: message.end, letter: None });
+        let mut open = Open { request, payload: message.payload, slots, early: None };
+        let key = match message.end {
+            End::Send => {
+                if random.below(3) == 0 {
+                    open.early = Some(self.take(rank, open.payload, &open.slots)?);
+                }
+                let key = (rank, message.peer, message.tag);
+                self.sends.entry(key).or_default().push(open);
+                key
+            }
+            End::Recv => {
+                if open.payload == Payload::Data && random.below(2) == 0 {
+                    let (segments, view) = self.view(rank);
+                    for &slot in &open.slots {
+                        segments.spoil(view, slot, random.next());
+                    }
+                }
+                let key = (message.peer, rank, message.tag);
+                self.recvs.entry(key).or_default().push(open);
+                key
+            }
+        };
+        self.introduce(key, random)?;
+        Ok(true)
+    }
+
+    /// Joins the oldest two ends of a channel, if there are two.
+    fn introduce(&mut self, key: (Rank, Rank, Tag), random: &mut Random) -> Result<()> {
+        let (Some(sends), Some(recvs)) = (self.sends.get_mut(&key), self.recvs.get_mut(&key)) else {
+            return Ok(());
+        };
+        if sends.is_empty() || recvs.is_empty() {
+            return Ok(());
+        }
+        let (send, recv) = (sends.remove(0), recvs.remove(0));
+        let (sender, receiver, _) = key;
+        if send.payload != recv.payload
+            || self.players[sender.0 as usize].execution != self.players[receiver.0 as usize].execution
+        {
+            return fail(receiver, "meets a message of another kind");
+        }
+        let number = self.letters.len();
+        for (rank, request) in [(sender, send.request), (receiver, recv.request)] {
+            match self.players[rank.0 as usize].tickets.get_mut(&request) {
+                Some(ticket) => ticket.letter = Some(number),
+                None => return fail(rank, "lost a request"),
+            }
+        }
+        self.letters.push(Letter {
+            sender,
+            receiver,
+            payload: send.payload,
+            from: send.slots,
+            to: recv.slots,
+            data: send.early,
+            delivered: false,
+        });
+        if random.below(2) == 0 {
+            self.collect(number)?;
+            if random.below(2) == 0 {
+                self.deliver(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a send carries, as it is now.
+    fn take(&mut self, rank: Rank, payload: Payload, slots: &[Found]) -> Result<Vec<u64>> {
+        let execution = self.players[rank.0 as usize].execution as usize;
+        let (segments, view) = (&mut self.segments, &mut self.views[rank.0 as usize][execution]);
+        let mut data = Vec::new();
+        for &slot in slots {
+            match (payload, slot.len) {
+                (Payload::Data, _) => data.extend(segments.load(view, slot)?),
+                (Payload::Sizes, Some(len)) => data.push(len),
+                (Payload::Sizes, None) => return fail(rank, "sends a length that it does not know"),
+            }
+        }
+        Ok(data)
+    }
+
+    fn collect(&mut self, letter: usize) -> Result<()> {
+        if self.letters[letter].data.is_none() {
+            let Letter { sender, payload, ref from, .. } = self.letters[letter];
+            let data = self.take(sender, payload, &from.clone())?;
+            self.letters[letter].data = Some(data);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, letter: usize) -> Result<()> {
+        if std::mem::replace(&mut self.letters[letter].delivered, true) {
+            return Ok(());
+        }
+        self.collect(letter)?;
+        let Letter { receiver, payload, ref to, ref data, .. } = self.letters[letter];
+        let (to, data) = (to.clone(), data.clone().unwrap_or_default());
+        let (segments, view) = self.view(receiver);
+        let lens: Option<Vec<u64>> = match payload {
+            Payload::Data => to.iter().map(|slot| slot.len).collect(),
+            Payload::Sizes => Some(vec![1; to.len()]),
+        };
+        let Some(lens) = lens else { return fail(receiver, "receives into a slot of unknown length") };
+        if lens.iter().sum::<u64>() != data.len() as u64 {
+            return fail(receiver, "receives a message of another length");
+        }
+        let mut at = 0;
+        for (slot, len) in to.into_iter().zip(lens) {
+            let part = &data[at..at + len as usize];
+            at += len as usize;
+            match payload {
+                Payload::Data => segments.store(view, slot, part),
+                Payload::Sizes => {
+                    view.lengths.insert((slot.buffer, slot.word), part[0]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, rank: Rank, requests: &[Request]) -> Result<bool> {
+        let tickets = &self.players[rank.0 as usize].tickets;
+        for request in requests {
+            match tickets.get(request) {
+                None => return fail(rank, "finishes a request that is not under way"),
+                Some(Ticket { letter: None, .. }) => return Ok(false),
+                Some(_) => {}
+            }
+        }
+        for request in requests {
+            let Some(ticket) = self.players[rank.0 as usize].tickets.remove(request) else {
+                return fail(rank, "finishes a request twice");
+            };
+            let letter = ticket.letter.expect("looked at above");
+            match ticket.end {
+                End::Send => self.collect(letter)?,
+                End::Recv => self.deliver(letter)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Holds every output against what MPI says.
+    fn compare(&mut self) -> Result<()> {
+        for (execution, program) in self.programs.iter().enumerate() {
+            let mut first: HashMap<u64, Vec<u64>> = HashMap::new();
+            for rank in (0..program.problem.ranks).map(Rank) {
+                for chunk in program.problem.output(rank).iter() {
+                    let data = &self.data[execution];
+                    let view = &mut self.views[rank.0 as usize][execution];
+                    let place = crate::Place::new(crate::Area::Out, crate::Set::one(chunk));
+                    let slot = view.find(program, &place, execution as u32, data)?[0];
+                    let got = self.segments.load(view, slot)?;
+                    let want = data.wanted(program, rank, chunk);
+                    if want.is_some_and(|want| want != got) {
+                        return fail(rank, format!("out[{chunk}] is wrong in execution {execution}"));
+                    }
+                    if data.operation == Operation::Scramble
+                        && *first.entry(chunk).or_insert_with(|| got.clone()) != got
+                    {
+                        return fail(rank, format!("out[{chunk}] has other bits than on a lower rank"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

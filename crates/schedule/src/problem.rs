@@ -1,0 +1,254 @@
+//! What is to be done: the collective, its counts, and what is known of the reduction.
+//!
+//! Chunks are numbered from 0. What chunk `i` is depends on the collective: in an allgather the block of rank
+//! `i`; in a reduce_scatter the block for rank `i`; in an allreduce the `i`-th piece of the vector; in an
+//! alltoall, `in[i]` goes to rank `i` and `out[i]` came from it. Broadcast and reduce are allgather and
+//! reduce_scatter in which only the root's count is not zero.
+
+use std::fmt;
+
+use crate::{Rank, Set};
+
+/// The collectives that differ in what goes in and what must come out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Collective {
+    /// Every rank gets the block of every rank.
+    Allgather,
+    /// Every rank gets the reduction over all ranks of the whole vector.
+    Allreduce,
+    /// Every rank gets the reduction over all ranks of its own block.
+    ReduceScatter,
+    /// Every rank gets from every rank a block of its own.
+    Alltoall,
+}
+
+impl Collective {
+    /// All of them.
+    pub const ALL: [Collective; 4] =
+        [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter, Collective::Alltoall];
+
+    /// Whether values are combined.
+    pub fn reduces(self) -> bool {
+        matches!(self, Collective::Allreduce | Collective::ReduceScatter)
+    }
+
+    /// Reads a collective's name.
+    pub fn from_name(name: &str) -> Option<Collective> {
+        Collective::ALL.into_iter().find(|c| c.to_string() == name)
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Collective::Allgather => "allgather",
+            Collective::Allreduce => "allreduce",
+            Collective::ReduceScatter => "reduce_scatter",
+            Collective::Alltoall => "alltoall",
+        })
+    }
+}
+
+/// How many elements each chunk has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Counts {
+    /// Every block has as many.
+    Equal(u64),
+    /// Only one rank's block is not empty.
+    Root {
+        /// Whose.
+        root: Rank,
+        /// Its elements.
+        count: u64,
+    },
+    /// One count for each rank's block, known to all.
+    Listed(Vec<u64>),
+    /// A vector cut into pieces of nearly equal length.
+    Vector {
+        /// The vector's elements.
+        elements: u64,
+        /// The pieces.
+        pieces: u64,
+    },
+    /// Each rank knows only the sizes of what it sends and of what it will have received.
+    Local,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Counts::Equal(n) => write!(f, "equal {n}"),
+            Counts::Root { root, count } => write!(f, "root {root} {count}"),
+            Counts::Listed(counts) => {
+                let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+                write!(f, "listed {}", counts.join(","))
+            }
+            Counts::Vector { elements, pieces } => write!(f, "vector {elements} pieces {pieces}"),
+            Counts::Local => f.write_str("local"),
+        }
+    }
+}
+
+/// In which order a reduction may combine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Order {
+    /// Any order: the operation is commutative.
+    #[default]
+    Any,
+    /// Rank order only.
+    Ranks,
+}
+
+/// A collective with its counts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Problem {
+    /// Which collective.
+    pub collective: Collective,
+    /// How many ranks take part.
+    pub ranks: u32,
+    /// How large the chunks are.
+    pub counts: Counts,
+    /// Bytes of one element.
+    pub element: u32,
+    /// What order the reduction needs.
+    pub order: Order,
+}
+
+impl Problem {
+    /// A problem, or why there is none such.
+    pub fn new(
+        collective: Collective,
+        ranks: u32,
+        counts: Counts,
+        element: u32,
+    ) -> Result<Problem, &'static str> {
+        let problem = Problem { collective, ranks, counts, element, order: Order::Any };
+        problem.check().map(|()| problem)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.ranks == 0 || self.element == 0 {
+            return Err("ranks and element size must be at least 1");
+        }
+        let most = match &self.counts {
+            Counts::Equal(n) | Counts::Root { count: n, .. } => *n,
+            Counts::Listed(counts) => counts.iter().copied().max().unwrap_or(0),
+            Counts::Vector { elements, pieces } => *elements.max(pieces),
+            Counts::Local => 0,
+        };
+        if most > 1 << 44 {
+            return Err("a count may be at most 2^44");
+        }
+        match (&self.counts, self.collective) {
+            (Counts::Vector { pieces: 0, .. }, _) => Err("a vector has at least one piece"),
+            (Counts::Vector { .. }, Collective::Allreduce) => Ok(()),
+            (_, Collective::Allreduce) => Err("an allreduce has counts `vector N pieces K`"),
+            (Counts::Vector { .. }, _) => Err("only an allreduce has counts `vector N pieces K`"),
+            (Counts::Local, Collective::Alltoall) | (Counts::Equal(_), _) => Ok(()),
+            (Counts::Local, _) => Err("only an alltoall has counts `local`"),
+            (_, Collective::Alltoall) => Err("an alltoall has counts `equal N` or `local`"),
+            (Counts::Root { root, .. }, _) if root.0 >= self.ranks => Err("the root is not one of the ranks"),
+            (Counts::Listed(counts), _) if counts.len() != self.ranks as usize => {
+                Err("a list of counts has one for each rank")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many chunk numbers there are.
+    pub fn chunks(&self) -> u64 {
+        match self.counts {
+            Counts::Vector { pieces, .. } => pieces,
+            _ => self.ranks.into(),
+        }
+    }
+
+    /// The elements of a chunk; `None` where ranks do not share that knowledge.
+    pub fn elements(&self, chunk: u64) -> Option<u64> {
+        Some(match &self.counts {
+            Counts::Equal(n) => *n,
+            Counts::Root { root, count } => {
+                if chunk == u64::from(root.0) {
+                    *count
+                } else {
+                    0
+                }
+            }
+            Counts::Listed(counts) => counts[chunk as usize],
+            Counts::Vector { elements, pieces } => {
+                let start = |i: u64| (u128::from(i) * u128::from(*elements) / u128::from(*pieces)) as u64;
+                start(chunk + 1) - start(chunk)
+            }
+            Counts::Local => return None,
+        })
+    }
+
+    /// The elements of a whole set of chunks, by runs where counts are equal.
+    pub fn elements_of(&self, set: &Set) -> Option<u64> {
+        match self.counts {
+            Counts::Equal(n) => Some(n * set.len()),
+            Counts::Root { root, count } => Some(set.position(root.0.into()).map_or(0, |_| count)),
+            _ => set.iter().map(|i| self.elements(i)).sum(),
+        }
+    }
+
+    /// Whether all know that a chunk has no elements.
+    pub fn is_empty(&self, chunk: u64) -> bool {
+        self.elements(chunk) == Some(0)
+    }
+
+    /// The chunks that a rank's input buffer holds.
+    pub fn input(&self, rank: Rank) -> Set {
+        match self.collective {
+            Collective::Allgather => Set::one(rank.0.into()),
+            _ => Set::from(0..self.chunks()),
+        }
+    }
+
+    /// The chunks that a rank's output buffer must hold afterwards.
+    pub fn output(&self, rank: Rank) -> Set {
+        match self.collective {
+            Collective::ReduceScatter => Set::one(rank.0.into()),
+            _ => Set::from(0..self.chunks()),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ranks {} counts {} element {}",
+            self.collective, self.ranks, self.counts, self.element
+        )?;
+        match self.order {
+            Order::Any => Ok(()),
+            Order::Ranks => f.write_str(" ordered"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_vector() {
+        for elements in [0, 1, 7, 12, 100] {
+            for pieces in 1..20 {
+                let counts = Counts::Vector { elements, pieces };
+                let problem = Problem::new(Collective::Allreduce, 4, counts, 8).unwrap();
+                let sizes: Vec<u64> = (0..pieces).map(|i| problem.elements(i).unwrap()).collect();
+                assert_eq!(sizes.iter().sum::<u64>(), elements);
+                assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(Problem::new(Collective::Allgather, 3, Counts::Listed(vec![1, 2]), 8).is_err());
+        assert!(Problem::new(Collective::Allgather, 3, Counts::Local, 8).is_err());
+        assert!(Problem::new(Collective::Allreduce, 3, Counts::Equal(1), 8).is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Sets of chunks as two-level strided runs: `4..8/16*3` is the block 4–7, and again 16 and 32 further on.
+//!
+//! A set is a *sequence*: its order is the order in which a message carries the chunks and in which a copy
+//! pairs them. It is never a list of single members unless its members really have no pattern, so one rank's
+//! schedule stays small at 2^20 ranks.
+//!
+//! ```
+//! use bruckner_schedule::{Run, Set};
+//! let set = Set::from(Run::new(4, 4, 16, 3));
+//! assert_eq!(set.to_string(), "4..8/16*3");
+//! assert_eq!(set.iter().collect::<Vec<_>>(), [4, 5, 6, 7, 20, 21, 22, 23, 36, 37, 38, 39]);
+//! assert_eq!(set.position(21), Some(5));
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+/// `count` blocks of `block` consecutive numbers, the first at `start`, each `stride` after the one before.
+///
+/// Runs are kept in one normal form (see [`Run::new`]), so that equal runs print equally.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Run {
+    start: u64,
+    block: u64,
+    stride: i64,
+    count: u64,
+}
+
+impl Run {
+    /// The largest number that a run may hold: offsets stay far from overflow.
+    pub const LIMIT: u64 = 1 << 48;
+
+    /// A run in normal form: one block has stride 0, and blocks that touch are one block.
+    ///
+    /// # Panics
+    /// If the run is empty or leaves 0..[`Run::LIMIT`]; [`Run::checked`] answers instead.
+    pub fn new(start: u64, block: u64, stride: i64, count: u64) -> Run {
+        Run::checked(start, block, stride, count).expect("a run is not empty and within bounds")
+    }
+
+    /// As [`Run::new`], `None` where the run would be empty or out of bounds.
+    pub fn checked(start: u64, block: u64, stride: i64, count: u64) -> Option<Run> {
+        if block == 0 || count == 0 || start > Self::LIMIT || block > Self::LIMIT || count > Self::LIMIT {
+            return None;
+        }
+        let last = i128::from(start) + i128::from(stride) * i128::from(count - 1);
+        if last < 0 || last.max(i128::from(start)) + i128::from(block) > i128::from(Self::LIMIT) {
+            return None;
+        }
+        Some(if count == 1 {
+            Run { start, block, stride: 0, count: 1 }
+        } else if stride == block as i64 {
+            Run { start, block: block * count, stride: 0, count: 1 }
+        } else {
+            Run { start, block, stride, count }
+        })
+    }
+
+    /// How many numbers the run holds.
+    pub fn len(&self) -> u64 {
+        self.block * self.count
+    }
+
+    /// Runs are never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The first number.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The length of one block.
+    pub fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// The distance from one block to the next; 0 for a single block.
+    pub fn stride(&self) -> i64 {
+        self.stride
+    }
+
+    /// The number of blocks.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn block_start(&self, k: u64) -> u64 {
+        self.start.wrapping_add_signed(self.stride.wrapping_mul(k as i64))
+    }
+
+    /// The blocks in order.
+    pub fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let run = *self;
+        (0..run.count).map(move |k| run.block_start(k)..run.block_start(k) + run.block)
+    }
+
+    /// The least number and the one after the greatest.
+    pub fn bounds(&self) -> Range<u64> {
+        let last = self.block_start(self.count - 1);
+        self.start.min(last)..self.start.max(last) + self.block
+    }
+
+    /// Where `number` first stands in the run.
+    pub fn position(&self, number: u64) -> Option<u64> {
+        if self.count == 1 || self.stride == 0 {
+            let offset = number.checked_sub(self.start)?;
+            return (offset < self.block).then_some(offset);
+        }
+        // The first block k with start + k·stride <= number < start + k·stride + block.
+        let (distance, step) = (i128::from(number) - i128::from(self.start), i128::from(self.stride));
+        let block = i128::from(self.block);
+        let first = if step > 0 {
+            // number < block end: k > (distance − block) / step
+            (distance - block).div_euclid(step) + 1
+        } else {
+            // block start <= number: k >= −distance / −step, rounded up
+            (-distance + (-step) - 1).div_euclid(-step)
+        };
+        let k = first.max(0);
+        let offset = distance - k * step;
+        (k < i128::from(self.count) && (0..block).contains(&offset))
+            .then(|| k as u64 * self.block + offset as u64)
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.start)?;
+        if self.block > 1 {
+            write!(f, "..{}", self.start + self.block)?;
+        }
+        if self.count > 1 {
+            write!(f, "/{}*{}", self.stride, self.count)?;
+        }
+        Ok(())
+    }
+}
+
+/// A sequence of chunk numbers, as runs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Set {
+    runs: Vec<Run>,
+}
+
+impl Set {
+    /// The empty set.
+    pub fn new() -> Set {
+        Set::default()
+    }
+
+    /// One number.
+    pub fn one(number: u64) -> Set {
+        Set::from(number..number + 1)
+    }
+
+    /// The `len` numbers from `start` on, counted round a circle of `modulus`: at most two runs.
+    pub fn cyclic(start: u64, len: u64, modulus: u64) -> Set {
+        Set::cyclic_run(start, len, 0, 1, modulus)
+    }
+
+    /// `count` blocks of `block` numbers, `stride` apart, on a circle of `modulus`; runs are cut where they
+    /// pass its end.
+    pub fn cyclic_run(start: u64, block: u64, stride: i64, count: u64, modulus: u64) -> Set {
+        let mut set = Set::new();
+        if block == 0 {
+            return set;
+        }
+        let (mut k, step) = (0, stride.unsigned_abs());
+        while k < count {
+            let at =
+                (i128::from(start) + i128::from(stride) * i128::from(k)).rem_euclid(modulus.into()) as u64;
+            // How many blocks from here on stay whole on this turn of the circle.
+            let fits = if at + block > modulus {
+                0
+            } else if step == 0 {
+                count - k
+            } else if stride > 0 {
+                ((modulus - block - at) / step + 1).min(count - k)
+            } else {
+                (at / step + 1).min(count - k)
+            };
+            if fits == 0 {
+                set.push(Run::new(at, modulus - at, 0, 1));
+                set.push(Run::new(0, block - (modulus - at), 0, 1));
+                k += 1;
+            } else {
+                set.push(Run::new(at, block, stride, fits));
+                k += fits;
+            }
+        }
+        set
+    }
+
+    /// Appends a run; one that continues the last block is joined to it.
+    pub fn push(&mut self, run: Run) {
+        if let Some(last) = self.runs.last_mut()
+            && last.count == 1
+            && run.count == 1
+            && last.start + last.block == run.start
+        {
+            last.block += run.block;
+            return;
+        }
+        self.runs.push(run);
+    }
+
+    /// Appends all of `other`.
+    pub fn extend(&mut self, other: &Set) {
+        for &run in &other.runs {
+            self.push(run);
+        }
+    }
+
+    /// The runs in order.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> u64 {
+        self.runs.iter().map(Run::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The numbers in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.runs.iter().flat_map(|run| run.blocks().flatten())
+    }
+
+    /// Where `number` first stands in the sequence.
+    pub fn position(&self, number: u64) -> Option<u64> {
+        let mut before = 0;
+        for run in &self.runs {
+            if let Some(position) = run.position(number) {
+                return Some(before + position);
+            }
+            before += run.len();
+        }
+        None
+    }
+
+    /// The least number and the one after the greatest; `None` for the empty set.
+    pub fn bounds(&self) -> Option<Range<u64>> {
+        self.runs.iter().map(Run::bounds).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+    }
+}
+
+impl From<Run> for Set {
+    fn from(run: Run) -> Set {
+        Set { runs: vec![run] }
+    }
+}
+
+impl From<Range<u64>> for Set {
+    fn from(range: Range<u64>) -> Set {
+        if range.is_empty() { Set::new() } else { Run::new(range.start, range.end - range.start, 0, 1).into() }
+    }
+}
+
+impl FromIterator<u64> for Set {
+    /// Finds the runs greedily: blocks first, then equal blocks at equal distances.
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Set {
+        let mut blocks: Vec<(u64, u64)> = Vec::new();
+        for n in numbers {
+            match blocks.last_mut() {
+                Some((start, len)) if *start + *len == n => *len += 1,
+                _ => blocks.push((n, 1)),
+            }
+        }
+        let mut set = Set::new();
+        let mut i = 0;
+        while i < blocks.len() {
+            let (start, block) = blocks[i];
+            let stride = |k: usize| blocks[k + 1].0 as i64 - blocks[k].0 as i64;
+            let mut j = i;
+            while j + 1 < blocks.len() && blocks[j + 1].1 == block && stride(j) == stride(i) {
+                j += 1;
+            }
+            let step = if j > i { stride(i) } else { 0 };
+            set.push(Run::new(start, block, step, (j - i + 1) as u64));
+            i = j + 1;
+        }
+        set
+    }
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, run) in self.runs.iter().enumerate() {
+            write!(f, "{}{run}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn normal_form_is_one_text() {
+        assert_eq!(Run::new(3, 1, 9, 1).to_string(), "3");
+        assert_eq!(Run::new(0, 2, 2, 4).to_string(), "0..8");
+        assert_eq!(Run::new(5, 1, -1, 5).to_string(), "5/-1*5");
+        assert_eq!(Run::checked(3, 1, -1, 5), None, "would pass below 0");
+    }
+
+    proptest! {
+        #[test]
+        fn a_cyclic_run_is_what_it_says(
+            m in 1u64..40, start in 0u64..40, block in 1u64..9, stride in -30i64..30, count in 1u64..9
+        ) {
+            let block = block.min(m);
+            let want: Vec<u64> = (0..count as i64)
+                .flat_map(|k| (0..block as i64).map(move |b| (k, b)))
+                .map(|(k, b)| (start as i64 + k * stride + b).rem_euclid(m as i64) as u64)
+                .collect();
+            let got = Set::cyclic_run(start, block, stride, count, m);
+            prop_assert_eq!(got.iter().collect::<Vec<_>>(), want);
+        }
+
+        #[test]
+        fn position_finds_the_first(
+            start in 0u64..200, block in 1u64..9, stride in -20i64..20, count in 1u64..9, n in 0u64..300
+        ) {
+            let run = Run::checked(start, block, stride, count);
+            prop_assume!(run.is_some());
+            let set = Set::from(run.unwrap());
+            prop_assert_eq!(set.position(n), set.iter().position(|x| x == n).map(|p| p as u64));
+        }
+
+        #[test]
+        fn collecting_keeps_the_sequence(numbers in prop::collection::vec(0u64..30, 0..40)) {
+            let set: Set = numbers.iter().copied().collect();
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), numbers);
+        }
+    }
+}

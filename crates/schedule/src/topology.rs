@@ -1,0 +1,391 @@
+//! Where ranks live: nested regions, outermost first, uneven if they must be, and any placement.
+//!
+//! | text | meaning |
+//! |---|---|
+//! | `16x4` | 16 nodes of 4 ranks |
+//! | `16x2x8` | 16 nodes of 2 sockets of 8 ranks |
+//! | `4,4,3,1` | the ranks of each node |
+//! | `2+2,2+1,1` | the ranks of each socket of each node |
+//! | `16x4:cyclic` | ranks dealt to the nodes in turn |
+//! | `16x4:permuted=7` | ranks shuffled by seed 7 |
+//!
+//! A *position* counts the places of the machine node by node; a region is a range of positions. A placement
+//! says which rank sits at which position. A level that the topology does not have coincides with the level
+//! around it: on `4,4,3,1` each node is one socket.
+//!
+//! ```
+//! use bruckner_schedule::{Level, Rank, Topology};
+//! let t: Topology = "2+2,2+1,1:cyclic".parse().unwrap();
+//! assert_eq!((t.ranks(), t.regions(Level::NODE), t.regions(Level::SOCKET)), (8, 3, 5));
+//! assert_eq!(t.node_of(Rank(4)), 1);
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::random::Random;
+use crate::{Level, Rank, Run, Set};
+
+/// The regions and the placement. Regular topologies take constant memory, whatever their size.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    shape: Shape,
+    placement: Placement,
+    /// Where no formula gives a rank's position: made at first use.
+    table: OnceLock<Table>,
+}
+
+impl PartialEq for Topology {
+    fn eq(&self, other: &Topology) -> bool {
+        (&self.shape, self.placement) == (&other.shape, other.placement)
+    }
+}
+
+impl Eq for Topology {}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Shape {
+    /// Regions per region of the level around, ending in ranks per innermost region.
+    Regular(Vec<u32>),
+    /// The sizes of the sockets of each node, and for each level the first position of each region.
+    Listed { nodes: Vec<Vec<u32>>, starts: Vec<Vec<u32>> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Placement {
+    Block,
+    Cyclic,
+    Permuted(u64),
+}
+
+/// Position of each rank, and rank at each position.
+#[derive(Clone, Debug)]
+struct Table {
+    position: Vec<u32>,
+    rank: Vec<u32>,
+}
+
+/// Why a text is not a topology.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{reason} at column {column} of `{text}`")]
+pub struct TopologyError {
+    text: String,
+    column: usize,
+    reason: &'static str,
+}
+
+impl Topology {
+    /// The most ranks that a topology may have.
+    pub const MAX_RANKS: u32 = 1 << 24;
+
+    /// `p` nodes of one rank each.
+    pub fn flat(p: u32) -> Topology {
+        Topology::build(Shape::Regular(vec![p, 1]), Placement::Block)
+    }
+
+    fn build(shape: Shape, placement: Placement) -> Topology {
+        Topology { shape, placement, table: OnceLock::new() }
+    }
+
+    fn seats(&self) -> Seats<'_> {
+        match (self.placement, &self.shape) {
+            (Placement::Block, _) => Seats::Block,
+            (Placement::Cyclic, Shape::Regular(dims)) => {
+                Seats::Cyclic { nodes: dims[0], per_node: self.ranks() / dims[0] }
+            }
+            (Placement::Cyclic, _) => Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.deal()))),
+            (Placement::Permuted(seed), _) => {
+                Seats::Table(self.table.get_or_init(|| Table::from_ranks(shuffle(self.ranks(), seed))))
+            }
+        }
+    }
+
+    /// The rank at each position when ranks are dealt to the nodes in turn, full nodes left out.
+    fn deal(&self) -> Vec<u32> {
+        let mut next: Vec<Range<u32>> =
+            (0..self.regions(Level::NODE)).map(|n| self.span(Level::NODE, n)).collect();
+        let mut ranks = vec![0; self.ranks() as usize];
+        let mut rank = 0;
+        while rank < self.ranks() {
+            for position in next.iter_mut().filter_map(Iterator::next) {
+                ranks[position as usize] = rank;
+                rank += 1;
+            }
+        }
+        ranks
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        match &self.shape {
+            Shape::Regular(dims) => dims.iter().product(),
+            Shape::Listed { nodes, .. } => nodes.iter().flatten().sum(),
+        }
+    }
+
+    /// The number of levels that the topology tells apart.
+    pub fn levels(&self) -> u8 {
+        match &self.shape {
+            Shape::Regular(dims) => dims.len() as u8 - 1,
+            Shape::Listed { starts, .. } => starts.len() as u8,
+        }
+    }
+
+    fn known(&self, level: Level) -> usize {
+        usize::from(level.0.min(self.levels() - 1))
+    }
+
+    /// The number of regions of a level.
+    pub fn regions(&self, level: Level) -> u32 {
+        let level = self.known(level);
+        match &self.shape {
+            Shape::Regular(dims) => dims[..=level].iter().product(),
+            Shape::Listed { starts, .. } => starts[level].len() as u32,
+        }
+    }
+
+    /// The positions of a region.
+    pub fn span(&self, level: Level, region: u32) -> Range<u32> {
+        let level = self.known(level);
+        match &self.shape {
+            Shape::Regular(dims) => {
+                let size: u32 = dims[level + 1..].iter().product();
+                region * size..(region + 1) * size
+            }
+            Shape::Listed { starts, .. } => {
+                let end = starts[level].get(region as usize + 1).copied().unwrap_or_else(|| self.ranks());
+                starts[level][region as usize]..end
+            }
+        }
+    }
+
+    /// The region that a position lies in.
+    pub fn region_at(&self, level: Level, position: u32) -> u32 {
+        let level = self.known(level);
+        match &self.shape {
+            Shape::Regular(dims) => position / dims[level + 1..].iter().product::<u32>(),
+            Shape::Listed { starts, .. } => starts[level].partition_point(|&s| s <= position) as u32 - 1,
+        }
+    }
+
+    /// The region of a rank.
+    pub fn region_of(&self, level: Level, rank: Rank) -> u32 {
+        self.region_at(level, self.position(rank))
+    }
+
+    /// The node of a rank.
+    pub fn node_of(&self, rank: Rank) -> u32 {
+        self.region_of(Level::NODE, rank)
+    }
+
+    /// The size of the largest region of a level.
+    pub fn largest(&self, level: Level) -> u32 {
+        match &self.shape {
+            Shape::Regular(_) => self.span(level, 0).len() as u32,
+            Shape::Listed { .. } => {
+                (0..self.regions(level)).map(|r| self.span(level, r).len() as u32).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// The position of a rank.
+    pub fn position(&self, rank: Rank) -> u32 {
+        match self.seats() {
+            Seats::Block => rank.0,
+            Seats::Cyclic { nodes, per_node } => rank.0 % nodes * per_node + rank.0 / nodes,
+            Seats::Table(table) => table.position[rank.0 as usize],
+        }
+    }
+
+    /// The rank at a position.
+    pub fn rank_at(&self, position: u32) -> Rank {
+        Rank(match self.seats() {
+            Seats::Block => position,
+            Seats::Cyclic { nodes, per_node } => position % per_node * nodes + position / per_node,
+            Seats::Table(table) => table.rank[position as usize],
+        })
+    }
+
+    /// The ranks at a range of positions, ascending: one run for block placement, and for whole nodes of a
+    /// regular cyclic one.
+    pub fn ranks_at(&self, positions: Range<u32>) -> Set {
+        match self.seats() {
+            _ if positions.is_empty() => Set::new(),
+            Seats::Block => Set::from(u64::from(positions.start)..u64::from(positions.end)),
+            Seats::Cyclic { nodes, per_node }
+                if positions.start % per_node == 0 && positions.end % per_node == 0 =>
+            {
+                let (first, n) = (positions.start / per_node, positions.len() as u32 / per_node);
+                Run::new(first.into(), n.into(), nodes.into(), per_node.into()).into()
+            }
+            _ => {
+                let mut ranks: Vec<u64> = positions.map(|at| u64::from(self.rank_at(at).0)).collect();
+                ranks.sort_unstable();
+                ranks.into_iter().collect()
+            }
+        }
+    }
+}
+
+/// How ranks sit: by formula, or by table.
+enum Seats<'a> {
+    Block,
+    Cyclic { nodes: u32, per_node: u32 },
+    Table(&'a Table),
+}
+
+impl Table {
+    fn from_ranks(rank: Vec<u32>) -> Table {
+        let mut position = vec![0; rank.len()];
+        for (at, &r) in rank.iter().enumerate() {
+            position[r as usize] = at as u32;
+        }
+        Table { position, rank }
+    }
+}
+
+/// Fisher and Yates.
+fn shuffle(n: u32, seed: u64) -> Vec<u32> {
+    let mut random = Random::new(seed);
+    let mut ranks: Vec<u32> = (0..n).collect();
+    for i in (1..ranks.len()).rev() {
+        ranks.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    ranks
+}
+
+impl FromStr for Topology {
+    type Err = TopologyError;
+
+    fn from_str(text: &str) -> Result<Topology, TopologyError> {
+        let error = |at: usize, reason| TopologyError { text: text.to_owned(), column: at + 1, reason };
+        let (shape, placement) = text.split_once(':').map_or((text, None), |(s, p)| (s, Some(p)));
+        // A number and the column where it stands; no sign, no leading zero, so that each topology has one text.
+        let number = |part: &str, at: usize| -> Result<u32, TopologyError> {
+            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) || part.starts_with('0') {
+                return Err(error(at, "expected a number of at least 1"));
+            }
+            part.parse()
+                .ok()
+                .filter(|&n| n <= Topology::MAX_RANKS)
+                .ok_or_else(|| error(at, "number too large"))
+        };
+        let numbers = |part: &str, at: usize, separator: char| -> Result<Vec<u32>, TopologyError> {
+            let mut at = at;
+            let mut list = Vec::new();
+            for piece in part.split(separator) {
+                list.push(number(piece, at)?);
+                at += piece.len() + 1;
+            }
+            Ok(list)
+        };
+        let fits = |sizes: &[u32]| sizes.iter().try_fold(0u32, |a, &n| a.checked_add(n));
+        let shape = if shape.contains('x') {
+            let dims = numbers(shape, 0, 'x')?;
+            let ranks = dims.iter().try_fold(1u32, |a, &d| a.checked_mul(d));
+            if ranks.is_none_or(|n| n > Topology::MAX_RANKS) || dims.len() > 9 {
+                return Err(error(0, "too many ranks or levels"));
+            }
+            Shape::Regular(dims)
+        } else {
+            let (mut nodes, mut at) = (Vec::new(), 0);
+            for node in shape.split(',') {
+                nodes.push(numbers(node, at, '+')?);
+                at += node.len() + 1;
+            }
+            let flat: Vec<u32> = nodes.iter().flatten().copied().collect();
+            if fits(&flat).is_none_or(|n| n > Topology::MAX_RANKS) {
+                return Err(error(0, "too many ranks or levels"));
+            }
+            let starts_of = |sizes: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
+                sizes.scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect()
+            };
+            let mut starts = vec![starts_of(&mut nodes.iter().map(|n| n.iter().sum()))];
+            if nodes.iter().any(|n| n.len() > 1) {
+                starts.push(starts_of(&mut flat.into_iter()));
+            }
+            Shape::Listed { nodes, starts }
+        };
+        let placement = match placement {
+            None => Placement::Block,
+            Some("cyclic") => Placement::Cyclic,
+            Some(other) => {
+                let at = text.len() - other.len();
+                let seed = other
+                    .strip_prefix("permuted=")
+                    .ok_or_else(|| error(at, "expected `cyclic` or `permuted=SEED`"))?;
+                let canonical = seed.parse::<u64>().ok().filter(|s| s.to_string() == seed);
+                Placement::Permuted(canonical.ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?)
+            }
+        };
+        Ok(Topology::build(shape, placement))
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let join = |sizes: &[u32], separator| {
+            sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(separator)
+        };
+        match &self.shape {
+            Shape::Regular(dims) => f.write_str(&join(dims, "x"))?,
+            Shape::Listed { nodes, .. } => {
+                f.write_str(&nodes.iter().map(|n| join(n, "+")).collect::<Vec<_>>().join(","))?;
+            }
+        }
+        match self.placement {
+            Placement::Block => Ok(()),
+            Placement::Cyclic => f.write_str(":cyclic"),
+            Placement::Permuted(seed) => write!(f, ":permuted={seed}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_placement_is_a_bijection_and_regions_partition() {
+        for text in
+            ["16x4", "3x2x5", "4,4,3,1", "2+2,1,3+1", "4,4,3,1:cyclic", "4x3:cyclic", "3x2x2:permuted=9"]
+        {
+            let t: Topology = text.parse().unwrap();
+            assert_eq!(t.to_string(), text);
+            for position in 0..t.ranks() {
+                assert_eq!(t.position(t.rank_at(position)), position, "{text}");
+            }
+            for level in [Level::NODE, Level::SOCKET] {
+                let mut at = 0;
+                for region in 0..t.regions(level) {
+                    let span = t.span(level, region);
+                    assert_eq!(span.start, at, "{text}");
+                    assert!(span.clone().all(|p| t.region_at(level, p) == region), "{text}");
+                    let ranks: Vec<u64> = t.ranks_at(span.clone()).iter().collect();
+                    let mut want: Vec<u64> = span.clone().map(|p| t.rank_at(p).0.into()).collect();
+                    want.sort_unstable();
+                    assert_eq!(ranks, want, "{text}");
+                    at = span.end;
+                }
+                assert_eq!(at, t.ranks(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_level_is_the_one_around_it() {
+        let t: Topology = "4,4,3,1".parse().unwrap();
+        assert_eq!(t.span(Level::SOCKET, 2), t.span(Level::NODE, 2));
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let text = |t: &str| t.parse::<Topology>().unwrap_err().to_string();
+        assert_eq!(text("4,,3"), "expected a number of at least 1 at column 3 of `4,,3`");
+        assert_eq!(text("4x0"), "expected a number of at least 1 at column 3 of `4x0`");
+        assert_eq!(text("4x4:scatter"), "expected `cyclic` or `permuted=SEED` at column 5 of `4x4:scatter`");
+        assert_eq!(text("99999x99999"), "too many ranks or levels at column 1 of `99999x99999`");
+    }
+}

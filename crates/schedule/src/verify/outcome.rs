@@ -1,0 +1,144 @@
+//! Whether what came out is what MPI asks for, and what can be said of the expressions.
+
+use std::collections::HashMap;
+
+use super::expr::{Expr, Exprs, Node};
+use super::machine::{Run, moved};
+use super::{Invariant, MOST_VIOLATIONS, Report, Site, Violation};
+use crate::{Order, Problem, Program, Rank};
+
+pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
+    let program = programs[0];
+    let mut judge = Judge { exprs: run.exprs, violations: run.violations, shapes: HashMap::new() };
+    for (execution, ranks) in run.outputs.iter().enumerate() {
+        for (rank, chunks) in ranks.iter().enumerate() {
+            let site = Site { rank: Rank(rank as u32), execution: execution as u32, instr: None };
+            for &(chunk, expr) in chunks {
+                judge.output(&programs[execution].problem, site, chunk, expr);
+            }
+        }
+    }
+    let mut report = Report {
+        violations: Vec::new(),
+        consistent: true,
+        ordered: true,
+        memory: program.ranks.values().map(|code| code.memory(&program.problem)).max().unwrap_or(0),
+        traffic: run.traffic,
+    };
+    if judge.violations.is_empty() && program.problem.collective.reduces() {
+        judge.properties(program, &run.outputs[0], &mut report);
+    }
+    judge.claims(program, &report);
+    judge.violations.truncate(MOST_VIOLATIONS);
+    report.violations = judge.violations;
+    report
+}
+
+struct Judge {
+    exprs: Exprs,
+    violations: Vec<Violation>,
+    /// What was found of reductions that were looked at: an error's text, or whether rank order is kept.
+    shapes: HashMap<(Expr, u64), Result<bool, (Invariant, String)>>,
+}
+
+impl Judge {
+    fn complain(&mut self, invariant: Invariant, site: Option<Site>, message: String) {
+        self.violations.push(Violation { invariant, site, message });
+    }
+
+    fn output(&mut self, problem: &Problem, site: Site, chunk: u64, expr: Option<Expr>) {
+        let Some(expr) = expr else {
+            let message = format!("out[{chunk}] was never written");
+            return self.complain(Invariant::Result, Some(site), message);
+        };
+        let verdict = if problem.collective.reduces() {
+            self.shape(expr, chunk, problem.ranks).map(|_| ())
+        } else {
+            let (from, number) = moved(problem.collective, site.rank, chunk);
+            match self.exprs.node(expr) {
+                Node::Input(r, c) if (r, c) == (from, number) => Ok(()),
+                Node::Input(r, c) => Err((
+                    Invariant::Result,
+                    format!("out[{chunk}] holds rank {r}'s chunk {c}, not rank {from}'s chunk {number}"),
+                )),
+                _ => Err((Invariant::Result, format!("out[{chunk}] does not hold a rank's chunk"))),
+            }
+        };
+        if let Err((invariant, message)) = verdict {
+            self.complain(invariant, Some(site), message);
+        }
+    }
+
+    /// Whether an expression is a full reduction of a chunk, and if so whether it keeps rank order.
+    fn shape(&mut self, expr: Expr, chunk: u64, ranks: u32) -> Result<bool, (Invariant, String)> {
+        if let Some(known) = self.shapes.get(&(expr, chunk)) {
+            return known.clone();
+        }
+        let verdict = self.look(expr, chunk, ranks);
+        self.shapes.insert((expr, chunk), verdict.clone());
+        verdict
+    }
+
+    fn look(&self, expr: Expr, chunk: u64, ranks: u32) -> Result<bool, (Invariant, String)> {
+        let inputs = self.exprs.inputs(expr, ranks as usize + 1);
+        if let Some((_, other)) = inputs.iter().find(|(_, c)| *c != chunk) {
+            return Err((Invariant::Result, format!("out[{chunk}] holds a reduction of chunk {other}")));
+        }
+        let mut times = vec![0u32; ranks as usize];
+        inputs.iter().for_each(|(rank, _)| times[rank.0 as usize] += 1);
+        match times.iter().position(|&t| t != 1) {
+            Some(rank) if times[rank] == 0 => Err((
+                Invariant::Once,
+                format!("out[{chunk}] lacks the contribution of rank {rank}"),
+            )),
+            Some(rank) => Err((
+                Invariant::Once,
+                format!("out[{chunk}] has the contribution of rank {rank} more than once"),
+            )),
+            None => Ok(inputs.windows(2).all(|w| w[0].0 < w[1].0)),
+        }
+    }
+
+    fn properties(
+        &mut self,
+        program: &Program,
+        ranks: &[Vec<(u64, Option<Expr>)>],
+        report: &mut Report,
+    ) {
+        let mut first: HashMap<u64, Option<Expr>> = HashMap::new();
+        for (rank, chunks) in ranks.iter().enumerate() {
+            let site = Some(Site { rank: Rank(rank as u32), execution: 0, instr: None });
+            for &(chunk, expr) in chunks {
+                if *first.entry(chunk).or_insert(expr) != expr {
+                    report.consistent = false;
+                    if program.claims.consistent {
+                        let message = format!("out[{chunk}] has another expression than on a lower rank");
+                        self.complain(Invariant::Consistent, site, message);
+                    }
+                }
+                let ordered = expr.map(|e| self.shape(e, chunk, program.problem.ranks));
+                if !matches!(ordered, Some(Ok(true))) {
+                    report.ordered = false;
+                    if program.claims.ordered || program.problem.order == Order::Ranks {
+                        let message = format!("out[{chunk}] does not combine in rank order");
+                        self.complain(Invariant::Ordered, site, message);
+                    }
+                }
+            }
+        }
+    }
+
+    fn claims(&mut self, program: &Program, report: &Report) {
+        let most = |of: fn(&super::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
+        for (what, claimed, found) in [
+            ("messages sent", program.claims.messages, most(|t| t.messages.iter().sum())),
+            ("elements sent", program.claims.sent, most(|t| t.elements.iter().sum())),
+            ("elements of memory", program.claims.memory, report.memory),
+        ] {
+            if claimed.is_some_and(|bound| found > bound) {
+                let message = format!("{found} {what} by the busiest rank, more than claimed");
+                self.complain(Invariant::Claim, None, message);
+            }
+        }
+    }
+}
