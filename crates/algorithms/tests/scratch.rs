@@ -16,7 +16,17 @@ fn go(c: Collective, t: &str, counts: Counts, e: &str, show: bool) -> bool {
     let el = r.traffic.iter().map(|t| t.elements.iter().sum::<u64>()).max().unwrap_or(0);
     println!("{c} {t} {e}: {} consistent {} ordered {} msgs {msgs} elements {el} interp {:?}", if r.holds() {"OK"} else {"BAD"}, r.consistent, r.ordered, i);
     for v in r.violations.iter().take(3) { println!("   {v}"); }
-    r.holds() && i.is_ok()
+    let mut all = r.holds() && i.is_ok();
+    for on in [lower::OnNode::Segment, lower::OnNode::Messages] {
+        let low = lower::lower(&s, on);
+        let text = low.to_string();
+        if show { println!("{text}"); }
+        assert_eq!(read(&text).unwrap().document, Document::Program(low.clone()));
+        let r2 = verify(&low);
+        let i2 = interpret::check(&[&low, &low, &low], 7);
+        if !(r2.holds() && i2.is_ok()) || (r.consistent, r.ordered) != (r2.consistent, r2.ordered) { all = false; println!("  LOWERED {on:?} {e} {t} {:?}", i2); for v in r2.violations.iter().take(3) { println!("   L {v}"); } }
+    }
+    all
 }
 #[test]
 fn scratch() {

@@ -1,1 +1,43 @@
-//! placeholder
+//! From schedule to program: a chain of passes, each in its own file, each right before and after.
+//!
+//! | pass | from, to | what it does |
+//! |---|---|---|
+//! | [`empty`] | schedule, schedule | drops chunks that all know to be empty, and messages that carry nothing |
+//! | [`coalesce`] | schedule, schedule | joins the messages of a round that go the same way |
+//! | [`place`] | schedule, program | posts and finishes messages, and gives every line a place in a buffer |
+//! | [`pack`] | program, program | gathers scattered slots so that each message is one stretch of memory |
+//! | [`alternate`] | program, program | replaces the closing barrier by two halves of a segment used in turn |
+//! | [`unshare`] | program, program | replaces shared memory by messages within the node |
+//!
+//! Which values are needed at all (the paper's dead lines) is not a pass: [`crate::factors`] generates live
+//! lines only, because at scale the dead ones could not even be written down.
+
+pub mod alternate;
+pub mod coalesce;
+pub mod empty;
+mod memory;
+pub mod pack;
+pub mod place;
+pub mod unshare;
+
+use bruckner_schedule::{Program, Schedule};
+
+/// How ranks of a node exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OnNode {
+    /// Through their segment.
+    #[default]
+    Segment,
+    /// By messages, where no segment can be had.
+    Messages,
+}
+
+/// The whole chain.
+pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
+    let schedule = coalesce::run(&empty::run(schedule));
+    let program = pack::run(&place::run(&schedule));
+    match on_node {
+        OnNode::Segment => alternate::run(&program),
+        OnNode::Messages => unshare::run(&program),
+    }
+}

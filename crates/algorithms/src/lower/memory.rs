@@ -1,0 +1,78 @@
+//! What passes ask of a program's memory.
+
+use std::collections::HashMap;
+
+use bruckner_schedule::{Area, Code, Instr, Layout, Local, Place, Problem};
+
+/// Where slots lie.
+pub(super) struct Addresses {
+    offsets: HashMap<(Area, u64), u64>,
+    lens: HashMap<u64, u64>,
+}
+
+impl Addresses {
+    pub(super) fn new(problem: &Problem, code: &Code) -> Addresses {
+        let (mut offsets, mut lens) = (HashMap::new(), HashMap::new());
+        if let Layout::Buffers { placed, .. } = &code.layout {
+            for line in placed {
+                let mut at = line.at;
+                for chunk in line.place.set.iter() {
+                    let len = problem.elements(chunk).unwrap_or(1);
+                    lens.insert(chunk, len);
+                    offsets.insert((line.place.area, chunk), at);
+                    at += len;
+                }
+            }
+        }
+        Addresses { offsets, lens }
+    }
+
+    /// Whether slots follow each other without gaps in one buffer. User buffers are in the order of chunks.
+    pub(super) fn is_one_stretch(&self, places: &[Place]) -> bool {
+        let [first, ..] = places else { return true };
+        match first.area {
+            Area::In | Area::Out => {
+                let runs: usize = places.iter().map(|p| p.set.runs().len()).sum();
+                runs == 1 && first.set.runs()[0].count() == 1
+            }
+            _ => {
+                let mut end = None;
+                places.iter().flat_map(|p| p.set.iter().map(move |c| (p.area, c))).all(|(area, chunk)| {
+                    let same = buffer(area) == buffer(first.area);
+                    let Some(&at) = self.offsets.get(&(area, chunk)) else { return false };
+                    let follows = end.is_none_or(|end| end == at);
+                    end = Some(at + self.lens[&chunk]);
+                    same && follows
+                })
+            }
+        }
+    }
+}
+
+/// Private lines share one buffer; so do the lines of a level's segment.
+fn buffer(area: Area) -> Option<Area> {
+    match area {
+        Area::Line(_) => None,
+        Area::Shared(level, _) => Some(Area::Shared(level, 0)),
+        user => Some(user),
+    }
+}
+
+/// All places that an instruction names.
+pub(super) fn places_of(instr: &Instr) -> Vec<&Place> {
+    match instr {
+        Instr::Post(_, message) => message.places.iter().collect(),
+        Instr::Local(Local::Copy { to, from }) => vec![to, from],
+        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
+        _ => Vec::new(),
+    }
+}
+
+/// The first number that no private line has.
+pub(super) fn next_line(code: &Code) -> u32 {
+    let lines = code.instrs.iter().flat_map(places_of).filter_map(|place| match place.area {
+        Area::Line(n) => Some(n + 1),
+        _ => None,
+    });
+    lines.max().unwrap_or(0)
+}

@@ -1,0 +1,106 @@
+//! Makes each message one stretch of memory.
+//!
+//! What a send takes from scattered slots is first copied into a stretch of its own; what a receive brings is
+//! copied out of one once the message is finished. Messages that are one stretch already stay as they are, and
+//! so do all where lengths are known only locally: there the cells have no fixed place.
+
+use std::collections::HashMap;
+
+use bruckner_schedule::program::extent;
+use bruckner_schedule::{
+    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program,
+    Request,
+};
+
+use super::memory::{Addresses, next_line};
+
+/// Runs the pass.
+pub fn run(program: &Program) -> Program {
+    if program.problem.counts == Counts::Local {
+        return program.clone();
+    }
+    program.map(|_, code| Packer::new(&program.problem, code).run(code))
+}
+
+struct Packer<'a> {
+    problem: &'a Problem,
+    addresses: Addresses,
+    placed: Vec<Placed>,
+    instrs: Vec<Instr>,
+    /// The next line, and the room that stretches in use take behind everything else.
+    line: u32,
+    base: u64,
+    used: u64,
+    /// Requests under way, with what is to be copied once they are finished.
+    open: HashMap<Request, Vec<Local>>,
+}
+
+impl<'a> Packer<'a> {
+    fn new(problem: &'a Problem, code: &Code) -> Packer<'a> {
+        let placed = match &code.layout {
+            Layout::Virtual => Vec::new(),
+            Layout::Buffers { placed, .. } => placed.clone(),
+        };
+        Packer {
+            problem,
+            addresses: Addresses::new(problem, code),
+            placed,
+            instrs: Vec::new(),
+            line: next_line(code),
+            base: code.memory(problem),
+            used: 0,
+            open: HashMap::new(),
+        }
+    }
+
+    fn run(mut self, code: &Code) -> Code {
+        for instr in &code.instrs {
+            match instr {
+                Instr::Post(request, message) => {
+                    let (message, after) = self.pack(message);
+                    self.open.insert(*request, after);
+                    self.instrs.push(Instr::Post(*request, message));
+                }
+                Instr::Finish(requests) => {
+                    self.instrs.push(instr.clone());
+                    for request in requests.iter().map(|r| Request(r as u32)) {
+                        let after = self.open.remove(&request).unwrap_or_default();
+                        self.instrs.extend(after.into_iter().map(Instr::Local));
+                    }
+                    if self.open.is_empty() {
+                        self.used = 0;
+                    }
+                }
+                Instr::Local(_) => self.instrs.push(instr.clone()),
+            }
+        }
+        let alternate = match &code.layout {
+            Layout::Virtual => return code.clone(),
+            Layout::Buffers { alternate, .. } => alternate.clone(),
+        };
+        Code { layout: Layout::Buffers { placed: self.placed, alternate }, instrs: self.instrs }
+    }
+
+    /// The message on one stretch, and the copies that come after it.
+    fn pack(&mut self, message: &Message) -> (Message, Vec<Local>) {
+        if message.payload == Payload::Sizes || self.addresses.is_one_stretch(&message.places) {
+            return (message.clone(), Vec::new());
+        }
+        let mut packed = Message { places: Vec::new(), ..message.clone() };
+        let mut after = Vec::new();
+        for place in &message.places {
+            let stretch = Place::new(Area::Line(self.line), place.set.clone());
+            self.line += 1;
+            self.placed.push(Placed { place: stretch.clone(), at: self.base + self.used });
+            self.used += extent(self.problem, &place.set);
+            match message.end {
+                End::Send => self
+                    .instrs
+                    .push(Instr::Local(Local::Copy { to: stretch.clone(), from: place.clone() })),
+                End::Recv => after.push(Local::Copy { to: place.clone(), from: stretch.clone() }),
+            }
+            packed.places.push(stretch);
+        }
+        (packed, after)
+    }
+}
