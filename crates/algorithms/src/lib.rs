@@ -21,6 +21,8 @@ pub mod locality;
 pub mod lower;
 pub mod nap;
 mod plan;
+pub mod probes;
+pub mod selftest;
 pub mod shm;
 pub mod sparbit;
 

@@ -125,11 +125,13 @@ impl Gather for Locality {
 pub struct GatherAll(pub Box<dyn Gather>);
 
 impl Algorithm for GatherAll {
-    fn rounds(&self, _: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         let own = Set::one(rank.0.into());
         b.copy(Place::new(Area::Out, own.clone()), Place::new(Area::In, own));
-        let blocks = |at: Range<u32>| vec![Place::new(Area::Out, topology.ranks_at(at))];
+        // Empty blocks are left out from the start, so that regions do not meet over nothing.
+        let blocks =
+            |at: Range<u32>| vec![Place::new(Area::Out, problem.filled(&topology.ranks_at(at)))];
         self.0.gather(&mut b, &Group::world(topology), topology.position(rank), &blocks);
         b.finish()
     }

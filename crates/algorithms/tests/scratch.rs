@@ -57,3 +57,14 @@ fn stages() {
     let Expression::Factors(f) = f else { panic!() };
     print!("{}", factors::Factored::new(&f, 8).unwrap().stages(Rank(5)));
 }
+#[test]
+fn self1() {
+    let t = selftest::mutants(20000, 1, |_| {});
+    for (k, t) in &t { println!("{k:28} {:6} refused {:6} shown {:6} equivalent {:4} missed {}", t.total(), t.refused, t.shown, t.equivalent, t.missed.len()); if let Some(m) = t.missed.first() { println!("{m}"); } }
+}
+#[test]
+fn self2() {
+    let g = selftest::random_programs(20000, 1, |_| {});
+    println!("right {} refused {} wrong {}", g.right, g.refused.len(), g.wrong.len());
+    for r in g.refused.iter().chain(&g.wrong).take(5) { println!("{r}"); }
+}

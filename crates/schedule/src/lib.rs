@@ -10,6 +10,7 @@
 
 pub mod interpret;
 mod ids;
+pub mod mutate;
 pub mod program;
 mod problem;
 pub mod random;

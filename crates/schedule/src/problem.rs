@@ -197,6 +197,20 @@ impl Problem {
         self.elements(chunk) == Some(0)
     }
 
+    /// The chunks of a set that are not known to be empty, by runs where counts are equal.
+    pub fn filled(&self, set: &Set) -> Set {
+        match self.counts {
+            Counts::Local => set.clone(),
+            Counts::Equal(n) if n > 0 => set.clone(),
+            Counts::Equal(_) => Set::new(),
+            Counts::Root { root, count } => {
+                let root = u64::from(root.0);
+                if count > 0 && set.position(root).is_some() { Set::one(root) } else { Set::new() }
+            }
+            Counts::Listed(_) | Counts::Vector { .. } => set.iter().filter(|&c| !self.is_empty(c)).collect(),
+        }
+    }
+
     /// The chunks that a rank's input buffer holds.
     pub fn input(&self, rank: Rank) -> Set {
         match self.collective {

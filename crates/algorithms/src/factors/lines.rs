@@ -356,6 +356,14 @@ impl Lines {
 
     /// The paper's Algorithm 1: from the results back to whatever contributes to them.
     fn mark_live(&mut self) {
+        for step in &self.steps {
+            if let Step::Scatter { ports, kept } = step {
+                let given = ports.iter().flat_map(|moves| moves.pairs.iter().map(|&(given, _)| given));
+                for line in given.chain(kept.iter().copied()) {
+                    self.all[line].live = true;
+                }
+            }
+        }
         for line in (self.initial..self.all.len()).rev() {
             let Line { live, result, source, .. } = self.all[line];
             if live || result {

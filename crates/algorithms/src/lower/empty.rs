@@ -3,7 +3,7 @@
 //! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree.
 //! Signals and barriers stay: what they order is not theirs to know.
 
-use bruckner_schedule::{Counts, Local, Message, Place, Problem, Round, Schedule, Set};
+use bruckner_schedule::{Local, Message, Place, Problem, Round, Schedule};
 
 /// Runs the pass.
 pub fn run(schedule: &Schedule) -> Schedule {
@@ -35,17 +35,5 @@ fn prune_message(problem: &Problem, message: &Message) -> Message {
 
 /// The slots of a place whose chunks have elements.
 fn filled(problem: &Problem, place: &Place) -> Place {
-    let set = match &problem.counts {
-        Counts::Local => place.set.clone(),
-        Counts::Equal(n) if *n > 0 => place.set.clone(),
-        Counts::Equal(_) => Set::new(),
-        Counts::Root { root, count } => {
-            let root = u64::from(root.0);
-            if *count > 0 && place.set.position(root).is_some() { Set::one(root) } else { Set::new() }
-        }
-        Counts::Listed(_) | Counts::Vector { .. } => {
-            place.set.iter().filter(|&chunk| !problem.is_empty(chunk)).collect()
-        }
-    };
-    Place { area: place.area, set }
+    Place { area: place.area, set: problem.filled(&place.set) }
 }

@@ -90,6 +90,9 @@ struct Gathering {
     stamps: Vec<Stamp>,
 }
 
+/// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2.
+type Part = (Level, u32, u32);
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum SpaceKey {
     User(Rank, Area, u32),
@@ -111,6 +114,8 @@ pub(super) struct Machine<'a> {
     flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
     waiting: HashMap<(Rank, Flag), Vec<usize>>,
     gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
+    /// When each rank last touched a part of a segment, in its last two executions that did.
+    touched: HashMap<(Part, usize), VecDeque<(u32, u32)>>,
     ready: VecDeque<usize>,
     spaces: HashMap<SpaceKey, Space>,
     memory: Memory,
@@ -138,6 +143,7 @@ impl<'a> Machine<'a> {
             flags: HashMap::new(),
             waiting: HashMap::new(),
             gatherings: HashMap::new(),
+            touched: HashMap::new(),
             ready: (0..p).collect(),
             spaces: HashMap::new(),
             memory: Memory::default(),
@@ -301,6 +307,9 @@ impl<'a> Machine<'a> {
             Area::Out => problem.output(site.rank),
             Area::Line(_) | Area::Shared(..) => Set::from(0..problem.chunks()),
         };
+        if let Area::Shared(level, _) = place.area {
+            self.touch(rank, level, site);
+        }
         let mut slots = Vec::with_capacity(place.set.len().min(1 << 20) as usize);
         for chunk in place.set.iter() {
             if allowed.position(chunk).is_none() {
@@ -343,6 +352,36 @@ impl<'a> Machine<'a> {
         match &self.codes[rank][execution as usize].layout {
             Layout::Buffers { alternate, .. } if alternate.contains(&level) => 1 + execution % 2,
             _ => 0,
+        }
+    }
+
+    /// Notes that a rank touches its segment, and checks that all touches of other executions are ordered with
+    /// this one, wherever in the same part they are: the next execution may be of a program that lies
+    /// differently.
+    fn touch(&mut self, rank: usize, level: Level, site: Site) {
+        let topology = &self.programs[0].topology;
+        let region = topology.region_of(level, site.rank);
+        let part = (level, region, self.part(rank, site.execution, level));
+        for other in topology.span(level, region).map(|at| topology.rank_at(at).0 as usize) {
+            let of_other = self.touched.get(&(part, other)).into_iter().flatten();
+            let unordered = of_other.filter(|(execution, _)| *execution != site.execution).any(|&(e, then)| {
+                other != rank && (e > site.execution || !self.clocks.knows(rank, other, then))
+            });
+            if unordered {
+                let message = format!(
+                    "touches the {level} segment; nothing orders this with what rank {other} did there in another execution"
+                );
+                return self.complain(Invariant::Race, site, message);
+            }
+        }
+        let now = self.clocks.now(rank);
+        let mine = self.touched.entry((part, rank)).or_default();
+        match mine.back_mut() {
+            Some((execution, then)) if *execution == site.execution => *then = now,
+            _ => mine.push_back((site.execution, now)),
+        }
+        if mine.len() > 2 {
+            mine.pop_front();
         }
     }
 
@@ -610,6 +649,9 @@ impl<'a> Machine<'a> {
                     let by = Toucher { rank, execution: site.execution };
                     for slot in posted.slots {
                         self.memory.end_send(slot.at, by, &self.clocks);
+                        if let Area::Shared(level, _) = slot.area {
+                            self.touch(rank, level, site);
+                        }
                     }
                 }
                 End::Send => {}
@@ -644,6 +686,9 @@ impl<'a> Machine<'a> {
                         self.complain(Invariant::Length, posted.site, message);
                     }
                     self.memory.end_receive(slot.at, piece.value, by, &self.clocks);
+                    if let Area::Shared(level, _) = slot.area {
+                        self.touch(rank, level, site);
+                    }
                 }
             }
         }

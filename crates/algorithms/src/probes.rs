@@ -1,0 +1,56 @@
+//! Seven very different programs, on which the language is proven.
+
+use bruckner_schedule::{Collective, Counts, Level, Rank};
+
+use crate::expression::{Expression, Factor, Lanes, Plain};
+use crate::plan::Task;
+
+/// A task with the algorithm that serves it.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// What it is called in the documentation.
+    pub name: &'static str,
+    /// What is asked for.
+    pub task: Task,
+    /// How it is done.
+    pub expression: Expression,
+}
+
+/// The seven.
+pub fn probes() -> Vec<Probe> {
+    let task = |collective, topology: &str, counts| {
+        Task::new(collective, topology.parse().expect("a topology")).counts(counts)
+    };
+    let locality = |level, inside: Expression| Expression::Locality {
+        level,
+        inside: Box::new(inside),
+        lanes: Lanes::All,
+    };
+    let shm = Expression::Plain(Plain::Shm);
+    let probe = |name, task, expression| Probe { name, task, expression };
+    vec![
+        probe(
+            "sparbit",
+            task(Collective::Allgather, "5x1", Counts::Listed(vec![2, 0, 3, 1, 2])),
+            Expression::Plain(Plain::Sparbit),
+        ),
+        probe(
+            "locality",
+            task(Collective::Allgather, "2+2,2+2,2+1,1", Counts::Equal(2)),
+            locality(Level::NODE, locality(Level::SOCKET, shm.clone())),
+        ),
+        probe("nap", task(Collective::Allreduce, "4,4,3,1", Counts::Equal(3)), locality(Level::NODE, shm.clone())),
+        probe(
+            "factors",
+            task(Collective::Allreduce, "8x1", Counts::Equal(12)),
+            Expression::Factors(vec![Factor { factor: 8, ports: vec![-1, 1, 1, 1] }]),
+        ),
+        probe("shm", task(Collective::Allreduce, "4", Counts::Equal(2)), shm),
+        probe("bruck", task(Collective::Alltoall, "7x1", Counts::Local), Expression::Bruck(3)),
+        probe(
+            "bcast",
+            task(Collective::Allgather, "6x1", Counts::Root { root: Rank(2), count: 4 }),
+            Expression::Plain(Plain::Sparbit),
+        ),
+    ]
+}

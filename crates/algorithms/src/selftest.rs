@@ -1,0 +1,330 @@
+//! The two judges held against each other.
+//!
+//! [`mutants`] breaks right programs and asks whether the verifier notices; where it does not, the interpreter
+//! must find that nothing changed. [`random_programs`] grows right programs and asks whether the interpreter
+//! agrees.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bruckner_schedule::mutate::{Mutation, mutate};
+use bruckner_schedule::random::Random;
+use bruckner_schedule::verify::{Report, verify, verify_sequence};
+use bruckner_schedule::{Collective, Counts, Level, Program, Rank, Topology, interpret};
+
+use crate::expression::{Expression, Factor, Lanes, Plain};
+use crate::lower::{OnNode, lower};
+use crate::plan::{Task, plan};
+use crate::probes::{Probe, probes};
+
+/// What became of the mutants of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Refused by the verifier.
+    pub refused: u64,
+    /// Of those, the ones that the interpreter saw fail too, in the few orders that it tried.
+    pub shown: u64,
+    /// Accepted, and right on data: the change made no difference.
+    pub equivalent: u64,
+    /// Accepted and wrong, or accepted without a synchronisation that was there before. Printed texts.
+    pub missed: Vec<String>,
+}
+
+impl Tally {
+    /// All mutants of the kind.
+    pub fn total(&self) -> u64 {
+        self.refused + self.equivalent + self.missed.len() as u64
+    }
+}
+
+/// How often the interpreter runs a mutant that the verifier accepts.
+const TRIES: u64 = 24;
+
+/// The probes, and more of their families up to 16 ranks, each as schedule, as program on segments and as
+/// program on messages, claiming what is true of them.
+fn subjects() -> Vec<Program> {
+    let mut tasks = probes();
+    let more = [
+        ("16x1", Collective::Allgather, Counts::Equal(1), "sparbit"),
+        ("4x4", Collective::Allgather, Counts::Equal(1), "locality(node)"),
+        ("3x2x2", Collective::Allgather, Counts::Equal(1), "locality(node, inside=locality(socket))"),
+        ("4,3,1:cyclic", Collective::Allreduce, Counts::Equal(2), "locality(node, lanes=paper)"),
+        ("13x1", Collective::Allreduce, Counts::Equal(13), "13(-1 2 1 2)"),
+        ("12x1", Collective::Allreduce, Counts::Equal(12), "3(-2) 4(1 1) 3(2)"),
+        ("6", Collective::Allreduce, Counts::Equal(1), "shm"),
+        ("10x1", Collective::Alltoall, Counts::Equal(1), "bruck(2)"),
+        ("9x1", Collective::Alltoall, Counts::Local, "bruck(3)"),
+        ("3,1,4", Collective::Allgather, Counts::Root { root: Rank(3), count: 2 }, "locality(node)"),
+    ];
+    for (topology, collective, counts, expression) in more {
+        tasks.push(Probe {
+            name: expression,
+            task: Task::new(collective, topology.parse().expect("a topology")).counts(counts),
+            expression: expression.parse().expect("an expression"),
+        });
+    }
+    let mut programs = Vec::new();
+    for Probe { name, task, expression } in tasks {
+        let schedule = plan(&task, &expression).unwrap_or_else(|e| panic!("{name}: {e}")).schedule();
+        // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
+        let pruned = crate::lower::empty::run(&schedule);
+        for mut program in
+            [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
+        {
+            let report = verify(&program);
+            assert!(report.holds(), "{name}: {}", report.violations[0]);
+            let reduces = program.problem.collective.reduces();
+            program.claims.consistent = report.consistent && reduces;
+            program.claims.ordered = report.ordered && reduces;
+            if !programs.contains(&program) {
+                programs.push(program);
+            }
+        }
+    }
+    programs
+}
+
+/// Makes mutants until there are `wanted` different ones or no more are found, and judges each. Calls `on` with
+/// the number done so far.
+pub fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
+    let subjects = subjects();
+    let mut random = Random::new(seed);
+    let mut seen = HashSet::new();
+    let mut tallies: BTreeMap<Mutation, Tally> = BTreeMap::new();
+    let (mut done, mut fruitless) = (0, 0);
+    while done < wanted && fruitless < 200_000 {
+        let subject = random.below(subjects.len() as u64) as usize;
+        let kind = *random.pick(Mutation::ALL).expect("there are kinds");
+        let Some(mutant) = mutate(&subjects[subject], kind, &mut random) else {
+            fruitless += 1;
+            continue;
+        };
+        let mut hasher = DefaultHasher::new();
+        (subject, mutant.ranks.iter().collect::<Vec<_>>()).hash(&mut hasher);
+        if !seen.insert(hasher.finish()) {
+            fruitless += 1;
+            continue;
+        }
+        fruitless = 0;
+        judge(&mutant, kind, random.next(), tallies.entry(kind).or_default());
+        done += 1;
+        on(done);
+    }
+    tallies
+}
+
+fn judge(mutant: &Program, kind: Mutation, seed: u64, tally: &mut Tally) {
+    let fails = |seed| interpret::check(&[mutant, mutant, mutant], seed).err();
+    let report = verify(mutant);
+    if !report.holds() {
+        tally.refused += 1;
+        tally.shown += u64::from(fails(seed).or_else(|| fails(seed + 1)).is_some());
+        return;
+    }
+    let failure = (0..TRIES).find_map(|i| fails(seed.wrapping_add(i)));
+    match failure {
+        Some(failure) => tally.missed.push(format!("{kind}: {failure}\n{mutant}")),
+        None if kind.removes_synchronisation() => {
+            tally.missed.push(format!("{kind}: accepted without it\n{mutant}"));
+        }
+        None => tally.equivalent += 1,
+    }
+}
+
+/// What became of random programs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Grown {
+    /// Accepted by the verifier and right on data.
+    pub right: u64,
+    /// Refused by the verifier. Each with its text.
+    pub refused: Vec<String>,
+    /// Accepted by the verifier and wrong on data. Each with its text.
+    pub wrong: Vec<String>,
+}
+
+/// Grows `wanted` programs from the probes by random parameters, topologies and counts, and judges each: as
+/// schedule or lowered, alone, or three times and then another on the same segment. Calls `on` with the number
+/// done so far.
+pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Grown {
+    let mut random = Random::new(seed);
+    let mut grown = Grown::default();
+    let mut done = 0;
+    while done < wanted {
+        let (task, expression) = grow(&mut random);
+        let Ok(plan) = plan(&task, &expression) else { continue };
+        let schedule = plan.schedule();
+        for program in [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
+        {
+            if done < wanted {
+                judge_grown(program, &task, &expression, &mut random, &mut grown);
+                done += 1;
+                on(done);
+            }
+        }
+    }
+    grown
+}
+
+fn judge_grown(
+    mut program: Program,
+    task: &Task,
+    expression: &Expression,
+    random: &mut Random,
+    grown: &mut Grown,
+) {
+    let describe =
+        |what: &dyn std::fmt::Display| format!("{} on {}, {:?}, {expression}: {what}", task.collective, task.topology, task.counts);
+    let report: Report = verify(&program);
+    if let Some(violation) = report.violations.first() {
+        return grown.refused.push(describe(violation));
+    }
+    let reduces = program.problem.collective.reduces();
+    program.claims.consistent = report.consistent && reduces;
+    program.claims.ordered = report.ordered && reduces;
+    let result = interpret::check(&[&program, &program, &program], random.next());
+    match result.map_err(|failure| describe(&failure)).and_then(|()| beside_another(&program, random)) {
+        Ok(()) => grown.right += 1,
+        Err(failure) => grown.wrong.push(failure),
+    }
+}
+
+/// A program three times and then another one on the same segment, judged by both.
+fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> {
+    let topology = &program.topology;
+    if topology.regions(Level::NODE) != 1 || topology.ranks() < 2 || random.below(4) > 0 {
+        return Ok(());
+    }
+    let task = Task::new(Collective::Allgather, topology.clone()).counts(Counts::Equal(1 + random.below(3)));
+    let shm = Expression::Plain(Plain::Shm);
+    let schedule = plan(&task, &shm).map_err(|e| e.to_string())?.schedule();
+    let other = match program.ranks[&Rank(0)].layout {
+        bruckner_schedule::Layout::Virtual => schedule.flatten(),
+        bruckner_schedule::Layout::Buffers { .. } => lower(&schedule, OnNode::Segment),
+    };
+    let sequence = [program, program, program, &other, program];
+    let report = verify_sequence(&sequence);
+    if let Some(violation) = report.violations.first() {
+        return Err(format!("beside another plan: {violation}"));
+    }
+    interpret::check(&sequence, random.next()).map_err(|e| format!("beside another plan: {e}"))
+}
+
+fn grow(random: &mut Random) -> (Task, Expression) {
+    let task = |collective, topology: Topology, counts| Task::new(collective, topology).counts(counts);
+    let flat = |random: &mut Random| Topology::flat(1 + random.below(16) as u32);
+    match random.below(7) {
+        0 => {
+            let topology = flat(random);
+            let counts = gather_counts(topology.ranks(), random);
+            (task(Collective::Allgather, topology, counts), Expression::Plain(Plain::Sparbit))
+        }
+        1 | 2 => {
+            let topology = topology(random);
+            let counts = gather_counts(topology.ranks(), random);
+            (task(Collective::Allgather, topology, counts), locality(random, 2))
+        }
+        3 => (task(Collective::Allreduce, topology(random), Counts::Equal(random.below(5))), locality(random, 1)),
+        4 => {
+            let (p, factors) = factors(random);
+            let counts = Counts::Equal(random.below(2 * u64::from(p)));
+            (task(Collective::Allreduce, Topology::flat(p), counts), Expression::Factors(factors))
+        }
+        5 => {
+            let one: Topology = (1 + random.below(6)).to_string().parse().expect("a topology");
+            let collective = [Collective::Allreduce, Collective::Allgather][random.below(2) as usize];
+            (task(collective, one, Counts::Equal(random.below(4))), Expression::Plain(Plain::Shm))
+        }
+        _ => {
+            let counts = [Counts::Local, Counts::Equal(random.below(3))][random.below(2) as usize].clone();
+            (task(Collective::Alltoall, flat(random), counts), Expression::Bruck(2 + random.below(6) as u32))
+        }
+    }
+}
+
+fn gather_counts(p: u32, random: &mut Random) -> Counts {
+    match random.below(3) {
+        0 => Counts::Equal(random.below(3)),
+        1 => Counts::Root { root: Rank(random.below(p.into()) as u32), count: random.below(4) },
+        _ => Counts::Listed((0..p).map(|_| random.below(4)).collect()),
+    }
+}
+
+fn locality(random: &mut Random, depth: u32) -> Expression {
+    let lanes = if random.below(2) == 0 { Lanes::All } else { Lanes::Paper };
+    let nested = depth > 1 && random.below(2) == 0;
+    let level = if depth == 1 && random.below(3) == 0 { Level::SOCKET } else { Level::NODE };
+    let inside = if nested {
+        Expression::Locality { level: Level::SOCKET, inside: Box::new(Expression::Plain(Plain::Shm)), lanes }
+    } else {
+        Expression::Plain(Plain::Shm)
+    };
+    Expression::Locality { level, inside: Box::new(inside), lanes }
+}
+
+/// Nodes with or without sockets, even or not, in any placement; at most 16 ranks.
+fn topology(random: &mut Random) -> Topology {
+    let (mut nodes, mut ranks) = (Vec::new(), 0);
+    for _ in 0..1 + random.below(6) {
+        let sockets: Vec<String> = (0..1 + random.below(2))
+            .map_while(|_| {
+                let size = 1 + random.below(4);
+                ranks += size;
+                (ranks <= 16).then(|| size.to_string())
+            })
+            .collect();
+        if !sockets.is_empty() {
+            nodes.push(sockets.join("+"));
+        }
+    }
+    let placement = match random.below(3) {
+        0 => String::new(),
+        1 => ":cyclic".to_owned(),
+        _ => format!(":permuted={}", random.below(1000)),
+    };
+    format!("{}{placement}", nodes.join(",")).parse().expect("a topology")
+}
+
+/// Factors of a random number of ranks: some that scatter, one or two that reduce, and the mirror of the first.
+fn factors(random: &mut Random) -> (u32, Vec<Factor>) {
+    let gathers = |f: u32, random: &mut Random| {
+        let (mut ports, mut covered) = (Vec::new(), 1);
+        while covered < f {
+            let q = 1 + random.below(3) as u32;
+            ports.push(q as i32);
+            covered *= q + 1;
+        }
+        ports
+    };
+    let scatters = |f: u32, random: &mut Random, whole: bool| {
+        let (mut ports, mut window) = (Vec::new(), f);
+        while window > 1 && (whole || random.below(2) == 0) {
+            let q = 1 + random.below(3) as u32;
+            ports.push(-(q as i32));
+            window = window.div_ceil(q + 1);
+        }
+        ports
+    };
+    let (mut p, mut form, mut mirror) = (1, Vec::new(), Vec::new());
+    if random.below(2) == 0 {
+        let f = 2 + random.below(4) as u32;
+        form.push(Factor { factor: f, ports: scatters(f, random, true) });
+        mirror.push(Factor { factor: f, ports: gathers(f, random) });
+        p *= f;
+    }
+    for _ in 0..random.below(3) {
+        let f = 2 + random.below(if p == 1 { 11 } else { 4 }) as u32;
+        if p * f > 24 {
+            break;
+        }
+        let mut ports = scatters(f, random, false);
+        ports.extend(gathers(f, random));
+        form.push(Factor { factor: f, ports });
+        p *= f;
+    }
+    form.extend(mirror);
+    if form.is_empty() {
+        form.push(Factor { factor: 2, ports: vec![1] });
+        p = 2;
+    }
+    (p, form)
+}

@@ -1,0 +1,402 @@
+//! Small wrong changes to right programs: what the verifier must refuse.
+//!
+//! Each [`Mutation`] breaks a program in one place, chosen at random. A verifier that accepts such a mutant
+//! has missed an error, unless the mutant happens to do the same.
+
+use std::fmt;
+
+use crate::program::{Code, Instr, Layout, Program};
+use crate::random::Random;
+use crate::schedule::{Area, End, Local, Message, Place};
+use crate::{Level, Rank, Request, Run, Set, Tag};
+
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
+        /// The kinds of change.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Mutation {
+            $($(#[$doc])* $name),*
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Mutation] = &[$(Mutation::$name),*];
+        }
+
+        impl fmt::Display for Mutation {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self { $(Mutation::$name => $text),* })
+            }
+        }
+    };
+}
+
+mutations! {
+    /// A copy or reduction is left out.
+    DropLocal = "dropped operation",
+    /// One end of a message is left out.
+    DropMessage = "dropped message",
+    /// A reduction is done twice.
+    DoubleReduce = "doubled reduction",
+    /// One end of a message is posted twice.
+    DoubleMessage = "doubled message",
+    /// Two neighbouring instructions of which the second needs the first change places.
+    Reorder = "reordered operations",
+    /// A message goes to, or comes from, another rank.
+    Peer = "wrong peer",
+    /// A chunk number is another.
+    Chunk = "wrong chunk",
+    /// A message has a chunk too few.
+    Size = "wrong size",
+    /// A place is in another area.
+    Slot = "wrong slot",
+    /// One end of a message has another tag.
+    Tag = "wrong tag",
+    /// A message's chunks come in another order.
+    Order = "wrong order in a message",
+    /// The two sides of a copy or reduction change places.
+    Operands = "swapped operands",
+    /// A request is not finished where it was.
+    Finish = "unfinished request",
+    /// Two lines that are in use together lie at one place.
+    Overlap = "overlapping places",
+    /// A signal is left out.
+    Signal = "signal removed",
+    /// A wait is left out.
+    Wait = "wait removed",
+    /// One rank leaves a barrier out, or all of its region do.
+    Barrier = "barrier removed",
+    /// A segment's halves are not used in turn.
+    Alternate = "buffer not alternated",
+}
+
+impl Mutation {
+    /// Whether the change takes synchronisation away: then equal data excuses nothing.
+    pub fn removes_synchronisation(self) -> bool {
+        matches!(self, Mutation::Signal | Mutation::Wait | Mutation::Barrier | Mutation::Alternate)
+    }
+}
+
+/// A program with one change of this kind, at a random place; `None` if it has no place for one.
+pub fn mutate(program: &Program, kind: Mutation, random: &mut Random) -> Option<Program> {
+    let mut mutant = program.clone();
+    let ranks: Vec<Rank> = mutant.ranks.keys().copied().collect();
+    let rank = *random.pick(&ranks)?;
+    match kind {
+        Mutation::Barrier => remove_barrier(&mut mutant, rank, random)?,
+        Mutation::Alternate => stop_alternating(&mut mutant, rank, random)?,
+        _ => {
+            let p = mutant.problem.ranks;
+            let chunks = mutant.problem.chunks();
+            let code = mutant.ranks.get_mut(&rank).expect("it is one of the keys");
+            Mutator { code, rank, ranks: p, chunks, random }.apply(kind)?;
+        }
+    }
+    (mutant != *program).then_some(mutant)
+}
+
+fn remove_barrier(program: &mut Program, rank: Rank, random: &mut Random) -> Option<()> {
+    let nth = |code: &Code, level: Level, n: usize| {
+        let barrier = Instr::Local(Local::Barrier(level));
+        (0..code.instrs.len()).filter(|&i| code.instrs[i] == barrier).nth(n)
+    };
+    let barriers: Vec<(usize, Level)> = program.ranks[&rank]
+        .instrs
+        .iter()
+        .enumerate()
+        .filter_map(|(i, instr)| match instr {
+            Instr::Local(Local::Barrier(level)) => Some((i, *level)),
+            _ => None,
+        })
+        .collect();
+    let &(at, level) = random.pick(&barriers)?;
+    if random.below(2) == 0 {
+        program.ranks.get_mut(&rank)?.instrs.remove(at);
+        return Some(());
+    }
+    let n = barriers.iter().filter(|&&(i, l)| l == level && i < at).count();
+    let topology = program.topology.clone();
+    let region = topology.region_of(level, rank);
+    for position in topology.span(level, region) {
+        let code = program.ranks.get_mut(&topology.rank_at(position))?;
+        let at = nth(code, level, n)?;
+        code.instrs.remove(at);
+    }
+    Some(())
+}
+
+fn stop_alternating(program: &mut Program, rank: Rank, random: &mut Random) -> Option<()> {
+    let levels = |code: &mut Code| match &mut code.layout {
+        Layout::Buffers { alternate, .. } if !alternate.is_empty() => Some(alternate.remove(0)),
+        _ => None,
+    };
+    let level = levels(program.ranks.get_mut(&rank)?)?;
+    if random.below(2) == 0 {
+        return Some(());
+    }
+    let topology = program.topology.clone();
+    for position in topology.span(level, topology.region_of(level, rank)) {
+        let other = topology.rank_at(position);
+        if other != rank {
+            levels(program.ranks.get_mut(&other)?)?;
+        }
+    }
+    Some(())
+}
+
+struct Mutator<'a> {
+    code: &'a mut Code,
+    rank: Rank,
+    ranks: u32,
+    chunks: u64,
+    random: &'a mut Random,
+}
+
+impl Mutator<'_> {
+    /// A random instruction that satisfies a condition.
+    fn find(&mut self, wanted: impl Fn(&Instr) -> bool) -> Option<usize> {
+        let found: Vec<usize> =
+            (0..self.code.instrs.len()).filter(|&i| wanted(&self.code.instrs[i])).collect();
+        self.random.pick(&found).copied()
+    }
+
+    fn message(&mut self, wanted: impl Fn(&Message) -> bool) -> Option<(usize, &mut Message)> {
+        let at = self.find(|i| matches!(i, Instr::Post(_, m) if wanted(m)))?;
+        match &mut self.code.instrs[at] {
+            Instr::Post(_, message) => Some((at, message)),
+            _ => None,
+        }
+    }
+
+    /// A random place of a random instruction.
+    fn place(&mut self, wanted: impl Fn(&Place) -> bool) -> Option<&mut Place> {
+        let instrs = &mut self.code.instrs;
+        let mut places: Vec<&mut Place> = instrs.iter_mut().flat_map(places_mut).filter(|p| wanted(p)).collect();
+        if places.is_empty() {
+            return None;
+        }
+        let at = self.random.below(places.len() as u64) as usize;
+        Some(places.swap_remove(at))
+    }
+
+    fn apply(&mut self, kind: Mutation) -> Option<()> {
+        let is_copy = |i: &Instr| matches!(i, Instr::Local(Local::Copy { .. }));
+        let is_reduce = |i: &Instr| matches!(i, Instr::Local(Local::Reduce { .. }));
+        match kind {
+            Mutation::DropLocal => {
+                let at = self.find(|i| is_copy(i) || is_reduce(i))?;
+                self.code.instrs.remove(at);
+            }
+            Mutation::DropMessage => {
+                let (at, _) = self.message(|_| true)?;
+                let Instr::Post(request, _) = self.code.instrs.remove(at) else { return None };
+                self.unfinish(at, request);
+            }
+            Mutation::DoubleReduce => {
+                let at = self.find(is_reduce)?;
+                let again = self.code.instrs[at].clone();
+                self.code.instrs.insert(at, again);
+            }
+            Mutation::DoubleMessage => {
+                let (at, message) = self.message(|_| true)?;
+                let message = message.clone();
+                let fresh = Request(1 + self.code.instrs.iter().map(highest_request).max().unwrap_or(0));
+                let Instr::Post(request, _) = self.code.instrs[at] else { return None };
+                self.code.instrs.insert(at + 1, Instr::Post(fresh, message));
+                let finish = self.finish_of(at, request)?;
+                if let Instr::Finish(requests) = &mut self.code.instrs[finish] {
+                    requests.push(Run::new(fresh.0.into(), 1, 0, 1));
+                }
+            }
+            Mutation::Reorder => {
+                let dependent: Vec<usize> = (1..self.code.instrs.len())
+                    .filter(|&i| needs(&self.code.instrs[i - 1], &self.code.instrs[i]))
+                    .collect();
+                let at = *self.random.pick(&dependent)?;
+                self.code.instrs.swap(at - 1, at);
+            }
+            Mutation::Peer => {
+                let others: Vec<Rank> = (0..self.ranks).map(Rank).filter(|&r| r != self.rank).collect();
+                let other = *self.random.pick(&others)?;
+                self.message(|m| m.peer != other)?.1.peer = other;
+            }
+            Mutation::Chunk => {
+                let (number, chunks) = (self.random.next(), self.chunks);
+                let place = self.place(|_| chunks > 1)?;
+                let mut members: Vec<u64> = place.set.iter().collect();
+                let at = (number >> 32) as usize % members.len();
+                members[at] = (members[at] + 1 + number % (chunks - 1)) % chunks;
+                place.set = members.into_iter().collect();
+            }
+            Mutation::Size => {
+                let (_, message) = self.message(|m| m.len() > 1)?;
+                let last = message.places.len() - 1;
+                let mut members: Vec<u64> = message.places[last].set.iter().collect();
+                members.pop();
+                message.places[last].set = members.into_iter().collect();
+                message.places.retain(|p| !p.set.is_empty());
+            }
+            Mutation::Slot => {
+                let mut areas: Vec<Area> = self.code.instrs.iter().flat_map(places).map(|p| p.area).collect();
+                // The input is often still the same as what was made of it.
+                areas.retain(|area| *area != Area::In);
+                areas.sort();
+                areas.dedup();
+                let other = *self.random.pick(&areas)?;
+                self.place(|p| p.area != other)?.area = other;
+            }
+            Mutation::Tag => {
+                let (_, message) = self.message(|_| true)?;
+                message.tag = Tag(message.tag.0 + 1);
+            }
+            Mutation::Order => {
+                let (_, message) = self.message(|m| m.places.iter().any(|p| p.set.len() > 1))?;
+                let place = message.places.iter_mut().find(|p| p.set.len() > 1)?;
+                let mut members: Vec<u64> = place.set.iter().collect();
+                members.reverse();
+                place.set = members.into_iter().collect();
+            }
+            Mutation::Operands => {
+                let at = self.find(|i| is_copy(i) || is_reduce(i))?;
+                match &mut self.code.instrs[at] {
+                    Instr::Local(Local::Copy { to, from }) => std::mem::swap(to, from),
+                    Instr::Local(Local::Reduce { into, with }) => std::mem::swap(into, with),
+                    _ => return None,
+                }
+            }
+            Mutation::Finish => {
+                let at = self.find(|i| matches!(i, Instr::Finish(_)))?;
+                let Instr::Finish(requests) = &mut self.code.instrs[at] else { return None };
+                let mut members: Vec<u64> = requests.iter().collect();
+                members.remove(self.random.below(members.len() as u64) as usize);
+                *requests = members.into_iter().collect();
+                if requests.is_empty() {
+                    self.code.instrs.remove(at);
+                }
+            }
+            Mutation::Overlap => {
+                let pairs = self.lines_used_together();
+                let &(a, b) = self.random.pick(&pairs)?;
+                let Layout::Buffers { placed, .. } = &mut self.code.layout else { return None };
+                let at = placed.iter().find(|p| p.place.area == a)?.at;
+                placed.iter_mut().find(|p| p.place.area == b)?.at = at;
+            }
+            Mutation::Signal => {
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Signal(_))))?;
+                self.code.instrs.remove(at);
+            }
+            Mutation::Wait => {
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Wait { .. })))?;
+                self.code.instrs.remove(at);
+            }
+            Mutation::Barrier | Mutation::Alternate => return None,
+        }
+        Some(())
+    }
+
+    /// Where a request posted before an instruction is finished.
+    fn finish_of(&self, after: usize, request: Request) -> Option<usize> {
+        let names = |i: &Instr| matches!(i, Instr::Finish(set) if set.position(request.0.into()).is_some());
+        (after..self.code.instrs.len()).find(|&i| names(&self.code.instrs[i]))
+    }
+
+    fn unfinish(&mut self, after: usize, request: Request) {
+        let Some(at) = self.finish_of(after, request) else { return };
+        if let Instr::Finish(requests) = &mut self.code.instrs[at] {
+            *requests = requests.iter().filter(|&r| r != u64::from(request.0)).collect::<Set>();
+            if requests.is_empty() {
+                self.code.instrs.remove(at);
+            }
+        }
+    }
+
+    /// Private lines that one reduction combines, or of which one is sent while the other is filled.
+    fn lines_used_together(&self) -> Vec<(Area, Area)> {
+        let mut pairs = Vec::new();
+        let mut under_way: Vec<(End, Area)> = Vec::new();
+        for instr in &self.code.instrs {
+            match instr {
+                Instr::Local(Local::Reduce { into, with }) => pairs.push((into.area, with.area)),
+                Instr::Post(_, message) => {
+                    for place in &message.places {
+                        for &(end, area) in &under_way {
+                            if end != message.end {
+                                pairs.push((area, place.area));
+                            }
+                        }
+                        under_way.push((message.end, place.area));
+                    }
+                }
+                Instr::Finish(_) => under_way.clear(),
+                Instr::Local(_) => {}
+            }
+        }
+        let private = |area| matches!(area, Area::Line(_));
+        pairs.retain(|&(a, b)| a != b && private(a) && private(b));
+        pairs
+    }
+}
+
+fn places(instr: &Instr) -> Vec<&Place> {
+    match instr {
+        Instr::Post(_, message) => message.places.iter().collect(),
+        Instr::Local(Local::Copy { to, from }) => vec![to, from],
+        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
+        _ => Vec::new(),
+    }
+}
+
+fn places_mut(instr: &mut Instr) -> Vec<&mut Place> {
+    match instr {
+        Instr::Post(_, message) => message.places.iter_mut().collect(),
+        Instr::Local(Local::Copy { to, from }) => vec![to, from],
+        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
+        _ => Vec::new(),
+    }
+}
+
+fn highest_request(instr: &Instr) -> u32 {
+    match instr {
+        Instr::Post(request, _) => request.0,
+        _ => 0,
+    }
+}
+
+/// Whether the second of two neighbours needs what the first does.
+fn needs(first: &Instr, second: &Instr) -> bool {
+    let touches = |a: &Place, b: &Place| {
+        a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some())
+    };
+    let written: Option<&Place> = match first {
+        Instr::Local(Local::Copy { to, .. }) => Some(to),
+        Instr::Local(Local::Reduce { into, .. }) => Some(into),
+        _ => None,
+    };
+    let shares = |instr: &Instr| places(instr).iter().any(|p| matches!(p.area, Area::Shared(..)));
+    match (first, second) {
+        // The value must be there before it is used; two reductions into one slot may change places.
+        (_, Instr::Local(Local::Copy { from, .. })) if written.is_some() => {
+            written.is_some_and(|w| touches(w, from))
+        }
+        (_, Instr::Local(Local::Reduce { with, .. })) if written.is_some() => {
+            written.is_some_and(|w| touches(w, with))
+        }
+        (_, Instr::Post(_, message)) if message.end == End::Send => {
+            written.is_some_and(|w| message.places.iter().any(|p| touches(w, p)))
+        }
+        (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
+        // A put must be ordered before it is announced, a get after the meeting.
+        (_, Instr::Local(Local::Signal(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
+        (_, Instr::Local(Local::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
+        (Instr::Local(Local::Barrier(_)), _) => shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..))),
+        _ => false,
+    }
+}
+
+fn written_by(instr: &Instr) -> Option<&Place> {
+    match instr {
+        Instr::Local(Local::Copy { to, .. }) => Some(to),
+        Instr::Local(Local::Reduce { into, .. }) => Some(into),
+        _ => None,
+    }
+}
