@@ -81,11 +81,13 @@ impl Gather for ShmGather {
             b.copy(shared(&place), place);
         }
         b.barrier(level);
-        for others in [group.span.start..me, me + 1..group.span.end] {
-            for place in held.of(others) {
-                let from = shared(&place);
-                b.copy(place, from);
-            }
+        let mut others = held.of(group.span.start..me);
+        for place in held.of(me + 1..group.span.end) {
+            Place::join(&mut others, place);
+        }
+        for place in others {
+            let from = shared(&place);
+            b.copy(place, from);
         }
     }
 }

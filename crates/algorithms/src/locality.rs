@@ -69,7 +69,9 @@ impl Step<'_> {
         };
         let mut places = held.of(span(region, straight));
         if count > straight {
-            places.extend(held.of(span(self.regions.start, count - straight)));
+            for place in held.of(span(self.regions.start, count - straight)) {
+                Place::join(&mut places, place);
+            }
         }
         places
     }
@@ -108,12 +110,14 @@ impl Gather for Locality {
                 b.message(message(End::Recv, get, step.region(from).server(lane)));
             }
             let fetched = |positions: Range<u32>| -> Vec<Place> {
-                let lanes = positions.flat_map(|at| own.lanes_of(at, step.lanes));
-                let places = lanes.filter_map(|lane| {
-                    let (distance, count) = step.reach(lane)?;
-                    Some(step.held_by(step.on(mine, distance), count, held))
-                });
-                places.flatten().collect()
+                let mut places = Vec::new();
+                for lane in positions.flat_map(|at| own.lanes_of(at, step.lanes)) {
+                    let Some((distance, count)) = step.reach(lane) else { continue };
+                    for place in step.held_by(step.on(mine, distance), count, held) {
+                        Place::join(&mut places, place);
+                    }
+                }
+                places
             };
             self.inside.gather(b, &own, me, &fetched);
             h = (h * (lanes + first)).min(n);

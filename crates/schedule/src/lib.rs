@@ -8,6 +8,7 @@
 //!
 //! There is no MPI here, no clock, no randomness and no operating system.
 
+pub mod bound;
 pub mod interpret;
 mod ids;
 pub mod mutate;

@@ -49,6 +49,14 @@ impl Place {
     pub fn new(area: Area, set: impl Into<Set>) -> Place {
         Place { area, set: set.into() }
     }
+
+    /// Appends a place to a list; one of the same area as the last is joined to it.
+    pub fn join(places: &mut Vec<Place>, place: Place) {
+        match places.last_mut() {
+            Some(last) if last.area == place.area => last.set.extend(&place.set),
+            _ => places.push(place),
+        }
+    }
 }
 
 impl fmt::Display for Place {

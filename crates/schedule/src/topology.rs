@@ -180,6 +180,11 @@ impl Topology {
         self.region_of(Level::NODE, rank)
     }
 
+    /// The outermost level at which two ranks are in different regions; `None` if they share the innermost.
+    pub fn apart(&self, a: Rank, b: Rank) -> Option<Level> {
+        (0..self.levels()).map(Level).find(|&level| self.region_of(level, a) != self.region_of(level, b))
+    }
+
     /// The size of the largest region of a level.
     pub fn largest(&self, level: Level) -> u32 {
         match &self.shape {

@@ -24,15 +24,8 @@ fn join(round: &Round) -> Round {
             }
         };
         for place in &message.places {
-            append(&mut joined.places, place);
+            Place::join(&mut joined.places, place.clone());
         }
     }
     Round { messages, local: round.local.clone() }
-}
-
-fn append(places: &mut Vec<Place>, place: &Place) {
-    match places.last_mut() {
-        Some(last) if last.area == place.area => last.set.extend(&place.set),
-        _ => places.push(place.clone()),
-    }
 }

@@ -573,12 +573,8 @@ impl<'a> Machine<'a> {
     fn count(&mut self, rank: usize, message: &Message) {
         let program = self.programs[0];
         let topology = &program.topology;
-        let apart = (0..topology.levels())
-            .find(|&l| {
-                let level = Level(l);
-                topology.region_of(level, Rank(rank as u32)) != topology.region_of(level, message.peer)
-            })
-            .unwrap_or(topology.levels());
+        let apart =
+            topology.apart(Rank(rank as u32), message.peer).map_or(topology.levels(), |level| level.0);
         let elements: u64 = match message.payload {
             Payload::Data => {
                 message.places.iter().filter_map(|p| program.problem.elements_of(&p.set)).sum()

@@ -1,0 +1,138 @@
+//! `bruckner explain`: one algorithm, as text, stages, table or JSON.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use bruckner_algorithms::factors::Factored;
+use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::{Expression, Plan};
+use bruckner_schedule::{Rank, Topology};
+use clap::{Args, ValueEnum};
+
+use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
+use crate::{Answer, json, print, table};
+
+/// Show what an algorithm does, rank by rank.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// Which collective
+    #[arg(value_parser = COLLECTIVES)]
+    collective: String,
+    /// Nodes and ranks: 16x4, 16x2x8, 4,4,3,1, 2+2,2+1; then :cyclic or :permuted=SEED
+    #[arg(long, value_name = "T")]
+    topology: Topology,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; without it, one that suits
+    #[arg(long, value_name = "EXPR")]
+    algorithm: Option<String>,
+    /// Only this rank; needed for the table and the stages, and where there are many ranks
+    #[arg(long, value_name = "R")]
+    rank: Option<u32>,
+    /// In which form
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The program that lowering makes of it, instead of the schedule (text only)
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "segment")]
+    lowered: Option<Lowered>,
+    /// Into a file instead of standard output
+    #[arg(short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The schedule language
+    Text,
+    /// The paper's STAGE, FRAC, TO, FROM listing (factor-and-ports forms)
+    Stages,
+    /// One line for each operation, then the totals beside the lower bound
+    Table,
+    /// For programs
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Lowered {
+    /// Ranks of a node share a segment
+    Segment,
+    /// Ranks of a node exchange messages
+    Messages,
+}
+
+/// Above this, one rank must be named: nobody reads so many.
+const MOST_RANKS: u32 = 4096;
+
+impl Explain {
+    pub(crate) fn run(self) -> Result<Answer> {
+        let task = self.sizes.task(&self.collective, &self.topology)?;
+        let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(&self.collective));
+        let (expression, plan) = find_plan(&task, algorithm)?;
+        let ranks = self.topology.ranks();
+        if let Some(rank) = self.rank {
+            ensure!(rank < ranks, "rank {rank} is not one of {ranks} ranks");
+        }
+        let text = self.text(&expression, &plan)?;
+        match &self.output {
+            Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
+            None => print(&text)?,
+        }
+        Ok(Answer::Holds)
+    }
+
+    fn one_rank(&self, format: &str) -> Result<Rank> {
+        self.rank.map(Rank).with_context(|| format!("--format {format} shows one rank: add --rank R"))
+    }
+
+    fn ranks(&self) -> Result<Vec<Rank>> {
+        let ranks = self.topology.ranks();
+        match self.rank {
+            Some(rank) => Ok(vec![Rank(rank)]),
+            None if ranks > MOST_RANKS => bail!("{ranks} ranks are too many to show: add --rank R"),
+            None => Ok((0..ranks).map(Rank).collect()),
+        }
+    }
+
+    fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+        ensure!(self.lowered.is_none() || self.format == Format::Text, "--lowered goes with --format text");
+        match (self.format, self.lowered) {
+            (Format::Text, None) => Ok(plan.schedule_of(self.ranks()?).to_string()),
+            (Format::Text, Some(how)) => {
+                let ranks = self.ranks()?;
+                ensure!(self.topology.ranks() <= MOST_RANKS, "programs are shown up to {MOST_RANKS} ranks");
+                let on_node = match how {
+                    Lowered::Segment => OnNode::Segment,
+                    Lowered::Messages => OnNode::Messages,
+                };
+                let mut program = lower(&plan.schedule(), on_node);
+                program.ranks.retain(|rank, _| ranks.contains(rank));
+                Ok(program.to_string())
+            }
+            (Format::Table, _) => Ok(table::table(expression, plan, self.one_rank("table")?)),
+            (Format::Json, _) => Ok(json::json(expression, plan, &self.ranks()?)),
+            (Format::Stages, _) => self.stages(expression, plan),
+        }
+    }
+
+    /// The paper's listing, with its parameters above it.
+    fn stages(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+        let rank = self.one_rank("stages")?;
+        let Expression::Factors(factors) = expression else {
+            bail!("--format stages lists factor-and-ports forms such as '8(-1 1 1 1)', not `{expression}`");
+        };
+        let problem = &plan.problem;
+        let factored = Factored::new(factors, problem.ranks)?;
+        let bytes = |piece| problem.elements(piece).unwrap_or(0) * u64::from(problem.element);
+        let sizes: Vec<String> = (0..problem.chunks()).map(|piece| bytes(piece).to_string()).collect();
+        let group = if factors.len() > 1 { "_GROUP" } else { "" };
+        let mut text = String::new();
+        writeln!(text, "PARAMETER COLLECTIVE_TYPE ALLREDUCE{group}")?;
+        writeln!(text, "PARAMETER NODE {rank}")?;
+        writeln!(text, "PARAMETER NUM_NODES {}", problem.ranks)?;
+        writeln!(text, "PARAMETER NUM_PORTS {expression}")?;
+        writeln!(text, "PARAMETER MESSAGE_SIZES {}", sizes.join(" "))?;
+        text.push_str(&factored.stages(rank));
+        Ok(text)
+    }
+}

@@ -1,0 +1,66 @@
+//! Schedules for programs.
+
+use bruckner_algorithms::{Expression, Plan};
+use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round};
+use serde_json::{Value, json};
+
+use crate::table::Totals;
+
+/// The schedules of some ranks.
+pub(crate) fn json(expression: &Expression, plan: &Plan, ranks: &[Rank]) -> String {
+    let rank = |&rank: &Rank| {
+        let rounds = plan.rounds(rank);
+        let totals = Totals::of(plan, rank, &rounds);
+        json!({
+            "rank": rank.0,
+            "steps": totals.steps,
+            "messages_by_level": totals.messages,
+            "elements_by_level": totals.sent,
+            "rounds": rounds.iter().map(round).collect::<Vec<_>>(),
+        })
+    };
+    let document = json!({
+        "collective": plan.problem.collective.to_string(),
+        "ranks": plan.problem.ranks,
+        "counts": plan.problem.counts.to_string(),
+        "element": plan.problem.element,
+        "topology": plan.topology.to_string(),
+        "algorithm": expression.to_string(),
+        "schedule": ranks.iter().map(rank).collect::<Vec<_>>(),
+    });
+    format!("{document:#}\n")
+}
+
+fn round(round: &Round) -> Value {
+    json!({
+        "messages": round.messages.iter().map(message).collect::<Vec<_>>(),
+        "local": round.local.iter().map(local).collect::<Vec<_>>(),
+    })
+}
+
+fn message(message: &Message) -> Value {
+    json!({
+        "end": match message.end { End::Send => "send", End::Recv => "recv" },
+        "payload": match message.payload { Payload::Data => "data", Payload::Sizes => "sizes" },
+        "peer": message.peer.0,
+        "tag": message.tag.0,
+        "places": message.places.iter().map(place).collect::<Vec<_>>(),
+    })
+}
+
+fn place(place: &Place) -> Value {
+    let runs = place.set.runs().iter().map(|run| {
+        json!({ "start": run.start(), "block": run.block(), "stride": run.stride(), "count": run.count() })
+    });
+    json!({ "area": place.area.to_string(), "runs": runs.collect::<Vec<_>>() })
+}
+
+fn local(local: &Local) -> Value {
+    match local {
+        Local::Copy { to, from } => json!({ "op": "copy", "to": place(to), "from": place(from) }),
+        Local::Reduce { into, with } => json!({ "op": "reduce", "into": place(into), "with": place(with) }),
+        Local::Signal(flag) => json!({ "op": "signal", "flag": flag.0 }),
+        Local::Wait { flag, of } => json!({ "op": "wait", "flag": flag.0, "of": of.0 }),
+        Local::Barrier(level) => json!({ "op": "barrier", "level": level.to_string() }),
+    }
+}

@@ -1,0 +1,60 @@
+//! The `bruckner` command: explains and verifies collective algorithms.
+//!
+//! Standard output is data, standard error is talk. Exit status 0: it holds; 1: it does not; 2: the question was
+//! wrong.
+
+mod ask;
+mod explain;
+mod json;
+mod table;
+mod verify;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "bruckner", version, about = "Plans, explains and proves MPI collectives")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show what an algorithm does, rank by rank
+    Explain(explain::Explain),
+    /// Prove algorithms and programs right, or test the proof itself
+    Verify(verify::Verify),
+}
+
+/// What a command found out.
+enum Answer {
+    Holds,
+    DoesNotHold,
+}
+
+fn main() -> ExitCode {
+    let answer = match Cli::parse().command {
+        Command::Explain(explain) => explain.run(),
+        Command::Verify(verify) => verify.run(),
+    };
+    match answer {
+        Ok(Answer::Holds) => ExitCode::SUCCESS,
+        Ok(Answer::DoesNotHold) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("bruckner: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes data to standard output; a reader that has seen enough is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

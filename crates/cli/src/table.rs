@@ -1,0 +1,184 @@
+//! One rank's schedule as a table, and what it costs beside the least that is possible.
+
+use std::fmt::Write;
+
+use bruckner_algorithms::{Expression, Plan};
+use bruckner_schedule::bound::{Party, bound};
+use bruckner_schedule::{Counts, End, Level, Local, Message, Payload, Place, Rank, Round, Topology};
+
+/// Sums over one rank's schedule.
+#[derive(Default)]
+pub(crate) struct Totals {
+    /// Rounds that have messages.
+    pub(crate) steps: u64,
+    /// The most messages that it sends at once.
+    pub(crate) ports: u32,
+    /// Messages sent, by how far they go: for each level, and within the innermost region.
+    pub(crate) messages: Vec<u64>,
+    /// Elements sent, likewise; `None` where sizes are not shared knowledge.
+    pub(crate) sent: Option<Vec<u64>>,
+    /// Elements received.
+    pub(crate) received: Option<u64>,
+    /// Whether it shares memory with others.
+    shares: bool,
+}
+
+impl Totals {
+    pub(crate) fn of(plan: &Plan, rank: Rank, rounds: &[Round]) -> Totals {
+        let levels = usize::from(plan.topology.levels()) + 1;
+        let known = plan.problem.counts != Counts::Local;
+        let mut totals = Totals {
+            messages: vec![0; levels],
+            sent: known.then(|| vec![0; levels]),
+            received: known.then_some(0),
+            ..Totals::default()
+        };
+        for round in rounds {
+            totals.steps += u64::from(!round.messages.is_empty());
+            let sends = round.messages.iter().filter(|m| m.end == End::Send).count() as u32;
+            totals.ports = totals.ports.max(sends);
+            totals.shares |= round.local.iter().any(|l| matches!(l, Local::Barrier(_) | Local::Signal(_)));
+            for message in &round.messages {
+                let elements = elements(plan, message).unwrap_or(0);
+                let apart = apart(&plan.topology, rank, message.peer);
+                match message.end {
+                    End::Send => {
+                        totals.messages[apart] += 1;
+                        if let Some(sent) = &mut totals.sent {
+                            sent[apart] += elements;
+                        }
+                    }
+                    End::Recv => totals.received = totals.received.map(|n| n + elements),
+                }
+            }
+        }
+        totals
+    }
+}
+
+fn apart(topology: &Topology, a: Rank, b: Rank) -> usize {
+    usize::from(topology.apart(a, b).map_or(topology.levels(), |level| level.0))
+}
+
+fn reach(topology: &Topology, apart: usize) -> String {
+    if apart == usize::from(topology.levels()) {
+        format!("within a {}", Level(topology.levels() - 1))
+    } else {
+        format!("between {}s", Level(apart as u8))
+    }
+}
+
+fn elements(plan: &Plan, message: &Message) -> Option<u64> {
+    match message.payload {
+        Payload::Data => message.places.iter().map(|p| plan.problem.elements_of(&p.set)).sum(),
+        Payload::Sizes => Some(0),
+    }
+}
+
+/// The table.
+pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank) -> String {
+    let (problem, topology) = (&plan.problem, &plan.topology);
+    let rounds = plan.rounds(rank);
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}, counts {} of {} bytes, on {topology}, by {expression}: rank {rank}\n",
+        problem.collective, problem.counts, problem.element
+    );
+    let _ = writeln!(
+        text,
+        "{:>5}  {:<10} {:>10}  {:<16} {:>12} {:>14}  places",
+        "round", "does", "peer", "reach", "chunks", "bytes"
+    );
+    let bytes = |elements: Option<u64>| {
+        elements.map_or("known later".to_owned(), |n| (n * u64::from(problem.element)).to_string())
+    };
+    let chunks = |places: &[Place]| places.iter().map(|p| p.set.len()).sum::<u64>();
+    let named = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(" ");
+    for (number, round) in rounds.iter().enumerate() {
+        for message in &round.messages {
+            let does = match (message.end, message.payload) {
+                (End::Send, Payload::Data) => "send",
+                (End::Recv, Payload::Data) => "recv",
+                (End::Send, Payload::Sizes) => "send sizes",
+                (End::Recv, Payload::Sizes) => "recv sizes",
+            };
+            let amount = match message.payload {
+                Payload::Data => bytes(elements(plan, message)),
+                Payload::Sizes => String::new(),
+            };
+            let _ = writeln!(
+                text,
+                "{number:>5}  {does:<10} {:>10}  {:<16} {:>12} {amount:>14}  {}",
+                message.peer,
+                reach(topology, apart(topology, rank, message.peer)),
+                message.len(),
+                named(&message.places)
+            );
+        }
+        for local in &round.local {
+            let _ = match local {
+                Local::Copy { to: left, from: right } | Local::Reduce { into: left, with: right } => {
+                    let does = if matches!(local, Local::Copy { .. }) { "copy" } else { "reduce" };
+                    let amount = bytes(problem.elements_of(&left.set));
+                    let places = [left.clone()];
+                    writeln!(
+                        text,
+                        "{number:>5}  {does:<10} {:>10}  {:<16} {:>12} {amount:>14}  {left} <- {right}",
+                        "",
+                        "",
+                        chunks(&places)
+                    )
+                }
+                other => writeln!(text, "{number:>5}  {other}"),
+            };
+        }
+    }
+    summary(&mut text, plan, &Totals::of(plan, rank, &rounds));
+    text
+}
+
+fn summary(text: &mut String, plan: &Plan, totals: &Totals) {
+    let (problem, topology) = (&plan.problem, &plan.topology);
+    let (party, ports) = (if totals.shares { Party::Node } else { Party::Rank }, totals.ports.max(1));
+    let least = bound(problem, topology, party, ports);
+    let element = u64::from(problem.element);
+    let alone = if totals.shares { " and the node's memory" } else { "" };
+    let _ = writeln!(text, "\nsteps     {} (at least {} with {ports} message at once{alone})", totals.steps, least.rounds);
+    for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let sent = totals.sent.as_ref().map_or("bytes known later".to_owned(), |sent| {
+            format!("{} bytes", sent[apart] * element)
+        });
+        let _ = writeln!(text, "sent      {messages} messages, {sent}, {}", reach(topology, apart));
+    }
+    if let (Some(received), Some(least)) = (totals.received, least.elements) {
+        let _ = writeln!(text, "received  {} bytes (at least {})", received * element, least * element);
+    }
+    if let (Counts::Vector { elements, .. }, Some(sent)) = (&problem.counts, &totals.sent) {
+        let _ = writeln!(text, "size      {} of the vector sent", fraction(sent.iter().sum(), *elements));
+    }
+}
+
+/// A fraction in lowest terms: `76/39`, `8`.
+fn fraction(a: u64, b: u64) -> String {
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    match gcd(a, b) {
+        _ if b == 0 => "0".to_owned(),
+        g if b / g == 1 => (a / g).to_string(),
+        g => format!("{}/{}", a / g, b / g),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_in_lowest_terms() {
+        assert_eq!(fraction(312, 39), "8");
+        assert_eq!(fraction(152, 78), "76/39");
+        assert_eq!(fraction(0, 0), "0");
+    }
+}

@@ -1,0 +1,214 @@
+//! `bruckner verify`: proofs, and the tests of the proof.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::probes::{Probe, probes};
+use bruckner_algorithms::{Task, plan, selftest};
+use bruckner_schedule::verify::{Report, verify, verify_sequence};
+use bruckner_schedule::{Level, Program, Topology, read};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
+use crate::{Answer, print};
+
+/// Prove algorithms and programs right, or test the proof itself.
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// A collective, `all` for the probes of the documentation, or a file in the schedule language
+    #[arg(value_name = "COLLECTIVE|all|FILE", required_unless_present_any = ["self_test", "random"])]
+    what: Option<String>,
+    /// Nodes and ranks; may be given several times
+    #[arg(long, value_name = "T")]
+    topology: Vec<Topology>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// The algorithm; without it, one that suits
+    #[arg(long, value_name = "EXPR")]
+    algorithm: Option<String>,
+    /// Break right programs in N places and see that the verifier notices
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with = "what")]
+    self_test: Option<u64>,
+    /// Grow N right programs at random and see that verifier and interpreter agree
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with_all = ["what", "self_test"])]
+    random: Option<u64>,
+    /// Seed of the two tests
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Verify {
+    pub(crate) fn run(self) -> Result<Answer> {
+        if let Some(wanted) = self.self_test {
+            return self_test(wanted, self.seed);
+        }
+        if let Some(wanted) = self.random {
+            return random(wanted, self.seed);
+        }
+        let what = self.what.as_deref().context("nothing to verify")?;
+        if what == "all" {
+            return verify_all(probes().into_iter().map(|probe: Probe| (probe.task, probe.expression.to_string())));
+        }
+        if COLLECTIVES.contains(&what) {
+            ensure!(!self.topology.is_empty(), "verify {what} on which machine? add --topology T");
+            let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
+            let tasks = self.topology.iter().map(|t| Ok((self.sizes.task(what, t)?, algorithm.to_owned())));
+            return verify_all(tasks.collect::<Result<Vec<_>>>()?.into_iter());
+        }
+        if Path::new(what).exists() {
+            return verify_file(what);
+        }
+        bail!("`{what}` is neither `all`, nor one of {}, nor a file", COLLECTIVES.join(", "))
+    }
+}
+
+fn bar(length: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}").expect("a fixed template");
+    ProgressBar::new(length).with_style(style)
+}
+
+/// Schedules and what lowering makes of them.
+fn verify_all(tasks: impl Iterator<Item = (Task, String)>) -> Result<Answer> {
+    let (mut verified, mut refused) = (0, 0);
+    let mut text = String::new();
+    for (task, algorithm) in tasks {
+        let (expression, plan) = find_plan(&task, &algorithm)?;
+        ensure!(task.topology.ranks() <= 1024, "proofs go up to 1024 ranks");
+        let schedule = plan.schedule();
+        let programs = [
+            ("schedule", schedule.flatten()),
+            ("program on segments", lower(&schedule, OnNode::Segment)),
+            ("program on messages", lower(&schedule, OnNode::Messages)),
+        ];
+        for (name, program) in programs {
+            let report = judged(&task, &program)?;
+            let head = format!("{}, counts {}, on {}, by {expression}: {name}", task.collective, plan.problem.counts, task.topology);
+            if report.holds() {
+                verified += 1;
+                let _ = writeln!(text, "{head} holds, {}", found(&program, &report));
+            } else {
+                refused += 1;
+                let _ = writeln!(text, "{head} is refused");
+                for violation in &report.violations {
+                    let _ = writeln!(text, "  {violation}");
+                }
+            }
+        }
+    }
+    let _ = writeln!(text, "verified {verified} schedules, {refused} refused");
+    print(&text)?;
+    Ok(if refused == 0 { Answer::Holds } else { Answer::DoesNotHold })
+}
+
+/// Verifies a program; on a single node also three times with another one behind it on the same segment.
+fn judged(task: &Task, program: &Program) -> Result<Report> {
+    let report = verify(program);
+    if !report.holds() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
+        return Ok(report);
+    }
+    let other = Task::new(bruckner_schedule::Collective::Allgather, task.topology.clone());
+    let schedule = plan(&other, &"shm".parse()?)?.schedule();
+    let other = match program.ranks[&bruckner_schedule::Rank(0)].layout {
+        bruckner_schedule::Layout::Virtual => schedule.flatten(),
+        bruckner_schedule::Layout::Buffers { .. } => lower(&schedule, OnNode::Segment),
+    };
+    Ok(verify_sequence(&[program, program, program, &other, program]))
+}
+
+/// What the verifier found out about a program that holds.
+fn found(program: &Program, report: &Report) -> String {
+    let mut words = Vec::new();
+    if program.problem.collective.reduces() {
+        words.push(if report.consistent { "consistent" } else { "not consistent" }.to_owned());
+        words.push(if report.ordered { "ordered" } else { "not ordered" }.to_owned());
+    }
+    let most = |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
+    let (all, far) = (most(|t| t.messages.iter().sum()), most(|t| t.nonlocal()));
+    words.push(format!("at most {all} messages a rank, {far} between nodes"));
+    words.push(format!("{} elements of memory", report.memory));
+    words.join(", ")
+}
+
+fn verify_file(file: &str) -> Result<Answer> {
+    let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+    let read = read(&text).with_context(|| file.to_owned())?;
+    let program = read.document.to_program();
+    let report = verify(&program);
+    let mut out = String::new();
+    for violation in &report.violations {
+        let line = violation.site.and_then(|site| {
+            read.lines.get(&site.rank)?.get(site.instr? as usize).map(|line| format!(":{line}"))
+        });
+        let _ = writeln!(out, "{file}{}: {violation}", line.unwrap_or_default());
+    }
+    if report.holds() {
+        let _ = writeln!(out, "{file}: holds, {}", found(&program, &report));
+    }
+    print(&out)?;
+    Ok(if report.holds() { Answer::Holds } else { Answer::DoesNotHold })
+}
+
+fn self_test(wanted: u64, seed: u64) -> Result<Answer> {
+    let bar = bar(wanted);
+    let tallies = selftest::mutants(wanted, seed, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let mut text = format!("seed {seed}\n");
+    let _ = writeln!(
+        text,
+        "{:<26} {:>8} {:>8} {:>10} {:>11} {:>7}",
+        "mutation", "mutants", "refused", "run wrong", "equivalent", "missed"
+    );
+    let (mut total, mut refused, mut equivalent, mut missed) = (0, 0, 0, 0);
+    let mut too_many = Vec::new();
+    for (kind, tally) in &tallies {
+        let share = 100.0 * tally.equivalent as f64 / tally.total() as f64;
+        let _ = writeln!(
+            text,
+            "{kind:<26} {:>8} {:>8} {:>10} {:>5} {share:>4.1}% {:>7}",
+            tally.total(),
+            tally.refused,
+            tally.shown,
+            tally.equivalent,
+            tally.missed.len()
+        );
+        total += tally.total();
+        refused += tally.refused;
+        equivalent += tally.equivalent;
+        missed += tally.missed.len();
+        if share >= 5.0 {
+            too_many.push(*kind);
+        }
+        for text in tally.missed.iter().take(2) {
+            eprintln!("missed: {text}");
+        }
+    }
+    for kind in &too_many {
+        eprintln!("{kind}: 5 % or more are equivalent, so the kind says little");
+    }
+    let _ = writeln!(text, "{total} mutants: {refused} refused, {equivalent} equivalent, {missed} missed");
+    print(&text)?;
+    let enough = total >= wanted;
+    if !enough {
+        eprintln!("only {total} different mutants were found, not {wanted}");
+    }
+    Ok(if missed == 0 && too_many.is_empty() && enough { Answer::Holds } else { Answer::DoesNotHold })
+}
+
+fn random(wanted: u64, seed: u64) -> Result<Answer> {
+    let bar = bar(wanted);
+    let grown = selftest::random_programs(wanted, seed, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    for text in grown.refused.iter().chain(&grown.wrong).take(10) {
+        eprintln!("{text}");
+    }
+    print(&format!(
+        "seed {seed}\n{wanted} programs: {} accepted and right, {} refused, {} accepted and wrong\n",
+        grown.right,
+        grown.refused.len(),
+        grown.wrong.len()
+    ))?;
+    Ok(if grown.right == wanted { Answer::Holds } else { Answer::DoesNotHold })
+}

@@ -1,0 +1,84 @@
+//! What no algorithm can do without.
+
+use crate::{Collective, Counts, Level, Problem, Topology};
+
+/// Who learns as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    /// Every rank by itself.
+    Rank,
+    /// The ranks of a node, which share memory and the work of hearing from others.
+    Node,
+}
+
+/// The least that a rank can do, if the work is shared evenly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// Rounds of messages.
+    pub rounds: u32,
+    /// Elements that it receives; `None` where sizes are not shared knowledge.
+    pub elements: Option<u64>,
+}
+
+/// The least that a problem takes with `ports` messages of each rank at once.
+///
+/// What a party knows grows by a factor of at most one more than the messages that it receives in a round. It
+/// must receive what it has not: all blocks but its own in an allgather or alltoall, its reduced block in a
+/// reduce_scatter, and in an allreduce of n parties 2(n−1)/n of the vector, if each does its share.
+pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -> Bound {
+    let (parties, members) = match party {
+        Party::Rank => (u64::from(problem.ranks), 1),
+        Party::Node => (topology.regions(Level::NODE).into(), topology.largest(Level::NODE).into()),
+    };
+    let (mut rounds, mut known) = (0, 1);
+    while known < parties {
+        known *= u64::from(ports.max(1)) * members + 1;
+        rounds += 1;
+    }
+    let others = u64::from(problem.ranks) - members.min(problem.ranks.into());
+    let sizes = || (0..problem.chunks()).map(|c| problem.elements(c).unwrap_or(0));
+    let elements = match (problem.collective, &problem.counts) {
+        (_, Counts::Local) => None,
+        _ if parties == 1 => Some(0),
+        (Collective::Allgather, Counts::Equal(n)) => Some(n * others),
+        (Collective::Alltoall, Counts::Equal(n)) => Some(n * others * members),
+        (Collective::Alltoall, _) => None,
+        (Collective::Allgather, _) => {
+            // At best a party has the largest blocks itself.
+            let mut sizes: Vec<u64> = sizes().collect();
+            sizes.sort_unstable();
+            Some(sizes[..others as usize].iter().sum())
+        }
+        (Collective::ReduceScatter, _) => Some(sizes().max().unwrap_or(0)),
+        (Collective::Allreduce, _) => Some((2 * sizes().sum::<u64>() * (parties - 1)).div_ceil(parties)),
+    };
+    Bound { rounds, elements: elements.map(|n| n.div_ceil(members)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_small_problems() {
+        let of = |collective, counts, ports| {
+            bound(&Problem::new(collective, 5, counts, 8).unwrap(), &Topology::flat(5), Party::Rank, ports)
+        };
+        let allgather = of(Collective::Allgather, Counts::Equal(3), 1);
+        assert_eq!((allgather.rounds, allgather.elements), (3, Some(12)));
+        assert_eq!(of(Collective::Allgather, Counts::Equal(3), 4).rounds, 1);
+        let ragged = of(Collective::Allgather, Counts::Listed(vec![7, 1, 0, 2, 1]), 1);
+        assert_eq!(ragged.elements, Some(4));
+        let allreduce = of(Collective::Allreduce, Counts::Vector { elements: 10, pieces: 5 }, 1);
+        assert_eq!(allreduce.elements, Some(16));
+        assert_eq!(of(Collective::Alltoall, Counts::Local, 1).elements, None);
+    }
+
+    #[test]
+    fn a_node_hears_with_all_its_ranks() {
+        let topology: Topology = "65536x16".parse().unwrap();
+        let problem = Problem::new(Collective::Allgather, topology.ranks(), Counts::Equal(1), 8).unwrap();
+        let least = bound(&problem, &topology, Party::Node, 1);
+        assert_eq!((least.rounds, least.elements), (4, Some(65535)));
+    }
+}
