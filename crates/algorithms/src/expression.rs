@@ -124,6 +124,17 @@ pub struct Factor {
 impl Expression {
     /// Expressions may not be nested more deeply than this.
     pub const MOST_NESTED: u32 = 16;
+
+    /// Whether ranks of a node work as one, through their shared memory.
+    pub fn shares_memory(&self) -> bool {
+        matches!(
+            self,
+            Expression::Plain(Plain::Shm)
+                | Expression::Locality { .. }
+                | Expression::Leader { .. }
+                | Expression::MultiLane { .. }
+        )
+    }
 }
 
 impl fmt::Display for Expression {
@@ -413,8 +424,14 @@ mod tests {
     #[test]
     fn errors_name_place_and_reason() {
         let error = |t: &str| t.parse::<Expression>().unwrap_err().to_string();
-        assert_eq!(error("locality(nod)"), "expected a level: `node`, `socket` or `level2` and on at column 10 of `locality(nod)`");
-        assert_eq!(error("locality(node, inside)"), "expected KEY=VALUE at column 22 of `locality(node, inside)`");
+        assert_eq!(
+            error("locality(nod)"),
+            "expected a level: `node`, `socket` or `level2` and on at column 10 of `locality(nod)`"
+        );
+        assert_eq!(
+            error("locality(node, inside)"),
+            "expected KEY=VALUE at column 22 of `locality(node, inside)`"
+        );
         assert_eq!(error("bruck(1)"), "expected a number from 2 to 1048576 at column 7 of `bruck(1)`");
         assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
         assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");

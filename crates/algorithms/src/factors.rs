@@ -22,9 +22,7 @@
 mod lines;
 pub mod stages;
 
-use bruckner_schedule::{
-    Area, End, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology,
-};
+use bruckner_schedule::{Area, End, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology};
 
 use crate::expression::Factor;
 use crate::plan::Refusal;
@@ -107,7 +105,9 @@ impl Algorithm for Factored {
                         b.message(message(End::Recv, added, moves.backward));
                     }
                     for (port, moves) in ports.iter().enumerate() {
-                        for (area, set) in group(moves.pairs.iter().map(|&(_, l)| (self.area(l), fraction(l)))) {
+                        for (area, set) in
+                            group(moves.pairs.iter().map(|&(_, l)| (self.area(l), fraction(l))))
+                        {
                             b.reduce(Place::new(area, set.clone()), Place::new(temporary(port), set));
                         }
                     }

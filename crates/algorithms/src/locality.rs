@@ -16,7 +16,9 @@
 
 use std::ops::Range;
 
-use bruckner_schedule::{Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology};
+use bruckner_schedule::{
+    Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology,
+};
 
 use crate::expression::Lanes;
 use crate::gather::{Gather, Group, Held};
@@ -97,13 +99,8 @@ impl Gather for Locality {
             for lane in own.lanes_of(me, lanes) {
                 let Some((distance, count)) = step.reach(lane) else { continue };
                 let (to, from) = (step.on(mine, n - distance), step.on(mine, distance));
-                let message = |end, places, peer| Message {
-                    end,
-                    payload: Payload::Data,
-                    places,
-                    peer,
-                    tag: Tag(0),
-                };
+                let message =
+                    |end, places, peer| Message { end, payload: Payload::Data, places, peer, tag: Tag(0) };
                 let give = step.held_by(mine, count, held);
                 b.message(message(End::Send, give, step.region(to).server(lane)));
                 let get = step.held_by(from, count, held);
@@ -134,8 +131,7 @@ impl Algorithm for GatherAll {
         let own = Set::one(rank.0.into());
         b.copy(Place::new(Area::Out, own.clone()), Place::new(Area::In, own));
         // Empty blocks are left out from the start, so that regions do not meet over nothing.
-        let blocks =
-            |at: Range<u32>| vec![Place::new(Area::Out, problem.filled(&topology.ranks_at(at)))];
+        let blocks = |at: Range<u32>| vec![Place::new(Area::Out, problem.filled(&topology.ranks_at(at)))];
         self.0.gather(&mut b, &Group::world(topology), topology.position(rank), &blocks);
         b.finish()
     }

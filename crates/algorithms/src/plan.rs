@@ -108,15 +108,13 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             one_node(task)?;
             Ok(Box::new(GatherAll(Box::new(ShmGather))))
         }
-        (Allgather, Expression::Locality { .. }) => {
-            Ok(Box::new(GatherAll(gather(expression, &task.topology)?)))
-        }
+        (Allgather, Expression::Locality { .. }) => Ok(Box::new(GatherAll(gather(expression, Level::NODE)?))),
         (Allreduce, Expression::Plain(Plain::Shm)) => {
             one_node(task)?;
             Ok(Box::new(ShmAllreduce))
         }
         (Allreduce, Expression::Locality { level, inside, lanes }) => {
-            let inside = gather(inside, &task.topology)?;
+            let inside = gather(inside, *level)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
         (Allreduce, Expression::Factors(factors)) => {
@@ -127,12 +125,15 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
     }
 }
 
-/// A way to gather within a region.
-fn gather(expression: &Expression, topology: &Topology) -> Result<Box<dyn Gather>, Refusal> {
+/// A way to gather within a region of a level.
+fn gather(expression: &Expression, around: Level) -> Result<Box<dyn Gather>, Refusal> {
     match expression {
         Expression::Plain(Plain::Shm) => Ok(Box::new(ShmGather)),
         Expression::Locality { level, inside, lanes } => {
-            let inside = gather(inside, topology)?;
+            if *level < around {
+                return Err(Refusal(format!("a {level} is not inside a {around}")));
+            }
+            let inside = gather(inside, *level)?;
             Ok(Box::new(Locality { level: *level, inside, lanes: *lanes }))
         }
         _ => Err(Refusal(format!("`{expression}` cannot run inside a region"))),

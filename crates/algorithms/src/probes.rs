@@ -39,7 +39,11 @@ pub fn probes() -> Vec<Probe> {
             task(Collective::Allgather, "2+2,2+2,2+1,1", Counts::Equal(2)),
             locality(Level::NODE, locality(Level::SOCKET, shm.clone())),
         ),
-        probe("nap", task(Collective::Allreduce, "4,4,3,1", Counts::Equal(3)), locality(Level::NODE, shm.clone())),
+        probe(
+            "nap",
+            task(Collective::Allreduce, "4,4,3,1", Counts::Equal(3)),
+            locality(Level::NODE, shm.clone()),
+        ),
         probe(
             "factors",
             task(Collective::Allreduce, "8x1", Counts::Equal(12)),

@@ -106,7 +106,7 @@ pub fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Muta
             continue;
         }
         fruitless = 0;
-        judge(&mutant, kind, random.next(), tallies.entry(kind).or_default());
+        judge(&mutant, kind, random.bits(), tallies.entry(kind).or_default());
         done += 1;
         on(done);
     }
@@ -153,7 +153,8 @@ pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Grown
         let (task, expression) = grow(&mut random);
         let Ok(plan) = plan(&task, &expression) else { continue };
         let schedule = plan.schedule();
-        for program in [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
+        for program in
+            [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
         {
             if done < wanted {
                 judge_grown(program, &task, &expression, &mut random, &mut grown);
@@ -172,8 +173,9 @@ fn judge_grown(
     random: &mut Random,
     grown: &mut Grown,
 ) {
-    let describe =
-        |what: &dyn std::fmt::Display| format!("{} on {}, {:?}, {expression}: {what}", task.collective, task.topology, task.counts);
+    let describe = |what: &dyn std::fmt::Display| {
+        format!("{} on {}, {:?}, {expression}: {what}", task.collective, task.topology, task.counts)
+    };
     let report: Report = verify(&program);
     if let Some(violation) = report.violations.first() {
         return grown.refused.push(describe(violation));
@@ -181,7 +183,7 @@ fn judge_grown(
     let reduces = program.problem.collective.reduces();
     program.claims.consistent = report.consistent && reduces;
     program.claims.ordered = report.ordered && reduces;
-    let result = interpret::check(&[&program, &program, &program], random.next());
+    let result = interpret::check(&[&program, &program, &program], random.bits());
     match result.map_err(|failure| describe(&failure)).and_then(|()| beside_another(&program, random)) {
         Ok(()) => grown.right += 1,
         Err(failure) => grown.wrong.push(failure),
@@ -206,7 +208,7 @@ fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> 
     if let Some(violation) = report.violations.first() {
         return Err(format!("beside another plan: {violation}"));
     }
-    interpret::check(&sequence, random.next()).map_err(|e| format!("beside another plan: {e}"))
+    interpret::check(&sequence, random.bits()).map_err(|e| format!("beside another plan: {e}"))
 }
 
 fn grow(random: &mut Random) -> (Task, Expression) {
@@ -223,7 +225,10 @@ fn grow(random: &mut Random) -> (Task, Expression) {
             let counts = gather_counts(topology.ranks(), random);
             (task(Collective::Allgather, topology, counts), locality(random, 2))
         }
-        3 => (task(Collective::Allreduce, topology(random), Counts::Equal(random.below(5))), locality(random, 1)),
+        3 => (
+            task(Collective::Allreduce, topology(random), Counts::Equal(random.below(5))),
+            locality(random, 1),
+        ),
         4 => {
             let (p, factors) = factors(random);
             let counts = Counts::Equal(random.below(2 * u64::from(p)));

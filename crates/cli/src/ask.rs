@@ -56,7 +56,12 @@ impl Sizes {
             };
         } else if rooted {
             let Counts::Equal(count) = task.counts else { bail!("a size is one number") };
-            ensure!(self.root < topology.ranks(), "root {} is not one of {} ranks", self.root, topology.ranks());
+            ensure!(
+                self.root < topology.ranks(),
+                "root {} is not one of {} ranks",
+                self.root,
+                topology.ranks()
+            );
             task.counts = Counts::Root { root: Rank(self.root), count };
         }
         if self.ordered {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use bruckner_algorithms::factors::Factored;
-use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::{Rank, Topology};
+use bruckner_schedule::{Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
 use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
@@ -94,10 +94,15 @@ impl Explain {
         }
     }
 
+    /// The schedule of the ranks asked for, without what is known to be empty.
+    fn shown(&self, plan: &Plan) -> Result<Schedule> {
+        Ok(empty::run(&plan.schedule_of(self.ranks()?)))
+    }
+
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
         ensure!(self.lowered.is_none() || self.format == Format::Text, "--lowered goes with --format text");
         match (self.format, self.lowered) {
-            (Format::Text, None) => Ok(plan.schedule_of(self.ranks()?).to_string()),
+            (Format::Text, None) => Ok(self.shown(plan)?.to_string()),
             (Format::Text, Some(how)) => {
                 let ranks = self.ranks()?;
                 ensure!(self.topology.ranks() <= MOST_RANKS, "programs are shown up to {MOST_RANKS} ranks");
@@ -109,8 +114,11 @@ impl Explain {
                 program.ranks.retain(|rank, _| ranks.contains(rank));
                 Ok(program.to_string())
             }
-            (Format::Table, _) => Ok(table::table(expression, plan, self.one_rank("table")?)),
-            (Format::Json, _) => Ok(json::json(expression, plan, &self.ranks()?)),
+            (Format::Table, _) => {
+                let rank = self.one_rank("table")?;
+                Ok(table::table(expression, plan, rank, &self.shown(plan)?.ranks[&rank]))
+            }
+            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(plan)?)),
             (Format::Stages, _) => self.stages(expression, plan),
         }
     }

@@ -1,16 +1,15 @@
 //! Schedules for programs.
 
 use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round};
+use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round, Schedule};
 use serde_json::{Value, json};
 
 use crate::table::Totals;
 
 /// The schedules of some ranks.
-pub(crate) fn json(expression: &Expression, plan: &Plan, ranks: &[Rank]) -> String {
-    let rank = |&rank: &Rank| {
-        let rounds = plan.rounds(rank);
-        let totals = Totals::of(plan, rank, &rounds);
+pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) -> String {
+    let rank = |(&rank, rounds): (&Rank, &Vec<Round>)| {
+        let totals = Totals::of(plan, rank, rounds);
         json!({
             "rank": rank.0,
             "steps": totals.steps,
@@ -26,7 +25,7 @@ pub(crate) fn json(expression: &Expression, plan: &Plan, ranks: &[Rank]) -> Stri
         "element": plan.problem.element,
         "topology": plan.topology.to_string(),
         "algorithm": expression.to_string(),
-        "schedule": ranks.iter().map(rank).collect::<Vec<_>>(),
+        "schedule": schedule.ranks.iter().map(rank).collect::<Vec<_>>(),
     });
     format!("{document:#}\n")
 }

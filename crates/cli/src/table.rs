@@ -19,8 +19,6 @@ pub(crate) struct Totals {
     pub(crate) sent: Option<Vec<u64>>,
     /// Elements received.
     pub(crate) received: Option<u64>,
-    /// Whether it shares memory with others.
-    shares: bool,
 }
 
 impl Totals {
@@ -37,7 +35,6 @@ impl Totals {
             totals.steps += u64::from(!round.messages.is_empty());
             let sends = round.messages.iter().filter(|m| m.end == End::Send).count() as u32;
             totals.ports = totals.ports.max(sends);
-            totals.shares |= round.local.iter().any(|l| matches!(l, Local::Barrier(_) | Local::Signal(_)));
             for message in &round.messages {
                 let elements = elements(plan, message).unwrap_or(0);
                 let apart = apart(&plan.topology, rank, message.peer);
@@ -76,9 +73,8 @@ fn elements(plan: &Plan, message: &Message) -> Option<u64> {
 }
 
 /// The table.
-pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank) -> String {
+pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[Round]) -> String {
     let (problem, topology) = (&plan.problem, &plan.topology);
-    let rounds = plan.rounds(rank);
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -134,21 +130,24 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank) -> String 
             };
         }
     }
-    summary(&mut text, plan, &Totals::of(plan, rank, &rounds));
+    summary(&mut text, expression, plan, &Totals::of(plan, rank, rounds));
     text
 }
 
-fn summary(text: &mut String, plan: &Plan, totals: &Totals) {
+fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Totals) {
     let (problem, topology) = (&plan.problem, &plan.topology);
-    let (party, ports) = (if totals.shares { Party::Node } else { Party::Rank }, totals.ports.max(1));
+    let (party, shared) =
+        if expression.shares_memory() { (Party::Node, " and shared nodes") } else { (Party::Rank, "") };
+    let ports = totals.ports.max(1);
     let least = bound(problem, topology, party, ports);
     let element = u64::from(problem.element);
-    let alone = if totals.shares { " and the node's memory" } else { "" };
-    let _ = writeln!(text, "\nsteps     {} (at least {} with {ports} message at once{alone})", totals.steps, least.rounds);
+    let with = format!("{ports} port{}{shared}", if ports == 1 { "" } else { "s" });
+    let _ = writeln!(text, "\nsteps     {} (at least {} with {with})", totals.steps, least.rounds);
     for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
-        let sent = totals.sent.as_ref().map_or("bytes known later".to_owned(), |sent| {
-            format!("{} bytes", sent[apart] * element)
-        });
+        let sent = totals
+            .sent
+            .as_ref()
+            .map_or("bytes known later".to_owned(), |sent| format!("{} bytes", sent[apart] * element));
         let _ = writeln!(text, "sent      {messages} messages, {sent}, {}", reach(topology, apart));
     }
     if let (Some(received), Some(least)) = (totals.received, least.elements) {

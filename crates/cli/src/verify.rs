@@ -50,7 +50,9 @@ impl Verify {
         }
         let what = self.what.as_deref().context("nothing to verify")?;
         if what == "all" {
-            return verify_all(probes().into_iter().map(|probe: Probe| (probe.task, probe.expression.to_string())));
+            return verify_all(
+                probes().into_iter().map(|probe: Probe| (probe.task, probe.expression.to_string())),
+            );
         }
         if COLLECTIVES.contains(&what) {
             ensure!(!self.topology.is_empty(), "verify {what} on which machine? add --topology T");
@@ -85,7 +87,10 @@ fn verify_all(tasks: impl Iterator<Item = (Task, String)>) -> Result<Answer> {
         ];
         for (name, program) in programs {
             let report = judged(&task, &program)?;
-            let head = format!("{}, counts {}, on {}, by {expression}: {name}", task.collective, plan.problem.counts, task.topology);
+            let head = format!(
+                "{}, counts {}, on {}, by {expression}: {name}",
+                task.collective, plan.problem.counts, task.topology
+            );
             if report.holds() {
                 verified += 1;
                 let _ = writeln!(text, "{head} holds, {}", found(&program, &report));
@@ -125,8 +130,9 @@ fn found(program: &Program, report: &Report) -> String {
         words.push(if report.consistent { "consistent" } else { "not consistent" }.to_owned());
         words.push(if report.ordered { "ordered" } else { "not ordered" }.to_owned());
     }
-    let most = |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
-    let (all, far) = (most(|t| t.messages.iter().sum()), most(|t| t.nonlocal()));
+    let most =
+        |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
+    let (all, far) = (most(|t| t.messages.iter().sum()), most(bruckner_schedule::verify::Traffic::nonlocal));
     words.push(format!("at most {all} messages a rank, {far} between nodes"));
     words.push(format!("{} elements of memory", report.memory));
     words.join(", ")

@@ -9,11 +9,11 @@
 //! There is no MPI here, no clock, no randomness and no operating system.
 
 pub mod bound;
-pub mod interpret;
 mod ids;
+pub mod interpret;
 pub mod mutate;
-pub mod program;
 mod problem;
+pub mod program;
 pub mod random;
 pub mod schedule;
 mod set;

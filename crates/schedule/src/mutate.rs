@@ -171,7 +171,8 @@ impl Mutator<'_> {
     /// A random place of a random instruction.
     fn place(&mut self, wanted: impl Fn(&Place) -> bool) -> Option<&mut Place> {
         let instrs = &mut self.code.instrs;
-        let mut places: Vec<&mut Place> = instrs.iter_mut().flat_map(places_mut).filter(|p| wanted(p)).collect();
+        let mut places: Vec<&mut Place> =
+            instrs.iter_mut().flat_map(places_mut).filter(|p| wanted(p)).collect();
         if places.is_empty() {
             return None;
         }
@@ -221,7 +222,7 @@ impl Mutator<'_> {
                 self.message(|m| m.peer != other)?.1.peer = other;
             }
             Mutation::Chunk => {
-                let (number, chunks) = (self.random.next(), self.chunks);
+                let (number, chunks) = (self.random.bits(), self.chunks);
                 let place = self.place(|_| chunks > 1)?;
                 let mut members: Vec<u64> = place.set.iter().collect();
                 let at = (number >> 32) as usize % members.len();
@@ -364,9 +365,8 @@ fn highest_request(instr: &Instr) -> u32 {
 
 /// Whether the second of two neighbours needs what the first does.
 fn needs(first: &Instr, second: &Instr) -> bool {
-    let touches = |a: &Place, b: &Place| {
-        a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some())
-    };
+    let touches =
+        |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
     let written: Option<&Place> = match first {
         Instr::Local(Local::Copy { to, .. }) => Some(to),
         Instr::Local(Local::Reduce { into, .. }) => Some(into),
@@ -388,7 +388,9 @@ fn needs(first: &Instr, second: &Instr) -> bool {
         // A put must be ordered before it is announced, a get after the meeting.
         (_, Instr::Local(Local::Signal(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (_, Instr::Local(Local::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
-        (Instr::Local(Local::Barrier(_)), _) => shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..))),
+        (Instr::Local(Local::Barrier(_)), _) => {
+            shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..)))
+        }
         _ => false,
     }
 }

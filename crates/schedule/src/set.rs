@@ -259,7 +259,11 @@ impl From<Run> for Set {
 
 impl From<Range<u64>> for Set {
     fn from(range: Range<u64>) -> Set {
-        if range.is_empty() { Set::new() } else { Run::new(range.start, range.end - range.start, 0, 1).into() }
+        if range.is_empty() {
+            Set::new()
+        } else {
+            Run::new(range.start, range.end - range.start, 0, 1).into()
+        }
     }
 }
 

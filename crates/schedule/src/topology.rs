@@ -220,7 +220,7 @@ impl Topology {
             _ if positions.is_empty() => Set::new(),
             Seats::Block => Set::from(u64::from(positions.start)..u64::from(positions.end)),
             Seats::Cyclic { nodes, per_node }
-                if positions.start % per_node == 0 && positions.end % per_node == 0 =>
+                if positions.start.is_multiple_of(per_node) && positions.end.is_multiple_of(per_node) =>
             {
                 let (first, n) = (positions.start / per_node, positions.len() as u32 / per_node);
                 Run::new(first.into(), n.into(), nodes.into(), per_node.into()).into()
@@ -331,9 +331,8 @@ impl FromStr for Topology {
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join = |sizes: &[u32], separator| {
-            sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(separator)
-        };
+        let join =
+            |sizes: &[u32], separator| sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(separator);
         match &self.shape {
             Shape::Regular(dims) => f.write_str(&join(dims, "x"))?,
             Shape::Listed { nodes, .. } => {

@@ -65,7 +65,8 @@ impl Form {
                 }
                 digit
             } else {
-                let next = product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
+                let next =
+                    product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
                 let Some(next) = next else {
                     return Err(format!("`{group}`: the factors do not multiply to {ranks} ranks"));
                 };
@@ -234,14 +235,8 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new(form: &Form) -> Lines {
         let p = u64::from(form.ranks());
-        let line = |offset| Line {
-            offset,
-            live: true,
-            result: false,
-            copy: 0,
-            given_first: false,
-            source: None,
-        };
+        let line =
+            |offset| Line { offset, live: true, result: false, copy: 0, given_first: false, source: None };
         let mut lines =
             Lines { all: (0..p).map(line).collect(), initial: p as usize, steps: Vec::new(), copies: 1 };
         let mut current: Vec<usize> = (0..lines.initial).collect();
@@ -250,14 +245,14 @@ impl Lines {
             if phase.gathers.is_empty() || !phase.scatters.is_empty() {
                 for &q in &phase.scatters {
                     let next = window.div_ceil(q + 1);
-                    current = lines.scatter(form, phase.digit, current, window, next);
+                    current = lines.scatter(form, phase.digit, &current, window, next);
                     window = next;
                 }
             } else if form.phases.iter().any(|other| other.digit == phase.digit && other.gathers.is_empty()) {
                 window = 1;
             }
             if !phase.gathers.is_empty() {
-                current = lines.gather(form, phase, current, window);
+                current = lines.gather(form, phase, &current, window);
             }
         }
         for &line in &current {
@@ -281,7 +276,7 @@ impl Lines {
         &mut self,
         form: &Form,
         digit: usize,
-        current: Vec<usize>,
+        current: &[usize],
         window: u32,
         next: u32,
     ) -> Vec<usize> {
@@ -292,8 +287,7 @@ impl Lines {
         let mut ports = Vec::new();
         for by in (next..window).step_by(next as usize) {
             let given = current.iter().filter(|&&l| (by..by + next).contains(&part(l)));
-            let pairs =
-                given.map(|&l| (l, at[&(self.all[l].offset - u64::from(by) * d.weight)])).collect();
+            let pairs = given.map(|&l| (l, at[&(self.all[l].offset - u64::from(by) * d.weight)])).collect();
             let shift = |by| Shift { digit, by };
             ports.push(Moves { forward: shift(by), backward: shift(d.factor - by), pairs });
         }
@@ -307,7 +301,7 @@ impl Lines {
     }
 
     /// The allgather steps of a group: a fraction is complete once `window` values of it are combined.
-    fn gather(&mut self, form: &Form, phase: &Phase, base: Vec<usize>, window: u32) -> Vec<usize> {
+    fn gather(&mut self, form: &Form, phase: &Phase, base: &[usize], window: u32) -> Vec<usize> {
         let d = form.digits[phase.digit];
         let f = d.factor;
         // The group's lines in order: line, how far on its values reach, how many are combined.
@@ -320,9 +314,8 @@ impl Lines {
             let mut ports = Vec::new();
             for by in (1..=q).map(|j| j.saturating_mul(covered)).take_while(|&by| by < f) {
                 let first = self.all.len();
-                for (line, reach, count) in
-                    group[..before].to_vec().into_iter().filter(|(_, reach, _)| *reach < f - by)
-                {
+                for at in (0..before).filter(|&at| group[at].1 < f - by).collect::<Vec<_>>() {
+                    let (line, reach, count) = group[at];
                     let offset = self.all[line].offset;
                     let part = form.part(d, offset);
                     let moved = (part + u64::from(by)) % u64::from(f);
@@ -344,7 +337,11 @@ impl Lines {
                     last.insert(self.all[line].offset, (line, count));
                 }
                 let shift = |by| Shift { digit: phase.digit, by };
-                ports.push(Port { forward: shift(by), backward: shift(f - by), lines: first..self.all.len() });
+                ports.push(Port {
+                    forward: shift(by),
+                    backward: shift(f - by),
+                    lines: first..self.all.len(),
+                });
             }
             self.steps.push(Step::Gather { ports });
             covered = covered.saturating_mul(q + 1).min(f);

@@ -23,15 +23,13 @@ impl Factored {
         let me = rank.0;
         let mut text = String::new();
         let mut number = vec![None; self.lines.all.len()];
-        let mut entries: Vec<Entry> = (0..self.lines.initial)
-            .map(|line| Entry { line, from: vec![format!("-1|{line}")] })
-            .collect();
+        let mut entries: Vec<Entry> =
+            (0..self.lines.initial).map(|line| Entry { line, from: vec![format!("-1|{line}")] }).collect();
         let _ = writeln!(text, "# initial data");
         for stage in 0..=self.lines.steps.len() {
-            let mut live = 0;
-            for entry in entries.iter().filter(|e| self.lines.all[e.line].live) {
-                number[entry.line] = Some(live);
-                live += 1;
+            let live = entries.iter().filter(|e| self.lines.all[e.line].live);
+            for (count, entry) in live.enumerate() {
+                number[entry.line] = Some(count);
             }
             self.list(&mut text, me, stage, &entries);
             let Some(step) = self.lines.steps.get(stage) else { break };
@@ -140,7 +138,8 @@ impl Factored {
         let total = steps.iter().filter(|s| is_scatter(s) == kind).count();
         let nth = steps[..=step].iter().filter(|s| is_scatter(s) == kind).count();
         let name = if kind { "reduce_scatter" } else { "allgather" };
-        let mut heading = if total == 1 { format!("{name} step") } else { format!("{} {name} step", ordinal(nth)) };
+        let mut heading =
+            if total == 1 { format!("{name} step") } else { format!("{} {name} step", ordinal(nth)) };
         if self.form.grouped() {
             let _ = write!(heading, ", group {}", self.form.group_of(step));
         }

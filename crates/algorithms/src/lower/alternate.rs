@@ -4,23 +4,38 @@
 //! rank of the region meets every other in the course of an execution anyway, it is enough that the next
 //! execution uses the other half: to reach the one after that, a rank must have met all in the one between.
 //!
-//! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region.
+//! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region. It
+//! takes all of them: a region alternates as a whole or not at all.
 
 use std::collections::BTreeSet;
 
-use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank, Topology};
+use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank};
 
 use super::memory::places_of;
 
 /// Runs the pass.
 pub fn run(program: &Program) -> Program {
-    program.map(|rank, code| alternate(&program.topology, rank, code))
+    program.map(|rank, code| alternate(program, rank, code))
 }
 
-fn alternate(topology: &Topology, rank: Rank, code: &Code) -> Code {
+fn alternate(program: &Program, rank: Rank, code: &Code) -> Code {
     let Layout::Buffers { placed, alternate } = &code.layout else { return code.clone() };
-    let (mut instrs, mut alternate) = (code.instrs.clone(), alternate.clone());
-    // One closing barrier for each level, innermost last; whatever stands before them orders the work itself.
+    let mut alternate = alternate.clone();
+    let (body, closing) = split(&code.instrs);
+    let mut instrs = body.to_vec();
+    for level in closing {
+        if region_meets(program, rank, level) {
+            alternate.push(level);
+        } else {
+            instrs.push(Instr::Local(Local::Barrier(level)));
+        }
+    }
+    Code { layout: Layout::Buffers { placed: placed.clone(), alternate }, instrs }
+}
+
+/// The work, and the levels of the closing barriers: one for each level, innermost last. Whatever barrier stands
+/// before them orders the work itself.
+fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     let mut closing: Vec<Level> = Vec::new();
     for instr in instrs.iter().rev() {
         match instr {
@@ -30,39 +45,31 @@ fn alternate(topology: &Topology, rank: Rank, code: &Code) -> Code {
             _ => break,
         }
     }
-    let body = instrs.len() - closing.len();
-    let kept: Vec<Level> = closing
-        .into_iter()
-        .rev()
-        .filter(|&level| {
-            let drop = uses(&instrs[..body], level) && all_meet(topology, rank, &instrs[..body], level);
-            if drop {
-                alternate.push(level);
-            }
-            !drop
-        })
-        .collect();
-    instrs.truncate(body);
-    instrs.extend(kept.into_iter().map(|level| Instr::Local(Local::Barrier(level))));
-    Code { layout: Layout::Buffers { placed: placed.clone(), alternate }, instrs }
+    closing.reverse();
+    (&instrs[..instrs.len() - closing.len()], closing)
 }
 
-fn uses(body: &[Instr], level: Level) -> bool {
+/// Whether all ranks of a rank's region use their segment and meet each other before the closing barrier.
+fn region_meets(program: &Program, rank: Rank, level: Level) -> bool {
+    let topology = &program.topology;
+    let region: Vec<Rank> = topology
+        .span(level, topology.region_of(level, rank))
+        .map(|position| topology.rank_at(position))
+        .collect();
     let of_level = |area| matches!(area, Area::Shared(l, _) if l == level);
-    body.iter().flat_map(places_of).any(|place| of_level(place.area))
-}
-
-fn all_meet(topology: &Topology, rank: Rank, body: &[Instr], level: Level) -> bool {
-    if body.contains(&Instr::Local(Local::Barrier(level))) {
-        return true;
-    }
-    let awaited: BTreeSet<Rank> = body
-        .iter()
-        .filter_map(|instr| match instr {
-            Instr::Local(Local::Wait { of, .. }) => Some(*of),
-            _ => None,
-        })
-        .collect();
-    let mut region = topology.span(level, topology.region_of(level, rank)).map(|at| topology.rank_at(at));
-    region.all(|other| other == rank || awaited.contains(&other))
+    region.iter().all(|member| {
+        let Some(code) = program.ranks.get(member) else { return false };
+        let (body, closing) = split(&code.instrs);
+        let awaited: BTreeSet<Rank> = body
+            .iter()
+            .filter_map(|instr| match instr {
+                Instr::Local(Local::Wait { of, .. }) => Some(*of),
+                _ => None,
+            })
+            .collect();
+        closing.contains(&level)
+            && body.iter().flat_map(places_of).any(|place| of_level(place.area))
+            && (body.contains(&Instr::Local(Local::Barrier(level)))
+                || region.iter().all(|other| other == member || awaited.contains(other)))
+    })
 }

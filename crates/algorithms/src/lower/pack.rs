@@ -8,8 +8,7 @@ use std::collections::HashMap;
 
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program,
-    Request,
+    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
 };
 
 use super::memory::{Addresses, next_line};
@@ -94,9 +93,9 @@ impl<'a> Packer<'a> {
             self.placed.push(Placed { place: stretch.clone(), at: self.base + self.used });
             self.used += extent(self.problem, &place.set);
             match message.end {
-                End::Send => self
-                    .instrs
-                    .push(Instr::Local(Local::Copy { to: stretch.clone(), from: place.clone() })),
+                End::Send => {
+                    self.instrs.push(Instr::Local(Local::Copy { to: stretch.clone(), from: place.clone() }));
+                }
                 End::Recv => after.push(Local::Copy { to: place.clone(), from: stretch.clone() }),
             }
             packed.places.push(stretch);

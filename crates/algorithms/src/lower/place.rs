@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 
 use bruckner_schedule::program::extent;
-use bruckner_schedule::{
-    Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set,
-};
+use bruckner_schedule::{Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set};
 
 /// Runs the pass.
 pub fn run(schedule: &Schedule) -> Program {

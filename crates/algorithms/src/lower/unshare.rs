@@ -27,6 +27,9 @@ pub fn run(program: &Program) -> Program {
 /// A slot of a region's segment.
 type Shared = (Level, u32, u64);
 
+/// One end of the messages from one rank to another with one tag.
+type Channel = (Rank, Rank, Tag, End);
+
 /// A value that goes from one rank to another: after which instruction of the one, before which of the other.
 struct Flow {
     from: Rank,
@@ -41,9 +44,9 @@ struct Flow {
 struct Play<'a> {
     program: &'a Program,
     next: BTreeMap<Rank, usize>,
-    posted: HashMap<(Rank, Rank, Tag, End), u64>,
+    posted: HashMap<Channel, u64>,
     /// For each request under way the channel and how many ends the other side must have posted.
-    open: HashMap<(Rank, Request), ((Rank, Rank, Tag, End), u64)>,
+    open: HashMap<(Rank, Request), (Channel, u64)>,
     filling: HashMap<(Rank, Request), Vec<Place>>,
     flags: HashMap<(Rank, Flag), u64>,
     waited: HashMap<(Rank, Rank, Flag), u64>,
@@ -231,7 +234,10 @@ impl Shadows {
                 _ => places.push((area, vec![chunk])),
             }
         }
-        places.into_iter().map(|(area, chunks)| Place::new(area, chunks.into_iter().collect::<Set>())).collect()
+        places
+            .into_iter()
+            .map(|(area, chunks)| Place::new(area, chunks.into_iter().collect::<Set>()))
+            .collect()
     }
 }
 
@@ -275,7 +281,9 @@ fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
         if let Some(rewritten) = rewritten {
             let (busy, free) = sending.into_iter().partition(|(_, places)| overwrites(&rewritten, places));
             sending = free;
-            out.extend(busy.into_iter().map(|(r, _): (Request, Vec<Place>)| Instr::Finish(Set::one(r.0.into()))));
+            out.extend(
+                busy.into_iter().map(|(r, _): (Request, Vec<Place>)| Instr::Finish(Set::one(r.0.into()))),
+            );
             out.push(rewritten);
         }
         for flow in flows.iter().filter(|f| (f.from, f.written) == (rank, at)) {
@@ -311,7 +319,7 @@ fn overwrites(instr: &Instr, places: &[Place]) -> bool {
         Instr::Local(Local::Reduce { into, .. }) => vec![into],
         _ => Vec::new(),
     };
-    written.iter().any(|w| {
-        places.iter().any(|p| p.area == w.area && p.set.iter().any(|c| w.set.position(c).is_some()))
-    })
+    written
+        .iter()
+        .any(|w| places.iter().any(|p| p.area == w.area && p.set.iter().any(|c| w.set.position(c).is_some())))
 }

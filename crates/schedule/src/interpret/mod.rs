@@ -103,8 +103,7 @@ impl Data {
     }
 
     fn chunk(&self, program: &Program, rank: Rank, chunk: u64) -> Vec<u64> {
-        let len =
-            program.problem.elements(chunk).unwrap_or_else(|| self.pair_len(rank, Rank(chunk as u32)));
+        let len = program.problem.elements(chunk).unwrap_or_else(|| self.pair_len(rank, Rank(chunk as u32)));
         (0..len).map(|i| self.element(rank, chunk, i)).collect()
     }
 
@@ -135,7 +134,7 @@ pub fn check(programs: &[&Program], seed: u64) -> Result<(), Failure> {
     let reduces = |program: &&Program| program.problem.collective.reduces();
     let ordered = |p: &&Program| reduces(p) && (p.claims.ordered || p.problem.order == Order::Ranks);
     let mut operations = vec![Operation::Sum];
-    if programs.iter().all(|p| ordered(p)) {
+    if programs.iter().all(ordered) {
         operations.push(Operation::Compose);
     }
     if programs.iter().all(|p| reduces(p) && p.claims.consistent) {

@@ -64,7 +64,7 @@ fn fail<T>(rank: Rank, message: impl Into<String>) -> Result<T> {
 
 pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Random) -> Result<()> {
     let ranks = programs[0].problem.ranks;
-    let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.next() }).collect();
+    let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.bits() }).collect();
     let mut views = Vec::new();
     for rank in (0..ranks).map(Rank) {
         let mut mine = Vec::new();
@@ -116,9 +116,7 @@ impl Stage<'_> {
                     break;
                 }
             }
-            let done = |rank: &Rank| {
-                self.players[rank.0 as usize].execution as usize == self.programs.len()
-            };
+            let done = |rank: &Rank| self.players[rank.0 as usize].execution as usize == self.programs.len();
             let before = going.len();
             going.retain(|rank| !done(rank));
             if !moved && before == going.len() {
@@ -174,7 +172,8 @@ impl Stage<'_> {
                 true
             }
             Instr::Local(Local::Wait { flag, of }) => {
-                if of.0 >= program.problem.ranks || program.topology.node_of(*of) != program.topology.node_of(rank)
+                if of.0 >= program.problem.ranks
+                    || program.topology.node_of(*of) != program.topology.node_of(rank)
                 {
                     return fail(rank, "awaits a flag that it cannot see");
                 }
@@ -226,8 +225,7 @@ impl Stage<'_> {
             if left.len() != right.len() {
                 return fail(rank, "reduces slots of different size");
             }
-            let result: Vec<u64> =
-                left.iter().zip(&right).map(|(&l, &r)| operation.apply(l, r)).collect();
+            let result: Vec<u64> = left.iter().zip(&right).map(|(&l, &r)| operation.apply(l, r)).collect();
             segments.store(view, *into, &result);
         }
         Ok(true)
@@ -277,7 +275,7 @@ impl Stage<'_> {
                 if open.payload == Payload::Data && random.below(2) == 0 {
                     let (segments, view) = self.view(rank);
                     for &slot in &open.slots {
-                        segments.spoil(view, slot, random.next());
+                        segments.spoil(view, slot, random.bits());
                     }
                 }
                 let key = (message.peer, rank, message.tag);

@@ -62,8 +62,10 @@ impl<'a> Cursor<'a> {
 
     /// Takes the whole word `word` if it is next.
     pub(super) fn keyword(&mut self, word: &str) -> bool {
-        let found =
-            self.rest().strip_prefix(word).is_some_and(|r| r.is_empty() || r.starts_with(char::is_whitespace));
+        let found = self
+            .rest()
+            .strip_prefix(word)
+            .is_some_and(|r| r.is_empty() || r.starts_with(char::is_whitespace));
         if found {
             self.at += word.len();
             self.skip();
@@ -195,9 +197,8 @@ impl<'a> Cursor<'a> {
 }
 
 fn area(name: &str) -> Option<Area> {
-    let number = |digits: &str| {
-        digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n < u32::MAX)
-    };
+    let number =
+        |digits: &str| digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n < u32::MAX);
     match name {
         "in" => Some(Area::In),
         "out" => Some(Area::Out),

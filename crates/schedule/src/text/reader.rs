@@ -71,7 +71,8 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         let topology: Topology =
             text.parse().map_err(|e| TextError { message: format!("{e}"), ..here.clone() })?;
         if topology.ranks() != problem.ranks {
-            let message = format!("the topology has {} ranks, the problem {}", topology.ranks(), problem.ranks);
+            let message =
+                format!("the topology has {} ranks, the problem {}", topology.ranks(), problem.ranks);
             return Err(TextError { message, ..here });
         }
         line.end()?;
@@ -139,7 +140,8 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
                         return Err(TextError {
                             line: line.line(),
                             column: 1,
-                            message: "messages come before a round's local work: start a new round".to_owned(),
+                            message: "messages come before a round's local work: start a new round"
+                                .to_owned(),
                         });
                     }
                     round.messages.push(message);

@@ -1,6 +1,7 @@
 //! Memory as the verifier sees it: cells that hold expressions, know who is still using them, and remember
 //! when they were last touched.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use super::clock::Clocks;
@@ -81,7 +82,8 @@ impl Memory {
         let shared = self.shared[at.space.0 as usize];
         let cells = &mut self.spaces[at.space.0 as usize];
         let Some(cell) = cells.get_mut(&at.offset) else {
-            let touched = cells.range(..at.offset + at.len).next_back().is_some_and(|(o, c)| o + c.len > at.offset);
+            let touched =
+                cells.range(..at.offset + at.len).next_back().is_some_and(|(o, c)| o + c.len > at.offset);
             return Err(if touched { Fault::Overwritten } else { Fault::NeverWritten });
         };
         if cell.receiving {
@@ -91,8 +93,10 @@ impl Memory {
             Some(value) if cell.len == at.len => value,
             _ => return Err(Fault::Overwritten),
         };
-        if cell.execution != by.execution {
-            return Err(Fault::FromEarlierExecution);
+        match cell.execution.cmp(&by.execution) {
+            Ordering::Less => return Err(Fault::FromEarlierExecution),
+            Ordering::Greater => return Err(Fault::Race { other: cell.writer.0, writes: true }),
+            Ordering::Equal => {}
         }
         if shared {
             cell.order(by.rank, clocks, false)?;

@@ -49,9 +49,13 @@
 
 mod clock;
 mod expr;
+mod local;
 mod machine;
 mod memory;
+mod messages;
+mod node;
 mod outcome;
+mod places;
 
 use std::fmt;
 

@@ -87,10 +87,9 @@ impl Judge {
         let mut times = vec![0u32; ranks as usize];
         inputs.iter().for_each(|(rank, _)| times[rank.0 as usize] += 1);
         match times.iter().position(|&t| t != 1) {
-            Some(rank) if times[rank] == 0 => Err((
-                Invariant::Once,
-                format!("out[{chunk}] lacks the contribution of rank {rank}"),
-            )),
+            Some(rank) if times[rank] == 0 => {
+                Err((Invariant::Once, format!("out[{chunk}] lacks the contribution of rank {rank}")))
+            }
             Some(rank) => Err((
                 Invariant::Once,
                 format!("out[{chunk}] has the contribution of rank {rank} more than once"),
@@ -99,12 +98,7 @@ impl Judge {
         }
     }
 
-    fn properties(
-        &mut self,
-        program: &Program,
-        ranks: &[Vec<(u64, Option<Expr>)>],
-        report: &mut Report,
-    ) {
+    fn properties(&mut self, program: &Program, ranks: &[Vec<(u64, Option<Expr>)>], report: &mut Report) {
         let mut first: HashMap<u64, Option<Expr>> = HashMap::new();
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Some(Site { rank: Rank(rank as u32), execution: 0, instr: None });

@@ -1,0 +1,167 @@
+//! From places to slots to addresses, and every access to them.
+
+use super::expr::{Expr, Node};
+use super::machine::{Machine, Piece, Size, Slot, SpaceKey};
+use super::memory::{Address, Fault, Toucher};
+use super::{Invariant, Site};
+use crate::program::Layout;
+use crate::schedule::{Area, Place};
+use crate::{Level, Rank, Set};
+
+impl Machine<'_> {
+    /// The slots of a place, or what is wrong with it.
+    pub(super) fn slots(&mut self, rank: usize, place: &Place, site: Site) -> Option<Vec<Slot>> {
+        let execution = site.execution;
+        let program = self.programs[execution as usize];
+        let (problem, topology) = (&program.problem, &program.topology);
+        let allowed = match place.area {
+            Area::In => problem.input(site.rank),
+            Area::Out => problem.output(site.rank),
+            Area::Line(_) | Area::Shared(..) => Set::from(0..problem.chunks()),
+        };
+        if let Area::Shared(level, _) = place.area {
+            self.touch(rank, level, site);
+        }
+        let mut slots = Vec::with_capacity(place.set.len().min(1 << 20) as usize);
+        for chunk in place.set.iter() {
+            if allowed.position(chunk).is_none() {
+                let message = format!("{place}: this rank has no {}[{chunk}]", place.area);
+                self.complain(Invariant::Bounds, site, message);
+                return None;
+            }
+            let user = |area| (SpaceKey::User(site.rank, area, execution), chunk, 1);
+            let (key, offset, len) = match (place.area, &self.places[rank][execution as usize]) {
+                (Area::In | Area::Out, _) => user(place.area),
+                (Area::Line(line), None) => (SpaceKey::Slots(site.rank, line, execution), chunk, 1),
+                (Area::Shared(level, line), None) => {
+                    let region = topology.region_of(level, site.rank);
+                    (SpaceKey::SegmentLine { level, region, line }, chunk, 1)
+                }
+                (area, Some(table)) => {
+                    let Some(&(offset, len)) = table.get(&(area, chunk)) else {
+                        self.complain(Invariant::Placed, site, format!("{area}[{chunk}] has no place"));
+                        return None;
+                    };
+                    let key = match area {
+                        Area::Shared(level, _) => {
+                            let region = topology.region_of(level, site.rank);
+                            SpaceKey::Segment { level, region, part: self.part(rank, execution, level) }
+                        }
+                        _ => SpaceKey::Temporary(site.rank, execution),
+                    };
+                    (key, offset, len)
+                }
+            };
+            let shared = matches!(place.area, Area::Shared(..));
+            let space = self.space(key, shared);
+            slots.push(Slot { area: place.area, chunk, at: Address { space, offset, len } });
+        }
+        Some(slots)
+    }
+
+    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2 in turn.
+    pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
+        match &self.codes[rank][execution as usize].layout {
+            Layout::Buffers { alternate, .. } if alternate.contains(&level) => 1 + execution % 2,
+            _ => 0,
+        }
+    }
+
+    /// Notes that a rank touches its segment, and checks that all touches of other executions are ordered with
+    /// this one, wherever in the same part they are: the next execution may be of a program that lies
+    /// differently.
+    pub(super) fn touch(&mut self, rank: usize, level: Level, site: Site) {
+        let topology = &self.programs[0].topology;
+        let region = topology.region_of(level, site.rank);
+        let part = (level, region, self.part(rank, site.execution, level));
+        for other in topology.span(level, region).map(|at| topology.rank_at(at).0 as usize) {
+            let of_other = self.touched.get(&(part, other)).into_iter().flatten();
+            let unordered =
+                of_other.filter(|(execution, _)| *execution != site.execution).any(|&(e, then)| {
+                    other != rank && (e > site.execution || !self.clocks.knows(rank, other, then))
+                });
+            if unordered {
+                let message = format!(
+                    "touches the {level} segment; nothing orders this with what rank {other} did there in another execution"
+                );
+                return self.complain(Invariant::Race, site, message);
+            }
+        }
+        let now = self.clocks.now(rank);
+        let mine = self.touched.entry((part, rank)).or_default();
+        match mine.back_mut() {
+            Some((execution, then)) if *execution == site.execution => *then = now,
+            _ => mine.push_back((site.execution, now)),
+        }
+        if mine.len() > 2 {
+            mine.pop_front();
+        }
+    }
+
+    /// The length that a slot has, from shared knowledge or from what has arrived.
+    pub(super) fn slot_size(&self, slot: Slot, rank: Rank, execution: u32) -> Size {
+        let problem = &self.programs[execution as usize].problem;
+        if let Some(elements) = problem.elements(slot.chunk) {
+            return Size::Elements(elements);
+        }
+        match slot.area {
+            Area::In => Size::Pair(rank.0, slot.chunk as u32),
+            Area::Out => Size::Pair(slot.chunk as u32, rank.0),
+            _ => self.memory.lengths.get(&slot.at).map_or(Size::Unknown, |&(s, d)| Size::Pair(s, d)),
+        }
+    }
+
+    /// The length that a value has, where only its ranks know it.
+    pub(super) fn value_size(&self, value: Expr, otherwise: Size) -> Size {
+        match (otherwise, self.exprs.node(value)) {
+            (Size::Elements(_), _) | (_, Node::Unknown) => otherwise,
+            (_, Node::Input(from, to)) => Size::Pair(from.0, to as u32),
+            _ => Size::Unknown,
+        }
+    }
+
+    pub(super) fn read(&mut self, rank: usize, slot: Slot, site: Site) -> Piece {
+        let by = Toucher { rank, execution: site.execution };
+        let size = self.slot_size(slot, site.rank, site.execution);
+        let value = match self.memory.read(slot.at, by, &self.clocks) {
+            Ok(value) => value,
+            Err(fault) => {
+                self.complain_fault(fault, slot, site, "reads");
+                return Piece { value: Expr::UNKNOWN, size };
+            }
+        };
+        let length = self.value_size(value, size);
+        if length != size {
+            let message = format!("{}[{}] has a new length, its data is the old", slot.area, slot.chunk);
+            self.complain(Invariant::Length, site, message);
+        }
+        Piece { value, size: length }
+    }
+
+    pub(super) fn write(&mut self, rank: usize, slot: Slot, value: Expr, site: Site) {
+        let by = Toucher { rank, execution: site.execution };
+        if slot.area == Area::In {
+            self.complain(Invariant::Bounds, site, "writes the user's input");
+        }
+        if let Err(fault) = self.memory.write(slot.at, value, by, &self.clocks) {
+            self.complain_fault(fault, slot, site, "writes");
+        }
+    }
+
+    pub(super) fn complain_fault(&mut self, fault: Fault, slot: Slot, site: Site, verb: &str) {
+        let name = format!("{verb} {}[{}]", slot.area, slot.chunk);
+        let (invariant, message) = match fault {
+            Fault::NeverWritten => (Invariant::Written, format!("{name}, which was never written")),
+            Fault::Overwritten => (Invariant::Written, format!("{name}, part of which was overwritten")),
+            Fault::FromEarlierExecution => {
+                (Invariant::Written, format!("{name}, left from an earlier execution"))
+            }
+            Fault::InFlight => (Invariant::InFlight, format!("{name}, which a message still uses")),
+            Fault::Race { other, writes } => {
+                let what = if writes { "write" } else { "read" };
+                (Invariant::Race, format!("{name}; nothing orders this after rank {other}'s {what} of it"))
+            }
+        };
+        self.complain(invariant, site, message);
+    }
+}
