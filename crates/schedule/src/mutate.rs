@@ -170,14 +170,7 @@ impl Mutator<'_> {
 
     /// A random place of a random instruction.
     fn place(&mut self, wanted: impl Fn(&Place) -> bool) -> Option<&mut Place> {
-        let instrs = &mut self.code.instrs;
-        let mut places: Vec<&mut Place> =
-            instrs.iter_mut().flat_map(places_mut).filter(|p| wanted(p)).collect();
-        if places.is_empty() {
-            return None;
-        }
-        let at = self.random.below(places.len() as u64) as usize;
-        Some(places.swap_remove(at))
+        pick_place(self.code.instrs.iter_mut().flat_map(places_mut).collect(), wanted, self.random)
     }
 
     fn apply(&mut self, kind: Mutation) -> Option<()> {
@@ -244,7 +237,13 @@ impl Mutator<'_> {
                 areas.sort();
                 areas.dedup();
                 let other = *self.random.pick(&areas)?;
-                self.place(|p| p.area != other)?.area = other;
+                // What is read often lies in two places; what is written is needed in one.
+                let instrs = &mut self.code.instrs;
+                let places = match self.random.below(2) {
+                    0 => instrs.iter_mut().flat_map(places_mut).collect(),
+                    _ => instrs.iter_mut().flat_map(written_mut).collect(),
+                };
+                pick_place(places, |p| p.area != other, self.random)?.area = other;
             }
             Mutation::Tag => {
                 let (_, message) = self.message(|_| true)?;
@@ -356,6 +355,28 @@ fn places_mut(instr: &mut Instr) -> Vec<&mut Place> {
     }
 }
 
+fn pick_place<'a>(
+    mut places: Vec<&'a mut Place>,
+    wanted: impl Fn(&Place) -> bool,
+    random: &mut Random,
+) -> Option<&'a mut Place> {
+    places.retain(|place| wanted(place));
+    if places.is_empty() {
+        return None;
+    }
+    let at = random.below(places.len() as u64) as usize;
+    Some(places.swap_remove(at))
+}
+
+fn written_mut(instr: &mut Instr) -> Vec<&mut Place> {
+    match instr {
+        Instr::Post(_, message) if message.end == End::Recv => message.places.iter_mut().collect(),
+        Instr::Local(Local::Copy { to, .. }) => vec![to],
+        Instr::Local(Local::Reduce { into, .. }) => vec![into],
+        _ => Vec::new(),
+    }
+}
+
 fn highest_request(instr: &Instr) -> u32 {
     match instr {
         Instr::Post(request, _) => request.0,
@@ -367,11 +388,7 @@ fn highest_request(instr: &Instr) -> u32 {
 fn needs(first: &Instr, second: &Instr) -> bool {
     let touches =
         |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
-    let written: Option<&Place> = match first {
-        Instr::Local(Local::Copy { to, .. }) => Some(to),
-        Instr::Local(Local::Reduce { into, .. }) => Some(into),
-        _ => None,
-    };
+    let written = written_by(first);
     let shares = |instr: &Instr| places(instr).iter().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
         // The value must be there before it is used; two reductions into one slot may change places.
