@@ -1,9 +1,9 @@
 //! Seven very different programs, on which the language is proven.
 
-use bruckner_schedule::{Collective, Counts, Level, Rank};
+use bruckner_schedule::{Claims, Collective, Counts, Level, Rank, Schedule};
 
 use crate::expression::{Expression, Factor, Lanes, Plain};
-use crate::plan::Task;
+use crate::plan::{Refusal, Task, plan};
 
 /// A task with the algorithm that serves it.
 #[derive(Clone, Debug)]
@@ -14,6 +14,17 @@ pub struct Probe {
     pub task: Task,
     /// How it is done.
     pub expression: Expression,
+    /// What is claimed of it, lowered or not.
+    pub claims: Claims,
+}
+
+impl Probe {
+    /// What all ranks do, with the claims.
+    pub fn schedule(&self) -> Result<Schedule, Refusal> {
+        let mut schedule = plan(&self.task, &self.expression)?.schedule();
+        schedule.claims = self.claims.clone();
+        Ok(schedule)
+    }
 }
 
 /// The seven.
@@ -27,34 +38,41 @@ pub fn probes() -> Vec<Probe> {
         lanes: Lanes::All,
     };
     let shm = Expression::Plain(Plain::Shm);
-    let probe = |name, task, expression| Probe { name, task, expression };
+    let probe = |name, task, expression, claims| Probe { name, task, expression, claims };
+    let none = Claims::default();
+    let equal = Claims { consistent: true, ordered: true, ..none.clone() };
     vec![
         probe(
             "sparbit",
             task(Collective::Allgather, "5x1", Counts::Listed(vec![2, 0, 3, 1, 2])),
             Expression::Plain(Plain::Sparbit),
+            Claims { messages: Some(3), sent: Some(11), memory: Some(8), ..none.clone() },
         ),
         probe(
             "locality",
             task(Collective::Allgather, "2+2,2+2,2+1,1", Counts::Equal(2)),
             locality(Level::NODE, locality(Level::SOCKET, shm.clone())),
+            none.clone(),
         ),
         probe(
             "nap",
             task(Collective::Allreduce, "4,4,3,1", Counts::Equal(3)),
             locality(Level::NODE, shm.clone()),
+            equal.clone(),
         ),
         probe(
             "factors",
             task(Collective::Allreduce, "8x1", Counts::Equal(12)),
             Expression::Factors(vec![Factor { factor: 8, ports: vec![-1, 1, 1, 1] }]),
+            Claims { messages: Some(4), ..none.clone() },
         ),
-        probe("shm", task(Collective::Allreduce, "4", Counts::Equal(2)), shm),
-        probe("bruck", task(Collective::Alltoall, "7x1", Counts::Local), Expression::Bruck(3)),
+        probe("shm", task(Collective::Allreduce, "4", Counts::Equal(2)), shm, equal),
+        probe("bruck", task(Collective::Alltoall, "7x1", Counts::Local), Expression::Bruck(3), none.clone()),
         probe(
             "bcast",
             task(Collective::Allgather, "6x1", Counts::Root { root: Rank(2), count: 4 }),
             Expression::Plain(Plain::Sparbit),
+            none,
         ),
     ]
 }

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use bruckner_schedule::mutate::{Mutation, mutate};
 use bruckner_schedule::random::Random;
 use bruckner_schedule::verify::{Report, verify, verify_sequence};
-use bruckner_schedule::{Collective, Counts, Level, Program, Rank, Topology, interpret};
+use bruckner_schedule::{Claims, Collective, Counts, Level, Program, Rank, Topology, interpret};
 
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::lower::{OnNode, lower};
@@ -61,11 +61,13 @@ fn subjects() -> Vec<Program> {
             name: expression,
             task: Task::new(collective, topology.parse().expect("a topology")).counts(counts),
             expression: expression.parse().expect("an expression"),
+            claims: Claims::default(),
         });
     }
     let mut programs = Vec::new();
-    for Probe { name, task, expression } in tasks {
-        let schedule = plan(&task, &expression).unwrap_or_else(|e| panic!("{name}: {e}")).schedule();
+    for probe in tasks {
+        let name = probe.name;
+        let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
         let pruned = crate::lower::empty::run(&schedule);
         for mut program in

@@ -8,11 +8,11 @@ use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::probes::{Probe, probes};
 use bruckner_algorithms::{Task, plan, selftest};
 use bruckner_schedule::verify::{Report, verify, verify_sequence};
-use bruckner_schedule::{Level, Program, Topology, read};
+use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
+use crate::ask::{COLLECTIVES, Sizes, default_algorithm};
 use crate::{Answer, print};
 
 /// Prove algorithms and programs right, or test the proof itself.
@@ -50,15 +50,17 @@ impl Verify {
         }
         let what = self.what.as_deref().context("nothing to verify")?;
         if what == "all" {
-            return verify_all(
-                probes().into_iter().map(|probe: Probe| (probe.task, probe.expression.to_string())),
-            );
+            return verify_all(probes());
         }
         if COLLECTIVES.contains(&what) {
             ensure!(!self.topology.is_empty(), "verify {what} on which machine? add --topology T");
             let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
-            let tasks = self.topology.iter().map(|t| Ok((self.sizes.task(what, t)?, algorithm.to_owned())));
-            return verify_all(tasks.collect::<Result<Vec<_>>>()?.into_iter());
+            let probe = |topology| -> Result<Probe> {
+                let task = self.sizes.task(what, topology)?;
+                let expression = algorithm.parse().context("--algorithm")?;
+                Ok(Probe { name: "", task, expression, claims: Claims::default() })
+            };
+            return verify_all(self.topology.iter().map(probe).collect::<Result<Vec<_>>>()?);
         }
         if Path::new(what).exists() {
             return verify_file(what);
@@ -72,24 +74,27 @@ fn bar(length: u64) -> ProgressBar {
     ProgressBar::new(length).with_style(style)
 }
 
+/// Proofs look at all ranks together; above this they take long.
+const MOST_RANKS: u32 = 1024;
+
 /// Schedules and what lowering makes of them.
-fn verify_all(tasks: impl Iterator<Item = (Task, String)>) -> Result<Answer> {
+fn verify_all(probes: Vec<Probe>) -> Result<Answer> {
     let (mut verified, mut refused) = (0, 0);
     let mut text = String::new();
-    for (task, algorithm) in tasks {
-        let (expression, plan) = find_plan(&task, &algorithm)?;
-        ensure!(task.topology.ranks() <= 1024, "proofs go up to 1024 ranks");
-        let schedule = plan.schedule();
+    for probe in probes {
+        let Probe { task, expression, .. } = &probe;
+        ensure!(task.topology.ranks() <= MOST_RANKS, "proofs go up to {MOST_RANKS} ranks");
+        let schedule = probe.schedule()?;
         let programs = [
             ("schedule", schedule.flatten()),
             ("program on segments", lower(&schedule, OnNode::Segment)),
             ("program on messages", lower(&schedule, OnNode::Messages)),
         ];
         for (name, program) in programs {
-            let report = judged(&task, &program)?;
+            let report = judged(task, &program)?;
             let head = format!(
                 "{}, counts {}, on {}, by {expression}: {name}",
-                task.collective, plan.problem.counts, task.topology
+                task.collective, schedule.problem.counts, task.topology
             );
             if report.holds() {
                 verified += 1;

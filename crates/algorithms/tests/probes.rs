@@ -1,0 +1,293 @@
+//! The seven probes all the way: algorithm, text, proof, lowering, proof, run on data.
+
+use bruckner_algorithms::lower::{OnNode, coalesce, empty, lower, pack, place};
+use bruckner_algorithms::probes::{Probe, probes};
+use bruckner_algorithms::{Task, plan};
+use bruckner_schedule::verify::{verify, verify_sequence};
+use bruckner_schedule::{Collective, Counts, Document, Level, Order, Program, Rank, Round, interpret, read};
+
+fn probe(name: &str) -> Probe {
+    probes().into_iter().find(|probe| probe.name == name).expect("there is such a probe")
+}
+
+/// Both judges say that a program is right.
+fn assert_right(program: &Program, what: &str) {
+    let report = verify(program);
+    assert!(report.holds(), "{what}: {}", report.violations[0]);
+    let mut claiming = program.clone();
+    claiming.claims.consistent = report.consistent && program.problem.collective.reduces();
+    claiming.claims.ordered = report.ordered && program.problem.collective.reduces();
+    for seed in 0..20 {
+        let result = interpret::check(&[&claiming, &claiming, &claiming], seed);
+        assert_eq!(result, Ok(()), "{what}, seed {seed}");
+    }
+}
+
+#[test]
+fn each_probe_goes_all_the_way() {
+    assert_eq!(probes().len(), 7);
+    for probe in probes() {
+        let (name, schedule) = (probe.name, probe.schedule().unwrap());
+        let text = schedule.to_string();
+        assert_eq!(read(&text).unwrap().document, Document::Schedule(schedule.clone()), "{name}");
+        assert_right(&schedule.flatten(), name);
+        // Every pass by itself keeps it right.
+        let pruned = empty::run(&schedule);
+        assert_right(&pruned.flatten(), name);
+        let joined = coalesce::run(&pruned);
+        assert_right(&joined.flatten(), name);
+        let placed = place::run(&joined);
+        assert_right(&placed, name);
+        assert_right(&pack::run(&placed), name);
+        for on_node in [OnNode::Segment, OnNode::Messages] {
+            let program = lower(&schedule, on_node);
+            let text = program.to_string();
+            assert_eq!(read(&text).unwrap().document, Document::Program(program.clone()), "{name}");
+            assert_right(&program, name);
+        }
+    }
+}
+
+#[test]
+fn lowering_keeps_the_expressions() {
+    for probe in probes() {
+        let (name, schedule) = (probe.name, probe.schedule().unwrap());
+        let before = verify(&schedule.flatten());
+        for on_node in [OnNode::Segment, OnNode::Messages] {
+            let after = verify(&lower(&schedule, on_node));
+            assert_eq!(
+                (before.consistent, before.ordered),
+                (after.consistent, after.ordered),
+                "{name}, {on_node:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn three_in_a_row_and_then_another_plan_on_the_same_segment() {
+    let Probe { task, expression, .. } = probe("shm");
+    let first = lower(&plan(&task, &expression).unwrap().schedule(), OnNode::Segment);
+    let other = Task::new(Collective::Allgather, task.topology.clone()).counts(Counts::Equal(5));
+    let other = lower(&plan(&other, &"shm".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
+    let sequence = [&first, &first, &first, &other, &other, &first];
+    let report = verify_sequence(&sequence);
+    assert!(report.holds(), "{}", report.violations[0]);
+    for seed in 0..50 {
+        assert_eq!(interpret::check(&sequence, seed), Ok(()));
+    }
+}
+
+#[test]
+fn properties_are_what_the_papers_say_or_should_have_said() {
+    let of = |name: &str| {
+        let Probe { task, expression, .. } = probe(name);
+        let report = verify(&plan(&task, &expression).unwrap().schedule().flatten());
+        (report.consistent, report.ordered)
+    };
+    assert_eq!(of("nap"), (true, true));
+    assert_eq!(of("shm"), (true, true));
+    assert_eq!(of("factors"), (false, false), "each rank sums round the circle from itself on");
+}
+
+#[test]
+fn an_operation_that_needs_rank_order_is_refused_what_lacks_it() {
+    let Probe { mut task, expression, .. } = probe("factors");
+    task.order = Order::Ranks;
+    let report = verify(&plan(&task, &expression).unwrap().schedule().flatten());
+    assert_eq!(report.violations[0].invariant.to_string(), "ordered");
+}
+
+/// What a rank sends and receives: (round, to or from, chunks).
+fn traffic(rounds: &[Round]) -> Vec<(String, u32, Vec<u64>)> {
+    let messages = rounds.iter().flat_map(|round| &round.messages);
+    messages
+        .map(|m| {
+            let chunks = m.places.iter().flat_map(|p| p.set.iter()).collect();
+            (m.to_string().split(' ').next().unwrap().to_owned(), m.peer.0, chunks)
+        })
+        .collect()
+}
+
+fn rounds(collective: Collective, topology: &str, expression: &str, rank: u32) -> Vec<Round> {
+    let task = Task::new(collective, topology.parse().unwrap());
+    plan(&task, &expression.parse().unwrap()).unwrap().rounds(Rank(rank))
+}
+
+/// Loch and Koslovski, Fig. 3: 5 ranks, distances 4, 2, 1, blocks 1, 1, 2.
+#[test]
+fn sparbit_of_five() {
+    let sends: Vec<_> = traffic(&rounds(Collective::Allgather, "5x1", "sparbit", 0))
+        .into_iter()
+        .filter(|(what, ..)| what == "send")
+        .map(|(_, to, chunks)| (to, chunks.len()))
+        .collect();
+    assert_eq!(sends, [(4, 1), (2, 1), (1, 2)]);
+}
+
+/// The paper's mask and the closed form agree with the schedule for every p.
+#[test]
+fn sparbit_sends_as_many_blocks_as_its_mask_says() {
+    for p in 2u64..200 {
+        let t = p.trailing_zeros();
+        let mask = (!(p >> t) | 1) << t;
+        let (mut data, mut d) = (1, p.next_power_of_two() / 2);
+        let sent: Vec<usize> = traffic(&rounds(Collective::Allgather, &format!("{p}x1"), "sparbit", 0))
+            .into_iter()
+            .filter(|(what, ..)| what == "send")
+            .map(|(.., chunks)| chunks.len())
+            .collect();
+        for (step, &blocks) in sent.iter().enumerate() {
+            let ignore = u64::from(d & mask != 0);
+            assert_eq!(blocks as u64, data - ignore, "p {p}, step {step}");
+            data = 2 * data - ignore;
+            d /= 2;
+        }
+        assert_eq!(data, p);
+    }
+}
+
+/// Bienz et al. 2022, section 3: 64 ranks in regions of 4, second step, paper lanes.
+#[test]
+fn locality_of_sixty_four() {
+    let get = |rank| {
+        let from_afar = traffic(&rounds(Collective::Allgather, "16x4", "locality(node, lanes=paper)", rank));
+        from_afar.into_iter().filter(|(what, ..)| what == "recv").nth(1).unwrap()
+    };
+    let regions = |regions: &[u64]| -> Vec<u64> { regions.iter().flat_map(|r| 4 * r..4 * r + 4).collect() };
+    assert_eq!(get(5), ("recv".to_owned(), 21, regions(&[5, 6, 7, 8])));
+    assert_eq!(get(6), ("recv".to_owned(), 38, regions(&[9, 10, 11, 12])));
+    assert_eq!(get(7), ("recv".to_owned(), 55, regions(&[13, 14, 15, 0])));
+}
+
+/// Bienz et al. 2022, Example 2.1: 16 ranks in 4 regions, one non-local message of 4 values.
+#[test]
+fn locality_of_sixteen() {
+    let task = Task::new(Collective::Allgather, "4x4".parse().unwrap());
+    let plan = plan(&task, &"locality(node, lanes=paper)".parse().unwrap()).unwrap();
+    let report = verify(&plan.schedule().flatten());
+    let most = |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max();
+    assert_eq!((most(|t| t.nonlocal()), most(|t| t.elements[0])), (Some(1), Some(4)));
+}
+
+/// Bienz et al. 2019, Figs. 6 and 7: rank 9 exchanges with 6, then with 24.
+#[test]
+fn nap_of_sixty_four() {
+    let peers: Vec<u32> = traffic(&rounds(Collective::Allreduce, "16x4", "nap(node, lanes=paper)", 9))
+        .into_iter()
+        .filter(|(what, ..)| what == "send")
+        .map(|(_, to, _)| to)
+        .collect();
+    assert_eq!(peers, [6, 24]);
+}
+
+/// Bienz et al. 2019: log_ppn(n) non-local messages, any node count.
+#[test]
+fn nap_sends_few_messages() {
+    for (topology, steps) in [("16x16", 1), ("64x4", 3), ("12x4", 2), ("11x4", 2)] {
+        let task = Task::new(Collective::Allreduce, topology.parse().unwrap());
+        let plan = plan(&task, &"nap(node, lanes=paper)".parse().unwrap()).unwrap();
+        let report = verify(&plan.schedule().flatten());
+        assert!(report.holds(), "{topology}");
+        let rounds = plan.rounds(Rank(1)).iter().filter(|r| !r.messages.is_empty()).count();
+        assert_eq!(rounds, steps, "{topology}");
+    }
+}
+
+/// Fan and Kumar, Eq. 2 and numD, for many P and r.
+#[test]
+fn bruck_moves_what_the_formulas_say() {
+    for p in (2u64..40).chain([64, 125]) {
+        for r in (2..p).chain([2]) {
+            let sent: Vec<u64> =
+                traffic(&rounds(Collective::Alltoall, &format!("{p}x1"), &format!("bruck({r})"), 1))
+                    .into_iter()
+                    .filter(|(what, ..)| what == "send")
+                    .map(|(.., chunks)| chunks.len() as u64)
+                    .collect();
+            let (mut want, mut power) = (Vec::new(), 1);
+            while power < p {
+                for z in (1..r).filter(|z| z * power < p) {
+                    let rest = (p % (power * r)).saturating_sub(z * power).min(power);
+                    want.push(p / (power * r) * power + rest);
+                }
+                power *= r;
+            }
+            assert_eq!(sent, want, "p {p} r {r}");
+            let (mut w, mut reach) = (1, r);
+            while reach < p {
+                reach *= r;
+                w += 1;
+            }
+            assert_eq!(sent.len() as u64, w * (r - 1) - (reach - p) / (reach / r), "p {p} r {r}");
+        }
+    }
+}
+
+/// Jocksch et al., Table 1.
+#[test]
+fn factors_of_thirty_nine() {
+    for (form, steps, sent) in [
+        ("39(1 1 1 1 1 1)", 6, 8 * 39),
+        ("3(1 1) 13(1 1 1 1)", 6, 7 * 39),
+        ("13(-1 -1 -1 -1) 3(-1 -1) 3(1 1) 13(1 1 1 1)", 12, 76),
+        ("39(-1 -1 -1 -1 -1 -1) 39(1 1 1 1 1 1)", 12, 76),
+    ] {
+        let task = Task::new(Collective::Allreduce, "39x1".parse().unwrap()).counts(Counts::Equal(39));
+        let plan = plan(&task, &form.parse().unwrap()).unwrap();
+        let report = verify(&plan.schedule().flatten());
+        assert!(report.holds(), "{form}");
+        assert!(report.traffic.iter().all(|t| t.messages[0] == steps && t.elements[0] == sent), "{form}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let refusal = |collective, topology: &str, expression: &str| {
+        let task = Task::new(collective, topology.parse().unwrap());
+        plan(&task, &expression.parse().unwrap()).map(|_| ()).unwrap_err().to_string()
+    };
+    use Collective::{Allgather, Allreduce};
+    assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` needs one node, and 2x4 has 2");
+    assert_eq!(refusal(Allgather, "2x4", "bruck(2)"), "there is no `bruck(2)` for allgather");
+    assert_eq!(
+        refusal(Allgather, "2x2x2", "locality(socket, inside=locality(node))"),
+        "a node is not inside a socket"
+    );
+    assert_eq!(refusal(Allreduce, "8x1", "4(1 1)"), "the factors multiply to 4, but there are 8 ranks");
+    assert_eq!(
+        refusal(Allreduce, "8x1", "8(1 1)"),
+        "`8(1 1)`: covers 4 of 8, so an allgather step or port is missing"
+    );
+    assert_eq!(
+        refusal(Allreduce, "8x1", "8(-1)"),
+        "`8(-1)`: 4 fractions are left, so a reduce_scatter step is missing"
+    );
+    assert_eq!(refusal(Allreduce, "8x1", "2(-1) 4(1 1)"), "the groups of 2 are scattered and never gathered");
+}
+
+/// One rank of 2^20 plans in a few runs, whichever rank it is.
+#[test]
+fn schedules_stay_small_at_scale() {
+    for (collective, expression, most) in [
+        (Collective::Allgather, "locality(node)", 100),
+        (Collective::Allgather, "sparbit", 100),
+        (Collective::Alltoall, "bruck(1024)", 15_000),
+    ] {
+        for topology in ["65536x16", "65536x16:cyclic"] {
+            let task = Task::new(collective, topology.parse().unwrap());
+            assert_eq!(task.topology.regions(Level::NODE), 65536);
+            let plan = plan(&task, &expression.parse().unwrap()).unwrap();
+            for rank in [0, 1, 1_000_000, (1 << 20) - 1] {
+                let runs: usize = plan
+                    .rounds(Rank(rank))
+                    .iter()
+                    .flat_map(|round| &round.messages)
+                    .flat_map(|m| &m.places)
+                    .map(|p| p.set.runs().len())
+                    .sum();
+                assert!(runs <= most, "{expression} on {topology}, rank {rank}: {runs} runs");
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The command as its user meets it: what it prints, and how it ends.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn bruckner(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bruckner")).args(args).output().expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn status(args: &[&str]) -> (i32, String) {
+    let output = bruckner(args);
+    (output.status.code().expect("it ends by itself"), text(&output.stderr))
+}
+
+#[test]
+fn the_wrong_question_ends_with_2_and_a_reason() {
+    for (args, reason) in [
+        (vec!["verify"], "COLLECTIVE|all|FILE"),
+        (vec!["verify", "allgather"], "add --topology T"),
+        (vec!["verify", "nonsense"], "`nonsense` is neither `all`, nor one of"),
+        (vec!["explain", "allgather", "--topology", "4x"], "at column 3 of `4x`"),
+        (
+            vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "brick"],
+            "`brick` is no algorithm",
+        ),
+        (
+            vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "bruck(2)"],
+            "there is no `bruck(2)`",
+        ),
+        (vec!["explain", "allgather", "--topology", "4x4", "--format", "table"], "add --rank R"),
+        (vec!["explain", "allgather", "--topology", "4x4", "--rank", "16"], "rank 16 is not one of 16 ranks"),
+        (vec!["explain", "allgather", "--topology", "65536x16"], "1048576 ranks are too many to show"),
+        (vec!["explain", "bcast", "--topology", "4x4", "--root", "16"], "root 16 is not one of 16 ranks"),
+        (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,x"], "not `1,x`"),
+        (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,2,3"], "one for each rank"),
+    ] {
+        let (code, error) = status(&args);
+        assert_eq!(code, 2, "{args:?}: {error}");
+        assert!(error.contains(reason), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn a_text_that_breaks_an_invariant_ends_with_1_and_its_line() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../schedule/filetests/verify/");
+    let breaks = format!("{corpus}in-flight-breaks.bruck");
+    let output = bruckner(&["verify", &breaks]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = text(&output.stdout);
+    assert!(
+        found.contains("in-flight-breaks.bruck:11: in-flight: rank 0, instruction 2: writes t0[0]"),
+        "{found}"
+    );
+    assert_eq!(status(&["verify", &format!("{corpus}in-flight-holds.bruck")]).0, 0);
+}
+
+#[test]
+fn all_probes_verify() {
+    let output = bruckner(&["verify", "all"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout).lines().last(), Some("verified 21 schedules, 0 refused"));
+}
+
+/// Broken programs are refused, right ones accepted; the full numbers are commands of their own.
+#[test]
+fn the_judges_agree_on_a_sample() {
+    let output = bruckner(&["verify", "--self-test", "400", "--seed", "7"]);
+    let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("400 mutants: ") && last.ends_with(" 0 missed"), "{last}");
+    let output = bruckner(&["verify", "--random", "300", "--seed", "7"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout)
+            .ends_with("300 programs: 300 accepted and right, 0 refused, 0 accepted and wrong\n")
+    );
+}
+
+#[test]
+fn json_is_json_and_complete() {
+    let output = bruckner(&[
+        "explain",
+        "alltoall",
+        "--topology",
+        "7x1",
+        "--algorithm",
+        "bruck(3)",
+        "--format",
+        "json",
+    ]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["schedule"].as_array().map(Vec::len), Some(7));
+    assert_eq!(document["schedule"][0]["steps"], 4);
+    assert_eq!(document["schedule"][2]["rounds"][1]["messages"][0]["places"][0]["runs"][0]["stride"], 3);
+}
+
+#[test]
+fn a_file_gets_what_standard_output_would() {
+    let file = std::env::temp_dir().join(format!("bruckner-explain-{}.txt", std::process::id()));
+    let args = ["explain", "allgather", "--topology", "2x2", "--algorithm", "sparbit"];
+    let mut with_file = args.to_vec();
+    let name = file.display().to_string();
+    with_file.extend(["-o", &name]);
+    assert!(bruckner(&with_file).stdout.is_empty());
+    let written = std::fs::read(&file).expect("the file is there");
+    std::fs::remove_file(&file).expect("it can be removed");
+    assert_eq!(written, bruckner(&args).stdout);
+}
+
+/// One rank of 2^20. The limit of the release build is 0.2 s; see .ci/run for time and memory.
+#[test]
+fn a_million_ranks_are_no_matter() {
+    for (collective, algorithm, steps) in [
+        ("allgather", "locality(node)", "steps     4 (at least 4 with 1 port and shared nodes)"),
+        ("allgather", "sparbit", "steps     20 (at least 20 with 1 port)"),
+        ("alltoall", "bruck(1024)", "steps     2046 (at least 20 with 1 port)"),
+    ] {
+        let start = Instant::now();
+        let output = bruckner(&[
+            "explain",
+            collective,
+            "--topology",
+            "65536x16",
+            "--bytes",
+            "8",
+            "--algorithm",
+            algorithm,
+            "--rank",
+            "1000000",
+            "--format",
+            "table",
+        ]);
+        assert!(start.elapsed() < Duration::from_secs(5), "{algorithm}");
+        assert!(text(&output.stdout).lines().any(|line| line == steps), "{algorithm}");
+    }
+}

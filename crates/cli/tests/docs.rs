@@ -1,0 +1,161 @@
+//! Every listing in README.md and docs/ is what the command prints, or a text that holds.
+//!
+//! In a block marked `console`, each line `$ bruckner …` is run and what follows must be its output; a line `…`
+//! stands for any lines. A block marked `bruckner` is a whole text: it reads, prints as it stands, and holds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bruckner_schedule::read;
+use bruckner_schedule::verify::verify;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    let docs = std::fs::read_dir(root().join("docs")).expect("there are docs");
+    pages.extend(docs.map(|entry| entry.expect("readable").path()));
+    pages.retain(|page| page.extension().is_some_and(|e| e == "md"));
+    pages.sort();
+    pages
+}
+
+/// The fenced blocks of a page with what they are marked as.
+fn blocks(text: &str) -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(String, String)> = None;
+    for line in text.lines() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(mark)) => open = Some((mark.trim().to_owned(), String::new())),
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some((_, body)), None) => {
+                body.push_str(line);
+                body.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block is never closed");
+    blocks
+}
+
+/// Splits as a shell does, single quotes only.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, part) in command.split('\'').enumerate() {
+        if i % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+fn matches(found: &[&str], listed: &[&str]) -> bool {
+    match listed.split_first() {
+        None => found.is_empty(),
+        Some((&"…", rest)) => (0..=found.len()).any(|skip| matches(&found[skip..], rest)),
+        Some((line, rest)) => {
+            found.first().is_some_and(|f| f.trim_end() == *line) && matches(&found[1..], rest)
+        }
+    }
+}
+
+#[test]
+fn commands_print_what_is_listed() {
+    let mut run = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("readable");
+        for (_, body) in blocks(&text).into_iter().filter(|(mark, _)| mark == "console") {
+            for session in body.split("$ ").filter(|s| s.starts_with("bruckner ")) {
+                let (command, listed) = session.split_once('\n').expect("a line");
+                let output = Command::new(env!("CARGO_BIN_EXE_bruckner"))
+                    .args(&words(command)[1..])
+                    .current_dir(root())
+                    .output()
+                    .expect("the command runs");
+                let found = String::from_utf8_lossy(&output.stdout).into_owned()
+                    + &String::from_utf8_lossy(&output.stderr);
+                let (found, listed): (Vec<&str>, Vec<&str>) =
+                    (found.lines().collect(), listed.lines().collect());
+                let shown = listed.iter().rposition(|l| !l.is_empty()).map_or(0, |at| at + 1);
+                assert!(
+                    matches(&found, &listed[..shown]),
+                    "{}: `{command}` prints\n{}",
+                    page.display(),
+                    found.join("\n")
+                );
+                run += 1;
+            }
+        }
+    }
+    assert!(run >= 10, "only {run} commands were found");
+}
+
+#[test]
+fn texts_hold() {
+    let mut read_texts = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("readable");
+        for (_, body) in blocks(&text).into_iter().filter(|(mark, _)| mark == "bruckner") {
+            let document = read(&body).unwrap_or_else(|e| panic!("{}: {e}\n{body}", page.display())).document;
+            assert_eq!(document.to_string(), body, "{}", page.display());
+            let report = verify(&document.to_program());
+            assert!(report.holds(), "{}: {}\n{body}", page.display(), report.violations[0]);
+            read_texts += 1;
+        }
+    }
+    assert!(read_texts >= 2, "only {read_texts} texts were found");
+}
+
+/// The reference names every construct that the language has, and a probe for it.
+#[test]
+fn every_construct_names_its_probe() {
+    let text = std::fs::read_to_string(root().join("docs/language.md")).expect("readable");
+    let names: Vec<&str> = bruckner_algorithms::probes::probes().iter().map(|p| p.name).collect();
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    for row in &rows {
+        let last = row.trim_end_matches('|').rsplit('|').next().unwrap_or("").trim();
+        assert!(names.contains(&last), "`{row}` names no probe");
+    }
+    for word in [
+        "schedule",
+        "program",
+        "problem",
+        "equal",
+        "root",
+        "listed",
+        "vector",
+        "local",
+        "ordered",
+        "topology",
+        "claim consistent",
+        "claim ordered",
+        "claim messages",
+        "claim sent",
+        "claim memory",
+        "rank",
+        "round",
+        "send",
+        "recv",
+        "sizes",
+        "tag",
+        "copy",
+        "reduce",
+        "signal",
+        "wait",
+        "barrier",
+        "place",
+        "alternate",
+        "finish",
+        "in[",
+        "out[",
+        "t0[",
+        "node.0[",
+    ] {
+        assert!(rows.iter().any(|row| row.contains(word)), "the reference does not have `{word}`");
+    }
+}
