@@ -167,7 +167,10 @@ fn locality_of_sixteen() {
     let plan = plan(&task, &"locality(node, lanes=paper)".parse().unwrap()).unwrap();
     let report = verify(&plan.schedule().flatten());
     let most = |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max();
-    assert_eq!((most(|t| t.nonlocal()), most(|t| t.elements[0])), (Some(1), Some(4)));
+    assert_eq!(
+        (most(bruckner_schedule::verify::Traffic::nonlocal), most(|t| t.elements[0])),
+        (Some(1), Some(4))
+    );
 }
 
 /// Bienz et al. 2019, Figs. 6 and 7: rank 9 exchanges with 6, then with 24.

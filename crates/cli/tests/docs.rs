@@ -108,7 +108,7 @@ fn texts_hold() {
             read_texts += 1;
         }
     }
-    assert!(read_texts >= 2, "only {read_texts} texts were found");
+    assert!(read_texts >= 1, "no text was found");
 }
 
 /// The reference names every construct that the language has, and a probe for it.

@@ -313,6 +313,7 @@ impl<'a> Machine<'a> {
             return;
         }
         let stuck: Vec<usize> = (0..self.states.len()).filter(|&r| !self.states[r].done).collect();
+        let deadlock = !stuck.is_empty();
         for rank in stuck {
             let site = self.site(rank);
             let code = self.codes[rank][site.execution as usize];
@@ -330,6 +331,9 @@ impl<'a> Machine<'a> {
                 instr => format!("waits for ever at `{instr}`"),
             };
             self.complain(Invariant::Deadlock, site, message);
+        }
+        if deadlock {
+            return;
         }
         let mut unmet: Vec<(Rank, Rank, Tag)> = self
             .channels

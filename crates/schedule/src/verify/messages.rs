@@ -21,12 +21,15 @@ impl Machine<'_> {
         if self.states[rank].requests.contains_key(&request) {
             return self.complain(Invariant::Request, site, format!("request {request} is still under way"));
         }
-        let mut slots = Vec::new();
+        let (mut slots, mut all_found) = (Vec::new(), true);
         for place in &message.places {
-            slots.extend(self.slots(rank, place, site).unwrap_or_default());
+            match self.slots(rank, place, site) {
+                Some(found) => slots.extend(found),
+                None => all_found = false,
+            }
         }
         let (peer, payload) = (message.peer, message.payload);
-        if site.execution == 0 && message.end == End::Send {
+        if site.execution == 0 && message.end == End::Send && all_found {
             self.count(rank, message);
         }
         let key = match message.end {

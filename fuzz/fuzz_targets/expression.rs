@@ -1,0 +1,16 @@
+//! Whatever reads as an algorithm expression or a topology prints as one text that reads as the same.
+#![no_main]
+
+use bruckner_algorithms::Expression;
+use bruckner_schedule::Topology;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(expression) = text.parse::<Expression>() {
+        let printed = expression.to_string();
+        assert_eq!(printed.parse().as_ref(), Ok(&expression));
+    }
+    if let Ok(topology) = text.parse::<Topology>() {
+        assert_eq!(topology.to_string(), text);
+    }
+});

@@ -1,0 +1,13 @@
+//! Whatever reads as a schedule or program prints as a text that reads as the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(read) = bruckner_schedule::read(text) {
+        let printed = read.document.to_string();
+        let again = bruckner_schedule::read(&printed).expect("what is printed can be read");
+        assert_eq!(again.document, read.document);
+        assert_eq!(again.document.to_string(), printed);
+    }
+});
