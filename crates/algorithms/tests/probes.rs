@@ -78,6 +78,27 @@ fn three_in_a_row_and_then_another_plan_on_the_same_segment() {
     }
 }
 
+/// A program that does not use the segment orders nothing on it, and takes no turn from those that alternate.
+#[test]
+fn alternation_survives_programs_in_between() {
+    let Probe { task, expression, .. } = probe("shm");
+    let alternating = lower(&plan(&task, &expression).unwrap().schedule(), OnNode::Segment);
+    let root = Counts::Root { root: Rank(0), count: 1 };
+    let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
+    let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
+    let closing = pack::run(&place::run(&plan(&task, &expression).unwrap().schedule()));
+    for sequence in [
+        [&alternating, &bcast, &alternating, &bcast, &alternating],
+        [&alternating, &closing, &alternating, &closing, &alternating],
+    ] {
+        let report = verify_sequence(&sequence);
+        assert!(report.holds(), "{}", report.violations[0]);
+        for seed in 0..50 {
+            assert_eq!(interpret::check(&sequence, seed), Ok(()));
+        }
+    }
+}
+
 #[test]
 fn properties_are_what_the_papers_say_or_should_have_said() {
     let of = |name: &str| {

@@ -87,7 +87,8 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
         "round", "does", "peer", "reach", "chunks", "bytes"
     );
     let bytes = |elements: Option<u64>| {
-        elements.map_or("known later".to_owned(), |n| (n * u64::from(problem.element)).to_string())
+        elements
+            .map_or("known later".to_owned(), |n| (u128::from(n) * u128::from(problem.element)).to_string())
     };
     let chunks = |places: &[Place]| places.iter().map(|p| p.set.len()).sum::<u64>();
     let named = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(" ");
@@ -140,18 +141,22 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
         if expression.shares_memory() { (Party::Node, " and shared nodes") } else { (Party::Rank, "") };
     let ports = totals.ports.max(1);
     let least = bound(problem, topology, party, ports);
-    let element = u64::from(problem.element);
+    let element = u128::from(problem.element);
     let with = format!("{ports} port{}{shared}", if ports == 1 { "" } else { "s" });
     let _ = writeln!(text, "\nsteps     {} (at least {} with {with})", totals.steps, least.rounds);
     for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
-        let sent = totals
-            .sent
-            .as_ref()
-            .map_or("bytes known later".to_owned(), |sent| format!("{} bytes", sent[apart] * element));
+        let sent = totals.sent.as_ref().map_or("bytes known later".to_owned(), |sent| {
+            format!("{} bytes", u128::from(sent[apart]) * element)
+        });
         let _ = writeln!(text, "sent      {messages} messages, {sent}, {}", reach(topology, apart));
     }
     if let (Some(received), Some(least)) = (totals.received, least.elements) {
-        let _ = writeln!(text, "received  {} bytes (at least {})", received * element, least * element);
+        let _ = writeln!(
+            text,
+            "received  {} bytes (at least {})",
+            u128::from(received) * element,
+            u128::from(least) * element
+        );
     }
     if let (Counts::Vector { elements, .. }, Some(sent)) = (&problem.counts, &totals.sent) {
         let _ = writeln!(text, "size      {} of the vector sent", fraction(sent.iter().sum(), *elements));

@@ -22,6 +22,11 @@ pub struct Request(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Level(pub u8);
 
+impl Tag {
+    /// The largest tag that every MPI has.
+    pub const MAX: Tag = Tag(32_767);
+}
+
 impl Level {
     /// The outermost level: ranks that share memory.
     pub const NODE: Level = Level(0);

@@ -231,7 +231,8 @@ impl Mutator<'_> {
                 message.places.retain(|p| !p.set.is_empty());
             }
             Mutation::Slot => {
-                let mut areas: Vec<Area> = self.code.instrs.iter().flat_map(places).map(|p| p.area).collect();
+                let mut areas: Vec<Area> =
+                    self.code.instrs.iter().flat_map(Instr::places).map(|p| p.area).collect();
                 // The input is often still the same as what was made of it.
                 areas.retain(|area| *area != Area::In);
                 areas.sort();
@@ -337,15 +338,6 @@ impl Mutator<'_> {
     }
 }
 
-fn places(instr: &Instr) -> Vec<&Place> {
-    match instr {
-        Instr::Post(_, message) => message.places.iter().collect(),
-        Instr::Local(Local::Copy { to, from }) => vec![to, from],
-        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
-        _ => Vec::new(),
-    }
-}
-
 fn places_mut(instr: &mut Instr) -> Vec<&mut Place> {
     match instr {
         Instr::Post(_, message) => message.places.iter_mut().collect(),
@@ -389,7 +381,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
     let touches =
         |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
     let written = written_by(first);
-    let shares = |instr: &Instr| places(instr).iter().any(|p| matches!(p.area, Area::Shared(..)));
+    let shares = |instr: &Instr| instr.places().iter().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
         // The value must be there before it is used; two reductions into one slot may change places.
         (_, Instr::Local(Local::Copy { from, .. })) if written.is_some() => {

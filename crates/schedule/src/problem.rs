@@ -115,6 +115,9 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The most bytes that all blocks together may have: sums of them stay far from overflow.
+    pub const MOST_BYTES: u64 = 1 << 48;
+
     /// A problem, or why there is none such.
     pub fn new(
         collective: Collective,
@@ -130,14 +133,22 @@ impl Problem {
         if self.ranks == 0 || self.element == 0 {
             return Err("ranks and element size must be at least 1");
         }
-        let most = match &self.counts {
-            Counts::Equal(n) | Counts::Root { count: n, .. } => *n,
-            Counts::Listed(counts) => counts.iter().copied().max().unwrap_or(0),
-            Counts::Vector { elements, pieces } => *elements.max(pieces),
-            Counts::Local => 0,
+        let ranks = u64::from(self.ranks);
+        let total = match &self.counts {
+            Counts::Equal(n) => n.checked_mul(ranks),
+            Counts::Root { count, .. } => Some(*count),
+            Counts::Listed(counts) => counts.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)),
+            Counts::Vector { elements, .. } => Some(*elements),
+            Counts::Local => Some(0),
         };
-        if most > 1 << 44 {
-            return Err("a count may be at most 2^44");
+        let bytes = total.and_then(|n| n.checked_mul(self.element.into()));
+        if bytes.is_none_or(|n| n > Problem::MOST_BYTES) {
+            return Err("all blocks together may have at most 2^48 bytes");
+        }
+        if let Counts::Vector { pieces, .. } = self.counts
+            && pieces > crate::Topology::MAX_RANKS.into()
+        {
+            return Err("a vector has at most 2^24 pieces");
         }
         match (&self.counts, self.collective) {
             (Counts::Vector { pieces: 0, .. }, _) => Err("a vector has at least one piece"),
@@ -163,7 +174,7 @@ impl Problem {
         }
     }
 
-    /// The elements of a chunk; `None` where ranks do not share that knowledge.
+    /// The elements of a chunk; `None` where ranks do not share that knowledge, 0 for a chunk that there is not.
     pub fn elements(&self, chunk: u64) -> Option<u64> {
         Some(match &self.counts {
             Counts::Equal(n) => *n,
@@ -174,7 +185,7 @@ impl Problem {
                     0
                 }
             }
-            Counts::Listed(counts) => counts[chunk as usize],
+            Counts::Listed(counts) => counts.get(chunk as usize).copied().unwrap_or(0),
             Counts::Vector { elements, pieces } => {
                 let start = |i: u64| (u128::from(i) * u128::from(*elements) / u128::from(*pieces)) as u64;
                 start(chunk + 1) - start(chunk)

@@ -50,11 +50,12 @@ impl fmt::Display for Placed {
 pub enum Layout {
     /// Nowhere yet: each slot is a place of its own.
     Virtual,
-    /// In buffers.
+    /// In buffers. A region's segment has three parts: one for programs that do not alternate, and two halves
+    /// for those that do, used in turn from one of their executions to the next.
     Buffers {
         /// The lines, each once.
         placed: Vec<Placed>,
-        /// Levels whose segment has two halves, used in turn from one execution to the next.
+        /// Levels on whose segment the program alternates.
         alternate: Vec<Level>,
     },
 }
@@ -72,11 +73,36 @@ pub struct Code {
 pub type Program = Whole<Code>;
 
 impl Code {
-    /// Elements (or cells) of temporary memory.
+    /// Elements (or cells) of temporary memory. Slots without place are counted each by itself.
     pub fn memory(&self, problem: &Problem) -> u64 {
-        let Layout::Buffers { placed, .. } = &self.layout else { return 0 };
-        let private = placed.iter().filter(|p| matches!(p.place.area, Area::Line(_)));
-        private.map(|p| p.at + extent(problem, &p.place.set)).max().unwrap_or(0)
+        match &self.layout {
+            Layout::Buffers { placed, .. } => {
+                let private = placed.iter().filter(|p| matches!(p.place.area, Area::Line(_)));
+                private.map(|p| p.at + extent(problem, &p.place.set)).max().unwrap_or(0)
+            }
+            Layout::Virtual => {
+                let mut slots = std::collections::HashSet::new();
+                for place in self.instrs.iter().flat_map(Instr::places) {
+                    if let Area::Line(line) = place.area {
+                        let there = place.set.iter().take_while(|&chunk| chunk < problem.chunks());
+                        slots.extend(there.map(|chunk| (line, chunk)));
+                    }
+                }
+                slots.iter().map(|(_, chunk)| problem.elements(*chunk).unwrap_or(1)).sum()
+            }
+        }
+    }
+}
+
+impl Instr {
+    /// All places that it names.
+    pub fn places(&self) -> Vec<&Place> {
+        match self {
+            Instr::Post(_, message) => message.places.iter().collect(),
+            Instr::Local(Local::Copy { to, from }) => vec![to, from],
+            Instr::Local(Local::Reduce { into, with }) => vec![into, with],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -47,6 +47,9 @@ impl Run {
         if last < 0 || last.max(i128::from(start)) + i128::from(block) > i128::from(Self::LIMIT) {
             return None;
         }
+        if block.checked_mul(count).is_none_or(|len| len > Self::LIMIT) {
+            return None;
+        }
         Some(if count == 1 {
             Run { start, block, stride: 0, count: 1 }
         } else if stride == block as i64 {
@@ -233,6 +236,25 @@ impl Set {
         self.runs.iter().flat_map(|run| run.blocks().flatten())
     }
 
+    /// Whether no number stands there twice.
+    pub fn is_distinct(&self) -> bool {
+        let apart = |run: &Run| run.count == 1 || run.stride.unsigned_abs() >= run.block;
+        match self.runs.as_slice() {
+            [] => true,
+            [run] => apart(run),
+            runs => {
+                // Only runs whose bounds meet can share a number.
+                let mut bounds: Vec<Range<u64>> = runs.iter().map(Run::bounds).collect();
+                bounds.sort_by_key(|b| b.start);
+                if runs.iter().all(apart) && bounds.windows(2).all(|w| w[0].end <= w[1].start) {
+                    return true;
+                }
+                let mut seen = std::collections::HashSet::new();
+                self.iter().all(|number| seen.insert(number))
+            }
+        }
+    }
+
     /// Where `number` first stands in the sequence.
     pub fn position(&self, number: u64) -> Option<u64> {
         let mut before = 0;
@@ -338,6 +360,21 @@ mod tests {
             prop_assume!(run.is_some());
             let set = Set::from(run.unwrap());
             prop_assert_eq!(set.position(n), set.iter().position(|x| x == n).map(|p| p as u64));
+        }
+
+        #[test]
+        fn distinct_sets_are_those_without_repeats(
+            runs in prop::collection::vec((0u64..30, 1u64..4, -6i64..6, 1u64..4), 1..3)
+        ) {
+            let mut set = Set::new();
+            for (start, block, stride, count) in runs {
+                if let Some(run) = Run::checked(start, block, stride, count) {
+                    set.push(run);
+                }
+            }
+            let all: Vec<u64> = set.iter().collect();
+            let distinct: std::collections::BTreeSet<u64> = all.iter().copied().collect();
+            prop_assert_eq!(set.is_distinct(), all.len() == distinct.len());
         }
 
         #[test]

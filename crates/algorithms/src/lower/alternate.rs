@@ -11,8 +11,6 @@ use std::collections::BTreeSet;
 
 use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank};
 
-use super::memory::places_of;
-
 /// Runs the pass.
 pub fn run(program: &Program) -> Program {
     program.map(|rank, code| alternate(program, rank, code))
@@ -56,7 +54,6 @@ fn region_meets(program: &Program, rank: Rank, level: Level) -> bool {
         .span(level, topology.region_of(level, rank))
         .map(|position| topology.rank_at(position))
         .collect();
-    let of_level = |area| matches!(area, Area::Shared(l, _) if l == level);
     region.iter().all(|member| {
         let Some(code) = program.ranks.get(member) else { return false };
         let (body, closing) = split(&code.instrs);
@@ -68,8 +65,19 @@ fn region_meets(program: &Program, rank: Rank, level: Level) -> bool {
             })
             .collect();
         closing.contains(&level)
-            && body.iter().flat_map(places_of).any(|place| of_level(place.area))
+            && used(body).contains(&level)
+            // A barrier may also close segments of other levels: it stays unless those have their own.
+            && used(body).is_subset(&closing.iter().copied().collect())
             && (body.contains(&Instr::Local(Local::Barrier(level)))
                 || region.iter().all(|other| other == member || awaited.contains(other)))
     })
+}
+
+/// The levels whose segments are used.
+fn used(body: &[Instr]) -> BTreeSet<Level> {
+    let levels = body.iter().flat_map(Instr::places).filter_map(|place| match place.area {
+        Area::Shared(level, _) => Some(level),
+        _ => None,
+    });
+    levels.collect()
 }

@@ -1,18 +1,39 @@
 //! Drops chunks that all ranks know to have no elements, and then whatever carries nothing.
 //!
 //! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree.
-//! Signals and barriers stay: what they order is not theirs to know.
+//! Signals and barriers stay: what they order is not theirs to know. For the same reason messages stay, empty as
+//! they are, in a schedule that shares memory.
 
-use bruckner_schedule::{Local, Message, Place, Problem, Round, Schedule};
+use bruckner_schedule::{Area, Instr, Local, Message, Place, Problem, Round, Schedule};
 
 /// Runs the pass.
 pub fn run(schedule: &Schedule) -> Schedule {
     let problem = &schedule.problem;
-    schedule.map(|_, rounds| rounds.iter().filter_map(|round| prune(problem, round)).collect())
+    let mut locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
+    let shared = |local: &Local| {
+        let instr = Instr::Local(local.clone());
+        instr.places().iter().any(|place| matches!(place.area, Area::Shared(..)))
+    };
+    let purpose = if locals.any(shared) { Purpose::OrdersMemory } else { Purpose::CarriesData };
+    schedule.map(|_, rounds| rounds.iter().filter_map(|round| prune(problem, purpose, round)).collect())
 }
 
-fn prune(problem: &Problem, round: &Round) -> Option<Round> {
-    let messages = round.messages.iter().map(|m| prune_message(problem, m)).filter(|m| !m.is_empty());
+/// What a message is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    CarriesData,
+    OrdersMemory,
+}
+
+fn prune(problem: &Problem, purpose: Purpose, round: &Round) -> Option<Round> {
+    let messages = round.messages.iter().filter_map(|message| {
+        let pruned = prune_message(problem, message);
+        match purpose {
+            _ if !pruned.is_empty() => Some(pruned),
+            Purpose::CarriesData => None,
+            Purpose::OrdersMemory => Some(message.clone()),
+        }
+    });
     let local = round.local.iter().filter_map(|local| match local {
         Local::Copy { to, from } => {
             let (to, from) = (filled(problem, to), filled(problem, from));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bruckner_schedule::{Area, Code, Instr, Layout, Local, Place, Problem};
+use bruckner_schedule::{Area, Claims, Code, Instr, Layout, Place, Problem, Program};
 
 /// Where slots lie.
 pub(super) struct Addresses {
@@ -49,6 +49,12 @@ impl Addresses {
     }
 }
 
+/// A pass that adds copies or messages cannot keep what was claimed of their number.
+pub(super) fn without_costs(mut program: Program) -> Program {
+    program.claims = Claims { messages: None, sent: None, memory: None, ..program.claims };
+    program
+}
+
 /// Private lines share one buffer; so do the lines of a level's segment.
 fn buffer(area: Area) -> Option<Area> {
     match area {
@@ -58,19 +64,9 @@ fn buffer(area: Area) -> Option<Area> {
     }
 }
 
-/// All places that an instruction names.
-pub(super) fn places_of(instr: &Instr) -> Vec<&Place> {
-    match instr {
-        Instr::Post(_, message) => message.places.iter().collect(),
-        Instr::Local(Local::Copy { to, from }) => vec![to, from],
-        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
-        _ => Vec::new(),
-    }
-}
-
 /// The first number that no private line has.
 pub(super) fn next_line(code: &Code) -> u32 {
-    let lines = code.instrs.iter().flat_map(places_of).filter_map(|place| match place.area {
+    let lines = code.instrs.iter().flat_map(Instr::places).filter_map(|place| match place.area {
         Area::Line(n) => Some(n + 1),
         _ => None,
     });

@@ -11,14 +11,14 @@ use bruckner_schedule::{
     Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
 };
 
-use super::memory::{Addresses, next_line};
+use super::memory::{Addresses, next_line, without_costs};
 
 /// Runs the pass.
 pub fn run(program: &Program) -> Program {
     if program.problem.counts == Counts::Local {
         return program.clone();
     }
-    program.map(|_, code| Packer::new(&program.problem, code).run(code))
+    without_costs(program.map(|_, code| Packer::new(&program.problem, code).run(code)))
 }
 
 struct Packer<'a> {

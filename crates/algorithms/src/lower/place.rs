@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set};
 
+use super::memory::without_costs;
+
 /// Runs the pass.
 pub fn run(schedule: &Schedule) -> Program {
     let program = schedule.flatten();
-    program.map(|rank, code| {
+    without_costs(program.map(|rank, code| {
         let placed = lay_out(&schedule.problem, &schedule.ranks[&rank]);
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: code.instrs.clone() }
-    })
+    }))
 }
 
 /// A line's slots and the rounds between which they are in use.

@@ -13,15 +13,16 @@ use bruckner_schedule::{
     Request, Set, Tag,
 };
 
-use super::memory::{next_line, places_of};
+use super::memory::{next_line, without_costs};
 
 /// Runs the pass.
 ///
 /// # Panics
-/// If the program cannot be played through; a program that the verifier accepts can.
+/// If the program cannot be played through (a program that the verifier accepts can), or if it has shared lines
+/// that lie on each other ([`super::place`] makes none such).
 pub fn run(program: &Program) -> Program {
     let flows = Play::new(program).flows();
-    program.map(|rank, code| rewrite(program, rank, code, &flows))
+    without_costs(program.map(|rank, code| rewrite(program, rank, code, &flows)))
 }
 
 /// A slot of a region's segment.
@@ -93,7 +94,12 @@ impl<'a> Play<'a> {
         let done = |(rank, at): (&Rank, &usize)| *at == self.program.ranks[rank].instrs.len();
         assert!(self.next.iter().all(done), "only programs that end can be lowered to messages");
         // Between two ranks each message has its own tag: they may be received in another order than sent.
+        // They start above the tags that the two use already.
         let mut tags: HashMap<(Rank, Rank), u32> = HashMap::new();
+        for &(from, to, tag, _) in self.posted.keys() {
+            let highest = tags.entry((from, to)).or_insert(0);
+            *highest = (*highest).max(tag.0);
+        }
         let flow = |((from, written, to, read), slots)| {
             let tag = tags.entry((from, to)).or_insert(0);
             *tag += 1;
@@ -202,7 +208,7 @@ impl Shadows {
     fn new(code: &Code) -> Shadows {
         let mut lines = BTreeMap::new();
         let mut next = next_line(code);
-        for place in code.instrs.iter().flat_map(places_of) {
+        for place in code.instrs.iter().flat_map(Instr::places) {
             if let Area::Shared(level, line) = place.area {
                 lines.entry((level, line)).or_insert_with(|| {
                     next += 1;
@@ -243,6 +249,16 @@ impl Shadows {
 
 fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
     let Layout::Buffers { placed, .. } = &code.layout else { return code.clone() };
+    let mut shared: Vec<(Level, u64, u64)> = placed
+        .iter()
+        .filter_map(|p| match p.place.area {
+            Area::Shared(level, _) => Some((level, p.at, p.at + extent(&program.problem, &p.place.set))),
+            _ => None,
+        })
+        .collect();
+    shared.sort();
+    let apart = |w: &[(Level, u64, u64)]| w[0].0 != w[1].0 || w[0].2 <= w[1].1;
+    assert!(shared.windows(2).all(apart), "shared lines lie on each other");
     let shadows = Shadows::new(code);
     let mut request = 1 + code.instrs.iter().fold(0, |most, instr| match instr {
         Instr::Post(request, _) => most.max(request.0),
@@ -260,7 +276,9 @@ fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
     };
     for (at, instr) in code.instrs.iter().enumerate() {
         for flow in flows.iter().filter(|f| (f.to, f.read) == (rank, at)) {
-            out.push(Instr::Post(Request(request), message(End::Recv, &flow.slots, flow.from, flow.tag)));
+            let recv = Instr::Post(Request(request), message(End::Recv, &flow.slots, flow.from, flow.tag));
+            finish_before(&recv, &mut sending, &mut out);
+            out.push(recv);
             out.push(Instr::Finish(Set::one(request.into())));
             request += 1;
         }
@@ -279,11 +297,7 @@ fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
             Instr::Finish(_) => Some(instr.clone()),
         };
         if let Some(rewritten) = rewritten {
-            let (busy, free) = sending.into_iter().partition(|(_, places)| overwrites(&rewritten, places));
-            sending = free;
-            out.extend(
-                busy.into_iter().map(|(r, _): (Request, Vec<Place>)| Instr::Finish(Set::one(r.0.into()))),
-            );
+            finish_before(&rewritten, &mut sending, &mut out);
             out.push(rewritten);
         }
         for flow in flows.iter().filter(|f| (f.from, f.written) == (rank, at)) {
@@ -301,7 +315,7 @@ fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
         placed.iter().filter(|p| !matches!(p.place.area, Area::Shared(..))).cloned().collect();
     let mut end = code.memory(problem);
     for &line in shadows.lines.values() {
-        let used = out.iter().flat_map(places_of).filter(|p| p.area == Area::Line(line));
+        let used = out.iter().flat_map(Instr::places).filter(|p| p.area == Area::Line(line));
         let slots: std::collections::BTreeSet<u64> = used.flat_map(|p| p.set.iter()).collect();
         let set: Set = slots.into_iter().collect();
         let len = extent(problem, &set);
@@ -309,6 +323,17 @@ fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
         end += len;
     }
     Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: out }
+}
+
+/// Finishes the sends that read what an instruction is about to write.
+fn finish_before(instr: &Instr, sending: &mut Vec<(Request, Vec<Place>)>, out: &mut Vec<Instr>) {
+    sending.retain(|(request, places)| {
+        let busy = overwrites(instr, places);
+        if busy {
+            out.push(Instr::Finish(Set::one(request.0.into())));
+        }
+        !busy
+    });
 }
 
 /// Whether an instruction writes any of these slots.

@@ -8,10 +8,14 @@ use crate::random::mix;
 use crate::schedule::{Area, Place};
 use crate::{Level, Rank};
 
+/// A word's place: which stretch of the buffer, and how far into it. Slots that have no place and cells of
+/// unknown size are stretches of their own; everything else is stretch 0.
+pub(super) type Word = (u64, u64);
+
 /// A buffer of words; what was never written is junk.
 #[derive(Clone, Default)]
 pub(super) struct Words {
-    words: HashMap<u64, u64>,
+    words: HashMap<Word, u64>,
     junk: u64,
 }
 
@@ -20,13 +24,10 @@ impl Words {
         Words { words: HashMap::new(), junk }
     }
 
-    fn get(&self, at: u64) -> u64 {
-        self.words.get(&at).copied().unwrap_or_else(|| mix(self.junk ^ at))
+    fn get(&self, at: Word) -> u64 {
+        self.words.get(&at).copied().unwrap_or_else(|| mix(self.junk ^ mix(at.0) ^ at.1))
     }
 }
-
-/// Slots of which each has its own words: slots without place, and cells of unknown size.
-const APART: u64 = 1 << 16;
 
 /// Which buffer a slot is in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -42,7 +43,7 @@ pub(super) enum Buffer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     pub(super) buffer: Buffer,
-    pub(super) word: u64,
+    pub(super) word: Word,
     pub(super) len: Option<u64>,
 }
 
@@ -50,18 +51,27 @@ pub(super) struct Found {
 pub(super) struct View {
     pub(super) rank: Rank,
     offsets: Option<HashMap<(Area, u64), u64>>,
-    alternate: Vec<Level>,
+    /// The levels on whose segments it alternates, each with the number of times that was done before.
+    alternate: Vec<(Level, u32)>,
     /// Lengths that arrived or were copied, for slots whose size is known only locally.
-    pub(super) lengths: HashMap<(Buffer, u64), u64>,
+    pub(super) lengths: HashMap<(Buffer, Word), u64>,
     pub(super) own: HashMap<Buffer, Words>,
 }
 
 impl View {
-    pub(super) fn new(program: &Program, code: &Code, rank: Rank, data: &Data) -> Result<View, Failure> {
+    pub(super) fn new(
+        program: &Program,
+        code: &Code,
+        rank: Rank,
+        data: &Data,
+        earlier: &[View],
+    ) -> Result<View, Failure> {
         let fail = |message: String| Err(Failure { rank: Some(rank), message });
         let (mut offsets, mut levels) = (None, Vec::new());
         if let Layout::Buffers { placed, alternate } = &code.layout {
-            levels.clone_from(alternate);
+            for &level in alternate {
+                levels.push((level, earlier.iter().filter(|view| view.alternates(level)).count() as u32));
+            }
             let table: &mut HashMap<(Area, u64), u64> = offsets.insert(HashMap::new());
             for line in placed {
                 let mut next = line.at;
@@ -81,32 +91,22 @@ impl View {
         let mut view = View { rank, offsets, alternate: levels, lengths: HashMap::new(), own };
         for chunk in program.problem.input(rank).iter() {
             let words = data.chunk(program, rank, chunk);
-            let at = chunk << 32;
             let input = view.own.get_mut(&Buffer::In).expect("made above");
-            input.words.extend(words.into_iter().enumerate().map(|(i, w)| (at + i as u64, w)));
+            input.words.extend(words.into_iter().enumerate().map(|(i, w)| ((chunk, i as u64), w)));
         }
         Ok(view)
     }
 
-    /// Finds the slots of a place.
-    pub(super) fn find(
-        &self,
-        program: &Program,
-        place: &Place,
-        execution: u32,
-        data: &Data,
-    ) -> Result<Vec<Found>, Failure> {
-        place.set.iter().map(|chunk| self.slot(program, place.area, chunk, execution, data)).collect()
+    fn alternates(&self, level: Level) -> bool {
+        self.alternate.iter().any(|(l, _)| *l == level)
     }
 
-    fn slot(
-        &self,
-        program: &Program,
-        area: Area,
-        chunk: u64,
-        execution: u32,
-        data: &Data,
-    ) -> Result<Found, Failure> {
+    /// Finds the slots of a place.
+    pub(super) fn find(&self, program: &Program, place: &Place, data: &Data) -> Result<Vec<Found>, Failure> {
+        place.set.iter().map(|chunk| self.slot(program, place.area, chunk, data)).collect()
+    }
+
+    fn slot(&self, program: &Program, area: Area, chunk: u64, data: &Data) -> Result<Found, Failure> {
         let problem = &program.problem;
         let fail = || Failure { rank: Some(self.rank), message: format!("there is no {area}[{chunk}]") };
         let mut len = problem.elements(chunk.min(problem.chunks() - 1));
@@ -115,12 +115,12 @@ impl View {
             (Area::In, _) => {
                 mine(problem.input(self.rank)).then_some(()).ok_or_else(fail)?;
                 len = len.or_else(|| Some(data.pair_len(self.rank, Rank(chunk as u32))));
-                (Buffer::In, chunk << 32)
+                (Buffer::In, (chunk, 0))
             }
             (Area::Out, _) => {
                 mine(problem.output(self.rank)).then_some(()).ok_or_else(fail)?;
                 len = len.or_else(|| Some(data.pair_len(Rank(chunk as u32), self.rank)));
-                (Buffer::Out, chunk << 32)
+                (Buffer::Out, (chunk, 0))
             }
             _ if chunk >= problem.chunks() => return Err(fail()),
             (_, None) => {
@@ -128,24 +128,25 @@ impl View {
                     Area::Line(n) | Area::Shared(_, n) => u64::from(n),
                     _ => 0,
                 };
-                (self.buffer(program, area, execution), (line << 32 | chunk) * APART)
+                (self.buffer(program, area), (1 + (line << 40 | chunk), 0))
             }
             (_, Some(table)) => {
                 let offset = *table.get(&(area, chunk)).ok_or_else(fail)?;
-                let word = if len.is_none() { offset * APART } else { offset };
-                (self.buffer(program, area, execution), word)
+                let word = if len.is_none() { (1 + offset, 0) } else { (0, offset) };
+                (self.buffer(program, area), word)
             }
         };
         let len = len.or_else(|| self.lengths.get(&(buffer, word)).copied());
         Ok(Found { buffer, word, len })
     }
 
-    fn buffer(&self, program: &Program, area: Area, execution: u32) -> Buffer {
+    fn buffer(&self, program: &Program, area: Area) -> Buffer {
         match area {
             Area::Shared(level, _) => {
                 let region = program.topology.region_of(level, self.rank);
-                let half = if self.alternate.contains(&level) { 1 + execution % 2 } else { 0 };
-                Buffer::Segment(level, region, half)
+                let turn =
+                    self.alternate.iter().find(|(l, _)| *l == level).map_or(0, |(_, turn)| 1 + turn % 2);
+                Buffer::Segment(level, region, turn)
             }
             _ => Buffer::Temporary,
         }
@@ -185,12 +186,13 @@ impl Segments {
             .len
             .ok_or(Failure { rank: Some(rank), message: "uses a slot of unknown length".to_owned() })?;
         let words = self.of(view, slot.buffer);
-        Ok((0..len).map(|i| words.get(slot.word + i)).collect())
+        Ok((0..len).map(|i| words.get((slot.word.0, slot.word.1 + i))).collect())
     }
 
     pub(super) fn store(&mut self, view: &mut View, slot: Found, data: &[u64]) {
         let words = self.of(view, slot.buffer);
-        words.words.extend(data.iter().enumerate().map(|(i, &w)| (slot.word + i as u64, w)));
+        let at = |i: usize| (slot.word.0, slot.word.1 + i as u64);
+        words.words.extend(data.iter().enumerate().map(|(i, &w)| (at(i), w)));
     }
 
     /// What a receive may do to its slots before it is finished.

@@ -67,10 +67,11 @@ pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Rand
     let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.bits() }).collect();
     let mut views = Vec::new();
     for rank in (0..ranks).map(Rank) {
-        let mut mine = Vec::new();
+        let mut mine: Vec<View> = Vec::new();
         for (program, data) in programs.iter().zip(&data) {
             let Some(code) = program.ranks.get(&rank) else { return fail(rank, "has no program") };
-            mine.push(View::new(program, code, rank, data)?);
+            let view = View::new(program, code, rank, data, &mine)?;
+            mine.push(view);
         }
         views.push(mine);
     }
@@ -156,15 +157,15 @@ impl Stage<'_> {
             Instr::Local(Local::Copy { to, from }) => {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
-                let to = view.find(program, to, execution, data)?;
-                let from = view.find(program, from, execution, data)?;
+                let to = view.find(program, to, data)?;
+                let from = view.find(program, from, data)?;
                 self.copy(rank, &to, &from)?
             }
             Instr::Local(Local::Reduce { into, with }) => {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
-                let into = view.find(program, into, execution, data)?;
-                let with = view.find(program, with, execution, data)?;
+                let into = view.find(program, into, data)?;
+                let with = view.find(program, with, data)?;
                 self.reduce(rank, &into, &with)?
             }
             Instr::Local(Local::Signal(flag)) => {
@@ -172,7 +173,8 @@ impl Stage<'_> {
                 true
             }
             Instr::Local(Local::Wait { flag, of }) => {
-                if of.0 >= program.problem.ranks
+                if *of == rank
+                    || of.0 >= program.problem.ranks
                     || program.topology.node_of(*of) != program.topology.node_of(rank)
                 {
                     return fail(rank, "awaits a flag that it cannot see");
@@ -258,7 +260,7 @@ impl Stage<'_> {
         let mut slots = Vec::new();
         for place in &message.places {
             let view = &self.views[me][execution as usize];
-            slots.extend(view.find(program, place, execution, &self.data[execution as usize])?);
+            slots.extend(view.find(program, place, &self.data[execution as usize])?);
         }
         self.players[me].tickets.insert(request, Ticket { end: message.end, letter: None });
         let mut open = Open { request, payload: message.payload, slots, early: None };
@@ -412,7 +414,7 @@ impl Stage<'_> {
                     let data = &self.data[execution];
                     let view = &mut self.views[rank.0 as usize][execution];
                     let place = crate::Place::new(crate::Area::Out, crate::Set::one(chunk));
-                    let slot = view.find(program, &place, execution as u32, data)?[0];
+                    let slot = view.find(program, &place, data)?[0];
                     let got = self.segments.load(view, slot)?;
                     let want = data.wanted(program, rank, chunk);
                     if want.is_some_and(|want| want != got) {

@@ -196,9 +196,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Lines are numbered up to this.
+const MOST_LINES: u32 = 65_535;
+
 fn area(name: &str) -> Option<Area> {
     let number =
-        |digits: &str| digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n < u32::MAX);
+        |digits: &str| digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n <= MOST_LINES);
     match name {
         "in" => Some(Area::In),
         "out" => Some(Area::Out),

@@ -270,7 +270,10 @@ fn local(line: &mut Cursor<'_>) -> Result<Local> {
 
 fn instr(line: &mut Cursor<'_>) -> Result<Instr> {
     if line.keyword("finish") {
-        return Ok(Instr::Finish(line.set()?));
+        let here = line.error("requests are numbered up to 4294967295");
+        let requests = line.set()?;
+        let known = requests.bounds().is_some_and(|b| b.end <= 1 << 32);
+        return if known { Ok(Instr::Finish(requests)) } else { Err(here) };
     }
     if line.rest().starts_with(|c: char| c.is_ascii_digit()) {
         let read = |word: &str| word.strip_suffix(':')?.parse().ok().map(Request);

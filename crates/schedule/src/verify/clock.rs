@@ -37,6 +37,14 @@ impl Clocks {
         }
     }
 
+    /// What two stamps say together.
+    pub(super) fn join(a: &Stamp, b: &Stamp) -> Stamp {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(a.iter().zip(b.iter()).map(|(x, y)| *x.max(y)).collect()),
+            (a, b) => a.clone().or_else(|| b.clone()),
+        }
+    }
+
     /// The present moment of `rank`.
     pub(super) fn now(&self, rank: usize) -> u32 {
         self.ranks.as_ref().map_or(0, |clocks| clocks[rank][rank])

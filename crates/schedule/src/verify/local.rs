@@ -20,6 +20,10 @@ impl Machine<'_> {
             self.complain(Invariant::Shape, site, message);
             return None;
         }
+        if overlap(&to_slots, &from_slots) {
+            self.complain(Invariant::Placed, site, "the two sides lie on each other");
+            return None;
+        }
         Some(to_slots.into_iter().zip(from_slots).collect())
     }
 
@@ -36,7 +40,7 @@ impl Machine<'_> {
     pub(super) fn fit(&mut self, slot: Slot, size: Size, site: Site) {
         let room = self.slot_size(slot, site.rank, site.execution);
         match (room, slot.area, size) {
-            (_, Area::Line(_) | Area::Shared(..), Size::Pair(s, d)) => {
+            (_, Area::Line(_), Size::Pair(s, d)) => {
                 self.memory.lengths.insert(slot.at, (s, d));
             }
             (_, _, Size::Unknown) => {}
@@ -67,4 +71,26 @@ impl Machine<'_> {
             self.write(rank, into, value, site);
         }
     }
+}
+
+/// Whether any slot of one list lies on a slot of the other.
+fn overlap(a: &[Slot], b: &[Slot]) -> bool {
+    let (Some(first), Some(second)) = (a.first(), b.first()) else { return false };
+    if first.at.space != second.at.space {
+        return false;
+    }
+    // All slots of a place are in one space: sorted by where they start, only neighbours can touch.
+    let side = |slots: &[Slot], side: bool| -> Vec<(u64, u64, bool)> {
+        let filled = slots.iter().filter(|slot| slot.at.len > 0);
+        filled.map(|slot| (slot.at.offset, slot.at.offset + slot.at.len, side)).collect()
+    };
+    let mut all = side(a, true);
+    all.extend(side(b, false));
+    all.sort_unstable();
+    let mut ends = [0, 0];
+    all.into_iter().any(|(start, end, side)| {
+        let touches = ends[usize::from(!side)] > start;
+        ends[usize::from(side)] = ends[usize::from(side)].max(end);
+        touches
+    })
 }

@@ -11,18 +11,13 @@ use super::expr::{Expr, Exprs};
 use super::memory::{Address, Memory, Space, Toucher};
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Layout, Program, extent};
-use crate::schedule::{Area, End, Local, Payload, Place};
+use crate::schedule::{Area, End, Local, Payload};
 use crate::{Collective, Flag, Level, Rank, Request, Set, Tag};
 
 /// Whether a program has anything in a segment.
 pub(super) fn shares_memory(program: &Program) -> bool {
-    let shared = |places: &[&Place]| places.iter().any(|p| matches!(p.area, Area::Shared(..)));
-    program.ranks.values().flat_map(|code| &code.instrs).any(|instr| match instr {
-        Instr::Post(_, message) => shared(&message.places.iter().collect::<Vec<_>>()),
-        Instr::Local(Local::Copy { to, from }) => shared(&[to, from]),
-        Instr::Local(Local::Reduce { into, with }) => shared(&[into, with]),
-        _ => false,
-    })
+    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
+    instrs.flat_map(Instr::places).any(|place| matches!(place.area, Area::Shared(..)))
 }
 
 /// A rank's output: the expression under each chunk number that has elements.
@@ -58,6 +53,8 @@ pub(super) struct Posted {
     pub(super) end: End,
     pub(super) payload: Payload,
     pub(super) slots: Vec<Slot>,
+    /// On the receiving end of data, the lengths of the slots when it was posted.
+    pub(super) sizes: Vec<Size>,
     /// On the receiving end, once matched.
     pub(super) arrived: Option<(Vec<Piece>, Stamp)>,
     pub(super) matched: bool,
@@ -99,7 +96,8 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Gathering {
     pub(super) arrived: HashSet<u32>,
-    pub(super) stamps: Vec<Stamp>,
+    /// What all who arrived know together.
+    pub(super) known: Stamp,
 }
 
 /// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2.
@@ -146,26 +144,30 @@ impl<'a> Machine<'a> {
     pub(super) fn new(programs: &'a [&'a Program]) -> Machine<'a> {
         let first = programs[0];
         let p = first.problem.ranks as usize;
+        // Nothing is set up for a text in which ranks are missing: it may name very many.
+        let complete = programs.iter().all(|program| program.ranks.len() == p);
+        let present = if complete { p } else { 0 };
         let mut machine = Machine {
             programs,
             codes: Vec::new(),
             places: Vec::new(),
-            states: (0..p).map(|_| State::default()).collect(),
+            states: (0..present).map(|_| State::default()).collect(),
             channels: HashMap::new(),
             flags: HashMap::new(),
             waiting: HashMap::new(),
             gatherings: HashMap::new(),
             touched: HashMap::new(),
-            ready: (0..p).collect(),
+            ready: (0..present).collect(),
             spaces: HashMap::new(),
             memory: Memory::default(),
-            clocks: Clocks::new(p, programs.iter().any(|program| shares_memory(program))),
+            clocks: Clocks::new(present, programs.iter().any(|program| shares_memory(program))),
             exprs: Exprs::new(),
             violations: Vec::new(),
             traffic: Vec::new(),
         };
         for (execution, program) in programs.iter().enumerate() {
-            for missing in (0..p).map(|r| Rank(r as u32)).filter(|r| !program.ranks.contains_key(r)) {
+            let missing = (0..p).map(|r| Rank(r as u32)).filter(|r| !program.ranks.contains_key(r));
+            for missing in missing.take(MOST_VIOLATIONS) {
                 let site = Site { rank: missing, execution: execution as u32, instr: None };
                 machine.complain(Invariant::Bounds, site, "nothing is written for this rank");
             }
@@ -203,6 +205,10 @@ impl<'a> Machine<'a> {
         let site = Site { rank: Rank(rank as u32), execution: execution as u32, instr: None };
         let mut table = HashMap::new();
         for placed in placed {
+            if placed.place.set.len() > problem.chunks() {
+                self.complain(Invariant::Bounds, site, format!("{placed}: there are not so many chunks"));
+                continue;
+            }
             let mut at = placed.at;
             for chunk in placed.place.set.iter() {
                 if chunk >= problem.chunks() {
@@ -225,7 +231,7 @@ impl<'a> Machine<'a> {
         let me = Rank(rank as u32);
         for chunk in program.problem.input(me).iter() {
             let space = self.space(SpaceKey::User(me, Area::In, execution), false);
-            let at = Address { space, offset: chunk, len: 1 };
+            let at = Address { space, offset: chunk, len: u64::from(!program.problem.is_empty(chunk)) };
             let value = self.exprs.input(me, chunk);
             self.memory.provide(at, value, Toucher { rank, execution });
         }

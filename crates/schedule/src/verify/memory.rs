@@ -2,7 +2,7 @@
 //! when they were last touched.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::clock::Clocks;
 use super::expr::Expr;
@@ -58,6 +58,8 @@ pub(super) struct Memory {
     shared: Vec<bool>,
     /// Lengths of slots, as the chunk (source, destination) whose length they have; for local counts only.
     pub(super) lengths: HashMap<Address, (u32, u32)>,
+    /// Slots whose lengths are on their way.
+    pub(super) arriving: HashSet<Address>,
 }
 
 impl Memory {

@@ -10,13 +10,16 @@ use crate::{Rank, Request, Set, Tag};
 impl Machine<'_> {
     pub(super) fn post(&mut self, rank: usize, request: Request, message: &Message, site: Site) {
         let program = self.programs[site.execution as usize];
-        if message.peer.0 >= program.problem.ranks || message.peer == site.rank {
+        if message.peer.0 >= program.problem.ranks || message.peer == site.rank || message.tag > Tag::MAX {
             // The request counts as done, so that its `finish` is not an error too.
             let (end, payload) = (message.end, message.payload);
             let arrived = Some((Vec::new(), None));
-            let posted = Posted { site, end, payload, slots: Vec::new(), arrived, matched: true };
+            let slots = Vec::new();
+            let posted = Posted { site, end, payload, slots, sizes: Vec::new(), arrived, matched: true };
             self.states[rank].requests.insert(request, posted);
-            return self.complain(Invariant::Bounds, site, format!("no message can go to {}", message.peer));
+            let what =
+                format!("there is no rank {} to exchange with, or no tag {}", message.peer, message.tag);
+            return self.complain(Invariant::Bounds, site, what);
         }
         if self.states[rank].requests.contains_key(&request) {
             return self.complain(Invariant::Request, site, format!("request {request} is still under way"));
@@ -49,14 +52,14 @@ impl Machine<'_> {
                 });
             }
             End::Recv => {
-                for &slot in slots.iter().filter(|_| payload == Payload::Data) {
-                    self.write(rank, slot, Expr::UNKNOWN, site);
-                    self.memory.begin_receive(slot.at);
+                for &slot in &slots {
+                    self.expect(rank, slot, payload, site);
                 }
                 self.channels.entry(key).or_default().recvs.push_back((request, site));
             }
         }
-        let posted = Posted { site, end: message.end, payload, slots, arrived: None, matched: false };
+        let sizes = slots.iter().map(|&slot| self.slot_size(slot, site.rank, site.execution)).collect();
+        let posted = Posted { site, end: message.end, payload, slots, sizes, arrived: None, matched: false };
         self.states[rank].requests.insert(request, posted);
         self.meet(key);
     }
@@ -76,6 +79,27 @@ impl Machine<'_> {
                     self.complain(Invariant::Length, site, message);
                 }
                 Piece { value: Expr::UNKNOWN, size }
+            }
+        }
+    }
+
+    /// What posting a receive does to a slot.
+    fn expect(&mut self, rank: usize, slot: Slot, payload: Payload, site: Site) {
+        match payload {
+            Payload::Data => {
+                if self.slot_size(slot, site.rank, site.execution) == Size::Unknown {
+                    let message = format!("the length of {}[{}] is not known yet", slot.area, slot.chunk);
+                    self.complain(Invariant::Length, site, message);
+                }
+                self.write(rank, slot, Expr::UNKNOWN, site);
+                self.memory.begin_receive(slot.at);
+            }
+            Payload::Sizes => {
+                self.memory.lengths.remove(&slot.at);
+                if !self.memory.arriving.insert(slot.at) {
+                    let message = format!("another length of {}[{}] is on its way", slot.area, slot.chunk);
+                    self.complain(Invariant::InFlight, site, message);
+                }
             }
         }
     }
@@ -101,12 +125,15 @@ impl Machine<'_> {
             return;
         }
         let sent = channel.sends.pop_front().expect("not empty");
-        let (recv, _) = channel.recvs.pop_front().expect("not empty");
+        let (recv, posted_at) = channel.recvs.pop_front().expect("not empty");
         let (from, to) = (key.0.0 as usize, key.1.0 as usize);
-        if let Some(posted) = self.states[from].requests.get_mut(&sent.request) {
+        // A request that was never finished may have been forgotten, and its number be another's.
+        let send = self.states[from].requests.get_mut(&sent.request).filter(|p| p.site == sent.site);
+        if let Some(posted) = send {
             posted.matched = true;
         }
-        let Some(received) = self.states[to].requests.get_mut(&recv) else { return };
+        let received = self.states[to].requests.get_mut(&recv).filter(|p| p.site == posted_at);
+        let Some(received) = received else { return };
         received.matched = true;
         let (site, payload, slots) = (received.site, received.payload, received.slots.clone());
         let Sent { pieces, stamp, .. } = sent;
@@ -136,6 +163,11 @@ impl Machine<'_> {
     pub(super) fn finish(&mut self, rank: usize, requests: &Set, site: Site) -> Step {
         let named = || requests.iter().map(|r| Request(r as u32));
         let state = &self.states[rank];
+        if requests.len() > state.requests.len() as u64 || requests.bounds().is_some_and(|b| b.end > 1 << 32)
+        {
+            self.complain(Invariant::Request, site, "finishes more requests than are under way");
+            return Step::Next;
+        }
         let mut unknown = named().filter(|r| !state.requests.contains_key(r));
         if let Some(request) = unknown.next() {
             self.complain(Invariant::Request, site, format!("request {request} is not under way"));
@@ -171,25 +203,25 @@ impl Machine<'_> {
         self.clocks.acquire(rank, &stamp);
         let by = Toucher { rank, execution: site.execution };
         let missing = std::iter::repeat(Piece { value: Expr::UNKNOWN, size: Size::Unknown });
-        for (slot, piece) in posted.slots.into_iter().zip(pieces.into_iter().chain(missing)) {
+        let pieces = pieces.into_iter().chain(missing);
+        for ((slot, expected), piece) in posted.slots.into_iter().zip(posted.sizes).zip(pieces) {
             match posted.payload {
-                Payload::Sizes => match (slot.area, piece.size) {
-                    (Area::Line(_) | Area::Shared(..), Size::Pair(s, d)) => {
-                        self.memory.lengths.insert(slot.at, (s, d));
+                Payload::Sizes => {
+                    self.memory.arriving.remove(&slot.at);
+                    match (slot.area, piece.size) {
+                        (Area::Line(_), Size::Pair(s, d)) => {
+                            self.memory.lengths.insert(slot.at, (s, d));
+                        }
+                        _ => {
+                            let message = format!("{}[{}] cannot be given a length", slot.area, slot.chunk);
+                            self.complain(Invariant::Length, posted.site, message);
+                        }
                     }
-                    _ => self.complain(
-                        Invariant::Length,
-                        posted.site,
-                        format!("{}[{}] cannot be given a length", slot.area, slot.chunk),
-                    ),
-                },
+                }
                 Payload::Data => {
                     // Where sizes are shared knowledge, they were compared when the two ends met.
-                    let local = matches!(piece.size, Size::Pair(..) | Size::Unknown);
-                    if local
-                        && piece.value != Expr::UNKNOWN
-                        && self.slot_size(slot, site.rank, site.execution) != piece.size
-                    {
+                    let local = matches!(expected, Size::Pair(..));
+                    if local && piece.value != Expr::UNKNOWN && expected != piece.size {
                         let message =
                             format!("{}[{}] does not have its data's length", slot.area, slot.chunk);
                         self.complain(Invariant::Length, posted.site, message);

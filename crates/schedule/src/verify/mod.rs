@@ -10,15 +10,15 @@
 //!
 //! | name | what must be true |
 //! |---|---|
-//! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node |
-//! | `shape` | the two sides of a copy or reduction have equally many chunks of equal sizes; a reduction combines equal chunk numbers, in a collective that reduces |
-//! | `placed` | every slot that is used has a place, and slots of one line do not lie twice |
+//! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node, tags are at most 32767 |
+//! | `shape` | a place names no slot twice; the two sides of a copy or reduction have equally many chunks of equal sizes; a reduction combines equal chunk numbers, in a collective that reduces |
+//! | `placed` | every slot that is used has a place, and no slot two; the two sides of a copy or reduction do not lie on each other |
 //! | `request` | a request is not posted again before it is finished, and every request is finished, once |
 //! | `match` | every send meets exactly one receive with as many chunks of the same sizes, in order |
 //! | `deadlock` | all ranks reach their end though no message is ever buffered |
 //! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
 //! | `in-flight` | what a message carries is not overwritten, and what it fills is not touched, until it is finished |
-//! | `length` | where sizes are known only locally, a slot's length has arrived before its data, and is that data's |
+//! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
 //! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
 //! | `result` | afterwards every output holds exactly what MPI says |
 //! | `once` | in a reduction every rank's contribution is there exactly once |

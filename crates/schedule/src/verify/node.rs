@@ -1,5 +1,6 @@
 //! Flags and barriers.
 
+use super::clock::Clocks;
 use super::machine::{Machine, Step};
 use super::{Invariant, Site};
 use crate::{Flag, Level, Rank};
@@ -30,7 +31,7 @@ impl Machine<'_> {
         let turn = self.states[rank].barriers.get(&level).copied().unwrap_or(0);
         let gathering = self.gatherings.entry((level, region, site.execution, turn)).or_default();
         if gathering.arrived.insert(site.rank.0) {
-            gathering.stamps.push(self.clocks.release(rank));
+            gathering.known = Clocks::join(&gathering.known, &self.clocks.release(rank));
             if gathering.arrived.len() == span.len() {
                 self.ready.extend(span.clone().map(|at| topology.rank_at(at).0 as usize));
             }
@@ -38,9 +39,7 @@ impl Machine<'_> {
         if gathering.arrived.len() < span.len() {
             return Step::Wait;
         }
-        for stamp in gathering.stamps.clone() {
-            self.clocks.acquire(rank, &stamp);
-        }
+        self.clocks.acquire(rank, &gathering.known.clone());
         *self.states[rank].barriers.entry(level).or_default() += 1;
         Step::Next
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::expr::{Expr, Exprs, Node};
 use super::machine::{Run, moved};
 use super::{Invariant, MOST_VIOLATIONS, Report, Site, Violation};
-use crate::{Order, Problem, Program, Rank};
+use crate::{Code, Counts, Order, Problem, Program, Rank};
 
 pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
     let program = programs[0];
@@ -18,17 +18,17 @@ pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
             }
         }
     }
-    let mut report = Report {
-        violations: Vec::new(),
-        consistent: true,
-        ordered: true,
-        memory: program.ranks.values().map(|code| code.memory(&program.problem)).max().unwrap_or(0),
-        traffic: run.traffic,
-    };
+    let mut report =
+        Report { violations: Vec::new(), consistent: true, ordered: true, memory: 0, traffic: run.traffic };
+    // Costs are said only of what holds: a wrong text may name slots without end.
+    if judge.violations.is_empty() {
+        let of_rank = |code: &Code| code.memory(&program.problem);
+        report.memory = program.ranks.values().map(of_rank).max().unwrap_or(0);
+        judge.claims(program, &report);
+    }
     if judge.violations.is_empty() && program.problem.collective.reduces() {
         judge.properties(program, &run.outputs[0], &mut report);
     }
-    judge.claims(program, &report);
     judge.violations.truncate(MOST_VIOLATIONS);
     report.violations = judge.violations;
     report
@@ -124,6 +124,10 @@ impl Judge {
 
     fn claims(&mut self, program: &Program, report: &Report) {
         let most = |of: fn(&super::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
+        if program.claims.sent.is_some() && program.problem.counts == Counts::Local {
+            let message = "what is sent cannot be claimed where sizes are known only locally";
+            self.complain(Invariant::Claim, None, message.to_owned());
+        }
         for (what, claimed, found) in [
             ("messages sent", program.claims.messages, most(|t| t.messages.iter().sum())),
             ("elements sent", program.claims.sent, most(|t| t.elements.iter().sum())),

@@ -4,9 +4,9 @@ use super::expr::{Expr, Node};
 use super::machine::{Machine, Piece, Size, Slot, SpaceKey};
 use super::memory::{Address, Fault, Toucher};
 use super::{Invariant, Site};
-use crate::program::Layout;
+use crate::program::{Code, Layout};
 use crate::schedule::{Area, Place};
-use crate::{Level, Rank, Set};
+use crate::{Counts, Level, Rank, Set};
 
 impl Machine<'_> {
     /// The slots of a place, or what is wrong with it.
@@ -19,8 +19,19 @@ impl Machine<'_> {
             Area::Out => problem.output(site.rank),
             Area::Line(_) | Area::Shared(..) => Set::from(0..problem.chunks()),
         };
+        if place.set.len() > problem.chunks() || !place.set.is_distinct() {
+            self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
+            return None;
+        }
         if let Area::Shared(level, _) = place.area {
-            self.touch(rank, level, site);
+            if problem.counts == Counts::Local {
+                let message = "lengths that only some know do not go through a segment";
+                self.complain(Invariant::Length, site, message);
+                return None;
+            }
+            if place.set.iter().any(|chunk| !problem.is_empty(chunk)) {
+                self.touch(rank, level, site);
+            }
         }
         let mut slots = Vec::with_capacity(place.set.len().min(1 << 20) as usize);
         for chunk in place.set.iter() {
@@ -29,13 +40,14 @@ impl Machine<'_> {
                 self.complain(Invariant::Bounds, site, message);
                 return None;
             }
-            let user = |area| (SpaceKey::User(site.rank, area, execution), chunk, 1);
+            // A slot by itself has one cell, or none if its chunk is empty.
+            let one = u64::from(!problem.is_empty(chunk));
             let (key, offset, len) = match (place.area, &self.places[rank][execution as usize]) {
-                (Area::In | Area::Out, _) => user(place.area),
-                (Area::Line(line), None) => (SpaceKey::Slots(site.rank, line, execution), chunk, 1),
+                (Area::In | Area::Out, _) => (SpaceKey::User(site.rank, place.area, execution), chunk, one),
+                (Area::Line(line), None) => (SpaceKey::Slots(site.rank, line, execution), chunk, one),
                 (Area::Shared(level, line), None) => {
                     let region = topology.region_of(level, site.rank);
-                    (SpaceKey::SegmentLine { level, region, line }, chunk, 1)
+                    (SpaceKey::SegmentLine { level, region, line }, chunk, one)
                 }
                 (area, Some(table)) => {
                     let Some(&(offset, len)) = table.get(&(area, chunk)) else {
@@ -59,12 +71,16 @@ impl Machine<'_> {
         Some(slots)
     }
 
-    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2 in turn.
+    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other
+    /// executions that alternate.
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
-        match &self.codes[rank][execution as usize].layout {
-            Layout::Buffers { alternate, .. } if alternate.contains(&level) => 1 + execution % 2,
-            _ => 0,
-        }
+        let alternates = |code: &Code| match &code.layout {
+            Layout::Buffers { alternate, .. } => alternate.contains(&level),
+            Layout::Virtual => false,
+        };
+        let codes = &self.codes[rank][..=execution as usize];
+        let turns = codes.iter().filter(|code| alternates(code)).count() as u32;
+        if codes.last().is_some_and(|code| alternates(code)) { 1 + turns % 2 } else { 0 }
     }
 
     /// Notes that a rank touches its segment, and checks that all touches of other executions are ordered with
