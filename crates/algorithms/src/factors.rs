@@ -25,8 +25,7 @@ pub mod stages;
 use bruckner_schedule::{Area, End, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology};
 
 use crate::expression::Factor;
-use crate::plan::Refusal;
-use crate::{Algorithm, Builder};
+use crate::{Algorithm, Builder, Refusal};
 use lines::{Form, Lines, Port, Shift, Step};
 
 /// The algorithm for one number of ranks.

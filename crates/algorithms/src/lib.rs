@@ -28,9 +28,14 @@ pub mod sparbit;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
-pub use plan::{Plan, Refusal, Task, plan};
+pub use plan::{Plan, Task, plan};
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};
+
+/// Why an algorithm does not serve a task.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
 
 /// One way to carry out a collective.
 pub trait Algorithm {

@@ -4,7 +4,6 @@ use bruckner_schedule::{
     Claims, Collective, Counts, Level, Order, Problem, Rank, Round, Schedule, Topology, Whole,
 };
 
-use crate::Algorithm;
 use crate::bruck::BruckAlltoall;
 use crate::expression::{Expression, Plain};
 use crate::factors::Factored;
@@ -13,6 +12,7 @@ use crate::locality::{GatherAll, Locality};
 use crate::nap::Nap;
 use crate::shm::ShmAllreduce;
 use crate::sparbit::Sparbit;
+use crate::{Algorithm, Refusal};
 
 /// What a user asks for: a collective on a machine, without the algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,11 +48,6 @@ impl Task {
         self
     }
 }
-
-/// Why an algorithm does not serve a task.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
 
 /// An algorithm that fits a task.
 pub struct Plan {

@@ -2,8 +2,9 @@
 
 use bruckner_schedule::{Claims, Collective, Counts, Level, Rank, Schedule};
 
+use crate::Refusal;
 use crate::expression::{Expression, Factor, Lanes, Plain};
-use crate::plan::{Refusal, Task, plan};
+use crate::plan::{Task, plan};
 
 /// A task with the algorithm that serves it.
 #[derive(Clone, Debug)]

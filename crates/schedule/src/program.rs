@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::schedule::{Area, Local, Message, Place, Whole};
+use crate::schedule::{Area, Local, Message, Place, Round, Schedule, Whole};
 use crate::{Level, Problem, Request, Set};
 
 /// One instruction.
@@ -109,4 +109,25 @@ impl Instr {
 /// The room that a set of slots takes, in the units of [`Placed`].
 pub fn extent(problem: &Problem, set: &Set) -> u64 {
     problem.elements_of(set).unwrap_or_else(|| set.len())
+}
+
+impl Schedule {
+    /// The plain reading of the rounds as a program on slots without place.
+    pub fn flatten(&self) -> Program {
+        self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds) })
+    }
+}
+
+fn flatten(rounds: &[Round]) -> Vec<Instr> {
+    let mut instrs = Vec::new();
+    for round in rounds {
+        for (i, message) in round.messages.iter().enumerate() {
+            instrs.push(Instr::Post(Request(i as u32), message.clone()));
+        }
+        if !round.messages.is_empty() {
+            instrs.push(Instr::Finish(Set::from(0..round.messages.len() as u64)));
+        }
+        instrs.extend(round.local.iter().cloned().map(Instr::Local));
+    }
+    instrs
 }

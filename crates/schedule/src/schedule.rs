@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::program::{Code, Instr, Layout, Program};
-use crate::{Flag, Level, Problem, Rank, Request, Set, Tag, Topology};
+use crate::{Flag, Level, Problem, Rank, Set, Tag, Topology};
 
 /// Where values lie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -239,25 +238,4 @@ impl<B> Whole<B> {
             ranks: self.ranks.iter().map(|(&rank, body)| (rank, f(rank, body))).collect(),
         }
     }
-}
-
-impl Schedule {
-    /// The plain reading of the rounds as a program on slots without place.
-    pub fn flatten(&self) -> Program {
-        self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds) })
-    }
-}
-
-fn flatten(rounds: &[Round]) -> Vec<Instr> {
-    let mut instrs = Vec::new();
-    for round in rounds {
-        for (i, message) in round.messages.iter().enumerate() {
-            instrs.push(Instr::Post(Request(i as u32), message.clone()));
-        }
-        if !round.messages.is_empty() {
-            instrs.push(Instr::Finish(Set::from(0..round.messages.len() as u64)));
-        }
-        instrs.extend(round.local.iter().cloned().map(Instr::Local));
-    }
-    instrs
 }
