@@ -12,6 +12,9 @@
 //! digit 1, z = 1    +3              3  4  5
 //! ```
 //!
+//! The *modified* form (Träff, Rougier and Hunold 2014) keeps slot j of rank i at place i − j of the output, which is
+//! where its last value belongs: there is no last rotation. It needs equal blocks.
+//!
 //! Cost: w(r−1) − ⌊(r^w − p)/r^(w−1)⌋ messages for w digits; numD(x, z) blocks each.
 
 use bruckner_schedule::{Area, Counts, Message, Place, Problem, Rank, Round, Run, Set, Topology};
@@ -22,23 +25,40 @@ use crate::{Algorithm, Builder};
 pub struct BruckAlltoall {
     /// r: from 2 on.
     pub radix: u32,
+    /// Where slots are.
+    pub slots: Slots,
+}
+
+/// Where the slots of a rank are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slots {
+    /// In a line of their own, rotated into the output at the end.
+    Line,
+    /// In the output itself.
+    Output,
 }
 
 impl Algorithm for BruckAlltoall {
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
         let (p, r, me) = (u64::from(problem.ranks), u64::from(self.radix), u64::from(rank.0));
         let peer = |distance: u64| Rank(((me + distance) % p) as u32);
-        let (held, fresh) = (Area::Line(0), Area::Line(1));
+        // The places of slots, in a line and in the output.
+        let held = |slots: &Set| match self.slots {
+            Slots::Line => Place::new(Area::Line(0), slots.clone()),
+            Slots::Output => Place::new(Area::Out, mirrored(slots, me, p)),
+        };
+        let fresh = |slots: &Set| Place::new(Area::Line(1), held(slots).set);
+        let all = Set::from(1..p);
         let mut b = Builder::new();
         b.copy(Place::new(Area::Out, Set::one(me)), Place::new(Area::In, Set::one(me)));
-        b.copy(Place::new(held, 1..p), Place::new(Area::In, Set::cyclic(me + 1, p - 1, p)));
+        b.copy(held(&all), Place::new(Area::In, Set::cyclic(me + 1, p - 1, p)));
         let mut power = 1;
         while power < p {
             for z in (1..r).take_while(|z| z * power < p) {
                 let slots = slots_with_digit(p, r, power, z);
                 let (to, from) = (peer(z * power), peer(p - z * power));
-                let send = || Message::send(Place::new(held, slots.clone()), to);
-                let recv = || Message::recv(Place::new(fresh, slots.clone()), from);
+                let send = || Message::send(held(&slots), to);
+                let recv = || Message::recv(fresh(&slots), from);
                 if problem.counts == Counts::Local {
                     b.round();
                     b.message(send().sizes());
@@ -47,14 +67,25 @@ impl Algorithm for BruckAlltoall {
                 b.round();
                 b.message(send());
                 b.message(recv());
-                b.copy(Place::new(held, slots.clone()), Place::new(fresh, slots));
+                b.copy(held(&slots), fresh(&slots));
             }
             power *= r;
         }
-        let back = Set::cyclic_run(me + p - 1, 1, -1, p - 1, p);
-        b.copy(Place::new(Area::Out, back), Place::new(held, 1..p));
+        if self.slots == Slots::Line {
+            b.copy(Place::new(Area::Out, mirrored(&all, me, p)), held(&all));
+        }
         b.finish()
     }
+}
+
+/// The places me − j of slots j, round the circle.
+fn mirrored(slots: &Set, me: u64, p: u64) -> Set {
+    let mut set = Set::new();
+    for block in slots.runs().iter().flat_map(Run::blocks) {
+        let len = block.end - block.start;
+        set.extend(&Set::cyclic_run((me + p - block.start) % p, 1, -1, len, p));
+    }
+    set
 }
 
 /// The slots below p whose digit at `power` is z: whole blocks, and the cut last one.

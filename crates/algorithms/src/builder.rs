@@ -107,6 +107,11 @@ impl Builder {
         self.local(Local::Barrier(level));
     }
 
+    /// The rounds as they are, segments open.
+    pub fn into_rounds(self) -> Vec<Round> {
+        self.rounds
+    }
+
     /// The rounds. Segments that were used are closed by a barrier, so that the next execution finds everyone
     /// gone from them; lowering replaces that barrier by alternating halves where it can.
     pub fn finish(mut self) -> Vec<Round> {

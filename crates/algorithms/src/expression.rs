@@ -28,6 +28,8 @@ pub enum Expression {
     Plain(Plain),
     /// Bruck's, with this radix.
     Bruck(u32),
+    /// Bruck's alltoall without the last rotation.
+    ModifiedBruck(u32),
     /// Jocksch's family: factors with the ports of each step.
     Factors(Vec<Factor>),
     /// Bienz's idea: every rank of a region talks to another region, then the region shares.
@@ -145,6 +147,7 @@ impl fmt::Display for Expression {
                 f.write_str(name.expect("all are listed"))
             }
             Expression::Bruck(radix) => write!(f, "bruck({radix})"),
+            Expression::ModifiedBruck(radix) => write!(f, "modified-bruck({radix})"),
             Expression::Factors(factors) => {
                 let texts: Vec<String> = factors.iter().map(Factor::to_string).collect();
                 f.write_str(&texts.join(" "))
@@ -289,11 +292,11 @@ impl<'a> Parser<'a> {
             return Ok(Expression::Plain(*plain));
         }
         match name {
-            "bruck" => {
+            "bruck" | "modified-bruck" => {
                 self.expect('(')?;
                 let radix = self.number(2)?;
                 self.expect(')')?;
-                Ok(Expression::Bruck(radix))
+                Ok(if name == "bruck" { Expression::Bruck(radix) } else { Expression::ModifiedBruck(radix) })
             }
             "pipeline" => {
                 self.expect('(')?;
@@ -310,7 +313,7 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
@@ -400,6 +403,7 @@ mod tests {
             "recursive-doubling",
             "recursive-halving",
             "bruck(2)",
+            "modified-bruck(3)",
             "sparbit",
             "spread-out",
             "pairwise",

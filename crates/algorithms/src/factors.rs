@@ -28,6 +28,17 @@ use crate::expression::Factor;
 use crate::{Algorithm, Builder, Refusal};
 use lines::{Form, Lines, Port, Shift, Step};
 
+/// Checks that a form of allgather steps fits a number of ranks: one group, which gathers everything.
+pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
+    let [group] = factors else {
+        return Err(Refusal("an allgather or reduce_scatter form has one group".to_owned()));
+    };
+    if group.ports.iter().any(|&q| q < 0) {
+        return Err(Refusal(format!("`{group}`: an allgather has no reduce_scatter steps")));
+    }
+    Form::new(factors, ranks).map(|_| ()).map_err(Refusal)
+}
+
 /// The algorithm for one number of ranks.
 pub struct Factored {
     form: Form,

@@ -12,19 +12,23 @@
 //! assert!(verify(&plan.schedule().flatten()).holds());
 //! ```
 
+pub mod alltoall;
 pub mod bruck;
 mod builder;
+pub mod catalogue;
 pub mod expression;
 pub mod factors;
 pub mod gather;
+pub mod gather_reduce;
 pub mod locality;
 pub mod lower;
 pub mod nap;
+pub mod patterns;
 mod plan;
 pub mod probes;
+pub mod reversed;
 pub mod selftest;
 pub mod shm;
-pub mod sparbit;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};

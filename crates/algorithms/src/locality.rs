@@ -16,13 +16,11 @@
 
 use std::ops::Range;
 
-use bruckner_schedule::{
-    Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology,
-};
+use bruckner_schedule::{End, Level, Message, Payload, Place, Set, Tag};
 
+use crate::Builder;
 use crate::expression::Lanes;
-use crate::gather::{Gather, Group, Held};
-use crate::{Algorithm, Builder};
+use crate::gather::{Gather, Group, Held, members};
 
 /// The combinator.
 pub struct Locality {
@@ -67,11 +65,11 @@ impl Step<'_> {
         let topology = self.group.topology;
         let straight = count.min(self.regions.end - region);
         let span = |first: u32, n: u32| {
-            topology.span(self.level, first).start..topology.span(self.level, first + n - 1).end
+            members(topology.span(self.level, first).start..topology.span(self.level, first + n - 1).end)
         };
-        let mut places = held.of(span(region, straight));
+        let mut places = held.of(&span(region, straight));
         if count > straight {
-            for place in held.of(span(self.regions.start, count - straight)) {
+            for place in held.of(&span(self.regions.start, count - straight)) {
                 Place::join(&mut places, place);
             }
         }
@@ -106,9 +104,9 @@ impl Gather for Locality {
                 let get = step.held_by(from, count, held);
                 b.message(message(End::Recv, get, step.region(from).server(lane)));
             }
-            let fetched = |positions: Range<u32>| -> Vec<Place> {
+            let fetched = |members: &Set| -> Vec<Place> {
                 let mut places = Vec::new();
-                for lane in positions.flat_map(|at| own.lanes_of(at, step.lanes)) {
+                for lane in members.iter().flat_map(|at| own.lanes_of(at as u32, step.lanes)) {
                     let Some((distance, count)) = step.reach(lane) else { continue };
                     for place in step.held_by(step.on(mine, distance), count, held) {
                         Place::join(&mut places, place);
@@ -119,20 +117,5 @@ impl Gather for Locality {
             self.inside.gather(b, &own, me, &fetched);
             h = (h * (lanes + first)).min(n);
         }
-    }
-}
-
-/// An allgather made from a way to gather.
-pub struct GatherAll(pub Box<dyn Gather>);
-
-impl Algorithm for GatherAll {
-    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
-        let mut b = Builder::new();
-        let own = Set::one(rank.0.into());
-        b.copy(Place::new(Area::Out, own.clone()), Place::new(Area::In, own));
-        // Empty blocks are left out from the start, so that regions do not meet over nothing.
-        let blocks = |at: Range<u32>| vec![Place::new(Area::Out, problem.filled(&topology.ranks_at(at)))];
-        self.0.gather(&mut b, &Group::world(topology), topology.position(rank), &blocks);
-        b.finish()
     }
 }

@@ -97,7 +97,9 @@ impl Algorithm for Nap {
         let line = |at: u32| Area::Line(at - own.span.start);
         let mut lines: Vec<Area> = own.span.clone().map(line).collect();
         b.copy(place(line(me)), place(Area::In));
-        self.inside.gather(&mut b, &own, me, &|at: Range<u32>| at.map(|at| place(line(at))).collect());
+        self.inside.gather(&mut b, &own, me, &|members: &Set| {
+            members.iter().map(|at| place(line(at as u32))).collect()
+        });
         let mut next = topology.largest(self.level);
         let result = |last: bool, next: &mut u32| {
             *next += 1;
@@ -128,10 +130,10 @@ impl Algorithm for Nap {
                 }
                 b.recv(place(lines[other]), peer(x % part.len() as u32));
             }
-            let heard = |at: Range<u32>| -> Vec<Place> {
+            let heard = |members: &Set| -> Vec<Place> {
                 let served = others().filter(|&other| {
                     let server = own.server(self.lane(a, other));
-                    at.contains(&topology.position(server))
+                    members.position(topology.position(server).into()).is_some()
                 });
                 served.map(|other| place(lines[other])).collect()
             };
@@ -141,5 +143,19 @@ impl Algorithm for Nap {
             b.reduce_all(partial, &lines, &all);
         }
         b.finish()
+    }
+}
+
+/// An algorithm that takes every rank for a region of its own, in rank order: with [`Nap`], recursive doubling for any
+/// number of ranks.
+pub struct Flat<A>(pub A);
+
+impl<A: Algorithm> Algorithm for Flat<A> {
+    fn pieces(&self, topology: &Topology) -> u64 {
+        self.0.pieces(topology)
+    }
+
+    fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
+        self.0.rounds(problem, &Topology::flat(problem.ranks), rank)
     }
 }

@@ -4,14 +4,19 @@ use bruckner_schedule::{
     Claims, Collective, Counts, Level, Order, Problem, Rank, Round, Schedule, Topology, Whole,
 };
 
-use crate::bruck::BruckAlltoall;
-use crate::expression::{Expression, Plain};
+use crate::alltoall::Direct;
+use crate::bruck::{BruckAlltoall, Slots};
+use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
-use crate::gather::{Gather, ShmGather};
-use crate::locality::{GatherAll, Locality};
-use crate::nap::Nap;
+use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
+use crate::gather_reduce::GatherReduce;
+use crate::locality::Locality;
+use crate::nap::{Flat, Nap};
+use crate::patterns::{
+    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Ring, Sparbit, SpreadOut,
+};
+use crate::reversed::{Halves, Reversed};
 use crate::shm::ShmAllreduce;
-use crate::sparbit::Sparbit;
 use crate::{Algorithm, Refusal};
 
 /// What a user asks for: a collective on a machine, without the algorithm.
@@ -96,43 +101,113 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
 }
 
 fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
-    use Collective::{Allgather, Allreduce, Alltoall};
+    use Collective::{Allgather, Allreduce, Alltoall, ReduceScatter};
+    let p = task.topology.ranks();
+    if *expression == Expression::Plain(Plain::Shm) {
+        one_node(task)?;
+    }
     match (task.collective, expression) {
-        (Allgather, Expression::Plain(Plain::Sparbit)) => Ok(Box::new(Sparbit)),
-        (Allgather, Expression::Plain(Plain::Shm)) => {
-            one_node(task)?;
-            Ok(Box::new(GatherAll(Box::new(ShmGather))))
+        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, p)?)),
+        (ReduceScatter, Expression::Plain(Plain::RecursiveHalving)) => {
+            let doubling = Expression::Plain(Plain::RecursiveDoubling);
+            Ok(Box::new(Reversed(gather_all(&doubling, p)?)))
         }
-        (Allgather, Expression::Locality { .. }) => Ok(Box::new(GatherAll(gather(expression, Level::NODE)?))),
-        (Allreduce, Expression::Plain(Plain::Shm)) => {
-            one_node(task)?;
-            Ok(Box::new(ShmAllreduce))
+        (ReduceScatter, Expression::Factors(factors)) => {
+            let forward = Expression::Factors(backwards(factors)?);
+            Ok(Box::new(Reversed(gather_all(&forward, p)?)))
+        }
+        (ReduceScatter, _) if gathers(expression) => Ok(Box::new(Reversed(gather_all(expression, p)?))),
+        (Allreduce, Expression::Plain(Plain::Shm)) => Ok(Box::new(ShmAllreduce)),
+        (Allreduce, Expression::Plain(Plain::RecursiveDoubling)) => {
+            Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
+        }
+        (Allreduce, Expression::Plain(Plain::Rabenseifner | Plain::Ring)) => {
+            let half = match expression {
+                Expression::Plain(Plain::Ring) => Plain::Ring,
+                _ => Plain::RecursiveDoubling,
+            };
+            let half = || gather_all(&Expression::Plain(half), p);
+            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
         (Allreduce, Expression::Locality { level, inside, lanes }) => {
             let inside = gather(inside, *level)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
-        (Allreduce, Expression::Factors(factors)) => {
-            Ok(Box::new(Factored::new(factors, task.topology.ranks())?))
+        (Allreduce, Expression::Factors(factors)) => Ok(Box::new(Factored::new(factors, p)?)),
+        (Allreduce, _) if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Level::NODE)?))),
+        (Alltoall, Expression::Plain(Plain::SpreadOut)) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
+        (Alltoall, Expression::Plain(Plain::Pairwise)) => Ok(Box::new(Direct(Box::new(Pairwise)))),
+        (Alltoall, Expression::Bruck(radix)) => {
+            Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line }))
         }
-        (Alltoall, Expression::Bruck(radix)) => Ok(Box::new(BruckAlltoall { radix: *radix })),
+        (Alltoall, Expression::ModifiedBruck(radix)) => {
+            if task.counts == Counts::Local {
+                return Err(Refusal(format!("`{expression}` needs blocks of equal size")));
+            }
+            Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Output }))
+        }
         (collective, _) => Err(Refusal(format!("there is no `{expression}` for {collective}"))),
     }
 }
 
+/// Whether an expression names a way to gather.
+fn gathers(expression: &Expression) -> bool {
+    match expression {
+        Expression::Plain(plain) => {
+            !matches!(plain, Plain::Native | Plain::Rabenseifner | Plain::RecursiveHalving)
+        }
+        Expression::Bruck(_) | Expression::Locality { .. } | Expression::Factors(_) => true,
+        _ => false,
+    }
+}
+
+/// An allgather among all of p ranks.
+fn gather_all(expression: &Expression, p: u32) -> Result<GatherAll, Refusal> {
+    if let Expression::Factors(factors) = expression {
+        crate::factors::check_gathering(factors, p)?;
+    }
+    let numbering = match expression {
+        Expression::Locality { .. } | Expression::Plain(Plain::Shm) => Numbering::Positions,
+        _ => Numbering::Ranks,
+    };
+    Ok(GatherAll { gather: gather(expression, Level::NODE)?, numbering })
+}
+
+/// The allgather of which a form of reduce_scatter steps is the reverse.
+fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
+    let reverse = |group: &Factor| {
+        if group.ports.iter().any(|&q| q > 0) {
+            return Err(Refusal(format!("`{group}`: a reduce_scatter has no allgather steps")));
+        }
+        Ok(Factor { factor: group.factor, ports: group.ports.iter().rev().map(|q| -q).collect() })
+    };
+    factors.iter().rev().map(reverse).collect()
+}
+
 /// A way to gather within a region of a level.
 fn gather(expression: &Expression, around: Level) -> Result<Box<dyn Gather>, Refusal> {
-    match expression {
-        Expression::Plain(Plain::Shm) => Ok(Box::new(ShmGather)),
+    let pattern: Box<dyn Pattern> = match expression {
+        Expression::Plain(Plain::Shm) => return Ok(Box::new(ShmGather)),
         Expression::Locality { level, inside, lanes } => {
             if *level < around {
                 return Err(Refusal(format!("a {level} is not inside a {around}")));
             }
             let inside = gather(inside, *level)?;
-            Ok(Box::new(Locality { level: *level, inside, lanes: *lanes }))
+            return Ok(Box::new(Locality { level: *level, inside, lanes: *lanes }));
         }
-        _ => Err(Refusal(format!("`{expression}` cannot run inside a region"))),
-    }
+        Expression::Plain(Plain::Ring) => Box::new(Ring),
+        Expression::Plain(Plain::NeighborExchange) => Box::new(NeighborExchange),
+        Expression::Plain(Plain::RecursiveDoubling) => Box::new(RecursiveDoubling),
+        Expression::Plain(Plain::Sparbit) => Box::new(Sparbit),
+        Expression::Plain(Plain::SpreadOut) => Box::new(SpreadOut),
+        Expression::Plain(Plain::Pairwise) => Box::new(Pairwise),
+        Expression::Bruck(radix) => Box::new(Bruck(*radix)),
+        Expression::Factors(factors) if factors.len() == 1 => {
+            Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
+        }
+        _ => return Err(Refusal(format!("`{expression}` is no way to gather"))),
+    };
+    Ok(Box::new(PatternGather(pattern)))
 }
 
 fn one_node(task: &Task) -> Result<(), Refusal> {

@@ -216,6 +216,12 @@ impl Set {
         }
     }
 
+    /// Every number, so much larger.
+    pub fn shifted(&self, by: u64) -> Set {
+        let shift = |run: &Run| Run { start: run.start + by, ..*run };
+        Set { runs: self.runs.iter().map(shift).collect() }
+    }
+
     /// The runs in order.
     pub fn runs(&self) -> &[Run] {
         &self.runs

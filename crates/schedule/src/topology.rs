@@ -234,6 +234,20 @@ impl Topology {
     }
 }
 
+impl Topology {
+    /// The ranks at a set of positions, in its order where ranks sit in order, else each block ascending.
+    pub fn ranks_of(&self, positions: &Set) -> Set {
+        if let Seats::Block = self.seats() {
+            return positions.clone();
+        }
+        let mut ranks = Set::new();
+        for block in positions.runs().iter().flat_map(Run::blocks) {
+            ranks.extend(&self.ranks_at(block.start as u32..block.end as u32));
+        }
+        ranks
+    }
+}
+
 /// How ranks sit: by formula, or by table.
 enum Seats<'a> {
     Block,

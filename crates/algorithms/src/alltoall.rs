@@ -1,0 +1,31 @@
+//! Alltoall(v) without detours: every block goes straight to where it belongs.
+//!
+//! Both ends know the size of every block, also where sizes are known only locally.
+//!
+//! Cost: p − 1 messages of one block, all at once (spread-out) or one partner a step (pairwise).
+
+use bruckner_schedule::{Area, Place, Problem, Rank, Round, Set, Topology};
+
+use crate::patterns::{Parcel, Pattern};
+use crate::{Algorithm, Builder};
+
+/// Sends to whom the pattern sends the own block, receives from whom it brings that one's.
+pub struct Direct(pub Box<dyn Pattern>);
+
+impl Algorithm for Direct {
+    fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
+        let block = |area, peer: u32| Place::new(area, problem.filled(&Set::one(peer.into())));
+        let mut b = Builder::new();
+        b.copy(block(Area::Out, rank.0), block(Area::In, rank.0));
+        for step in self.0.steps(problem.ranks, rank.0) {
+            b.round();
+            for Parcel { peer, .. } in step.sends {
+                b.send(block(Area::In, peer), Rank(peer));
+            }
+            for Parcel { peer, .. } in step.recvs {
+                b.recv(block(Area::Out, peer), Rank(peer));
+            }
+        }
+        b.finish()
+    }
+}

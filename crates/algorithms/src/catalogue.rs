@@ -1,0 +1,209 @@
+//! The catalogue: what is proven, fixed and written down.
+//!
+//! For every number of ranks P up to a limit:
+//!
+//! - **flat** algorithms, which do not look at nodes, on `Px1`: every allgather pattern, and its reverse as
+//!   reduce_scatter; every allreduce; every alltoall. Radices: all from 2 to P−1 for P ≤ 64, and 2, 3, 4, 8, ⌈√P⌉ and
+//!   P−1 above.
+//! - **factor-and-ports forms** of allreduce, at most twelve (see [`forms`]).
+//! - **locality-aware** algorithms on six topologies (see [`topologies`]), the on-node ones on the last.
+//!
+//! Counts are equal, ragged (0, 1, 2, 3, 0, …) and zero; an alltoall's are equal, zero and local. Radices that are in
+//! the catalogue only because P ≤ 64 are proven with equal counts.
+
+use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
+
+use crate::expression::{Expression, Factor, Lanes, Plain};
+use crate::plan::Task;
+
+/// One task with one algorithm.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What is asked for.
+    pub task: Task,
+    /// How it is done.
+    pub expression: Expression,
+}
+
+/// The names and texts of the six topologies for P ranks.
+///
+/// ```
+/// let names: Vec<_> = bruckner_algorithms::catalogue::topologies(10);
+/// assert_eq!(names[0], ("nodes of four", "4,4,2".to_owned()));
+/// assert_eq!(names[4], ("two levels", "2+2,2+2,2".to_owned()));
+/// ```
+pub fn topologies(p: u32) -> Vec<(&'static str, String)> {
+    let cut = |sizes: &[u32]| -> Vec<u32> {
+        let (mut nodes, mut left) = (Vec::new(), p);
+        for &size in sizes.iter().cycle() {
+            if left == 0 {
+                break;
+            }
+            nodes.push(size.min(left));
+            left -= size.min(left);
+        }
+        nodes
+    };
+    let join = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let four = cut(&[4]);
+    let sockets: Vec<String> =
+        four.iter().map(|&n| if n > 2 { format!("2+{}", n - 2) } else { n.to_string() }).collect();
+    vec![
+        ("nodes of four", join(&four)),
+        ("uneven nodes", join(&cut(&[3, 1, 5, 2]))),
+        ("cyclic", format!("{}:cyclic", join(&four))),
+        ("permuted", format!("{}:permuted={p}", join(&four))),
+        ("two levels", sockets.join(",")),
+        ("one node", p.to_string()),
+    ]
+}
+
+/// The factor-and-ports forms for P ranks, at most twelve. With f the least prime factor of P and g = P/f:
+/// one port short, whole and partial; as many ports as ⌈√P⌉ − 1, likewise; both factors short, either way round; the
+/// first scattered, the second short; both scattered; and all ports at once.
+pub fn forms(p: u32) -> Vec<Vec<Factor>> {
+    if p < 2 {
+        return Vec::new();
+    }
+    let gathers = |f: u32, q: u32| {
+        let (mut ports, mut covered) = (Vec::new(), 1u64);
+        while covered < f.into() {
+            ports.push(q as i32);
+            covered *= u64::from(q) + 1;
+        }
+        ports
+    };
+    let scatters = |f: u32, q: u32, most: usize| {
+        let (mut ports, mut window) = (Vec::new(), f);
+        while window > 1 && ports.len() < most {
+            ports.push(-(q as i32));
+            window = window.div_ceil(q + 1);
+        }
+        ports
+    };
+    let group = |factor, ports: Vec<i32>| Factor { factor, ports };
+    let partial = |f: u32, q: u32| group(f, [scatters(f, q, 1), gathers(f, q)].concat());
+    let whole = |f: u32, q: u32| vec![group(f, scatters(f, q, usize::MAX)), group(f, gathers(f, q))];
+    let root = (2..).find(|r| r * r >= p).unwrap_or(2).max(2) - 1;
+    let mut forms = vec![
+        vec![group(p, gathers(p, 1))],
+        whole(p, 1),
+        vec![partial(p, 1)],
+        vec![group(p, gathers(p, root))],
+        whole(p, root),
+        vec![partial(p, root)],
+        vec![group(p, gathers(p, p - 1))],
+    ];
+    if let Some(f) = (2..p).find(|f| p.is_multiple_of(*f)) {
+        let g = p / f;
+        let (short_f, short_g) = (group(f, gathers(f, 1)), group(g, gathers(g, 1)));
+        forms.push(vec![short_f.clone(), short_g.clone()]);
+        forms.push(vec![short_g.clone(), short_f.clone()]);
+        forms.push(vec![group(f, scatters(f, 1, usize::MAX)), short_g.clone(), short_f.clone()]);
+        forms.push(vec![
+            group(f, scatters(f, 1, usize::MAX)),
+            group(g, scatters(g, 1, usize::MAX)),
+            short_g,
+            short_f.clone(),
+        ]);
+        forms.push(vec![partial(f, 1), partial(g, 1)]);
+    }
+    forms.dedup();
+    forms
+}
+
+/// The radices for P ranks, and whether each is proven with all counts or only with equal ones.
+fn radices(p: u32) -> Vec<(u32, bool)> {
+    let root = (1..).find(|r| r * r >= p).unwrap_or(1);
+    let main = [2, 3, 4, 8, root, p.saturating_sub(1)];
+    let listed = |r: &u32| p <= 64 || main.contains(r);
+    (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
+}
+
+/// The entries for exactly P ranks.
+pub fn entries(p: u32) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let flat = Topology::flat(p);
+    let ragged = || Counts::Listed((0..p).map(|i| u64::from(i % 5 % 4)).collect());
+    let root = || Counts::Root { root: Rank(p / 2), count: 3 };
+    let mut add = |collective, topology: &Topology, counts: Counts, expression: Expression| {
+        let task = Task::new(collective, topology.clone()).counts(counts);
+        entries.push(Entry { task, expression });
+    };
+    let plain = Expression::Plain;
+    for collective in [Collective::Allgather, Collective::ReduceScatter] {
+        let doubling = match collective {
+            Collective::Allgather => Plain::RecursiveDoubling,
+            _ => Plain::RecursiveHalving,
+        };
+        for pattern in [
+            Plain::Ring,
+            Plain::NeighborExchange,
+            doubling,
+            Plain::Sparbit,
+            Plain::SpreadOut,
+            Plain::Pairwise,
+        ] {
+            for counts in [Counts::Equal(1), Counts::Equal(0), ragged(), root()] {
+                add(collective, &flat, counts, plain(pattern));
+            }
+        }
+        for (radix, all) in radices(p) {
+            add(collective, &flat, Counts::Equal(1), Expression::Bruck(radix));
+            if all {
+                add(collective, &flat, ragged(), Expression::Bruck(radix));
+                add(collective, &flat, Counts::Equal(0), Expression::Bruck(radix));
+            }
+        }
+    }
+    for elements in [2 * u64::from(p) - 1, 0] {
+        for algorithm in [Plain::RecursiveDoubling, Plain::Rabenseifner, Plain::Ring, Plain::Sparbit] {
+            add(Collective::Allreduce, &flat, Counts::Equal(elements), plain(algorithm));
+        }
+        for form in forms(p) {
+            add(Collective::Allreduce, &flat, Counts::Equal(elements), Expression::Factors(form));
+        }
+    }
+    for counts in [Counts::Equal(1), Counts::Equal(0), Counts::Local] {
+        for algorithm in [Plain::SpreadOut, Plain::Pairwise] {
+            add(Collective::Alltoall, &flat, counts.clone(), plain(algorithm));
+        }
+    }
+    for (radix, all) in radices(p) {
+        add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::Bruck(radix));
+        add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::ModifiedBruck(radix));
+        if all {
+            add(Collective::Alltoall, &flat, Counts::Local, Expression::Bruck(radix));
+            add(Collective::Alltoall, &flat, Counts::Equal(0), Expression::Bruck(radix));
+        }
+    }
+    let locality =
+        |level, inside: Expression, lanes| Expression::Locality { level, inside: Box::new(inside), lanes };
+    for (name, text) in topologies(p) {
+        let topology: Topology = text.parse().expect("a topology");
+        let shm = plain(Plain::Shm);
+        let mut ways = vec![
+            locality(Level::NODE, shm.clone(), Lanes::All),
+            locality(Level::NODE, shm.clone(), Lanes::Paper),
+            locality(Level::NODE, Expression::Bruck(2), Lanes::All),
+        ];
+        if name == "two levels" {
+            ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::All), Lanes::All));
+            ways.push(locality(Level::SOCKET, shm.clone(), Lanes::All));
+        }
+        if name == "one node" {
+            ways.push(shm);
+        }
+        for way in ways {
+            for collective in [Collective::Allgather, Collective::ReduceScatter] {
+                for counts in [Counts::Equal(1), Counts::Equal(0), ragged(), root()] {
+                    add(collective, &topology, counts, way.clone());
+                }
+            }
+            for elements in [3, 0] {
+                add(Collective::Allreduce, &topology, Counts::Equal(elements), way.clone());
+            }
+        }
+    }
+    entries
+}

@@ -1,0 +1,29 @@
+//! Allreduce by gathering every contribution and reducing them in rank order.
+//!
+//! Each rank's vector is a block of its own, in a line of its own; once a rank has all of them it reduces them by
+//! itself. Every rank computes the same expression, in rank order, so the result has the same bits everywhere and a
+//! non-commutative operation is right. For short vectors only: a rank receives p − 1 of them.
+//!
+//! Cost: that of the allgather, and p − 1 reductions.
+
+use bruckner_schedule::{Area, Place, Problem, Rank, Round, Set, Topology};
+
+use crate::gather::{Gather, Group, Numbering};
+use crate::{Algorithm, Builder};
+
+/// The algorithm, with the way to gather.
+pub struct GatherReduce(pub Box<dyn Gather>);
+
+impl Algorithm for GatherReduce {
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+        let group = Group::world(topology, Numbering::Ranks);
+        let all = Set::from(0..problem.chunks());
+        let line = |of: u64| Place::new(Area::Line(of as u32), all.clone());
+        let mut b = Builder::new();
+        b.copy(line(rank.0.into()), Place::new(Area::In, all.clone()));
+        self.0.gather(&mut b, &group, rank.0, &|members: &Set| members.iter().map(line).collect());
+        let lines: Vec<Area> = (0..problem.ranks).map(Area::Line).collect();
+        b.reduce_all(Area::Out, &lines, &all);
+        b.finish()
+    }
+}

@@ -1,0 +1,52 @@
+//! The cyclic shift (Bruck et al. 1997), with a number of ports for each step (Jocksch et al. 2021).
+//!
+//! Holding the blocks of h members from itself on, a member takes from the one jh further on what that one holds,
+//! for each port j; it then holds (ports + 1)·h. The last step takes only what is missing.
+//!
+//! ```text
+//! 5 members, one port   h = 1  0 ◄── 1        h = 2  0 ◄── 2, 3        h = 4  0 ◄── 4
+//! ```
+//!
+//! Cost: with radix r, that is r − 1 ports, ⌈log_r n⌉ steps and n − 1 blocks.
+
+use bruckner_schedule::Set;
+
+use super::{Parcel, Pattern, Step};
+
+/// The pattern.
+pub struct CyclicShift {
+    /// The ports of each step; steps that have nothing left to fetch are left out.
+    pub ports: Vec<u32>,
+}
+
+/// The cyclic shift with one radix for all steps: radix-r Bruck.
+pub struct Bruck(pub u32);
+
+impl Pattern for Bruck {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        // 32 steps are enough for any number of members.
+        CyclicShift { ports: vec![self.0 - 1; 32] }.steps(n, me)
+    }
+}
+
+impl Pattern for CyclicShift {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let (p, me, mut h) = (u64::from(n), u64::from(me), 1);
+        let mut steps = Vec::new();
+        for &ports in &self.ports {
+            let mut step = Step::default();
+            for by in (1..=u64::from(ports)).map(|j| j * h).take_while(|&by| by < p) {
+                let count = h.min(p - by);
+                let member = |at: u64| (at % p) as u32;
+                step.sends.push(Parcel { peer: member(me + p - by), blocks: Set::cyclic(me, count, p) });
+                step.recvs.push(Parcel { peer: member(me + by), blocks: Set::cyclic(me + by, count, p) });
+            }
+            if step.sends.is_empty() {
+                break;
+            }
+            h = (h * (u64::from(ports) + 1)).min(p);
+            steps.push(step);
+        }
+        steps
+    }
+}

@@ -1,0 +1,68 @@
+//! Makes a pattern that suits only some numbers of members serve any number up to twice as many.
+//!
+//! Of n members the first `core` run the pattern. Each of the others hands its block to one of them before, and gets
+//! all the rest from it afterwards.
+//!
+//! ```text
+//! 5 members, core 4   before  4 ─► 0      then 0 … 3, the blocks of 0 and 4 together      after  0 ─► 4
+//! ```
+
+use bruckner_schedule::Set;
+
+use super::{Parcel, Pattern, Step};
+
+/// The combinator.
+pub struct Fold {
+    /// How many run the pattern: at least half of all.
+    pub core: u32,
+    /// What they run.
+    pub inside: Box<dyn Pattern>,
+}
+
+impl Pattern for Fold {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let core = self.core;
+        assert!(core <= n && n <= 2 * core, "at least half of {n} members must run, not {core}");
+        if core == n {
+            return self.inside.steps(n, me);
+        }
+        let extra = u64::from(n - core);
+        let parcel = |peer: u32, blocks: Set| vec![Parcel { peer, blocks }];
+        let one = |member: u32| Set::one(member.into());
+        let all_but = |member: u32| {
+            let mut set = Set::from(0..u64::from(member));
+            set.extend(&Set::from(u64::from(member) + 1..n.into()));
+            set
+        };
+        if me >= core {
+            let host = me - core;
+            let mut steps = vec![Step { sends: parcel(host, one(me)), recvs: Vec::new() }];
+            steps.extend(self.inside.steps(core, host).iter().map(|_| Step::default()));
+            steps.push(Step { sends: Vec::new(), recvs: parcel(host, all_but(me)) });
+            return steps;
+        }
+        // Whoever carries a host's block carries its guest's too.
+        let with_guests = |blocks: &Set| {
+            let mut set = blocks.clone();
+            set.extend(&blocks.iter().filter(|&b| b < extra).map(|b| b + u64::from(core)).collect());
+            set
+        };
+        let expand = |parcels: Vec<Parcel>| -> Vec<Parcel> {
+            let whole = |p: Parcel| Parcel { blocks: with_guests(&p.blocks), ..p };
+            parcels.into_iter().map(whole).collect()
+        };
+        let hosts = u64::from(me) < extra;
+        let guest = me + core;
+        let mut steps = vec![Step::default()];
+        if hosts {
+            steps[0].recvs = parcel(guest, one(guest));
+        }
+        let inside = self.inside.steps(core, me).into_iter();
+        steps.extend(inside.map(|s| Step { sends: expand(s.sends), recvs: expand(s.recvs) }));
+        steps.push(Step::default());
+        if hosts {
+            steps.last_mut().expect("just pushed").sends = parcel(guest, all_but(guest));
+        }
+        steps
+    }
+}

@@ -1,0 +1,134 @@
+//! Allgather patterns: who sends which blocks to whom, in pure arithmetic.
+//!
+//! A pattern knows only how many members there are and which of them it is asked about. From one pattern come an
+//! allgather, by time reversal a reduce_scatter, from both an allreduce; on some counts zero, broadcast and reduce;
+//! and it can run inside a region or between regions. So a pattern is all that an algorithm has to be.
+//!
+//! ```
+//! use bruckner_algorithms::patterns::{Pattern, Ring};
+//! let steps = Ring.steps(5, 0);
+//! assert_eq!(steps.len(), 4);
+//! assert_eq!(steps[1].sends[0].peer, 1);
+//! assert_eq!(steps[1].sends[0].blocks.to_string(), "4");
+//! ```
+
+mod cyclic_shift;
+mod fold;
+mod neighbor_exchange;
+mod recursive_doubling;
+mod ring;
+mod sparbit;
+mod spread_out;
+
+pub use cyclic_shift::{Bruck, CyclicShift};
+pub use fold::Fold;
+pub use neighbor_exchange::NeighborExchange;
+pub use recursive_doubling::RecursiveDoubling;
+pub use ring::Ring;
+pub use sparbit::Sparbit;
+pub use spread_out::{Pairwise, SpreadOut};
+
+use bruckner_schedule::Set;
+
+/// Blocks that go between two members.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parcel {
+    /// The other member.
+    pub peer: u32,
+    /// Whose blocks, in the order in which they travel.
+    pub blocks: Set,
+}
+
+/// What one member sends and receives at once.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// What it sends.
+    pub sends: Vec<Parcel>,
+    /// What it receives.
+    pub recvs: Vec<Parcel>,
+}
+
+impl Step {
+    /// Sends one parcel and receives one.
+    pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> Step {
+        Step {
+            sends: vec![Parcel { peer: to, blocks: give }],
+            recvs: vec![Parcel { peer: from, blocks: get }],
+        }
+    }
+}
+
+/// A way for n members to get each other's blocks. Every member gets every block but its own exactly once: that is
+/// what makes it reversible.
+pub trait Pattern {
+    /// What member `me` of `n` does.
+    fn steps(&self, n: u32, me: u32) -> Vec<Step>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Plays a pattern: blocks are sent only by who has them, arrive as they are sent, and each exactly once.
+    fn check(pattern: &dyn Pattern, n: u32, what: &str) {
+        let mut has: Vec<BTreeSet<u64>> = (0..n).map(|m| BTreeSet::from([m.into()])).collect();
+        let all: Vec<Vec<Step>> = (0..n).map(|m| pattern.steps(n, m)).collect();
+        let rounds = all.iter().map(Vec::len).max().unwrap_or(0);
+        for round in 0..rounds {
+            let mut mail: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();
+            for m in 0..n {
+                for parcel in all[m as usize].get(round).iter().flat_map(|s| &s.sends) {
+                    let blocks: Vec<u64> = parcel.blocks.iter().collect();
+                    assert!(blocks.iter().all(|b| has[m as usize].contains(b)), "{what}, {n}, round {round}");
+                    assert!(mail.insert((m, parcel.peer), blocks).is_none(), "{what}: one parcel at a time");
+                }
+            }
+            for m in 0..n {
+                for parcel in all[m as usize].get(round).iter().flat_map(|s| &s.recvs) {
+                    let sent = mail.remove(&(parcel.peer, m));
+                    let want: Vec<u64> = parcel.blocks.iter().collect();
+                    assert_eq!(sent.as_ref(), Some(&want), "{what}, {n} members, round {round}, member {m}");
+                    for block in want {
+                        assert!(
+                            has[m as usize].insert(block),
+                            "{what}, {n}: block {block} comes twice to {m}"
+                        );
+                    }
+                }
+            }
+            assert!(mail.is_empty(), "{what}, {n}: parcels are lost");
+        }
+        assert!(has.iter().all(|blocks| blocks.len() == n as usize), "{what}, {n}: blocks are missing");
+    }
+
+    #[test]
+    fn every_block_comes_once_to_everyone() {
+        for n in 1..70 {
+            check(&Ring, n, "ring");
+            check(&NeighborExchange, n, "neighbor exchange");
+            check(&RecursiveDoubling, n, "recursive doubling");
+            check(&Sparbit, n, "sparbit");
+            check(&SpreadOut, n, "spread-out");
+            check(&Pairwise, n, "pairwise");
+            for radix in 2..9 {
+                check(&Bruck(radix), n, "bruck");
+            }
+            check(&Fold { core: n.div_ceil(2), inside: Box::new(Ring) }, n, "folded ring");
+        }
+        check(&CyclicShift { ports: vec![2, 4, 10] }, 160, "160(2 4 10)");
+    }
+
+    #[test]
+    fn logarithmic_patterns_are_logarithmic() {
+        for n in 2u32..300 {
+            let log = n.next_power_of_two().trailing_zeros() as usize;
+            for me in [0, n / 2, n - 1] {
+                assert_eq!(Sparbit.steps(n, me).len(), log);
+                assert_eq!(Bruck(2).steps(n, me).len(), log);
+                let fold = if n.is_power_of_two() { 0 } else { 1 };
+                assert_eq!(RecursiveDoubling.steps(n, me).len(), log + fold);
+            }
+        }
+    }
+}

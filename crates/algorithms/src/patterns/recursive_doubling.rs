@@ -1,0 +1,32 @@
+//! Recursive doubling: partners at distances 1, 2, 4, … exchange all that they have.
+//!
+//! ```text
+//! 4 members   step 1  0 ◄─► 1, 2 ◄─► 3       step 2  0 ◄─► 2, 1 ◄─► 3
+//! ```
+//!
+//! For other numbers than powers of two the last members fold onto the first; see [`Fold`].
+//!
+//! Cost: log2 n steps and n − 1 blocks; two more steps where members fold.
+
+use bruckner_schedule::Set;
+
+use super::{Fold, Pattern, Step};
+
+/// The pattern.
+pub struct RecursiveDoubling;
+
+impl Pattern for RecursiveDoubling {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        Fold { core: 1 << n.ilog2(), inside: Box::new(PowerOfTwo) }.steps(n, me)
+    }
+}
+
+struct PowerOfTwo;
+
+impl Pattern for PowerOfTwo {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let group = |member: u32, d: u32| Set::from(u64::from(member / d * d)..u64::from(member / d * d + d));
+        let distances = (0..n.ilog2()).map(|s| 1 << s);
+        distances.map(|d| Step::exchange(me ^ d, group(me, d), me ^ d, group(me ^ d, d))).collect()
+    }
+}

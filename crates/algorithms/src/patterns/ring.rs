@@ -1,0 +1,22 @@
+//! The ring: everyone passes on to the right what came last from the left.
+//!
+//! ```text
+//! 4 members   0 ─► 1 ─► 2 ─► 3 ─► 0     step s carries the block of the member s back
+//! ```
+//!
+//! Cost: n − 1 steps of one block.
+
+use bruckner_schedule::Set;
+
+use super::{Pattern, Step};
+
+/// The pattern.
+pub struct Ring;
+
+impl Pattern for Ring {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let back = |distance: u32| Set::one(u64::from((me + n - distance % n) % n));
+        let (right, left) = ((me + 1) % n, (me + n - 1) % n);
+        (0..n - 1).map(|s| Step::exchange(right, back(s), left, back(s + 1))).collect()
+    }
+}

@@ -1,0 +1,40 @@
+//! Sparbit (Loch and Koslovski 2021).
+//!
+//! Every member is the root of a binomial tree that carries its block, all trees at once, each shifted by its root.
+//! Bruck doubles the distance while the data grows; Sparbit halves it, so the large messages go to near members, and
+//! every block lands where it belongs without a last rotation.
+//!
+//! For 5 members, distances 4, 2, 1, and the block of member 0 travels
+//!
+//! ```text
+//! d = 4   0 ────────────────► 4
+//! d = 2   0 ────────► 2
+//! d = 1   0 ───► 1    2 ───► 3
+//! ```
+//!
+//! Cost: ⌈log2 n⌉ steps, n − 1 blocks. At distance d a member sends ⌈n/d⌉ − ⌈n/2d⌉ blocks.
+
+use bruckner_schedule::Set;
+
+use super::{Pattern, Step};
+
+/// The pattern.
+pub struct Sparbit;
+
+impl Pattern for Sparbit {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let (p, me) = (u64::from(n), u64::from(me));
+        let member = |at: u64| (at % p) as u32;
+        let mut steps = Vec::new();
+        let mut d = p.next_power_of_two() / 2;
+        while d >= 1 {
+            let blocks = p.div_ceil(d) - p.div_ceil(2 * d);
+            // Block me − 2jd goes d further; block me − (2j+1)d arrives.
+            let every = |start: u64| Set::cyclic_run(start, 1, -2 * d as i64, blocks, p);
+            let (to, from) = (member(me + d), member(me + p - d));
+            steps.push(Step::exchange(to, every(me), from, every((me + p - d) % p)));
+            d /= 2;
+        }
+        steps
+    }
+}

@@ -1,0 +1,36 @@
+//! Everyone to everyone: all at once, or one partner a step.
+//!
+//! ```text
+//! 4 members, pairwise   step 1  0 ─► 1 ─► 2 ─► 3 ─► 0     step 2  0 ◄─► 2, 1 ◄─► 3     step 3  0 ─► 3 ─► 2 ─► 1 ─► 0
+//! ```
+//!
+//! Cost: n − 1 messages of one block; in one step, or in n − 1.
+
+use bruckner_schedule::Set;
+
+use super::{Parcel, Pattern, Step};
+
+/// All at once.
+pub struct SpreadOut;
+
+/// One partner to send to and one to receive from in each step.
+pub struct Pairwise;
+
+fn step(n: u32, me: u32, distance: u32) -> Step {
+    let (to, from) = ((me + distance) % n, (me + n - distance) % n);
+    Step::exchange(to, Set::one(me.into()), from, Set::one(from.into()))
+}
+
+impl Pattern for Pairwise {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        (1..n).map(|distance| step(n, me, distance)).collect()
+    }
+}
+
+impl Pattern for SpreadOut {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        let (sends, recvs): (Vec<Vec<Parcel>>, Vec<Vec<Parcel>>) =
+            (1..n).map(|distance| step(n, me, distance)).map(|s| (s.sends, s.recvs)).unzip();
+        if n < 2 { Vec::new() } else { vec![Step { sends: sends.concat(), recvs: recvs.concat() }] }
+    }
+}

@@ -1,0 +1,130 @@
+//! Time reversal: an allgather that delivers each block exactly once, run backwards, is a reduce_scatter.
+//!
+//! In the allgather the block of rank i spreads from i along a tree. Backwards, along the same tree, what every rank
+//! has for block i flows together in i: whoever received it now sends its partial sum, whoever sent it receives one
+//! and adds it to its own. A put into a segment, from which all others of the region took the block, becomes the
+//! reduction of what all others put there for it.
+//!
+//! ```text
+//! allgather         0 ─► 4        0 ─► 2        0 ─► 1, 2 ─► 3
+//! reduce_scatter    1 ─► 0, 3 ─► 2        2 ─► 0        4 ─► 0
+//! ```
+//!
+//! The obligation: in the allgather every rank gets every other rank's block exactly once, sends nothing that it has
+//! not, and touches nothing but `in`, `out` and segments. [`crate::patterns`] holds its patterns to that; what comes
+//! out is proven like everything else.
+
+use bruckner_schedule::{Area, End, Level, Local, Message, Place, Problem, Rank, Round, Set, Topology};
+
+use crate::gather::GatherAll;
+use crate::{Algorithm, Builder};
+
+/// The reduce_scatter of an allgather.
+pub struct Reversed(pub GatherAll);
+
+/// The line that holds the partial sums.
+const SUMS: Area = Area::Line(0);
+
+impl Reversed {
+    /// Writes the reduce_scatter; its result is left in the partial sums.
+    fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
+        let mut forward = Builder::new();
+        self.0.write(&mut forward, problem, topology, rank);
+        let all = problem.filled(&Set::from(0..problem.chunks()));
+        b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
+        for round in forward.into_rounds().iter().rev() {
+            for local in round.local.iter().rev() {
+                reverse_local(b, topology, rank, local);
+            }
+            reverse_messages(b, &round.messages);
+        }
+    }
+}
+
+fn sums(set: &Set) -> Place {
+    Place::new(SUMS, set.clone())
+}
+
+fn reverse_messages(b: &mut Builder, messages: &[Message]) {
+    b.round();
+    let mut received = Vec::new();
+    for (number, message) in messages.iter().enumerate() {
+        let area = match message.end {
+            End::Send => Area::Line(1 + number as u32),
+            End::Recv => SUMS,
+        };
+        let places = message.places.iter().map(|p| Place::new(area, p.set.clone())).collect();
+        let end = match message.end {
+            End::Send => End::Recv,
+            End::Recv => End::Send,
+        };
+        if end == End::Recv {
+            received.extend(message.places.iter().map(|p| (area, p.set.clone())));
+        }
+        b.message(Message { end, places, ..message.clone() });
+    }
+    for (area, set) in received {
+        b.reduce(sums(&set), Place::new(area, set));
+    }
+}
+
+fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, local: &Local) {
+    // Each member of a region puts its partial sums into a line of its own.
+    let own = |level: Level| {
+        let span = topology.span(level, topology.region_of(level, rank));
+        (span.clone(), topology.position(rank) - span.start)
+    };
+    match local {
+        Local::Copy {
+            to: Place { area: Area::Out, set },
+            from: Place { area: Area::Shared(level, _), .. },
+        } => {
+            let (_, mine) = own(*level);
+            b.copy(Place::new(Area::Shared(*level, 1 + mine), set.clone()), sums(set));
+        }
+        Local::Copy {
+            to: Place { area: Area::Shared(level, _), set },
+            from: Place { area: Area::Out, .. },
+        } => {
+            let (span, mine) = own(*level);
+            for other in (0..span.len() as u32).filter(|&other| other != mine) {
+                b.reduce(sums(set), Place::new(Area::Shared(*level, 1 + other), set.clone()));
+            }
+        }
+        Local::Barrier(level) => b.barrier(*level),
+        other => unreachable!("`{other}` is not part of a reversible allgather"),
+    }
+}
+
+impl Algorithm for Reversed {
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+        let mut b = Builder::new();
+        self.write(&mut b, problem, topology, rank);
+        let own = problem.filled(&Set::one(rank.0.into()));
+        b.copy(Place::new(Area::Out, own.clone()), sums(&own));
+        b.finish()
+    }
+}
+
+/// An allreduce: a reduce_scatter of the vector's pieces, then an allgather of the results.
+pub struct Halves {
+    /// The first half.
+    pub scatter: Reversed,
+    /// The second half.
+    pub gather: GatherAll,
+}
+
+impl Algorithm for Halves {
+    fn pieces(&self, topology: &Topology) -> u64 {
+        topology.ranks().into()
+    }
+
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+        let mut b = Builder::new();
+        self.scatter.write(&mut b, problem, topology, rank);
+        let own = problem.filled(&Set::one(rank.0.into()));
+        b.copy(Place::new(Area::Out, own.clone()), sums(&own));
+        self.gather.write(&mut b, problem, topology, rank);
+        b.finish()
+    }
+}
