@@ -48,6 +48,11 @@ pub trait Algorithm {
         1
     }
 
+    /// Whether a reduction keeps rank order. Held by test to what the verifier finds.
+    fn keeps_order(&self, _topology: &Topology) -> bool {
+        false
+    }
+
     /// What one rank does. Called once for each rank that is looked at, in any order.
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
 }

@@ -97,6 +97,9 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
     let mut problem = Problem::new(task.collective, task.topology.ranks(), counts, task.element)
         .map_err(|message| Refusal(message.to_owned()))?;
     problem.order = task.order;
+    if task.order == Order::Ranks && task.collective.reduces() && !algorithm.keeps_order(&task.topology) {
+        return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
+    }
     Ok(Plan { problem, topology: task.topology.clone(), algorithm })
 }
 

@@ -55,6 +55,17 @@ fn subjects() -> Vec<Program> {
         ("10x1", Collective::Alltoall, Counts::Equal(1), "bruck(2)"),
         ("9x1", Collective::Alltoall, Counts::Local, "bruck(3)"),
         ("3,1,4", Collective::Allgather, Counts::Root { root: Rank(3), count: 2 }, "locality(node)"),
+        ("7x1", Collective::Allgather, Counts::Equal(1), "neighbor-exchange"),
+        ("6x1", Collective::Allgather, Counts::Equal(1), "recursive-doubling"),
+        ("5x1", Collective::ReduceScatter, Counts::Listed(vec![1, 2, 0, 1, 3]), "sparbit"),
+        ("8x1", Collective::ReduceScatter, Counts::Equal(1), "recursive-halving"),
+        ("4,3,1", Collective::ReduceScatter, Counts::Equal(1), "locality(node)"),
+        ("5x1", Collective::Allreduce, Counts::Equal(5), "ring"),
+        ("6x1", Collective::Allreduce, Counts::Equal(6), "rabenseifner"),
+        ("7x1", Collective::Allreduce, Counts::Equal(2), "recursive-doubling"),
+        ("5x1", Collective::Allreduce, Counts::Equal(1), "bruck(2)"),
+        ("6x1", Collective::Alltoall, Counts::Equal(1), "modified-bruck(2)"),
+        ("5x1", Collective::Alltoall, Counts::Local, "pairwise"),
     ];
     for (topology, collective, counts, expression) in more {
         tasks.push(Probe {
@@ -216,7 +227,7 @@ fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> 
 fn grow(random: &mut Random) -> (Task, Expression) {
     let task = |collective, topology: Topology, counts| Task::new(collective, topology).counts(counts);
     let flat = |random: &mut Random| Topology::flat(1 + random.below(16) as u32);
-    match random.below(7) {
+    match random.below(10) {
         0 => {
             let topology = flat(random);
             let counts = gather_counts(topology.ranks(), random);
@@ -241,9 +252,14 @@ fn grow(random: &mut Random) -> (Task, Expression) {
             let collective = [Collective::Allreduce, Collective::Allgather][random.below(2) as usize];
             (task(collective, one, Counts::Equal(random.below(4))), Expression::Plain(Plain::Shm))
         }
-        _ => {
+        6 => {
             let counts = [Counts::Local, Counts::Equal(random.below(3))][random.below(2) as usize].clone();
             (task(Collective::Alltoall, flat(random), counts), Expression::Bruck(2 + random.below(6) as u32))
+        }
+        _ => {
+            let entries = crate::catalogue::entries(1 + random.below(12) as u32);
+            let entry = random.pick(&entries).expect("no catalogue is empty");
+            (entry.task.clone(), entry.expression.clone())
         }
     }
 }

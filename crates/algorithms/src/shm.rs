@@ -18,6 +18,10 @@ use crate::{Algorithm, Builder};
 pub struct ShmAllreduce;
 
 impl Algorithm for ShmAllreduce {
+    fn keeps_order(&self, topology: &Topology) -> bool {
+        topology.is_in_rank_order()
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let me = topology.position(rank);
         let all = Set::from(0..problem.chunks());

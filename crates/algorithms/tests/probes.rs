@@ -111,12 +111,32 @@ fn properties_are_what_the_papers_say_or_should_have_said() {
     assert_eq!(of("factors"), (false, false), "each rank sums round the circle from itself on");
 }
 
+/// What an algorithm says of itself is what the verifier finds, on every entry of the catalogue for some ranks.
+#[test]
+fn algorithms_know_whether_they_keep_order() {
+    for p in [1, 2, 5, 8, 12] {
+        for entry in bruckner_algorithms::catalogue::entries(p) {
+            let mut task = entry.task.clone();
+            if !task.collective.reduces() || task.counts == Counts::Equal(0) {
+                continue;
+            }
+            let report = verify(&plan(&task, &entry.expression).unwrap().schedule().flatten());
+            task.order = Order::Ranks;
+            let says = plan(&task, &entry.expression).is_ok();
+            assert!(!says || report.ordered, "{} {} on {}", task.collective, entry.expression, task.topology);
+        }
+    }
+}
+
 #[test]
 fn an_operation_that_needs_rank_order_is_refused_what_lacks_it() {
     let Probe { mut task, expression, .. } = probe("factors");
+    let mut schedule = plan(&task, &expression).unwrap().schedule();
+    schedule.problem.order = Order::Ranks;
+    assert_eq!(verify(&schedule.flatten()).violations[0].invariant.to_string(), "ordered");
     task.order = Order::Ranks;
-    let report = verify(&plan(&task, &expression).unwrap().schedule().flatten());
-    assert_eq!(report.violations[0].invariant.to_string(), "ordered");
+    let refusal = plan(&task, &expression).map(|_| ()).unwrap_err().to_string();
+    assert_eq!(refusal, "`8(-1 1 1 1)` does not keep rank order on 8x1");
 }
 
 /// What a rank sends and receives: (round, to or from, chunks).
@@ -273,7 +293,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     };
     use Collective::{Allgather, Allreduce};
     assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` needs one node, and 2x4 has 2");
-    assert_eq!(refusal(Allgather, "2x4", "bruck(2)"), "there is no `bruck(2)` for allgather");
+    assert_eq!(refusal(Allgather, "2x4", "rabenseifner"), "there is no `rabenseifner` for allgather");
     assert_eq!(
         refusal(Allgather, "2x2x2", "locality(socket, inside=locality(node))"),
         "a node is not inside a socket"

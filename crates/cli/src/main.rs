@@ -4,6 +4,7 @@
 //! wrong.
 
 mod ask;
+mod catalogue;
 mod explain;
 mod json;
 mod table;

@@ -137,13 +137,20 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
 
 fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Totals) {
     let (problem, topology) = (&plan.problem, &plan.topology);
-    let (party, shared) =
-        if expression.shares_memory() { (Party::Node, " and shared nodes") } else { (Party::Rank, "") };
+    let (party, shared) = if expression.shares_memory() {
+        (Party::Node, ", if a node's ranks share what they receive")
+    } else {
+        (Party::Rank, "")
+    };
     let ports = totals.ports.max(1);
     let least = bound(problem, topology, party, ports);
     let element = u128::from(problem.element);
     let with = format!("{ports} port{}{shared}", if ports == 1 { "" } else { "s" });
-    let _ = writeln!(text, "\nsteps     {} (at least {} with {with})", totals.steps, least.rounds);
+    let _ = writeln!(
+        text,
+        "\nsteps     {} (the busiest rank: at least {} with {with})",
+        totals.steps, least.rounds
+    );
     for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
         let sent = totals.sent.as_ref().map_or("bytes known later".to_owned(), |sent| {
             format!("{} bytes", u128::from(sent[apart]) * element)
@@ -153,7 +160,7 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
     if let (Some(received), Some(least)) = (totals.received, least.elements) {
         let _ = writeln!(
             text,
-            "received  {} bytes (at least {})",
+            "received  {} bytes (evenly shared: at least {})",
             u128::from(received) * element,
             u128::from(least) * element
         );

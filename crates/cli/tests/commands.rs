@@ -19,17 +19,17 @@ fn status(args: &[&str]) -> (i32, String) {
 #[test]
 fn the_wrong_question_ends_with_2_and_a_reason() {
     for (args, reason) in [
-        (vec!["verify"], "COLLECTIVE|all|FILE"),
+        (vec!["verify"], "COLLECTIVE|all|probes|FILE"),
         (vec!["verify", "allgather"], "add --topology T"),
-        (vec!["verify", "nonsense"], "`nonsense` is neither `all`, nor one of"),
+        (vec!["verify", "nonsense"], "`nonsense` is neither `all` nor `probes`, nor one of"),
         (vec!["explain", "allgather", "--topology", "4x"], "at column 3 of `4x`"),
         (
             vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "brick"],
             "`brick` is no algorithm",
         ),
         (
-            vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "bruck(2)"],
-            "there is no `bruck(2)`",
+            vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "modified-bruck(2)"],
+            "there is no `modified-bruck(2)`",
         ),
         (vec!["explain", "allgather", "--topology", "4x4", "--format", "table"], "add --rank R"),
         (vec!["explain", "allgather", "--topology", "4x4", "--rank", "16"], "rank 16 is not one of 16 ranks"),
@@ -59,8 +59,18 @@ fn a_text_that_breaks_an_invariant_ends_with_1_and_its_line() {
 }
 
 #[test]
+fn the_small_catalogue_verifies() {
+    let output = bruckner(&["verify", "all", "--max-ranks", "6"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("verified ") && last.ends_with(" schedules, 0 refused"), "{last}");
+    let listed = text(&bruckner(&["verify", "--catalogue", "--max-ranks", "6"]).stdout).lines().count();
+    assert!(text(&output.stdout).contains(&format!("{listed} tasks")), "{listed} are listed");
+}
+
+#[test]
 fn all_probes_verify() {
-    let output = bruckner(&["verify", "all"]);
+    let output = bruckner(&["verify", "probes"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout).lines().last(), Some("verified 21 schedules, 0 refused"));
 }
@@ -114,9 +124,13 @@ fn a_file_gets_what_standard_output_would() {
 #[test]
 fn a_million_ranks_are_no_matter() {
     for (collective, algorithm, steps) in [
-        ("allgather", "locality(node)", "steps     4 (at least 4 with 1 port and shared nodes)"),
-        ("allgather", "sparbit", "steps     20 (at least 20 with 1 port)"),
-        ("alltoall", "bruck(1024)", "steps     2046 (at least 20 with 1 port)"),
+        (
+            "allgather",
+            "locality(node)",
+            "steps     4 (the busiest rank: at least 4 with 1 port, if a node's ranks share what they receive)",
+        ),
+        ("allgather", "sparbit", "steps     20 (the busiest rank: at least 20 with 1 port)"),
+        ("alltoall", "bruck(1024)", "steps     2046 (the busiest rank: at least 20 with 1 port)"),
     ] {
         let start = Instant::now();
         let output = bruckner(&[

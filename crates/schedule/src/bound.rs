@@ -30,19 +30,22 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
         Party::Rank => (u64::from(problem.ranks), 1),
         Party::Node => (topology.regions(Level::NODE).into(), topology.largest(Level::NODE).into()),
     };
+    let sizes = || (0..problem.chunks()).map(|c| problem.elements(c).unwrap_or(1));
+    let nothing = problem.counts == Counts::Equal(0)
+        || !matches!(problem.counts, Counts::Equal(_)) && sizes().all(|n| n == 0);
     let (mut rounds, mut known) = (0, 1);
-    while known < parties {
+    while known < parties && !nothing {
         known *= u64::from(ports.max(1)) * members + 1;
         rounds += 1;
     }
     let others = u64::from(problem.ranks) - members.min(problem.ranks.into());
-    let sizes = || (0..problem.chunks()).map(|c| problem.elements(c).unwrap_or(0));
     let elements = match (problem.collective, &problem.counts) {
         (_, Counts::Local) => None,
         _ if parties == 1 => Some(0),
         (Collective::Allgather, Counts::Equal(n)) => Some(n * others),
         (Collective::Alltoall, Counts::Equal(n)) => Some(n * others * members),
         (Collective::Alltoall, _) => None,
+        (Collective::Allgather, Counts::Root { count, .. }) => Some(*count),
         (Collective::Allgather, _) => {
             // At best a party has the largest blocks itself.
             let mut sizes: Vec<u64> = sizes().collect();

@@ -381,7 +381,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
     let touches =
         |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
     let written = written_by(first);
-    let shares = |instr: &Instr| instr.places().iter().any(|p| matches!(p.area, Area::Shared(..)));
+    let shares = |instr: &Instr| instr.places().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
         // The value must be there before it is used; two reductions into one slot may change places.
         (_, Instr::Local(Local::Copy { from, .. })) if written.is_some() => {

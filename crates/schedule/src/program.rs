@@ -96,13 +96,14 @@ impl Code {
 
 impl Instr {
     /// All places that it names.
-    pub fn places(&self) -> Vec<&Place> {
-        match self {
-            Instr::Post(_, message) => message.places.iter().collect(),
-            Instr::Local(Local::Copy { to, from }) => vec![to, from],
-            Instr::Local(Local::Reduce { into, with }) => vec![into, with],
-            _ => Vec::new(),
-        }
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        let (listed, pair): (&[Place], [Option<&Place>; 2]) = match self {
+            Instr::Post(_, message) => (&message.places, [None, None]),
+            Instr::Local(Local::Copy { to, from }) => (&[], [Some(to), Some(from)]),
+            Instr::Local(Local::Reduce { into, with }) => (&[], [Some(into), Some(with)]),
+            _ => (&[], [None, None]),
+        };
+        listed.iter().chain(pair.into_iter().flatten())
     }
 }
 

@@ -15,6 +15,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 /// `count` blocks of `block` consecutive numbers, the first at `start`, each `stride` after the one before.
 ///
 /// Runs are kept in one normal form (see [`Run::new`]), so that equal runs print equally.
@@ -144,7 +146,8 @@ impl fmt::Display for Run {
 /// A sequence of chunk numbers, as runs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Set {
-    runs: Vec<Run>,
+    /// Nearly always one.
+    runs: SmallVec<[Run; 1]>,
 }
 
 impl Set {
@@ -281,7 +284,7 @@ impl Set {
 
 impl From<Run> for Set {
     fn from(run: Run) -> Set {
-        Set { runs: vec![run] }
+        Set { runs: SmallVec::from_buf([run]) }
     }
 }
 

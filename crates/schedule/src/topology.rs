@@ -213,6 +213,15 @@ impl Topology {
         })
     }
 
+    /// Whether positions are ranks.
+    pub fn is_in_rank_order(&self) -> bool {
+        match self.seats() {
+            Seats::Block => true,
+            Seats::Cyclic { nodes, per_node } => nodes == 1 || per_node == 1,
+            Seats::Table(table) => table.rank.is_sorted(),
+        }
+    }
+
     /// The ranks at a range of positions, ascending: one run for block placement, and for whole nodes of a
     /// regular cyclic one.
     pub fn ranks_at(&self, positions: Range<u32>) -> Set {

@@ -4,8 +4,9 @@
 //! keep, and "forward" is towards higher ranks of a group. Ranks differ only in where they start, so what is
 //! true of one is true of all.
 
-use std::collections::HashMap;
 use std::ops::Range;
+
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::expression::Factor;
 
@@ -346,7 +347,7 @@ impl Lines {
             self.steps.push(Step::Gather { ports });
             covered = covered.saturating_mul(q + 1).min(f);
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = rustc_hash::FxHashSet::default();
         let complete = group.into_iter().filter(|(_, _, count)| *count == window);
         complete.map(|(l, ..)| l).filter(|&l| seen.insert(self.all[l].offset)).collect()
     }
@@ -375,7 +376,7 @@ impl Lines {
     }
 
     fn number_copies(&mut self) {
-        let mut of_offset: HashMap<u64, u32> = HashMap::new();
+        let mut of_offset: HashMap<u64, u32> = HashMap::default();
         for line in self.all[self.initial..].iter_mut().filter(|l| l.live && !l.result) {
             let copy = of_offset.entry(line.offset).or_insert(0);
             *copy += 1;

@@ -3,15 +3,14 @@
 //! Two messages from one rank to another become one where they follow each other in the same round at both ends; the
 //! joined message carries the chunks in their order. Places of one area that follow each other become one.
 
-use std::collections::HashMap;
-
 use bruckner_schedule::{End, Message, Payload, Place, Rank, Round, Schedule, Tag};
+use rustc_hash::FxHashMap as HashMap;
 
 /// Runs the pass. Messages with ranks that the schedule does not have stay as they are.
 pub fn run(schedule: &Schedule) -> Schedule {
     let rounds = RoundsOf::new(schedule);
     schedule.map(|rank, body| {
-        let mut turns: HashMap<Channel, usize> = HashMap::new();
+        let mut turns: HashMap<Channel, usize> = HashMap::default();
         body.iter().map(|round| join(rank, round, &rounds, &mut turns)).collect()
     })
 }
@@ -31,7 +30,7 @@ struct RoundsOf(HashMap<(Channel, End), Vec<(usize, Payload)>>);
 
 impl RoundsOf {
     fn new(schedule: &Schedule) -> RoundsOf {
-        let mut rounds: HashMap<_, Vec<_>> = HashMap::new();
+        let mut rounds: HashMap<_, Vec<_>> = HashMap::default();
         for (&rank, body) in &schedule.ranks {
             for (number, round) in body.iter().enumerate() {
                 for message in &round.messages {

@@ -4,15 +4,20 @@
 //! Signals and barriers stay: what they order is not theirs to know. For the same reason messages stay, empty as
 //! they are, in a schedule that shares memory.
 
-use bruckner_schedule::{Area, Instr, Local, Message, Place, Problem, Round, Schedule};
+use bruckner_schedule::{Area, Local, Message, Place, Problem, Round, Schedule};
 
 /// Runs the pass.
 pub fn run(schedule: &Schedule) -> Schedule {
     let problem = &schedule.problem;
     let mut locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
     let shared = |local: &Local| {
-        let instr = Instr::Local(local.clone());
-        instr.places().iter().any(|place| matches!(place.area, Area::Shared(..)))
+        let in_segment = |place: &Place| matches!(place.area, Area::Shared(..));
+        match local {
+            Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => {
+                in_segment(a) || in_segment(b)
+            }
+            _ => false,
+        }
     };
     let purpose = if locals.any(shared) { Purpose::OrdersMemory } else { Purpose::CarriesData };
     schedule.map(|_, rounds| rounds.iter().filter_map(|round| prune(problem, purpose, round)).collect())

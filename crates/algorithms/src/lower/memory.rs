@@ -1,8 +1,7 @@
 //! What passes ask of a program's memory.
 
-use std::collections::HashMap;
-
 use bruckner_schedule::{Area, Claims, Code, Instr, Layout, Place, Problem, Program};
+use rustc_hash::FxHashMap as HashMap;
 
 /// Where slots lie.
 pub(super) struct Addresses {
@@ -12,7 +11,7 @@ pub(super) struct Addresses {
 
 impl Addresses {
     pub(super) fn new(problem: &Problem, code: &Code) -> Addresses {
-        let (mut offsets, mut lens) = (HashMap::new(), HashMap::new());
+        let (mut offsets, mut lens) = (HashMap::default(), HashMap::default());
         if let Layout::Buffers { placed, .. } = &code.layout {
             for line in placed {
                 let mut at = line.at;

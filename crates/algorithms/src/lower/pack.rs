@@ -4,12 +4,11 @@
 //! copied out of one once the message is finished. Messages that are one stretch already stay as they are, and
 //! so do all where lengths are known only locally: there the cells have no fixed place.
 
-use std::collections::HashMap;
-
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
     Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
 };
+use rustc_hash::FxHashMap as HashMap;
 
 use super::memory::{Addresses, next_line, without_costs};
 
@@ -48,7 +47,7 @@ impl<'a> Packer<'a> {
             line: next_line(code),
             base: code.memory(problem),
             used: 0,
-            open: HashMap::new(),
+            open: HashMap::default(),
         }
     }
 

@@ -5,13 +5,14 @@
 //! answer, so one is played through. Where the writer is another rank, a message brings the value: sent as
 //! soon as it is written, received just before it is read. Flags and barriers are then no longer needed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
     Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Program, Rank,
     Request, Set, Tag,
 };
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::memory::{next_line, without_costs};
 
@@ -65,15 +66,15 @@ impl<'a> Play<'a> {
         Play {
             program,
             next: program.ranks.keys().map(|&rank| (rank, 0)).collect(),
-            posted: HashMap::new(),
-            open: HashMap::new(),
-            filling: HashMap::new(),
-            flags: HashMap::new(),
-            waited: HashMap::new(),
-            barriers: HashMap::new(),
-            passed: HashMap::new(),
-            writer: HashMap::new(),
-            seen: HashMap::new(),
+            posted: HashMap::default(),
+            open: HashMap::default(),
+            filling: HashMap::default(),
+            flags: HashMap::default(),
+            waited: HashMap::default(),
+            barriers: HashMap::default(),
+            passed: HashMap::default(),
+            writer: HashMap::default(),
+            seen: HashMap::default(),
             flows: BTreeMap::new(),
         }
     }
@@ -95,7 +96,7 @@ impl<'a> Play<'a> {
         assert!(self.next.iter().all(done), "only programs that end can be lowered to messages");
         // Between two ranks each message has its own tag: they may be received in another order than sent.
         // They start above the tags that the two use already.
-        let mut tags: HashMap<(Rank, Rank), u32> = HashMap::new();
+        let mut tags: HashMap<(Rank, Rank), u32> = HashMap::default();
         for &(from, to, tag, _) in self.posted.keys() {
             let highest = tags.entry((from, to)).or_insert(0);
             *highest = (*highest).max(tag.0);

@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         TextError { line: self.line, column, message: message.into() }
     }
 
-    fn expected(&self, what: &str) -> TextError {
+    pub(super) fn expected(&self, what: &str) -> TextError {
         match self.rest() {
             "" => self.error(format!("expected {what}, but the line ends")),
             rest => {
@@ -152,10 +152,14 @@ impl<'a> Cursor<'a> {
             }
             count = self.digits("the number of blocks")?;
         }
+        if end <= start {
+            self.at = begin;
+            return Err(self.error("this block is empty: its end is not part of it"));
+        }
         let run = end.checked_sub(start).and_then(|block| Run::checked(start, block, stride, count));
         run.ok_or_else(|| {
             self.at = begin;
-            self.error(format!("a run is not empty and stays within 0..{}", Run::LIMIT))
+            self.error(format!("chunk numbers stay within 0..{}, and so does their number", Run::LIMIT))
         })
     }
 

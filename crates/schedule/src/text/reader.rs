@@ -106,9 +106,12 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             let here = line.error("");
             let rank = line.rank()?;
             line.end()?;
-            if rank.0 >= heading.problem.ranks || ranks.contains_key(&rank) {
-                let message = format!("rank {rank} is there already, or is not one of the problem's ranks");
+            if rank.0 >= heading.problem.ranks {
+                let message = format!("the problem has ranks 0 to {}", heading.problem.ranks - 1);
                 return Err(TextError { message, ..here });
+            }
+            if ranks.contains_key(&rank) {
+                return Err(TextError { message: format!("rank {rank} is there already"), ..here });
             }
             let mut numbers = Vec::new();
             ranks.insert(rank, body(self, &mut numbers)?);
@@ -135,6 +138,12 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
                     break;
                 }
                 let mut line = self.next("an operation")?;
+                let word = line.rest().split_whitespace().next().unwrap_or("");
+                if ["place", "alternate", "finish"].contains(&word) {
+                    return Err(
+                        line.error(format!("`{word}` belongs to a `program`, and this is a `schedule`"))
+                    );
+                }
                 if let Some(message) = message(&mut line)? {
                     if !round.local.is_empty() {
                         return Err(TextError {
@@ -197,7 +206,8 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
 
 fn problem(line: &mut Cursor<'_>) -> Result<Problem> {
     let here = line.error("");
-    let collective = line.parse("a collective such as `allgather`", Collective::from_name)?;
+    let collective =
+        line.parse("`allgather`, `allreduce`, `reduce_scatter` or `alltoall`", Collective::from_name)?;
     line.expect("ranks")?;
     let ranks = line.number32("a number of ranks")?;
     line.expect("counts")?;
@@ -264,11 +274,22 @@ fn local(line: &mut Cursor<'_>) -> Result<Local> {
     } else if line.keyword("barrier") {
         Local::Barrier(line.parse("a level such as `node`", Level::from_name)?)
     } else {
-        return Err(line.error("expected `send`, `recv`, `copy`, `reduce`, `signal`, `wait` or `barrier`"));
+        return Err(line.expected("`copy`, `reduce`, `signal`, `wait` or `barrier`"));
     })
 }
 
 fn instr(line: &mut Cursor<'_>) -> Result<Instr> {
+    for (word, message) in [
+        ("send", "in a program a message has a request number: `0: send …`"),
+        ("recv", "in a program a message has a request number: `0: recv …`"),
+        ("round", "rounds belong to a `schedule`, and this is a `program`"),
+        ("place", "all `place` lines come first"),
+        ("alternate", "`alternate` lines come behind the `place` lines and before all others"),
+    ] {
+        if line.rest().split_whitespace().next() == Some(word) {
+            return Err(line.error(message));
+        }
+    }
     if line.keyword("finish") {
         let here = line.error("requests are numbered up to 4294967295");
         let requests = line.set()?;

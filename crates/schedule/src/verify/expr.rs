@@ -1,6 +1,6 @@
 //! Values as expressions: each distinct tree once, so that equal trees have equal numbers.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::Rank;
 
@@ -34,7 +34,7 @@ pub(super) struct Exprs {
 
 impl Exprs {
     pub(super) fn new() -> Exprs {
-        let mut exprs = Exprs { nodes: Vec::new(), numbers: HashMap::new() };
+        let mut exprs = Exprs { nodes: Vec::new(), numbers: HashMap::default() };
         assert_eq!(exprs.number(Node::Unknown), Expr::UNKNOWN);
         assert_eq!(exprs.number(Node::Empty), Expr::EMPTY);
         exprs

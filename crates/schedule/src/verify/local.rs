@@ -63,7 +63,7 @@ impl Machine<'_> {
                 continue;
             }
             let (left, right) = (self.read(rank, with, site), self.read(rank, into, site));
-            let value = if into.at.len == 0 || with.at.len == 0 {
+            let value = if into.at.count == 0 || with.at.count == 0 {
                 Expr::EMPTY
             } else {
                 self.exprs.combine(left.value, right.value)
@@ -80,9 +80,9 @@ fn overlap(a: &[Slot], b: &[Slot]) -> bool {
         return false;
     }
     // All slots of a place are in one space: sorted by where they start, only neighbours can touch.
-    let side = |slots: &[Slot], side: bool| -> Vec<(u64, u64, bool)> {
-        let filled = slots.iter().filter(|slot| slot.at.len > 0);
-        filled.map(|slot| (slot.at.offset, slot.at.offset + slot.at.len, side)).collect()
+    let side = |slots: &[Slot], side: bool| -> Vec<(u32, u32, bool)> {
+        let filled = slots.iter().filter(|slot| slot.at.count > 0);
+        filled.map(|slot| (slot.at.first, slot.at.first + slot.at.count, side)).collect()
     };
     let mut all = side(a, true);
     all.extend(side(b, false));

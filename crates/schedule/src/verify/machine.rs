@@ -4,15 +4,18 @@
 //! ranks with one tag are matched in the order of posting and none is buffered, so the outcome is the same
 //! whichever rank runs first.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
-use super::memory::{Address, Memory, Space, Toucher};
+use super::layout::Places;
+use super::memory::{Address, Memory};
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
-use crate::program::{Code, Instr, Layout, Program, extent};
+use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
-use crate::{Collective, Flag, Level, Rank, Request, Set, Tag};
+use crate::{Collective, Flag, Level, Rank, Request, Tag};
 
 /// Whether a program has anything in a segment.
 pub(super) fn shares_memory(program: &Program) -> bool {
@@ -53,6 +56,8 @@ pub(super) struct Posted {
     pub(super) end: End,
     pub(super) payload: Payload,
     pub(super) slots: Vec<Slot>,
+    /// The levels whose segments it uses.
+    pub(super) levels: Vec<Level>,
     /// On the receiving end of data, the lengths of the slots when it was posted.
     pub(super) sizes: Vec<Size>,
     /// On the receiving end, once matched.
@@ -103,22 +108,13 @@ pub(super) struct Gathering {
 /// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2.
 pub(super) type Part = (Level, u32, u32);
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum SpaceKey {
-    User(Rank, Area, u32),
-    Slots(Rank, u32, u32),
-    Temporary(Rank, u32),
-    SegmentLine { level: Level, region: u32, line: u32 },
-    Segment { level: Level, region: u32, part: u32 },
-}
-
-/// The slots of a rank's placed lines; `None` in layouts without places.
-pub(super) type Places = Option<HashMap<(Area, u64), (u64, u64)>>;
-
 pub(super) struct Machine<'a> {
     pub(super) programs: &'a [&'a Program],
     pub(super) codes: Vec<Vec<&'a Code>>,
-    pub(super) places: Vec<Vec<Places>>,
+    /// Where slots are, for each execution that is followed cell by cell.
+    pub(super) places: Vec<Places>,
+    /// Whether an execution repeats an earlier one: then its data is known, and only its order is looked at.
+    pub(super) repeats: Vec<bool>,
     pub(super) states: Vec<State>,
     pub(super) channels: HashMap<(Rank, Rank, Tag), Channel>,
     pub(super) flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
@@ -127,7 +123,6 @@ pub(super) struct Machine<'a> {
     /// When each rank last touched a part of a segment, in its last two executions that did.
     pub(super) touched: HashMap<(Part, usize), VecDeque<(u32, u32)>>,
     pub(super) ready: VecDeque<usize>,
-    pub(super) spaces: HashMap<SpaceKey, Space>,
     pub(super) memory: Memory,
     pub(super) clocks: Clocks,
     pub(super) exprs: Exprs,
@@ -151,14 +146,14 @@ impl<'a> Machine<'a> {
             programs,
             codes: Vec::new(),
             places: Vec::new(),
+            repeats: Vec::new(),
             states: (0..present).map(|_| State::default()).collect(),
-            channels: HashMap::new(),
-            flags: HashMap::new(),
-            waiting: HashMap::new(),
-            gatherings: HashMap::new(),
-            touched: HashMap::new(),
+            channels: HashMap::default(),
+            flags: HashMap::default(),
+            waiting: HashMap::default(),
+            gatherings: HashMap::default(),
+            touched: HashMap::default(),
             ready: (0..present).collect(),
-            spaces: HashMap::new(),
             memory: Memory::default(),
             clocks: Clocks::new(present, programs.iter().any(|program| shares_memory(program))),
             exprs: Exprs::new(),
@@ -175,21 +170,17 @@ impl<'a> Machine<'a> {
         if !machine.violations.is_empty() {
             return machine;
         }
-        for rank in 0..p {
-            let codes: Vec<&Code> = programs.iter().map(|g| &g.ranks[&Rank(rank as u32)]).collect();
-            let mut places: Vec<Places> = Vec::new();
-            for (execution, code) in codes.iter().enumerate() {
-                // The same program again lies in the same places.
-                let again = (0..execution).find(|&e| std::ptr::eq(codes[e], *code));
-                let table = match again {
-                    Some(e) => places[e].clone(),
-                    None => machine.lay_out(rank, execution, code),
-                };
-                places.push(table);
-            }
-            machine.codes.push(codes);
+        for (execution, program) in programs.iter().enumerate() {
+            let repeats = programs[..execution].iter().any(|earlier| std::ptr::eq(*earlier, *program));
+            let violations = &mut machine.violations;
+            let places =
+                if repeats { Places::default() } else { Places::new(program, execution as u32, violations) };
+            machine.repeats.push(repeats);
             machine.places.push(places);
-            for execution in 0..programs.len() as u32 {
+        }
+        for rank in 0..p {
+            machine.codes.push(programs.iter().map(|g| &g.ranks[&Rank(rank as u32)]).collect());
+            for execution in (0..programs.len()).filter(|&e| !machine.repeats[e]).collect::<Vec<_>>() {
                 machine.provide(rank, execution);
             }
         }
@@ -199,47 +190,16 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    fn lay_out(&mut self, rank: usize, execution: usize, code: &Code) -> Places {
-        let Layout::Buffers { placed, .. } = &code.layout else { return None };
-        let problem = &self.programs[execution].problem;
-        let site = Site { rank: Rank(rank as u32), execution: execution as u32, instr: None };
-        let mut table = HashMap::new();
-        for placed in placed {
-            if placed.place.set.len() > problem.chunks() {
-                self.complain(Invariant::Bounds, site, format!("{placed}: there are not so many chunks"));
-                continue;
-            }
-            let mut at = placed.at;
-            for chunk in placed.place.set.iter() {
-                if chunk >= problem.chunks() {
-                    self.complain(Invariant::Bounds, site, format!("{placed}: there is no chunk {chunk}"));
-                    break;
-                }
-                let len = extent(problem, &Set::one(chunk));
-                if table.insert((placed.place.area, chunk), (at, len)).is_some() {
-                    self.complain(Invariant::Placed, site, format!("{placed}: chunk {chunk} lies twice"));
-                    break;
-                }
-                at += len;
-            }
-        }
-        Some(table)
-    }
-
-    fn provide(&mut self, rank: usize, execution: u32) {
-        let program = self.programs[execution as usize];
+    fn provide(&mut self, rank: usize, execution: usize) {
+        let program = self.programs[execution];
         let me = Rank(rank as u32);
+        let slots = self.places[execution].slots(program, me, Area::In, &mut self.memory);
         for chunk in program.problem.input(me).iter() {
-            let space = self.space(SpaceKey::User(me, Area::In, execution), false);
-            let at = Address { space, offset: chunk, len: u64::from(!program.problem.is_empty(chunk)) };
             let value = self.exprs.input(me, chunk);
-            self.memory.provide(at, value, Toucher { rank, execution });
+            if let Some(at) = slots.address(chunk, program.problem.is_empty(chunk)) {
+                self.memory.provide(at, value);
+            }
         }
-    }
-
-    pub(super) fn space(&mut self, key: SpaceKey, shared: bool) -> Space {
-        let memory = &mut self.memory;
-        *self.spaces.entry(key).or_insert_with(|| memory.space(shared))
     }
 
     pub(super) fn complain(&mut self, invariant: Invariant, site: Site, message: impl Into<String>) {
@@ -359,19 +319,22 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// For each execution, and nothing for those that repeat another.
     fn outputs(&mut self) -> Vec<Vec<Output>> {
         let mut executions = Vec::new();
         for (execution, program) in self.programs.iter().enumerate() {
-            let execution = execution as u32;
-            let of_rank = |rank: Rank, spaces: &HashMap<SpaceKey, Space>, memory: &Memory| {
-                let space = spaces.get(&SpaceKey::User(rank, Area::Out, execution));
-                let last = |offset| memory.last(Address { space: *space?, offset, len: 1 }, execution);
+            let mut ranks = Vec::new();
+            for rank in (0..program.problem.ranks).map(Rank).filter(|_| !self.repeats[execution]) {
+                let slots = self.places[execution].slots(program, rank, Area::Out, &mut self.memory);
                 let problem = &program.problem;
                 let wanted = problem.output(rank);
-                wanted.iter().filter(|&c| !problem.is_empty(c)).map(|c| (c, last(c))).collect()
-            };
-            let ranks = (0..program.problem.ranks).map(Rank);
-            executions.push(ranks.map(|rank| of_rank(rank, &self.spaces, &self.memory)).collect());
+                let filled = wanted.iter().filter(|&c| !problem.is_empty(c));
+                let memory = &mut self.memory;
+                ranks.push(
+                    filled.map(|c| (c, slots.address(c, false).and_then(|at| memory.last(at)))).collect(),
+                );
+            }
+            executions.push(ranks);
         }
         executions
     }

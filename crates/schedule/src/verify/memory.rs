@@ -1,8 +1,9 @@
 //! Memory as the verifier sees it: cells that hold expressions, know who is still using them, and remember
 //! when they were last touched.
+//!
+//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::clock::Clocks;
 use super::expr::Expr;
@@ -11,20 +12,12 @@ use super::expr::Expr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Space(u32);
 
-/// Where a slot lies.
+/// Where a slot lies: cells of a space. A chunk without elements has none: there is nothing there to touch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Address {
     pub(super) space: Space,
-    pub(super) offset: u64,
-    /// Zero for a chunk without elements: there is nothing there to touch.
-    pub(super) len: u64,
-}
-
-/// Who touches it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Toucher {
-    pub(super) rank: usize,
-    pub(super) execution: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
 }
 
 /// What is wrong with an access.
@@ -32,77 +25,89 @@ pub(super) struct Toucher {
 pub(super) enum Fault {
     NeverWritten,
     Overwritten,
-    FromEarlierExecution,
     InFlight,
     Race { other: usize, writes: bool },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Cell {
-    len: u64,
-    /// `None` after a part of the cell was overwritten.
-    value: Option<Expr>,
-    execution: u32,
+    /// The slot that was written here last, by its first cell and their number; no cells: never written.
+    slot: (u32, u32),
+    value: Expr,
     /// Sends that are reading it.
     sending: u32,
     /// A receive is filling it.
     receiving: bool,
-    writer: (usize, u32),
+}
+
+/// Who touched a cell of a segment when.
+#[derive(Clone, Debug, Default)]
+struct History {
+    writer: Option<(usize, u32)>,
     readers: Vec<(usize, u32)>,
+}
+
+struct Cells {
+    cells: Vec<Cell>,
+    /// Only of segments.
+    histories: Vec<History>,
 }
 
 /// All buffers and segments.
 #[derive(Default)]
 pub(super) struct Memory {
-    spaces: Vec<BTreeMap<u64, Cell>>,
-    shared: Vec<bool>,
+    spaces: Vec<Cells>,
     /// Lengths of slots, as the chunk (source, destination) whose length they have; for local counts only.
     pub(super) lengths: HashMap<Address, (u32, u32)>,
     /// Slots whose lengths are on their way.
     pub(super) arriving: HashSet<Address>,
 }
 
+/// Whose memory a space is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    Rank,
+    Region,
+}
+
 impl Memory {
-    pub(super) fn space(&mut self, shared: bool) -> Space {
-        self.spaces.push(BTreeMap::new());
-        self.shared.push(shared);
+    pub(super) fn space(&mut self, cells: usize, owner: Owner) -> Space {
+        let never = Cell { slot: (0, 0), value: Expr::UNKNOWN, sending: 0, receiving: false };
+        let histories = if owner == Owner::Region { cells } else { 0 };
+        self.spaces.push(Cells { cells: vec![never; cells], histories: vec![History::default(); histories] });
         Space(self.spaces.len() as u32 - 1)
     }
 
+    fn cells(&mut self, at: Address) -> impl Iterator<Item = (&mut Cell, Option<&mut History>)> {
+        let range = at.first as usize..(at.first + at.count) as usize;
+        let Cells { cells, histories } = &mut self.spaces[at.space.0 as usize];
+        let histories = if histories.is_empty() { &mut [][..] } else { &mut histories[range.clone()] };
+        let histories = histories.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
+        cells[range].iter_mut().zip(histories)
+    }
+
     /// Lays an input down, before the run.
-    pub(super) fn provide(&mut self, at: Address, value: Expr, by: Toucher) {
-        if at.len > 0 {
-            self.spaces[at.space.0 as usize].insert(at.offset, Cell::written(at.len, value, by, 0));
+    pub(super) fn provide(&mut self, at: Address, value: Expr) {
+        for (cell, _) in self.cells(at) {
+            (cell.slot, cell.value) = ((at.first, at.count), value);
         }
     }
 
     /// The value at an address.
-    pub(super) fn read(&mut self, at: Address, by: Toucher, clocks: &Clocks) -> Result<Expr, Fault> {
-        if at.len == 0 {
-            return Ok(Expr::EMPTY);
-        }
-        let shared = self.shared[at.space.0 as usize];
-        let cells = &mut self.spaces[at.space.0 as usize];
-        let Some(cell) = cells.get_mut(&at.offset) else {
-            let touched =
-                cells.range(..at.offset + at.len).next_back().is_some_and(|(o, c)| o + c.len > at.offset);
-            return Err(if touched { Fault::Overwritten } else { Fault::NeverWritten });
-        };
-        if cell.receiving {
-            return Err(Fault::InFlight);
-        }
-        let value = match cell.value {
-            Some(value) if cell.len == at.len => value,
-            _ => return Err(Fault::Overwritten),
-        };
-        match cell.execution.cmp(&by.execution) {
-            Ordering::Less => return Err(Fault::FromEarlierExecution),
-            Ordering::Greater => return Err(Fault::Race { other: cell.writer.0, writes: true }),
-            Ordering::Equal => {}
-        }
-        if shared {
-            cell.order(by.rank, clocks, false)?;
-            cell.note_reader(by.rank, clocks);
+    pub(super) fn read(&mut self, at: Address, rank: usize, clocks: &Clocks) -> Result<Expr, Fault> {
+        let mut value = Expr::EMPTY;
+        for (cell, history) in self.cells(at) {
+            if cell.receiving {
+                return Err(Fault::InFlight);
+            }
+            if cell.slot != (at.first, at.count) {
+                return Err(if cell.slot.1 == 0 { Fault::NeverWritten } else { Fault::Overwritten });
+            }
+            if let Some(history) = history {
+                history.order(rank, clocks, false)?;
+                history.note_reader(rank, clocks);
+            }
+            value = cell.value;
         }
         Ok(value)
     }
@@ -112,100 +117,71 @@ impl Memory {
         &mut self,
         at: Address,
         value: Expr,
-        by: Toucher,
+        rank: usize,
         clocks: &Clocks,
     ) -> Result<(), Fault> {
-        if at.len == 0 {
-            return Ok(());
-        }
-        let shared = self.shared[at.space.0 as usize];
-        let cells = &mut self.spaces[at.space.0 as usize];
         let mut fault = Ok(());
-        let end = at.offset + at.len;
-        let overlapping: Vec<u64> = cells
-            .range(..end)
-            .rev()
-            .take_while(|(offset, cell)| *offset + cell.len > at.offset)
-            .map(|(&offset, _)| offset)
-            .collect();
-        for offset in overlapping {
-            let cell = cells.remove(&offset).expect("just found");
+        for (cell, history) in self.cells(at) {
             if cell.sending > 0 || cell.receiving {
                 fault = Err(Fault::InFlight);
-            } else if shared && fault.is_ok() {
-                fault = cell.order(by.rank, clocks, true);
             }
-            for (from, to) in [(offset, at.offset), (end, offset + cell.len)] {
-                if from < to {
-                    cells.insert(from, Cell { len: to - from, value: None, ..cell.clone() });
-                }
+            if let Some(history) = history {
+                fault = fault.and_then(|()| history.order(rank, clocks, true));
+                *history = History { writer: Some((rank, clocks.now(rank))), readers: Vec::new() };
             }
+            *cell = Cell { slot: (at.first, at.count), value, sending: 0, receiving: false };
         }
-        cells.insert(at.offset, Cell::written(at.len, value, by, clocks.now(by.rank)));
         fault
     }
 
     /// A send starts to read what was just read; see [`Memory::end_send`].
     pub(super) fn begin_send(&mut self, at: Address) {
-        if let Some(cell) = self.cell(at) {
+        for (cell, _) in self.cells(at) {
             cell.sending += 1;
         }
     }
 
     /// The send is finished: its reading ends now.
-    pub(super) fn end_send(&mut self, at: Address, by: Toucher, clocks: &Clocks) {
-        let shared = self.shared[at.space.0 as usize];
-        if let Some(cell) = self.cell(at) {
+    pub(super) fn end_send(&mut self, at: Address, rank: usize, clocks: &Clocks) {
+        for (cell, history) in self.cells(at) {
             cell.sending = cell.sending.saturating_sub(1);
-            if shared {
-                cell.note_reader(by.rank, clocks);
+            if let Some(history) = history {
+                history.note_reader(rank, clocks);
             }
         }
     }
 
     /// A receive starts to fill what was just written as unknown; see [`Memory::end_receive`].
     pub(super) fn begin_receive(&mut self, at: Address) {
-        if let Some(cell) = self.cell(at) {
+        for (cell, _) in self.cells(at) {
             cell.receiving = true;
         }
     }
 
     /// The receive is finished: the value is there.
-    pub(super) fn end_receive(&mut self, at: Address, value: Expr, by: Toucher, clocks: &Clocks) {
-        if let Some(cell) = self.cell(at) {
-            *cell = Cell::written(at.len, value, by, clocks.now(by.rank));
+    pub(super) fn end_receive(&mut self, at: Address, value: Expr, rank: usize, clocks: &Clocks) {
+        for (cell, history) in self.cells(at).filter(|(cell, _)| cell.slot == (at.first, at.count)) {
+            (cell.value, cell.receiving) = (value, false);
+            if let Some(history) = history {
+                *history = History { writer: Some((rank, clocks.now(rank))), readers: Vec::new() };
+            }
         }
-    }
-
-    fn cell(&mut self, at: Address) -> Option<&mut Cell> {
-        self.spaces[at.space.0 as usize].get_mut(&at.offset).filter(|cell| cell.len == at.len)
     }
 
     /// What lies at an address in the end.
-    pub(super) fn last(&self, at: Address, execution: u32) -> Option<Expr> {
-        let cell = self.spaces[at.space.0 as usize].get(&at.offset)?;
-        cell.value.filter(|_| cell.len == at.len && cell.execution == execution && !cell.receiving)
+    pub(super) fn last(&mut self, at: Address) -> Option<Expr> {
+        let (cell, _) = self.cells(at).next()?;
+        (cell.slot == (at.first, at.count) && !cell.receiving).then_some(cell.value)
     }
 }
 
-impl Cell {
-    fn written(len: u64, value: Expr, by: Toucher, now: u32) -> Cell {
-        Cell {
-            len,
-            value: Some(value),
-            execution: by.execution,
-            sending: 0,
-            receiving: false,
-            writer: (by.rank, now),
-            readers: Vec::new(),
-        }
-    }
-
+impl History {
     /// Whether all that must have happened before this access has.
     fn order(&self, rank: usize, clocks: &Clocks, writing: bool) -> Result<(), Fault> {
-        let (writer, then) = self.writer;
-        if !clocks.knows(rank, writer, then) {
-            return Err(Fault::Race { other: writer, writes: true });
+        if let Some((other, then)) = self.writer
+            && !clocks.knows(rank, other, then)
+        {
+            return Err(Fault::Race { other, writes: true });
         }
         match self.readers.iter().find(|&&(reader, then)| writing && !clocks.knows(rank, reader, then)) {
             Some(&(other, _)) => Err(Fault::Race { other, writes: false }),

@@ -2,10 +2,9 @@
 
 use super::expr::Expr;
 use super::machine::{Machine, Piece, Posted, Sent, Size, Slot, Step};
-use super::memory::Toucher;
 use super::{Invariant, Site};
 use crate::schedule::{Area, End, Message, Payload};
-use crate::{Rank, Request, Set, Tag};
+use crate::{Level, Rank, Request, Set, Tag};
 
 impl Machine<'_> {
     pub(super) fn post(&mut self, rank: usize, request: Request, message: &Message, site: Site) {
@@ -15,10 +14,16 @@ impl Machine<'_> {
             let (end, payload) = (message.end, message.payload);
             let arrived = Some((Vec::new(), None));
             let slots = Vec::new();
-            let posted = Posted { site, end, payload, slots, sizes: Vec::new(), arrived, matched: true };
+            let (sizes, levels) = (Vec::new(), Vec::new());
+            let posted = Posted { site, end, payload, slots, levels, sizes, arrived, matched: true };
             self.states[rank].requests.insert(request, posted);
-            let what =
-                format!("there is no rank {} to exchange with, or no tag {}", message.peer, message.tag);
+            let what = if message.peer == site.rank {
+                "a rank sends itself nothing: use `copy`".to_owned()
+            } else if message.tag > Tag::MAX {
+                format!("tags go up to {}", Tag::MAX)
+            } else {
+                format!("there is no rank {}: ranks go up to {}", message.peer, program.problem.ranks - 1)
+            };
             return self.complain(Invariant::Bounds, site, what);
         }
         if self.states[rank].requests.contains_key(&request) {
@@ -59,7 +64,11 @@ impl Machine<'_> {
             }
         }
         let sizes = slots.iter().map(|&slot| self.slot_size(slot, site.rank, site.execution)).collect();
-        let posted = Posted { site, end: message.end, payload, slots, sizes, arrived: None, matched: false };
+        let mut levels: Vec<Level> =
+            message.places.iter().filter_map(|place| self.shared_level(place, site)).collect();
+        levels.dedup();
+        let end = message.end;
+        let posted = Posted { site, end, payload, slots, levels, sizes, arrived: None, matched: false };
         self.states[rank].requests.insert(request, posted);
         self.meet(key);
     }
@@ -181,27 +190,26 @@ impl Machine<'_> {
                 self.complain(Invariant::Request, site, format!("request {request} is named twice"));
                 continue;
             };
+            let levels = posted.levels.clone();
             match posted.end {
                 End::Send if posted.payload == Payload::Data => {
-                    let by = Toucher { rank, execution: site.execution };
                     for slot in posted.slots {
-                        self.memory.end_send(slot.at, by, &self.clocks);
-                        if let Area::Shared(level, _) = slot.area {
-                            self.touch(rank, level, site);
-                        }
+                        self.memory.end_send(slot.at, rank, &self.clocks);
                     }
                 }
                 End::Send => {}
-                End::Recv => self.deliver(rank, posted, site),
+                End::Recv => self.deliver(rank, posted),
+            }
+            for level in levels {
+                self.touch(rank, level, site);
             }
         }
         Step::Next
     }
 
-    pub(super) fn deliver(&mut self, rank: usize, posted: Posted, site: Site) {
+    pub(super) fn deliver(&mut self, rank: usize, posted: Posted) {
         let (pieces, stamp) = posted.arrived.expect("matched receives have arrived");
         self.clocks.acquire(rank, &stamp);
-        let by = Toucher { rank, execution: site.execution };
         let missing = std::iter::repeat(Piece { value: Expr::UNKNOWN, size: Size::Unknown });
         let pieces = pieces.into_iter().chain(missing);
         for ((slot, expected), piece) in posted.slots.into_iter().zip(posted.sizes).zip(pieces) {
@@ -226,10 +234,7 @@ impl Machine<'_> {
                             format!("{}[{}] does not have its data's length", slot.area, slot.chunk);
                         self.complain(Invariant::Length, posted.site, message);
                     }
-                    self.memory.end_receive(slot.at, piece.value, by, &self.clocks);
-                    if let Area::Shared(level, _) = slot.area {
-                        self.touch(rank, level, site);
-                    }
+                    self.memory.end_receive(slot.at, piece.value, rank, &self.clocks);
                 }
             }
         }

@@ -49,6 +49,7 @@
 
 mod clock;
 mod expr;
+mod layout;
 mod local;
 mod machine;
 mod memory;

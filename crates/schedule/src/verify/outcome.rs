@@ -1,6 +1,6 @@
 //! Whether what came out is what MPI asks for, and what can be said of the expressions.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 use super::expr::{Expr, Exprs, Node};
 use super::machine::{Run, moved};
@@ -9,7 +9,7 @@ use crate::{Code, Counts, Order, Problem, Program, Rank};
 
 pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
     let program = programs[0];
-    let mut judge = Judge { exprs: run.exprs, violations: run.violations, shapes: HashMap::new() };
+    let mut judge = Judge { exprs: run.exprs, violations: run.violations, shapes: HashMap::default() };
     for (execution, ranks) in run.outputs.iter().enumerate() {
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Site { rank: Rank(rank as u32), execution: execution as u32, instr: None };
@@ -99,7 +99,7 @@ impl Judge {
     }
 
     fn properties(&mut self, program: &Program, ranks: &[Vec<(u64, Option<Expr>)>], report: &mut Report) {
-        let mut first: HashMap<u64, Option<Expr>> = HashMap::new();
+        let mut first: HashMap<u64, Option<Expr>> = HashMap::default();
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Some(Site { rank: Rank(rank as u32), execution: 0, instr: None });
             for &(chunk, expr) in chunks {

@@ -1,74 +1,63 @@
 //! From places to slots to addresses, and every access to them.
 
+use std::collections::VecDeque;
+
 use super::expr::{Expr, Node};
-use super::machine::{Machine, Piece, Size, Slot, SpaceKey};
-use super::memory::{Address, Fault, Toucher};
+use super::machine::{Machine, Piece, Size, Slot};
+use super::memory::Fault;
 use super::{Invariant, Site};
 use crate::program::{Code, Layout};
 use crate::schedule::{Area, Place};
 use crate::{Counts, Level, Rank, Set};
 
 impl Machine<'_> {
-    /// The slots of a place, or what is wrong with it.
+    /// The slots of a place, or what is wrong with it. Of an execution that repeats another none are looked at.
     pub(super) fn slots(&mut self, rank: usize, place: &Place, site: Site) -> Option<Vec<Slot>> {
-        let execution = site.execution;
-        let program = self.programs[execution as usize];
-        let (problem, topology) = (&program.problem, &program.topology);
+        let execution = site.execution as usize;
+        let program = self.programs[execution];
+        let problem = &program.problem;
+        if let Some(level) = self.shared_level(place, site) {
+            self.touch(rank, level, site);
+        }
+        if self.repeats[execution] {
+            return Some(Vec::new());
+        }
+        if place.set.len() > problem.chunks() || !place.set.is_distinct() {
+            self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
+            return None;
+        }
+        if matches!(place.area, Area::Shared(..)) && problem.counts == Counts::Local {
+            let message = "lengths that only some know do not go through a segment";
+            self.complain(Invariant::Length, site, message);
+            return None;
+        }
         let allowed = match place.area {
             Area::In => problem.input(site.rank),
             Area::Out => problem.output(site.rank),
             Area::Line(_) | Area::Shared(..) => Set::from(0..problem.chunks()),
         };
-        if place.set.len() > problem.chunks() || !place.set.is_distinct() {
-            self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
-            return None;
-        }
-        if let Area::Shared(level, _) = place.area {
-            if problem.counts == Counts::Local {
-                let message = "lengths that only some know do not go through a segment";
-                self.complain(Invariant::Length, site, message);
-                return None;
-            }
-            if place.set.iter().any(|chunk| !problem.is_empty(chunk)) {
-                self.touch(rank, level, site);
-            }
-        }
-        let mut slots = Vec::with_capacity(place.set.len().min(1 << 20) as usize);
+        let area = self.places[execution].slots(program, site.rank, place.area, &mut self.memory);
+        let mut slots = Vec::with_capacity(place.set.len() as usize);
         for chunk in place.set.iter() {
             if allowed.position(chunk).is_none() {
                 let message = format!("{place}: this rank has no {}[{chunk}]", place.area);
                 self.complain(Invariant::Bounds, site, message);
                 return None;
             }
-            // A slot by itself has one cell, or none if its chunk is empty.
-            let one = u64::from(!problem.is_empty(chunk));
-            let (key, offset, len) = match (place.area, &self.places[rank][execution as usize]) {
-                (Area::In | Area::Out, _) => (SpaceKey::User(site.rank, place.area, execution), chunk, one),
-                (Area::Line(line), None) => (SpaceKey::Slots(site.rank, line, execution), chunk, one),
-                (Area::Shared(level, line), None) => {
-                    let region = topology.region_of(level, site.rank);
-                    (SpaceKey::SegmentLine { level, region, line }, chunk, one)
-                }
-                (area, Some(table)) => {
-                    let Some(&(offset, len)) = table.get(&(area, chunk)) else {
-                        self.complain(Invariant::Placed, site, format!("{area}[{chunk}] has no place"));
-                        return None;
-                    };
-                    let key = match area {
-                        Area::Shared(level, _) => {
-                            let region = topology.region_of(level, site.rank);
-                            SpaceKey::Segment { level, region, part: self.part(rank, execution, level) }
-                        }
-                        _ => SpaceKey::Temporary(site.rank, execution),
-                    };
-                    (key, offset, len)
-                }
+            let Some(at) = area.address(chunk, problem.is_empty(chunk)) else {
+                self.complain(Invariant::Placed, site, format!("{}[{chunk}] has no place", place.area));
+                return None;
             };
-            let shared = matches!(place.area, Area::Shared(..));
-            let space = self.space(key, shared);
-            slots.push(Slot { area: place.area, chunk, at: Address { space, offset, len } });
+            slots.push(Slot { area: place.area, chunk, at });
         }
         Some(slots)
+    }
+
+    /// The level of the segment that a place really touches.
+    pub(super) fn shared_level(&self, place: &Place, site: Site) -> Option<Level> {
+        let Area::Shared(level, _) = place.area else { return None };
+        let problem = &self.programs[site.execution as usize].problem;
+        place.set.iter().any(|chunk| !problem.is_empty(chunk)).then_some(level)
     }
 
     /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other
@@ -90,6 +79,10 @@ impl Machine<'_> {
         let topology = &self.programs[0].topology;
         let region = topology.region_of(level, site.rank);
         let part = (level, region, self.part(rank, site.execution, level));
+        let now = (site.execution, self.clocks.now(rank));
+        if self.touched.get(&(part, rank)).and_then(VecDeque::back) == Some(&now) {
+            return;
+        }
         for other in topology.span(level, region).map(|at| topology.rank_at(at).0 as usize) {
             let of_other = self.touched.get(&(part, other)).into_iter().flatten();
             let unordered =
@@ -98,16 +91,15 @@ impl Machine<'_> {
                 });
             if unordered {
                 let message = format!(
-                    "touches the {level} segment; nothing orders this with what rank {other} did there in another execution"
+                    "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, or alternate"
                 );
                 return self.complain(Invariant::Race, site, message);
             }
         }
-        let now = self.clocks.now(rank);
         let mine = self.touched.entry((part, rank)).or_default();
         match mine.back_mut() {
-            Some((execution, then)) if *execution == site.execution => *then = now,
-            _ => mine.push_back((site.execution, now)),
+            Some((execution, then)) if *execution == site.execution => *then = now.1,
+            _ => mine.push_back(now),
         }
         if mine.len() > 2 {
             mine.pop_front();
@@ -137,9 +129,8 @@ impl Machine<'_> {
     }
 
     pub(super) fn read(&mut self, rank: usize, slot: Slot, site: Site) -> Piece {
-        let by = Toucher { rank, execution: site.execution };
         let size = self.slot_size(slot, site.rank, site.execution);
-        let value = match self.memory.read(slot.at, by, &self.clocks) {
+        let value = match self.memory.read(slot.at, rank, &self.clocks) {
             Ok(value) => value,
             Err(fault) => {
                 self.complain_fault(fault, slot, site, "reads");
@@ -155,11 +146,10 @@ impl Machine<'_> {
     }
 
     pub(super) fn write(&mut self, rank: usize, slot: Slot, value: Expr, site: Site) {
-        let by = Toucher { rank, execution: site.execution };
         if slot.area == Area::In {
             self.complain(Invariant::Bounds, site, "writes the user's input");
         }
-        if let Err(fault) = self.memory.write(slot.at, value, by, &self.clocks) {
+        if let Err(fault) = self.memory.write(slot.at, value, rank, &self.clocks) {
             self.complain_fault(fault, slot, site, "writes");
         }
     }
@@ -169,9 +159,6 @@ impl Machine<'_> {
         let (invariant, message) = match fault {
             Fault::NeverWritten => (Invariant::Written, format!("{name}, which was never written")),
             Fault::Overwritten => (Invariant::Written, format!("{name}, part of which was overwritten")),
-            Fault::FromEarlierExecution => {
-                (Invariant::Written, format!("{name}, left from an earlier execution"))
-            }
             Fault::InFlight => (Invariant::InFlight, format!("{name}, which a message still uses")),
             Fault::Race { other, writes } => {
                 let what = if writes { "write" } else { "read" };

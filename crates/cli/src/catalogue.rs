@@ -1,0 +1,85 @@
+//! `bruckner verify all`: the whole catalogue, on all cores.
+
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use anyhow::Result;
+use bruckner_algorithms::catalogue::{Entry, entries};
+use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::plan;
+use bruckner_schedule::verify::verify as prove;
+
+use crate::verify::bar;
+use crate::{Answer, print};
+
+/// The entries for every number of ranks up to a limit, the largest first: they take longest.
+fn all(max_ranks: u32) -> Vec<Entry> {
+    (1..=max_ranks).rev().flat_map(entries).collect()
+}
+
+fn describe(entry: &Entry) -> String {
+    let task = &entry.task;
+    format!("{} {} on {}, counts {}", task.collective, entry.expression, task.topology, task.counts)
+}
+
+/// Prints the catalogue.
+pub(crate) fn print_all(max_ranks: u32) -> Result<Answer> {
+    let mut text = String::new();
+    for entry in (1..=max_ranks).flat_map(entries) {
+        let _ = writeln!(text, "{}", describe(&entry));
+    }
+    print(&text)?;
+    Ok(Answer::Holds)
+}
+
+/// What is wrong with an entry: as schedule, as program, and as program on messages where it shares memory.
+fn judge(entry: &Entry) -> Result<u64, String> {
+    let schedule = plan(&entry.task, &entry.expression).map_err(|refusal| refusal.to_string())?.schedule();
+    let mut programs = vec![("schedule", schedule.flatten()), ("program", lower(&schedule, OnNode::Segment))];
+    if entry.expression.shares_memory() {
+        programs.push(("program on messages", lower(&schedule, OnNode::Messages)));
+    }
+    for (form, program) in &programs {
+        if let Some(violation) = prove(program).violations.first() {
+            return Err(format!("{form}: {violation}"));
+        }
+    }
+    Ok(programs.len() as u64)
+}
+
+/// Proves the catalogue.
+pub(crate) fn verify(max_ranks: u32) -> Result<Answer> {
+    let entries = all(max_ranks);
+    let bar = bar(entries.len() as u64);
+    let (next, verified, refused) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match judge(entry) {
+                        Ok(programs) => {
+                            verified.fetch_add(programs, Ordering::Relaxed);
+                        }
+                        Err(reason) => {
+                            let mut refused = refused.lock().expect("no thread panics with it");
+                            refused.push(format!("{}: {reason}", describe(entry)));
+                        }
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let refused = refused.into_inner().expect("all threads are done");
+    let mut text = String::new();
+    for line in refused.iter().take(20) {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "{} tasks with their algorithms, up to {max_ranks} ranks", entries.len());
+    let _ = writeln!(text, "verified {} schedules, {} refused", verified.into_inner(), refused.len());
+    print(&text)?;
+    Ok(if refused.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+}
