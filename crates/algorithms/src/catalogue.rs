@@ -187,12 +187,28 @@ pub fn entries(p: u32) -> Vec<Entry> {
             locality(Level::NODE, shm.clone(), Lanes::Paper),
             locality(Level::NODE, Expression::Bruck(2), Lanes::All),
         ];
+        let ring = || Box::new(plain(Plain::Ring));
+        ways.push(Expression::Leader { level: Level::NODE, between: ring(), leaders: 1 });
+        ways.push(Expression::Leader {
+            level: Level::NODE,
+            between: Box::new(Expression::Bruck(3)),
+            leaders: 2,
+        });
+        ways.push(Expression::MultiLane { level: Level::NODE, between: Box::new(plain(Plain::Sparbit)) });
         if name == "two levels" {
             ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::All), Lanes::All));
             ways.push(locality(Level::SOCKET, shm.clone(), Lanes::All));
         }
         if name == "one node" {
             ways.push(shm);
+        }
+        for (inside, counts) in [
+            (Plain::Shm, Counts::Equal(1)),
+            (Plain::SpreadOut, Counts::Equal(1)),
+            (Plain::SpreadOut, Counts::Local),
+            (Plain::Shm, Counts::Equal(0)),
+        ] {
+            add(Collective::Alltoall, &topology, counts, locality(Level::NODE, plain(inside), Lanes::All));
         }
         for way in ways {
             for collective in [Collective::Allgather, Collective::ReduceScatter] {

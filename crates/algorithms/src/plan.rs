@@ -10,7 +10,9 @@ use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
 use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
 use crate::gather_reduce::GatherReduce;
+use crate::leader::{LeaderAllreduce, LeaderGather, Leaders};
 use crate::locality::Locality;
+use crate::locality_alltoall::{Inside, LocalityAlltoall};
 use crate::nap::{Flat, Nap};
 use crate::patterns::{
     Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Ring, Sparbit, SpreadOut,
@@ -110,16 +112,18 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
         one_node(task)?;
     }
     match (task.collective, expression) {
-        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, p)?)),
+        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, &task.topology)?)),
         (ReduceScatter, Expression::Plain(Plain::RecursiveHalving)) => {
             let doubling = Expression::Plain(Plain::RecursiveDoubling);
-            Ok(Box::new(Reversed(gather_all(&doubling, p)?)))
+            Ok(Box::new(Reversed(gather_all(&doubling, &task.topology)?)))
         }
         (ReduceScatter, Expression::Factors(factors)) => {
             let forward = Expression::Factors(backwards(factors)?);
-            Ok(Box::new(Reversed(gather_all(&forward, p)?)))
+            Ok(Box::new(Reversed(gather_all(&forward, &task.topology)?)))
         }
-        (ReduceScatter, _) if gathers(expression) => Ok(Box::new(Reversed(gather_all(expression, p)?))),
+        (ReduceScatter, _) if gathers(expression) => {
+            Ok(Box::new(Reversed(gather_all(expression, &task.topology)?)))
+        }
         (Allreduce, Expression::Plain(Plain::Shm)) => Ok(Box::new(ShmAllreduce)),
         (Allreduce, Expression::Plain(Plain::RecursiveDoubling)) => {
             Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
@@ -129,17 +133,44 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
                 Expression::Plain(Plain::Ring) => Plain::Ring,
                 _ => Plain::RecursiveDoubling,
             };
-            let half = || gather_all(&Expression::Plain(half), p);
+            let half = || gather_all(&Expression::Plain(half), &task.topology);
             Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
         (Allreduce, Expression::Locality { level, inside, lanes }) => {
-            let inside = gather(inside, *level)?;
+            let inside = gather(inside, *level, &task.topology)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
+        (Allreduce, Expression::Leader { level, between, leaders: 1 }) => {
+            let leaders = Topology::flat(task.topology.regions(*level));
+            let among = Task { topology: leaders, ..task.clone() };
+            if between.shares_memory() {
+                return Err(Refusal(format!("`{between}` does not run between regions")));
+            }
+            Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between)? }))
+        }
+        (Allreduce, Expression::Leader { .. } | Expression::MultiLane { .. }) => {
+            let half = || gather_all(expression, &task.topology);
+            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
+        }
         (Allreduce, Expression::Factors(factors)) => Ok(Box::new(Factored::new(factors, p)?)),
-        (Allreduce, _) if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Level::NODE)?))),
+        (Allreduce, _) if gathers(expression) => {
+            Ok(Box::new(GatherReduce(gather(expression, Level::NODE, &task.topology)?)))
+        }
         (Alltoall, Expression::Plain(Plain::SpreadOut)) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
         (Alltoall, Expression::Plain(Plain::Pairwise)) => Ok(Box::new(Direct(Box::new(Pairwise)))),
+        (Alltoall, Expression::Locality { level, inside, .. }) => {
+            let inside = match **inside {
+                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
+                    return Err(Refusal(format!(
+                        "sizes that are known only locally need `locality({level}, inside=spread-out)`"
+                    )));
+                }
+                Expression::Plain(Plain::Shm) => Inside::Segment,
+                Expression::Plain(Plain::SpreadOut) => Inside::Messages,
+                _ => return Err(Refusal(format!("`{inside}` does not run inside a region's alltoall"))),
+            };
+            Ok(Box::new(LocalityAlltoall { level: *level, inside }))
+        }
         (Alltoall, Expression::Bruck(radix)) => {
             Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line }))
         }
@@ -159,21 +190,19 @@ fn gathers(expression: &Expression) -> bool {
         Expression::Plain(plain) => {
             !matches!(plain, Plain::Native | Plain::Rabenseifner | Plain::RecursiveHalving)
         }
-        Expression::Bruck(_) | Expression::Locality { .. } | Expression::Factors(_) => true,
+        Expression::Bruck(_) | Expression::Factors(_) => true,
+        Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
         _ => false,
     }
 }
 
-/// An allgather among all of p ranks.
-fn gather_all(expression: &Expression, p: u32) -> Result<GatherAll, Refusal> {
-    if let Expression::Factors(factors) = expression {
-        crate::factors::check_gathering(factors, p)?;
-    }
+/// An allgather among all ranks.
+fn gather_all(expression: &Expression, topology: &Topology) -> Result<GatherAll, Refusal> {
     let numbering = match expression {
-        Expression::Locality { .. } | Expression::Plain(Plain::Shm) => Numbering::Positions,
+        expression if expression.shares_memory() => Numbering::Positions,
         _ => Numbering::Ranks,
     };
-    Ok(GatherAll { gather: gather(expression, Level::NODE)?, numbering })
+    Ok(GatherAll { gather: gather(expression, Level::NODE, topology)?, numbering })
 }
 
 /// The allgather of which a form of reduce_scatter steps is the reverse.
@@ -188,16 +217,32 @@ fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
 }
 
 /// A way to gather within a region of a level.
-fn gather(expression: &Expression, around: Level) -> Result<Box<dyn Gather>, Refusal> {
-    let pattern: Box<dyn Pattern> = match expression {
-        Expression::Plain(Plain::Shm) => return Ok(Box::new(ShmGather)),
+fn gather(expression: &Expression, around: Level, topology: &Topology) -> Result<Box<dyn Gather>, Refusal> {
+    let inner = |level: Level| match level < around {
+        true => Err(Refusal(format!("a {level} is not inside a {around}"))),
+        false => Ok(level),
+    };
+    Ok(match expression {
+        Expression::Plain(Plain::Shm) => Box::new(ShmGather),
         Expression::Locality { level, inside, lanes } => {
-            if *level < around {
-                return Err(Refusal(format!("a {level} is not inside a {around}")));
-            }
-            let inside = gather(inside, *level)?;
-            return Ok(Box::new(Locality { level: *level, inside, lanes: *lanes }));
+            let level = inner(*level)?;
+            Box::new(Locality { level, inside: gather(inside, level, topology)?, lanes: *lanes })
         }
+        Expression::Leader { level, between, leaders } => {
+            let (level, leaders) = (inner(*level)?, Leaders::Some(*leaders));
+            Box::new(LeaderGather { level, between: pattern(between, topology.regions(level))?, leaders })
+        }
+        Expression::MultiLane { level, between } => {
+            let (level, leaders) = (inner(*level)?, Leaders::All);
+            Box::new(LeaderGather { level, between: pattern(between, topology.regions(level))?, leaders })
+        }
+        _ => Box::new(PatternGather(pattern(expression, topology.ranks())?)),
+    })
+}
+
+/// A pattern of messages among so many.
+fn pattern(expression: &Expression, members: u32) -> Result<Box<dyn Pattern>, Refusal> {
+    Ok(match expression {
         Expression::Plain(Plain::Ring) => Box::new(Ring),
         Expression::Plain(Plain::NeighborExchange) => Box::new(NeighborExchange),
         Expression::Plain(Plain::RecursiveDoubling) => Box::new(RecursiveDoubling),
@@ -205,12 +250,12 @@ fn gather(expression: &Expression, around: Level) -> Result<Box<dyn Gather>, Ref
         Expression::Plain(Plain::SpreadOut) => Box::new(SpreadOut),
         Expression::Plain(Plain::Pairwise) => Box::new(Pairwise),
         Expression::Bruck(radix) => Box::new(Bruck(*radix)),
-        Expression::Factors(factors) if factors.len() == 1 => {
+        Expression::Factors(factors) => {
+            crate::factors::check_gathering(factors, members)?;
             Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
         }
-        _ => return Err(Refusal(format!("`{expression}` is no way to gather"))),
-    };
-    Ok(Box::new(PatternGather(pattern)))
+        _ => return Err(Refusal(format!("`{expression}` is no pattern of messages"))),
+    })
 }
 
 fn one_node(task: &Task) -> Result<(), Refusal> {

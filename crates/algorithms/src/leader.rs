@@ -1,0 +1,272 @@
+//! Some ranks of each region speak for it: hierarchical and SMP algorithms, several leaders, and multi-lane ones
+//! (Träff and Hunold 2020).
+//!
+//! A region's blocks are dealt to its k leaders. Each leader takes its share from the segment, gathers the same share
+//! of all other regions with any pattern, and puts it back; then every rank takes what it lacks.
+//!
+//! ```text
+//! leader(node, between=ring)            put ── leader gets ── ring among leaders ── leader puts ── all get
+//! lanes(node, between=ring)             ring among the first ranks, among the second ranks, … ── put ── all get
+//! ```
+//!
+//! With as many leaders as ranks each has only its own block to carry, and need not ask: these are the lanes. Leaders
+//! are virtual: in a region with fewer ranks one rank is several of them.
+//!
+//! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two meetings of the region.
+
+use bruckner_schedule::{
+    Area, End, Level, Local, Message, Payload, Place, Problem, Rank, Round, Run, Set, Tag, Topology,
+};
+
+use crate::gather::{Gather, Group, Held, ShmGather, members};
+use crate::patterns::{Parcel, Pattern};
+use crate::{Algorithm, Builder};
+
+/// How many ranks of a region speak for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaders {
+    /// So many.
+    Some(u32),
+    /// As many as the largest region has ranks.
+    All,
+}
+
+impl Leaders {
+    fn count(self, topology: &Topology, level: Level) -> u32 {
+        match self {
+            Leaders::Some(leaders) => leaders.min(topology.largest(level)),
+            Leaders::All => topology.largest(level),
+        }
+    }
+}
+
+/// The combinator, as a way to gather.
+pub struct LeaderGather {
+    /// What is near.
+    pub level: Level,
+    /// What leaders run.
+    pub between: Box<dyn Pattern>,
+    /// How many there are.
+    pub leaders: Leaders,
+}
+
+/// Some places of a region's segment.
+fn shared(level: Level, place: &Place) -> Place {
+    let line = match place.area {
+        Area::Line(n) => n + 1,
+        _ => 0,
+    };
+    Place::new(Area::Shared(level, line), place.set.clone())
+}
+
+/// The members of a region that leader j of k has to carry, except one.
+fn share(region: &Group<'_>, j: u32, k: u32, except: Option<u32>) -> Set {
+    let (start, size) = (region.span.start, region.span.len() as u32);
+    let count = if j < size { (size - j).div_ceil(k) } else { 0 };
+    match Run::checked((start + j).into(), 1, k.into(), count.into()) {
+        None => Set::new(),
+        Some(run) => match except {
+            None => Set::from(run),
+            Some(me) => Set::from(run).iter().filter(|&m| m != u64::from(me)).collect(),
+        },
+    }
+}
+
+impl Gather for LeaderGather {
+    fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
+        let (topology, level) = (group.topology, self.level);
+        let k = self.leaders.count(topology, level);
+        let regions =
+            topology.region_at(level, group.span.start)..topology.region_at(level, group.span.end - 1) + 1;
+        let n = regions.len() as u32;
+        let mine = topology.region_at(level, me);
+        let own = Group::region(topology, level, mine);
+        if n == 1 {
+            return ShmGather.gather(b, &own, me, held);
+        }
+        let alone = own.span.len() == 1;
+        let (mine_only, rank) = (members(me..me + 1), own.rank(me));
+        let lead: Vec<u32> = (0..k).filter(|&j| own.server(j) == rank).collect();
+        let all: Vec<Place> = held.of(&members(group.span.clone()));
+        if all.iter().all(|p| p.set.is_empty()) {
+            return;
+        }
+        let get = |b: &mut Builder, places: Vec<Place>| {
+            for place in places {
+                let from = shared(level, &place);
+                b.copy(place, from);
+            }
+        };
+        // Leaders with shares beyond their own block take them from the segment.
+        let asks = k < own.span.len() as u32;
+        let put_own = |b: &mut Builder| {
+            for place in held.of(&mine_only) {
+                b.copy(shared(level, &place), place);
+            }
+        };
+        if asks {
+            put_own(b);
+            b.barrier(level);
+            for &j in &lead {
+                get(b, held.of(&share(&own, j, k, Some(me))));
+            }
+        }
+        let regional = Regional { topology, level, regions: regions.clone(), leaders: k };
+        self.exchange(b, &regional, &lead, mine, held);
+        if alone {
+            return;
+        }
+        let others: Set = (0..u64::from(n)).filter(|&r| r != u64::from(mine - regions.start)).collect();
+        let afar = |j: u32| regional.carried(&others, j, held);
+        if !asks {
+            put_own(b);
+        }
+        for &j in &lead {
+            for place in afar(j) {
+                b.copy(shared(level, &place), place);
+            }
+        }
+        b.barrier(level);
+        for j in 0..k {
+            // What this rank leads it has, and a leader that asked has its region's share of it too.
+            if !lead.contains(&j) {
+                get(b, afar(j));
+            }
+            if !(asks && lead.contains(&j)) {
+                get(b, held.of(&share(&own, j, k, Some(me))));
+            }
+        }
+    }
+}
+
+/// The regions among which leaders exchange.
+struct Regional<'a> {
+    topology: &'a Topology,
+    level: Level,
+    regions: std::ops::Range<u32>,
+    leaders: u32,
+}
+
+impl Regional<'_> {
+    fn region(&self, number: u64) -> Group<'_> {
+        Group::region(self.topology, self.level, self.regions.start + number as u32)
+    }
+
+    /// What leader j carries of some regions.
+    fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Vec<Place> {
+        let mut places = Vec::new();
+        for number in blocks.iter() {
+            for place in held.of(&share(&self.region(number), j, self.leaders, None)) {
+                if !place.set.is_empty() {
+                    Place::join(&mut places, place);
+                }
+            }
+        }
+        places
+    }
+}
+
+impl LeaderGather {
+    /// What the leaders that this rank is exchange between regions.
+    fn exchange(&self, b: &mut Builder, regional: &Regional<'_>, lead: &[u32], mine: u32, held: &dyn Held) {
+        let regions = &regional.regions;
+        for step in self.between.steps(regions.len() as u32, mine - regions.start) {
+            b.round();
+            for &j in lead {
+                for (end, parcels) in [(End::Send, &step.sends), (End::Recv, &step.recvs)] {
+                    for Parcel { peer, blocks } in parcels {
+                        let places = regional.carried(blocks, j, held);
+                        let peer = regional.region((*peer).into()).server(j);
+                        b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Allreduce with one leader: it reduces its region's contributions in order, any allreduce runs among the leaders, and
+/// the region takes the result.
+pub struct LeaderAllreduce {
+    /// What is near.
+    pub level: Level,
+    /// What leaders run.
+    pub between: Box<dyn Algorithm>,
+}
+
+impl Algorithm for LeaderAllreduce {
+    fn pieces(&self, topology: &Topology) -> u64 {
+        self.between.pieces(&Topology::flat(topology.regions(self.level)))
+    }
+
+    fn keeps_order(&self, topology: &Topology) -> bool {
+        let leaders = Topology::flat(topology.regions(self.level));
+        topology.is_in_rank_order() && self.between.keeps_order(&leaders)
+    }
+
+    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+        let me = topology.position(rank);
+        let mine = topology.region_at(self.level, me);
+        let own = Group::region(topology, self.level, mine);
+        let all = Set::from(0..problem.chunks());
+        let place = |area| Place::new(area, all.clone());
+        let line = |at: u32| Area::Shared(self.level, at - own.span.start);
+        let result = Area::Shared(self.level, own.span.len() as u32);
+        let (alone, leads) = (own.span.len() == 1, me == own.span.start);
+        let mut b = Builder::new();
+        if !alone {
+            b.copy(place(line(me)), place(Area::In));
+            b.barrier(self.level);
+        }
+        if leads {
+            let partial = if alone { Area::In } else { Area::Line(0) };
+            if !alone {
+                let lines: Vec<Area> = own.span.clone().map(line).collect();
+                b.reduce_all(partial, &lines, &all);
+            }
+            let leaders = Topology::flat(topology.regions(self.level));
+            let among = Problem { ranks: leaders.ranks(), ..problem.clone() };
+            let area = |area| match area {
+                Area::In => partial,
+                Area::Line(n) => Area::Line(n + 1),
+                other => other,
+            };
+            let leader = |of: Rank| Group::region(topology, self.level, of.0).server(0);
+            b.embed(self.between.rounds(&among, &leaders, Rank(mine)), leader, area);
+        }
+        if !alone {
+            if leads {
+                b.copy(place(result), place(Area::Out));
+            }
+            b.barrier(self.level);
+            if !leads {
+                b.copy(place(Area::Out), place(result));
+            }
+        }
+        b.finish()
+    }
+}
+
+impl Builder {
+    /// Adds rounds that were written for other ranks and areas.
+    ///
+    /// # Panics
+    /// If they share memory: then they were not written for ranks of different nodes.
+    pub fn embed(&mut self, rounds: Vec<Round>, rank: impl Fn(Rank) -> Rank, area: impl Fn(Area) -> Area) {
+        let place = |place: Place| Place { area: area(place.area), ..place };
+        for Round { messages, local } in rounds {
+            self.round();
+            for message in messages {
+                let places = message.places.into_iter().map(place).collect();
+                self.message(Message { places, peer: rank(message.peer), ..message });
+            }
+            for op in local {
+                match op {
+                    Local::Copy { to, from } => self.copy(place(to), place(from)),
+                    Local::Reduce { into, with } => self.reduce(place(into), place(with)),
+                    other => panic!("`{other}` cannot be embedded"),
+                }
+            }
+        }
+    }
+}
