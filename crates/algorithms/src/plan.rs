@@ -66,6 +66,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Any algorithm on any problem, whether it has a name or not.
+    pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> Plan {
+        Plan { problem, topology, algorithm }
+    }
+
     /// What one rank does.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
         self.algorithm.rounds(&self.problem, &self.topology, rank)
@@ -102,7 +107,7 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
     if task.order == Order::Ranks && task.collective.reduces() && !algorithm.keeps_order(&task.topology) {
         return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
-    Ok(Plan { problem, topology: task.topology.clone(), algorithm })
+    Ok(Plan::new(problem, task.topology.clone(), algorithm))
 }
 
 fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {

@@ -25,13 +25,18 @@ pub(crate) struct Sizes {
 }
 
 /// The collectives by the names that users know.
-pub(crate) const COLLECTIVES: [&str; 6] =
-    ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce"];
+pub(crate) const COLLECTIVES: [&str; 7] =
+    ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
 
 impl Sizes {
     /// The task that these sizes make of a collective.
     pub(crate) fn task(&self, collective: &str, topology: &Topology) -> Result<Task> {
         let (collective, rooted) = match collective {
+            "barrier" => {
+                let mut task = Task::new(Collective::Allgather, topology.clone());
+                task.element = 0;
+                return Ok(task);
+            }
             "bcast" => (Collective::Allgather, true),
             "reduce" => (Collective::ReduceScatter, true),
             name => (
@@ -74,7 +79,7 @@ impl Sizes {
 /// The algorithm to look at where none is named.
 pub(crate) fn default_algorithm(collective: &str) -> &'static str {
     match collective {
-        "bcast" => "sparbit",
+        "bcast" | "barrier" => "sparbit",
         "alltoall" => "bruck(2)",
         _ => "locality(node)",
     }

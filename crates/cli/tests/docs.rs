@@ -111,6 +111,17 @@ fn texts_hold() {
     assert!(read_texts >= 1, "no text was found");
 }
 
+/// The listing of the guide is the example that is compiled and run.
+#[test]
+fn the_guide_lists_the_example() {
+    let page = std::fs::read_to_string(root().join("docs/adding-an-algorithm.md")).expect("readable");
+    let example = root().join("crates/algorithms/examples/two_way_ring.rs");
+    let example = std::fs::read_to_string(example).expect("readable");
+    let listed = blocks(&page).into_iter().find(|(mark, _)| mark == "rust").expect("a listing");
+    assert_eq!(listed.1, example);
+    assert!(example.lines().count() <= 80, "small enough to read");
+}
+
 /// The reference names every construct that the language has, and a probe for it.
 #[test]
 fn every_construct_names_its_probe() {

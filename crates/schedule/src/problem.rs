@@ -108,7 +108,7 @@ pub struct Problem {
     pub ranks: u32,
     /// How large the chunks are.
     pub counts: Counts,
-    /// Bytes of one element.
+    /// Bytes of one element; 0 for tokens that only order: a barrier is an allgather of one token each.
     pub element: u32,
     /// What order the reduction needs.
     pub order: Order,
@@ -130,8 +130,8 @@ impl Problem {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        if self.ranks == 0 || self.element == 0 {
-            return Err("ranks and element size must be at least 1");
+        if self.ranks == 0 {
+            return Err("there must be at least 1 rank");
         }
         let ranks = u64::from(self.ranks);
         let total = match &self.counts {

@@ -1,0 +1,115 @@
+//! Messages and blocks of every algorithm, held to the formulas of the papers.
+
+use bruckner_algorithms::{Task, plan};
+use bruckner_schedule::verify::{Traffic, verify};
+use bruckner_schedule::{Collective, Counts};
+
+/// What each rank sends, on verified schedules of one element a block, or of one element a piece.
+fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traffic> {
+    let task = Task::new(collective, topology.parse().unwrap());
+    let elements = if collective == Collective::Allreduce { task.topology.ranks().into() } else { 1 };
+    let task = task.counts(Counts::Equal(elements));
+    let plan = plan(&task, &expression.parse().unwrap()).unwrap_or_else(|e| panic!("{expression}: {e}"));
+    let report = verify(&plan.schedule().flatten());
+    assert!(report.holds(), "{collective} {expression} on {topology}: {}", report.violations[0]);
+    report.traffic
+}
+
+/// (messages, elements) that every rank sends, which must be the same for all.
+fn each(collective: Collective, p: u64, expression: &str) -> (u64, u64) {
+    let all = traffic(collective, &format!("{p}x1"), expression);
+    let sums = |t: &Traffic| (t.messages.iter().sum::<u64>(), t.elements.iter().sum::<u64>());
+    assert!(all.windows(2).all(|w| sums(&w[0]) == sums(&w[1])), "{expression} on {p}: ranks differ");
+    sums(&all[0])
+}
+
+fn log2(p: u64) -> u64 {
+    p.next_power_of_two().trailing_zeros().into()
+}
+
+#[test]
+fn allgather_and_its_reverse() {
+    for collective in [Collective::Allgather, Collective::ReduceScatter] {
+        for p in 2..34 {
+            assert_eq!(each(collective, p, "ring"), (p - 1, p - 1));
+            assert_eq!(each(collective, p, "spread-out"), (p - 1, p - 1));
+            assert_eq!(each(collective, p, "pairwise"), (p - 1, p - 1));
+            assert_eq!(each(collective, p, "sparbit"), (log2(p), p - 1));
+            assert_eq!(each(collective, p, "bruck(2)"), (log2(p), p - 1));
+            if p % 2 == 0 {
+                assert_eq!(each(collective, p, "neighbor-exchange"), (p / 2, p - 1));
+            }
+            if p.is_power_of_two() {
+                let name = if collective == Collective::Allgather { "doubling" } else { "halving" };
+                assert_eq!(each(collective, p, &format!("recursive-{name}")), (log2(p), p - 1));
+            }
+        }
+        // Radix k: k − 1 ports in each of ⌈log_k p⌉ steps, where p is a power of k.
+        assert_eq!(each(collective, 27, "bruck(3)"), (6, 26));
+        assert_eq!(each(collective, 64, "bruck(4)"), (9, 63));
+    }
+    assert_eq!(each(Collective::Allgather, 160, "160(10 4 2)"), (10 + 4 + 2, 159));
+    assert_eq!(each(Collective::ReduceScatter, 160, "160(-2 -4 -10)"), (16, 159));
+}
+
+#[test]
+fn allreduce() {
+    for p in 2..34 {
+        assert_eq!(each(Collective::Allreduce, p, "ring"), (2 * (p - 1), 2 * (p - 1)));
+        assert_eq!(each(Collective::Allreduce, p, "sparbit"), (log2(p), p * (p - 1)));
+        if p.is_power_of_two() {
+            assert_eq!(each(Collective::Allreduce, p, "recursive-doubling"), (log2(p), p * log2(p)));
+            assert_eq!(each(Collective::Allreduce, p, "rabenseifner"), (2 * log2(p), 2 * (p - 1)));
+        }
+    }
+}
+
+#[test]
+fn alltoall() {
+    for p in 2..34 {
+        assert_eq!(each(Collective::Alltoall, p, "spread-out"), (p - 1, p - 1));
+        assert_eq!(each(Collective::Alltoall, p, "pairwise"), (p - 1, p - 1));
+        assert_eq!(
+            each(Collective::Alltoall, p, "bruck(2)"),
+            each(Collective::Alltoall, p, "modified-bruck(2)")
+        );
+        if p.is_power_of_two() {
+            assert_eq!(each(Collective::Alltoall, p, "bruck(2)"), (log2(p), p / 2 * log2(p)));
+        }
+    }
+}
+
+/// Non-local messages and elements of the busiest rank, and of a whole node.
+fn nonlocal(collective: Collective, topology: &str, expression: &str, per_node: usize) -> [u64; 4] {
+    let all = traffic(collective, topology, expression);
+    let most = |of: &dyn Fn(&Traffic) -> u64| all.iter().map(of).max().unwrap_or(0);
+    let node = |of: &dyn Fn(&Traffic) -> u64| {
+        all.chunks(per_node).map(|ranks| ranks.iter().map(of).sum::<u64>()).max().unwrap_or(0)
+    };
+    let (messages, elements) = (|t: &Traffic| t.messages[0], |t: &Traffic| t.elements[0]);
+    [most(&messages), most(&elements), node(&messages), node(&elements)]
+}
+
+#[test]
+fn between_nodes() {
+    let of = |collective, expression| nonlocal(collective, "16x4", expression, 4);
+    use Collective::{Allgather, Allreduce, Alltoall, ReduceScatter};
+    for collective in [Allgather, ReduceScatter] {
+        // 16 regions of 4: with 5 a step, two steps; the node gets 60 blocks, the lower bound.
+        assert_eq!(of(collective, "locality(node)"), [2, 24, 7, 60]);
+        // The paper leaves one lane idle: 16 = 4², two steps, 4 + 16 values of the busiest rank.
+        assert_eq!(of(collective, "locality(node, lanes=paper)"), [2, 20, 6, 60]);
+        // One leader runs a ring among 16 nodes with 4 blocks each; four leaders share the same.
+        assert_eq!(of(collective, "leader(node, between=ring)"), [15, 60, 15, 60]);
+        assert_eq!(of(collective, "lanes(node, between=ring)"), [15, 15, 60, 60]);
+        assert_eq!(of(collective, "lanes(node, between=bruck(2))"), [4, 15, 16, 60]);
+    }
+    // The vector has 64 elements. NAP sends it whole, twice; leaders run whatever runs among 16 nodes.
+    assert_eq!(of(Allreduce, "locality(node)")[..2], [2, 128]);
+    assert_eq!(of(Allreduce, "leader(node, between=recursive-doubling)"), [4, 256, 4, 256]);
+    assert_eq!(of(Allreduce, "leader(node, between=ring)"), [30, 120, 30, 120]);
+    assert_eq!(of(Allreduce, "lanes(node, between=ring)"), [30, 30, 120, 120]);
+    // What goes from node to node goes at once: 16 blocks a message, ⌈15/4⌉ of them instead of 60.
+    assert_eq!(of(Alltoall, "locality(node)"), [4, 4 * 16, 15, 240]);
+    assert_eq!(of(Alltoall, "spread-out"), [60, 60, 240, 240]);
+}
