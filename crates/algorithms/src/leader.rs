@@ -116,7 +116,9 @@ impl Gather for LeaderGather {
         if alone {
             return;
         }
-        let others: Set = (0..u64::from(n)).filter(|&r| r != u64::from(mine - regions.start)).collect();
+        let here = u64::from(mine - regions.start);
+        let mut others = Set::from(0..here);
+        others.extend(&Set::from(here + 1..n.into()));
         let afar = |j: u32| regional.carried(&others, j, held);
         if !asks {
             put_own(b);
@@ -152,14 +154,35 @@ impl Regional<'_> {
         Group::region(self.topology, self.level, self.regions.start + number as u32)
     }
 
+    /// The members that leader j carries for in a run of regions: one set where regions are regular, else one for each
+    /// region.
+    fn shares(&self, run: &Run, j: u32) -> Vec<Set> {
+        let first = u64::from(self.region(run.start()).span.start);
+        let (block, stride, count) = (run.block(), run.stride(), run.count());
+        match self.topology.regular(self.level).map(i64::from) {
+            Some(size) if self.leaders == 1 => {
+                vec![Run::new(first, block * size as u64, stride * size, count).into()]
+            }
+            // Every rank leads itself: in each region there is one to carry for.
+            Some(size) if i64::from(self.leaders) >= size && block == 1 => {
+                vec![Run::new(first + u64::from(j), 1, stride * size, count).into()]
+            }
+            Some(size) if i64::from(self.leaders) >= size && count == 1 => {
+                vec![Run::new(first + u64::from(j), 1, size, block).into()]
+            }
+            _ => {
+                let regions = run.blocks().flatten();
+                regions.map(|number| share(&self.region(number), j, self.leaders, None)).collect()
+            }
+        }
+    }
+
     /// What leader j carries of some regions.
     fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Vec<Place> {
         let mut places = Vec::new();
-        for number in blocks.iter() {
-            for place in held.of(&share(&self.region(number), j, self.leaders, None)) {
-                if !place.set.is_empty() {
-                    Place::join(&mut places, place);
-                }
+        for shares in blocks.runs().iter().flat_map(|run| self.shares(run, j)) {
+            for place in held.of(&shares).into_iter().filter(|place| !place.set.is_empty()) {
+                Place::join(&mut places, place);
             }
         }
         places

@@ -185,6 +185,14 @@ impl Topology {
         (0..self.levels()).map(Level).find(|&level| self.region_of(level, a) != self.region_of(level, b))
     }
 
+    /// The size of every region of a level, where all are equal.
+    pub fn regular(&self, level: Level) -> Option<u32> {
+        match &self.shape {
+            Shape::Regular(_) => Some(self.span(level, 0).len() as u32),
+            Shape::Listed { .. } => None,
+        }
+    }
+
     /// The size of the largest region of a level.
     pub fn largest(&self, level: Level) -> u32 {
         match &self.shape {
