@@ -24,7 +24,8 @@ pub(crate) struct Explain {
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; without it, one that suits
+    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; without it, bruck(2) for
+    /// alltoall, sparbit for bcast and barrier, and locality(node)
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
     /// Only this rank; needed for the table and the stages, and where there are many ranks
@@ -34,10 +35,10 @@ pub(crate) struct Explain {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// The program that lowering makes of it, instead of the schedule (text only)
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "segment")]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "segment")]
     lowered: Option<Lowered>,
     /// Into a file instead of standard output
-    #[arg(short, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
@@ -49,7 +50,7 @@ enum Format {
     Stages,
     /// One line for each operation, then the totals beside the lower bound
     Table,
-    /// For programs
+    /// For other tools to read
     Json,
 }
 

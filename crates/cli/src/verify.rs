@@ -33,7 +33,7 @@ pub(crate) struct Verify {
     topology: Vec<Topology>,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm; without it, one that suits
+    /// The algorithm; without it, bruck(2) for alltoall, sparbit for bcast and barrier, and locality(node)
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
     /// Break right programs in N places and see that the verifier notices
