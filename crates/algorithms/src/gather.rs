@@ -105,6 +105,15 @@ pub trait Gather {
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 }
 
+/// Where slots of an area go in a segment: line 0 is for the output, line n + 1 for private line n.
+pub(crate) fn in_segment(level: Level, place: &Place) -> Place {
+    let line = match place.area {
+        Area::Line(n) => n + 1,
+        _ => 0,
+    };
+    Place::new(Area::Shared(level, line), place.set.clone())
+}
+
 /// Through shared memory: each puts what it holds, all meet, each takes what the others put.
 pub struct ShmGather;
 
@@ -114,15 +123,8 @@ impl Gather for ShmGather {
             return;
         }
         let level = group.level.unwrap_or(Level::NODE);
-        let shared = |place: &Place| {
-            let line = match place.area {
-                Area::Line(n) => n + 1,
-                _ => 0,
-            };
-            Place::new(Area::Shared(level, line), place.set.clone())
-        };
         for place in held.of(&members(me..me + 1)) {
-            b.copy(shared(&place), place);
+            b.copy(in_segment(level, &place), place);
         }
         b.barrier(level);
         let mut others = held.of(&members(group.span.start..me));
@@ -130,7 +132,7 @@ impl Gather for ShmGather {
             Place::join(&mut others, place);
         }
         for place in others {
-            let from = shared(&place);
+            let from = in_segment(level, &place);
             b.copy(place, from);
         }
     }

@@ -18,7 +18,7 @@ use bruckner_schedule::{
     Area, End, Level, Local, Message, Payload, Place, Problem, Rank, Round, Run, Set, Tag, Topology,
 };
 
-use crate::gather::{Gather, Group, Held, ShmGather, members};
+use crate::gather::{Gather, Group, Held, ShmGather, in_segment, members};
 use crate::patterns::{Parcel, Pattern};
 use crate::{Algorithm, Builder};
 
@@ -48,15 +48,6 @@ pub struct LeaderGather {
     pub between: Box<dyn Pattern>,
     /// How many there are.
     pub leaders: Leaders,
-}
-
-/// Some places of a region's segment.
-fn shared(level: Level, place: &Place) -> Place {
-    let line = match place.area {
-        Area::Line(n) => n + 1,
-        _ => 0,
-    };
-    Place::new(Area::Shared(level, line), place.set.clone())
 }
 
 /// The members of a region that leader j of k has to carry, except one.
@@ -93,7 +84,7 @@ impl Gather for LeaderGather {
         }
         let get = |b: &mut Builder, places: Vec<Place>| {
             for place in places {
-                let from = shared(level, &place);
+                let from = in_segment(level, &place);
                 b.copy(place, from);
             }
         };
@@ -101,7 +92,7 @@ impl Gather for LeaderGather {
         let asks = k < own.span.len() as u32;
         let put_own = |b: &mut Builder| {
             for place in held.of(&mine_only) {
-                b.copy(shared(level, &place), place);
+                b.copy(in_segment(level, &place), place);
             }
         };
         if asks {
@@ -125,7 +116,7 @@ impl Gather for LeaderGather {
         }
         for &j in &lead {
             for place in afar(j) {
-                b.copy(shared(level, &place), place);
+                b.copy(in_segment(level, &place), place);
             }
         }
         b.barrier(level);

@@ -187,7 +187,10 @@ impl Problem {
             }
             Counts::Listed(counts) => counts.get(chunk as usize).copied().unwrap_or(0),
             Counts::Vector { elements, pieces } => {
-                let start = |i: u64| (u128::from(i) * u128::from(*elements) / u128::from(*pieces)) as u64;
+                let start = |i: u64| match i.checked_mul(*elements) {
+                    Some(product) => product / pieces,
+                    None => (u128::from(i) * u128::from(*elements) / u128::from(*pieces)) as u64,
+                };
                 start(chunk + 1) - start(chunk)
             }
             Counts::Local => return None,

@@ -26,25 +26,17 @@ impl Addresses {
         Addresses { offsets, lens }
     }
 
-    /// Whether slots follow each other without gaps in one buffer. User buffers are in the order of chunks.
+    /// Whether placed slots follow each other without gaps in one buffer.
     pub(super) fn is_one_stretch(&self, places: &[Place]) -> bool {
         let [first, ..] = places else { return true };
-        match first.area {
-            Area::In | Area::Out => {
-                let runs: usize = places.iter().map(|p| p.set.runs().len()).sum();
-                runs == 1 && first.set.runs()[0].count() == 1
-            }
-            _ => {
-                let mut end = None;
-                places.iter().flat_map(|p| p.set.iter().map(move |c| (p.area, c))).all(|(area, chunk)| {
-                    let same = buffer(area) == buffer(first.area);
-                    let Some(&at) = self.offsets.get(&(area, chunk)) else { return false };
-                    let follows = end.is_none_or(|end| end == at);
-                    end = Some(at + self.lens[&chunk]);
-                    same && follows
-                })
-            }
-        }
+        let mut end = None;
+        places.iter().flat_map(|p| p.set.iter().map(move |c| (p.area, c))).all(|(area, chunk)| {
+            let same = buffer(area) == buffer(first.area);
+            let Some(&at) = self.offsets.get(&(area, chunk)) else { return false };
+            let follows = end.is_none_or(|end| end == at);
+            end = Some(at + self.lens[&chunk]);
+            same && follows
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! copied out of one once the message is finished. Messages that are one stretch already stay as they are, and
 //! so do all where lengths are known only locally: there the cells have no fixed place.
 
+use std::cell::OnceCell;
+
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
     Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
@@ -22,7 +24,9 @@ pub fn run(program: &Program) -> Program {
 
 struct Packer<'a> {
     problem: &'a Problem,
-    addresses: Addresses,
+    code: &'a Code,
+    /// Made when it is first asked for: user buffers need none.
+    addresses: OnceCell<Addresses>,
     placed: Vec<Placed>,
     instrs: Vec<Instr>,
     /// The next line, and the room that stretches in use take behind everything else.
@@ -34,14 +38,15 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Problem, code: &Code) -> Packer<'a> {
+    fn new(problem: &'a Problem, code: &'a Code) -> Packer<'a> {
         let placed = match &code.layout {
             Layout::Virtual => Vec::new(),
             Layout::Buffers { placed, .. } => placed.clone(),
         };
         Packer {
             problem,
-            addresses: Addresses::new(problem, code),
+            code,
+            addresses: OnceCell::new(),
             placed,
             instrs: Vec::new(),
             line: next_line(code),
@@ -79,9 +84,22 @@ impl<'a> Packer<'a> {
         Code { layout: Layout::Buffers { placed: self.placed, alternate }, instrs: self.instrs }
     }
 
+    /// Whether slots follow each other without gaps in one buffer. User buffers are in the order of chunks.
+    fn is_one_stretch(&self, places: &[Place]) -> bool {
+        match places {
+            [] => true,
+            [place, ..] if matches!(place.area, Area::In | Area::Out) => {
+                places.len() == 1 && place.set.runs().len() == 1 && place.set.runs()[0].count() == 1
+            }
+            _ => {
+                self.addresses.get_or_init(|| Addresses::new(self.problem, self.code)).is_one_stretch(places)
+            }
+        }
+    }
+
     /// The message on one stretch, and the copies that come after it.
     fn pack(&mut self, message: &Message) -> (Message, Vec<Local>) {
-        if message.payload == Payload::Sizes || self.addresses.is_one_stretch(&message.places) {
+        if message.payload == Payload::Sizes || self.is_one_stretch(&message.places) {
             return (message.clone(), Vec::new());
         }
         let mut packed = Message { places: Vec::new(), ..message.clone() };

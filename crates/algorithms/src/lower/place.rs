@@ -30,7 +30,7 @@ struct Use {
 /// Sets are joined exactly while they are small, and by their bounds when they are not: one rank of very many
 /// must not list its chunks.
 enum Slots {
-    Exact(std::collections::BTreeSet<u64>),
+    Exact(Vec<u64>),
     Bounds(u64, u64),
 }
 
@@ -40,11 +40,15 @@ impl Slots {
     fn add(&mut self, set: &Set) {
         let Some(bounds) = set.bounds() else { return };
         if let Slots::Exact(slots) = self {
+            if slots.len() as u64 + set.len() > SMALL {
+                slots.sort_unstable();
+                slots.dedup();
+            }
             if slots.len() as u64 + set.len() <= SMALL {
                 slots.extend(set.iter());
                 return;
             }
-            let (low, high) = (slots.first().copied(), slots.last().map(|n| n + 1));
+            let (low, high) = (slots.iter().min().copied(), slots.iter().max().map(|n| n + 1));
             *self = Slots::Bounds(low.unwrap_or(bounds.start), high.unwrap_or(bounds.end));
         }
         if let Slots::Bounds(low, high) = self {
@@ -54,7 +58,12 @@ impl Slots {
 
     fn set(&self) -> Set {
         match self {
-            Slots::Exact(slots) => slots.iter().copied().collect(),
+            Slots::Exact(slots) => {
+                let mut slots = slots.clone();
+                slots.sort_unstable();
+                slots.dedup();
+                slots.into_iter().collect()
+            }
             Slots::Bounds(low, high) => Set::from(*low..*high),
         }
     }
@@ -64,7 +73,7 @@ fn lay_out(problem: &Problem, rounds: &[Round]) -> Vec<Placed> {
     let mut uses: BTreeMap<Area, Use> = BTreeMap::new();
     for (number, round) in rounds.iter().enumerate() {
         for place in places(round) {
-            let new = || Use { slots: Slots::Exact(Default::default()), first: number, last: number };
+            let new = || Use { slots: Slots::Exact(Vec::new()), first: number, last: number };
             let entry = uses.entry(place.area).or_insert_with(new);
             entry.last = number;
             entry.slots.add(&place.set);

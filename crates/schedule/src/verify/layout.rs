@@ -41,19 +41,16 @@ impl Turns {
     }
 }
 
-/// Offset and length of a slot that has a place.
+/// Offset and length of a slot that has a place; once the buffer is cut, first cell and number of cells.
 type Extent = Option<(u64, u64)>;
-
-/// The extents of a line's slots, by chunk, and the cuts of their buffer.
-type Placed<'a> = (&'a [Extent], &'a [u64]);
 
 /// The places of one execution.
 #[derive(Default)]
 pub(super) struct Places {
-    /// The offsets and lengths of a rank's placed slots, by chunk.
+    /// The extents of a rank's placed slots, by chunk.
     tables: HashMap<(Rank, Area), Vec<Extent>>,
-    /// The cuts of buffers in which slots are placed.
-    cuts: HashMap<Buffer, Vec<u64>>,
+    /// How many cells the buffers have in which slots are placed.
+    cells: HashMap<Buffer, usize>,
     spaces: HashMap<Buffer, Space>,
 }
 
@@ -61,20 +58,18 @@ pub(super) struct Places {
 pub(super) struct Slots<'a> {
     space: Space,
     /// `None` where each chunk has a cell of its own.
-    placed: Option<Placed<'a>>,
+    placed: Option<&'a [Extent]>,
 }
 
 impl Slots<'_> {
     /// Where a chunk's slot is; `None` if it has no place.
     pub(super) fn address(&self, chunk: u64, empty: bool) -> Option<Address> {
         let space = self.space;
-        let Some((table, cuts)) = self.placed else {
+        let Some(table) = self.placed else {
             return Some(Address { space, first: chunk as u32, count: u32::from(!empty) });
         };
-        let (offset, len) = (*table.get(chunk as usize)?)?;
-        let cell = |at: u64| cuts.partition_point(|&cut| cut < at) as u32;
-        let first = cell(offset);
-        Some(Address { space, first, count: if len == 0 { 0 } else { cell(offset + len) - first } })
+        let (first, count) = (*table.get(chunk as usize)?)?;
+        Some(Address { space, first: first as u32, count: count as u32 })
     }
 }
 
@@ -92,7 +87,17 @@ impl Places {
             };
             places.place(program, rank, code, &mut cuts, &mut complain);
         }
-        places.cuts = cuts.into_iter().map(|(buffer, cuts)| (buffer, cuts.into_iter().collect())).collect();
+        let cuts: HashMap<Buffer, Vec<u64>> =
+            cuts.into_iter().map(|(buffer, cuts)| (buffer, cuts.into_iter().collect())).collect();
+        for (&(rank, area), table) in &mut places.tables {
+            let cuts = &cuts[&buffer_of(program, rank, area)];
+            let cell = |at: u64| cuts.partition_point(|&cut| cut < at) as u64;
+            for extent in table.iter_mut().flatten() {
+                let (offset, len) = *extent;
+                *extent = (cell(offset), if len == 0 { 0 } else { cell(offset + len) - cell(offset) });
+            }
+        }
+        places.cells = cuts.into_iter().map(|(buffer, cuts)| (buffer, cuts.len())).collect();
         places
     }
 
@@ -111,13 +116,7 @@ impl Places {
                 complain(Invariant::Bounds, format!("{line}: there are not so many chunks"));
                 continue;
             }
-            let buffer = match line.place.area {
-                Area::Shared(level, _) => {
-                    Buffer::Segment(level, program.topology.region_of(level, rank), Turns::of(code, level))
-                }
-                _ => Buffer::Temporary(rank),
-            };
-            let cuts = cuts.entry(buffer).or_default();
+            let cuts = cuts.entry(buffer_of(program, rank, line.place.area)).or_default();
             let table = self.tables.entry((rank, line.place.area)).or_default();
             let mut at = line.at;
             for chunk in line.place.set.iter() {
@@ -147,33 +146,37 @@ impl Places {
         area: Area,
         memory: &mut Memory,
     ) -> Slots<'a> {
-        let placed = !matches!(program.ranks[&rank].layout, Layout::Virtual);
-        let (buffer, owner) = match area {
-            Area::Shared(level, line) => {
-                let region = program.topology.region_of(level, rank);
-                let buffer = if placed {
-                    Buffer::Segment(level, region, Turns::of(&program.ranks[&rank], level))
-                } else {
-                    Buffer::SharedLine(level, region, line)
-                };
-                (buffer, Owner::Region)
-            }
-            Area::Line(_) if placed => (Buffer::Temporary(rank), Owner::Rank),
-            _ => (Buffer::Line(rank, area), Owner::Rank),
+        let buffer = buffer_of(program, rank, area);
+        let owner = match area {
+            Area::Shared(..) => Owner::Region,
+            _ => Owner::Rank,
         };
-        let cuts = self.cuts.get(&buffer);
-        let cells = match buffer {
-            Buffer::Line(..) | Buffer::SharedLine(..) => program.problem.chunks() as usize,
-            _ => cuts.map_or(0, Vec::len),
-        };
-        let space = *self.spaces.entry(buffer).or_insert_with(|| memory.space(cells, owner));
-        let placed = match buffer {
-            Buffer::Line(..) | Buffer::SharedLine(..) => None,
+        let (cells, placed) = match buffer {
+            Buffer::Line(..) | Buffer::SharedLine(..) => (program.problem.chunks() as usize, None),
             _ => {
                 let table = self.tables.get(&(rank, area)).map_or(&[][..], Vec::as_slice);
-                Some((table, cuts.map_or(&[][..], Vec::as_slice)))
+                (self.cells.get(&buffer).copied().unwrap_or(0), Some(table))
             }
         };
+        let space = *self.spaces.entry(buffer).or_insert_with(|| memory.space(cells, owner));
         Slots { space, placed }
+    }
+}
+
+/// The buffer in which an area of a rank is.
+fn buffer_of(program: &Program, rank: Rank, area: Area) -> Buffer {
+    let code = &program.ranks[&rank];
+    let placed = !matches!(code.layout, Layout::Virtual);
+    match area {
+        Area::Shared(level, line) => {
+            let region = program.topology.region_of(level, rank);
+            if placed {
+                Buffer::Segment(level, region, Turns::of(code, level))
+            } else {
+                Buffer::SharedLine(level, region, line)
+            }
+        }
+        Area::Line(_) if placed => Buffer::Temporary(rank),
+        _ => Buffer::Line(rank, area),
     }
 }

@@ -144,7 +144,8 @@ impl Machine<'_> {
         let received = self.states[to].requests.get_mut(&recv).filter(|p| p.site == posted_at);
         let Some(received) = received else { return };
         received.matched = true;
-        let (site, payload, slots) = (received.site, received.payload, received.slots.clone());
+        let (site, payload) = (received.site, received.payload);
+        let slots = std::mem::take(&mut received.slots);
         let Sent { pieces, stamp, .. } = sent;
         let agree = if (sent.payload, sent.site.execution) != (payload, site.execution) {
             Err("the send that it meets is of another kind or execution".to_owned())
@@ -165,6 +166,7 @@ impl Machine<'_> {
         }
         if let Some(received) = self.states[to].requests.get_mut(&recv) {
             received.arrived = Some((pieces, stamp));
+            received.slots = slots;
         }
         self.ready.extend([from, to]);
     }

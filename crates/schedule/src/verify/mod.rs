@@ -26,6 +26,13 @@
 //! | `ordered` | where claimed, or where the operation needs it: expressions keep rank order |
 //! | `claim` | messages, elements sent and temporary memory are at most what is claimed |
 //!
+//! # Executions
+//!
+//! A program that shares memory is looked at three times in a row. What a repeated execution computes is known from the
+//! first: within an execution the order of accesses is the same each time, and no access of one execution may meet one
+//! of another in the same part of a segment without being ordered. So of repeated executions only that order is looked
+//! at, and three are enough, because halves take turns after two.
+//!
 //! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Report`].
 //!
 //! ```
