@@ -15,6 +15,10 @@ use crate::{Algorithm, Builder};
 pub struct GatherReduce(pub Box<dyn Gather>);
 
 impl Algorithm for GatherReduce {
+    fn is_consistent(&self, _: &Topology) -> bool {
+        true
+    }
+
     fn keeps_order(&self, _: &Topology) -> bool {
         true
     }

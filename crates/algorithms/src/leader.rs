@@ -218,6 +218,10 @@ impl Algorithm for LeaderAllreduce {
         topology.is_in_rank_order() && self.between.keeps_order(&leaders)
     }
 
+    fn is_consistent(&self, topology: &Topology) -> bool {
+        self.between.is_consistent(&Topology::flat(topology.regions(self.level)))
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let me = topology.position(rank);
         let mine = topology.region_at(self.level, me);

@@ -55,6 +55,12 @@ pub trait Algorithm {
         false
     }
 
+    /// Whether all ranks compute the same expression, so that floating-point results have the same bits everywhere.
+    /// Held by test to what the verifier finds.
+    fn is_consistent(&self, _topology: &Topology) -> bool {
+        false
+    }
+
     /// What one rank does. Called once for each rank that is looked at, in any order.
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
 }

@@ -80,6 +80,10 @@ impl Nap {
 }
 
 impl Algorithm for Nap {
+    fn is_consistent(&self, _: &Topology) -> bool {
+        true
+    }
+
     fn keeps_order(&self, topology: &Topology) -> bool {
         topology.is_in_rank_order()
     }
@@ -161,6 +165,10 @@ impl<A: Algorithm> Algorithm for Flat<A> {
 
     fn keeps_order(&self, topology: &Topology) -> bool {
         self.0.keeps_order(&Topology::flat(topology.ranks()))
+    }
+
+    fn is_consistent(&self, topology: &Topology) -> bool {
+        self.0.is_consistent(&Topology::flat(topology.ranks()))
     }
 
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {

@@ -71,6 +71,11 @@ impl Plan {
         Plan { problem, topology, algorithm }
     }
 
+    /// Whether all ranks compute the same expression, as far as the algorithm knows without a proof.
+    pub fn is_consistent(&self) -> bool {
+        self.algorithm.is_consistent(&self.topology)
+    }
+
     /// What one rank does.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
         self.algorithm.rounds(&self.problem, &self.topology, rank)

@@ -18,6 +18,10 @@ use crate::{Algorithm, Builder};
 pub struct ShmAllreduce;
 
 impl Algorithm for ShmAllreduce {
+    fn is_consistent(&self, _: &Topology) -> bool {
+        true
+    }
+
     fn keeps_order(&self, topology: &Topology) -> bool {
         topology.is_in_rank_order()
     }
