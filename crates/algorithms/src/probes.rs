@@ -1,9 +1,10 @@
 //! Seven very different programs, on which the language is proven.
 
-use bruckner_schedule::{Claims, Collective, Counts, Level, Rank, Schedule};
+use bruckner_schedule::{Claims, Collective, Counts, Layout, Level, Program, Rank, Schedule};
 
 use crate::Refusal;
 use crate::expression::{Expression, Factor, Lanes, Plain};
+use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
 
 /// A task with the algorithm that serves it.
@@ -26,6 +27,14 @@ impl Probe {
         schedule.claims = self.claims.clone();
         Ok(schedule)
     }
+}
+
+/// Another plan for the ranks of one node, as far lowered as a given program, to run beside it on the same segment.
+pub fn neighbour(program: &Program, elements: u64) -> Result<Program, Refusal> {
+    let task = Task::new(Collective::Allgather, program.topology.clone()).counts(Counts::Equal(elements));
+    let schedule = plan(&task, &Expression::Plain(Plain::Shm))?.schedule();
+    let placed = program.ranks.values().any(|code| code.layout != Layout::Virtual);
+    Ok(if placed { lower(&schedule, OnNode::Segment) } else { schedule.flatten() })
 }
 
 /// The seven.

@@ -15,7 +15,7 @@ use bruckner_schedule::{Claims, Collective, Counts, Level, Program, Rank, Topolo
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
-use crate::probes::{Probe, probes};
+use crate::probes::{Probe, neighbour, probes};
 
 /// What became of the mutants of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -86,9 +86,7 @@ fn subjects() -> Vec<Program> {
         {
             let report = verify(&program);
             assert!(report.holds(), "{name}: {}", report.violations[0]);
-            let reduces = program.problem.collective.reduces();
-            program.claims.consistent = report.consistent && reduces;
-            program.claims.ordered = report.ordered && reduces;
+            claim(&mut program, &report);
             if !programs.contains(&program) {
                 programs.push(program);
             }
@@ -144,6 +142,13 @@ fn judge(mutant: &Program, kind: Mutation, seed: u64, tally: &mut Tally) {
     }
 }
 
+/// Lets a program claim what was found to be true of it.
+fn claim(program: &mut Program, report: &Report) {
+    let reduces = program.problem.collective.reduces();
+    program.claims.consistent = report.consistent && reduces;
+    program.claims.ordered = report.ordered && reduces;
+}
+
 /// What became of random programs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grown {
@@ -193,9 +198,7 @@ fn judge_grown(
     if let Some(violation) = report.violations.first() {
         return grown.refused.push(describe(violation));
     }
-    let reduces = program.problem.collective.reduces();
-    program.claims.consistent = report.consistent && reduces;
-    program.claims.ordered = report.ordered && reduces;
+    claim(&mut program, &report);
     let result = interpret::check(&[&program, &program, &program], random.bits());
     match result.map_err(|failure| describe(&failure)).and_then(|()| beside_another(&program, random)) {
         Ok(()) => grown.right += 1,
@@ -209,13 +212,7 @@ fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> 
     if topology.regions(Level::NODE) != 1 || topology.ranks() < 2 || random.below(4) > 0 {
         return Ok(());
     }
-    let task = Task::new(Collective::Allgather, topology.clone()).counts(Counts::Equal(1 + random.below(3)));
-    let shm = Expression::Plain(Plain::Shm);
-    let schedule = plan(&task, &shm).map_err(|e| e.to_string())?.schedule();
-    let other = match program.ranks[&Rank(0)].layout {
-        bruckner_schedule::Layout::Virtual => schedule.flatten(),
-        bruckner_schedule::Layout::Buffers { .. } => lower(&schedule, OnNode::Segment),
-    };
+    let other = neighbour(program, 1 + random.below(3)).map_err(|e| e.to_string())?;
     let sequence = [program, program, program, &other, program];
     let report = verify_sequence(&sequence);
     if let Some(violation) = report.violations.first() {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bruckner_algorithms::lower::{OnNode, lower};
-use bruckner_algorithms::probes::{Probe, probes};
-use bruckner_algorithms::{Task, plan, selftest};
+use bruckner_algorithms::probes::{Probe, neighbour, probes};
+use bruckner_algorithms::{Task, selftest};
 use bruckner_schedule::verify::{Report, verify, verify_sequence};
 use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
@@ -134,12 +134,7 @@ fn judged(task: &Task, program: &Program) -> Result<Report> {
     if !report.holds() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
         return Ok(report);
     }
-    let other = Task::new(bruckner_schedule::Collective::Allgather, task.topology.clone());
-    let schedule = plan(&other, &"shm".parse()?)?.schedule();
-    let other = match program.ranks[&bruckner_schedule::Rank(0)].layout {
-        bruckner_schedule::Layout::Virtual => schedule.flatten(),
-        bruckner_schedule::Layout::Buffers { .. } => lower(&schedule, OnNode::Segment),
-    };
+    let other = neighbour(program, 1)?;
     Ok(verify_sequence(&[program, program, program, &other, program]))
 }
 
