@@ -1,15 +1,11 @@
 //! Writes one rank's rounds, an operation at a time.
 
-use std::collections::BTreeSet;
-
 use bruckner_schedule::{Area, Flag, Level, Local, Message, Place, Rank, Round, Set};
 
 /// Rounds being written. A message after local work starts a new round.
 #[derive(Default)]
 pub struct Builder {
     rounds: Vec<Round>,
-    /// Levels whose segments were used.
-    shared: BTreeSet<Level>,
 }
 
 impl Builder {
@@ -18,11 +14,9 @@ impl Builder {
         Builder::default()
     }
 
-    /// Starts a new round, unless the last one is still empty.
+    /// Starts a new round. It may stay empty: then this rank is idle while others are not.
     pub fn round(&mut self) {
-        if self.rounds.last().is_none_or(|r| !r.messages.is_empty() || !r.local.is_empty()) {
-            self.rounds.push(Round::default());
-        }
+        self.rounds.push(Round::default());
     }
 
     fn messages(&mut self) -> &mut Vec<Message> {
@@ -56,25 +50,16 @@ impl Builder {
         self.message(Message::recv(place, from));
     }
 
-    fn note(&mut self, places: [&Place; 2]) -> bool {
-        for place in places {
-            if let Area::Shared(level, _) = place.area {
-                self.shared.insert(level);
-            }
-        }
-        !places[0].set.is_empty()
-    }
-
     /// Copies, unless there is nothing to copy.
     pub fn copy(&mut self, to: Place, from: Place) {
-        if self.note([&to, &from]) {
+        if !to.set.is_empty() {
             self.local(Local::Copy { to, from });
         }
     }
 
     /// Combines: `into` becomes `with ⊕ into`.
     pub fn reduce(&mut self, into: Place, with: Place) {
-        if self.note([&into, &with]) {
+        if !into.set.is_empty() {
             self.local(Local::Reduce { into, with });
         }
     }
@@ -107,17 +92,32 @@ impl Builder {
         self.local(Local::Barrier(level));
     }
 
-    /// The rounds as they are, segments open.
-    pub fn into_rounds(self) -> Vec<Round> {
-        self.rounds
+    /// Adds a round that was written for other ranks, places and flags.
+    pub fn embed(
+        &mut self,
+        round: Round,
+        rank: impl Fn(Rank) -> Rank,
+        place: impl Fn(Place) -> Place,
+        flag: impl Fn(Flag) -> Flag,
+    ) {
+        self.round();
+        for message in round.messages {
+            let places = message.places.into_iter().map(&place).collect();
+            self.message(Message { places, peer: rank(message.peer), ..message });
+        }
+        for local in round.local {
+            match local.map(&place) {
+                Local::Copy { to, from } => self.copy(to, from),
+                Local::Reduce { into, with } => self.reduce(into, with),
+                Local::Signal(of_round) => self.signal(flag(of_round)),
+                Local::Wait { flag: of_round, of } => self.wait(flag(of_round), rank(of)),
+                Local::Barrier(level) => self.barrier(level),
+            }
+        }
     }
 
-    /// The rounds. Segments that were used are closed by a barrier, so that the next execution finds everyone
-    /// gone from them; lowering replaces that barrier by alternating halves where it can.
-    pub fn finish(mut self) -> Vec<Round> {
-        for level in std::mem::take(&mut self.shared) {
-            self.barrier(level);
-        }
+    /// The rounds. Segments that they use are closed by [`crate::Plan::rounds`].
+    pub fn finish(self) -> Vec<Round> {
         self.rounds
     }
 }

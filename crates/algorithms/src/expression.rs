@@ -57,6 +57,8 @@ pub enum Expression {
         /// What runs across regions.
         between: Box<Expression>,
     },
+    /// An algorithm among members that were put in an order that suits their unequal blocks.
+    Reorder(Box<Expression>),
     /// An algorithm on parts of the message, one behind the other.
     Pipeline {
         /// How many parts.
@@ -129,13 +131,12 @@ impl Expression {
 
     /// Whether ranks of a node work as one, through their shared memory.
     pub fn shares_memory(&self) -> bool {
-        matches!(
-            self,
-            Expression::Plain(Plain::Shm)
-                | Expression::Locality { .. }
-                | Expression::Leader { .. }
-                | Expression::MultiLane { .. }
-        )
+        match self {
+            Expression::Plain(plain) => *plain == Plain::Shm,
+            Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
+            Expression::Pipeline { of, .. } => of.shares_memory(),
+            _ => false,
+        }
     }
 }
 
@@ -170,6 +171,7 @@ impl fmt::Display for Expression {
                 f.write_str(")")
             }
             Expression::MultiLane { level, between } => write!(f, "lanes({level}, between={between})"),
+            Expression::Reorder(of) => write!(f, "reorder({of})"),
             Expression::Pipeline { parts, of } => write!(f, "pipeline({parts}, {of})"),
         }
     }
@@ -298,6 +300,12 @@ impl<'a> Parser<'a> {
                 self.expect(')')?;
                 Ok(if name == "bruck" { Expression::Bruck(radix) } else { Expression::ModifiedBruck(radix) })
             }
+            "reorder" => {
+                self.expect('(')?;
+                let of = Box::new(self.expression(depth + 1)?);
+                self.expect(')')?;
+                Ok(Expression::Reorder(of))
+            }
             "pipeline" => {
                 self.expect('(')?;
                 let parts = self.number(1)?;
@@ -313,7 +321,7 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
@@ -419,6 +427,8 @@ mod tests {
             "leader(node, between=160(12 12), leaders=2)",
             "lanes(node, between=ring)",
             "pipeline(8, ring)",
+            "reorder(bruck(2))",
+            "leader(node, between=reorder(recursive-doubling))",
         ] {
             assert_eq!(text.parse::<Expression>().unwrap().to_string(), text);
         }

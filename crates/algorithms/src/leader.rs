@@ -15,7 +15,7 @@
 //! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two meetings of the region.
 
 use bruckner_schedule::{
-    Area, End, Level, Local, Message, Payload, Place, Problem, Rank, Round, Run, Set, Tag, Topology,
+    Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Run, Set, Tag, Topology,
 };
 
 use crate::gather::{Gather, Group, Held, ShmGather, in_segment, members};
@@ -213,6 +213,10 @@ impl Algorithm for LeaderAllreduce {
         self.between.pieces(&Topology::flat(topology.regions(self.level)))
     }
 
+    fn overlap(&self) -> u32 {
+        self.between.overlap()
+    }
+
     fn keeps_order(&self, topology: &Topology) -> bool {
         let leaders = Topology::flat(topology.regions(self.level));
         topology.is_in_rank_order() && self.between.keeps_order(&leaders)
@@ -236,21 +240,23 @@ impl Algorithm for LeaderAllreduce {
             b.copy(place(line(me)), place(Area::In));
             b.barrier(self.level);
         }
-        if leads {
-            let partial = if alone { Area::In } else { Area::Line(0) };
-            if !alone {
-                let lines: Vec<Area> = own.span.clone().map(line).collect();
-                b.reduce_all(partial, &lines, &all);
-            }
-            let leaders = Topology::flat(topology.regions(self.level));
-            let among = Problem { ranks: leaders.ranks(), ..problem.clone() };
-            let area = |area| match area {
-                Area::In => partial,
-                Area::Line(n) => Area::Line(n + 1),
-                other => other,
-            };
-            let leader = |of: Rank| Group::region(topology, self.level, of.0).server(0);
-            b.embed(self.between.rounds(&among, &leaders, Rank(mine)), leader, area);
+        let partial = if alone { Area::In } else { Area::Line(0) };
+        if leads && !alone {
+            let lines: Vec<Area> = own.span.clone().map(line).collect();
+            b.reduce_all(partial, &lines, &all);
+        }
+        let leaders = Topology::flat(topology.regions(self.level));
+        let among = Problem { ranks: leaders.ranks(), ..problem.clone() };
+        let area = |area| match area {
+            Area::In => partial,
+            Area::Line(n) => Area::Line(n + 1),
+            other => other,
+        };
+        let leader = |of: Rank| Group::region(topology, self.level, of.0).server(0);
+        for round in self.between.rounds(&among, &leaders, Rank(mine)) {
+            // The others are idle as long.
+            let round = if leads { round } else { Round::default() };
+            b.embed(round, leader, |place| Place { area: area(place.area), ..place }, |flag| flag);
         }
         if !alone {
             if leads {
@@ -262,29 +268,5 @@ impl Algorithm for LeaderAllreduce {
             }
         }
         b.finish()
-    }
-}
-
-impl Builder {
-    /// Adds rounds that were written for other ranks and areas.
-    ///
-    /// # Panics
-    /// If they share memory: then they were not written for ranks of different nodes.
-    pub fn embed(&mut self, rounds: Vec<Round>, rank: impl Fn(Rank) -> Rank, area: impl Fn(Area) -> Area) {
-        let place = |place: Place| Place { area: area(place.area), ..place };
-        for Round { messages, local } in rounds {
-            self.round();
-            for message in messages {
-                let places = message.places.into_iter().map(place).collect();
-                self.message(Message { places, peer: rank(message.peer), ..message });
-            }
-            for op in local {
-                match op {
-                    Local::Copy { to, from } => self.copy(place(to), place(from)),
-                    Local::Reduce { into, with } => self.reduce(place(into), place(with)),
-                    other => panic!("`{other}` cannot be embedded"),
-                }
-            }
-        }
     }
 }

@@ -26,6 +26,7 @@ pub mod locality_alltoall;
 pub mod lower;
 pub mod nap;
 pub mod patterns;
+pub mod pipeline;
 mod plan;
 pub mod probes;
 pub mod reversed;
@@ -48,6 +49,11 @@ pub trait Algorithm {
     /// Into how many pieces an allreduce cuts its vector.
     fn pieces(&self, _topology: &Topology) -> u64 {
         1
+    }
+
+    /// How many rounds early a message may start.
+    fn overlap(&self) -> u32 {
+        0
     }
 
     /// Whether a reduction keeps rank order. Held by test to what the verifier finds.

@@ -1,7 +1,9 @@
 //! From a task and an expression to schedules.
 
+use std::collections::BTreeSet;
+
 use bruckner_schedule::{
-    Claims, Collective, Counts, Level, Order, Problem, Rank, Round, Schedule, Topology, Whole,
+    Claims, Collective, Counts, Level, Local, Order, Problem, Rank, Round, Schedule, Topology, Whole,
 };
 
 use crate::alltoall::Direct;
@@ -15,8 +17,10 @@ use crate::locality::Locality;
 use crate::locality_alltoall::{Inside, LocalityAlltoall};
 use crate::nap::{Flat, Nap};
 use crate::patterns::{
-    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Ring, Sparbit, SpreadOut,
+    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
+    SpreadOut,
 };
+use crate::pipeline::Pipelined;
 use crate::reversed::{Halves, Reversed};
 use crate::shm::ShmAllreduce;
 use crate::{Algorithm, Refusal};
@@ -76,9 +80,18 @@ impl Plan {
         self.algorithm.is_consistent(&self.topology)
     }
 
-    /// What one rank does.
+    /// What one rank does, without the rounds in which it is idle. Segments that were used are closed by a barrier, so
+    /// that the next execution finds everyone gone from them; lowering replaces that barrier by alternating halves where
+    /// it can.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
-        self.algorithm.rounds(&self.problem, &self.topology, rank)
+        let mut rounds = self.algorithm.rounds(&self.problem, &self.topology, rank);
+        rounds.retain(|round| *round != Round::default());
+        let local = rounds.iter().flat_map(|round| &round.local);
+        let used: BTreeSet<Level> = local.flat_map(Local::shared).collect();
+        if let Some(last) = rounds.last_mut() {
+            last.local.extend(used.into_iter().map(Local::Barrier));
+        }
+        rounds
     }
 
     /// What some ranks do.
@@ -86,6 +99,7 @@ impl Plan {
         Whole {
             problem: self.problem.clone(),
             topology: self.topology.clone(),
+            overlap: self.algorithm.overlap(),
             claims: Claims::default(),
             ranks: ranks.into_iter().map(|rank| (rank, self.rounds(rank))).collect(),
         }
@@ -100,13 +114,8 @@ impl Plan {
 /// Finds the algorithm that an expression names for a task.
 pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
     let algorithm = find(task, expression)?;
-    let counts = match (&task.counts, task.collective) {
-        (Counts::Equal(elements), Collective::Allreduce) => {
-            Counts::Vector { elements: *elements, pieces: algorithm.pieces(&task.topology) }
-        }
-        (counts, _) => counts.clone(),
-    };
-    let mut problem = Problem::new(task.collective, task.topology.ranks(), counts, task.element)
+    let mut problem = Problem::new(task.collective, task.topology.ranks(), task.counts.clone(), task.element)
+        .and_then(|whole| whole.cut(algorithm.pieces(&task.topology)))
         .map_err(|message| Refusal(message.to_owned()))?;
     problem.order = task.order;
     if task.order == Order::Ranks && task.collective.reduces() && !algorithm.keeps_order(&task.topology) {
@@ -122,18 +131,19 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
         one_node(task)?;
     }
     match (task.collective, expression) {
-        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, &task.topology)?)),
+        (_, Expression::Pipeline { parts, of }) => {
+            Ok(Box::new(Pipelined { parts: *parts, of: find(task, of)? }))
+        }
+        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, task)?)),
         (ReduceScatter, Expression::Plain(Plain::RecursiveHalving)) => {
             let doubling = Expression::Plain(Plain::RecursiveDoubling);
-            Ok(Box::new(Reversed(gather_all(&doubling, &task.topology)?)))
+            Ok(Box::new(Reversed(gather_all(&doubling, task)?)))
         }
         (ReduceScatter, Expression::Factors(factors)) => {
             let forward = Expression::Factors(backwards(factors)?);
-            Ok(Box::new(Reversed(gather_all(&forward, &task.topology)?)))
+            Ok(Box::new(Reversed(gather_all(&forward, task)?)))
         }
-        (ReduceScatter, _) if gathers(expression) => {
-            Ok(Box::new(Reversed(gather_all(expression, &task.topology)?)))
-        }
+        (ReduceScatter, _) if gathers(expression) => Ok(Box::new(Reversed(gather_all(expression, task)?))),
         (Allreduce, Expression::Plain(Plain::Shm)) => Ok(Box::new(ShmAllreduce)),
         (Allreduce, Expression::Plain(Plain::RecursiveDoubling)) => {
             Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
@@ -143,11 +153,11 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
                 Expression::Plain(Plain::Ring) => Plain::Ring,
                 _ => Plain::RecursiveDoubling,
             };
-            let half = || gather_all(&Expression::Plain(half), &task.topology);
+            let half = || gather_all(&Expression::Plain(half), task);
             Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
         (Allreduce, Expression::Locality { level, inside, lanes }) => {
-            let inside = gather(inside, *level, &task.topology)?;
+            let inside = gather(inside, Members::Inside(*level), task)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
         (Allreduce, Expression::Leader { level, between, leaders: 1 }) => {
@@ -159,12 +169,12 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between)? }))
         }
         (Allreduce, Expression::Leader { .. } | Expression::MultiLane { .. }) => {
-            let half = || gather_all(expression, &task.topology);
+            let half = || gather_all(expression, task);
             Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
         (Allreduce, Expression::Factors(factors)) => Ok(Box::new(Factored::new(factors, p)?)),
         (Allreduce, _) if gathers(expression) => {
-            Ok(Box::new(GatherReduce(gather(expression, Level::NODE, &task.topology)?)))
+            Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task)?)))
         }
         (Alltoall, Expression::Plain(Plain::SpreadOut)) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
         (Alltoall, Expression::Plain(Plain::Pairwise)) => Ok(Box::new(Direct(Box::new(Pairwise)))),
@@ -200,19 +210,19 @@ fn gathers(expression: &Expression) -> bool {
         Expression::Plain(plain) => {
             !matches!(plain, Plain::Native | Plain::Rabenseifner | Plain::RecursiveHalving)
         }
-        Expression::Bruck(_) | Expression::Factors(_) => true,
+        Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
         _ => false,
     }
 }
 
 /// An allgather among all ranks.
-fn gather_all(expression: &Expression, topology: &Topology) -> Result<GatherAll, Refusal> {
+fn gather_all(expression: &Expression, task: &Task) -> Result<GatherAll, Refusal> {
     let numbering = match expression {
         expression if expression.shares_memory() => Numbering::Positions,
         _ => Numbering::Ranks,
     };
-    Ok(GatherAll { gather: gather(expression, Level::NODE, topology)?, numbering })
+    Ok(GatherAll { gather: gather(expression, Members::Ranks, task)?, numbering })
 }
 
 /// The allgather of which a form of reduce_scatter steps is the reverse.
@@ -226,32 +236,89 @@ fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
     factors.iter().rev().map(reverse).collect()
 }
 
-/// A way to gather within a region of a level.
-fn gather(expression: &Expression, around: Level, topology: &Topology) -> Result<Box<dyn Gather>, Refusal> {
-    let inner = |level: Level| match level < around {
-        true => Err(Refusal(format!("a {level} is not inside a {around}"))),
-        false => Ok(level),
+/// Who gathers.
+#[derive(Clone, Copy)]
+enum Members {
+    /// All ranks.
+    Ranks,
+    /// The ranks of a region.
+    Inside(Level),
+    /// The regions of a level.
+    Regions(Level),
+}
+
+impl Members {
+    /// How many there are, if that is one number.
+    fn count(self, topology: &Topology) -> Option<u32> {
+        match self {
+            Members::Ranks => Some(topology.ranks()),
+            Members::Inside(level) => topology.regular(level),
+            Members::Regions(level) => Some(topology.regions(level)),
+        }
+    }
+
+    /// How large the block of each is.
+    fn sizes(self, task: &Task) -> Option<Vec<u64>> {
+        let (topology, counts) = (&task.topology, &task.counts);
+        let size = |rank: Rank| match counts {
+            Counts::Equal(n) => *n,
+            Counts::Root { root, count } => {
+                if rank == *root {
+                    *count
+                } else {
+                    0
+                }
+            }
+            Counts::Listed(counts) => counts[rank.0 as usize],
+            Counts::Local => 1,
+        };
+        let all = |positions: std::ops::Range<u32>| positions.map(|at| size(topology.rank_at(at))).sum();
+        match self {
+            Members::Ranks => Some((0..topology.ranks()).map(|rank| size(Rank(rank))).collect()),
+            Members::Inside(_) => None,
+            Members::Regions(level) => {
+                Some((0..topology.regions(level)).map(|region| all(topology.span(level, region))).collect())
+            }
+        }
+    }
+}
+
+/// A way to gather.
+fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Gather>, Refusal> {
+    let inner = |level: Level| match members {
+        Members::Inside(around) if level < around => {
+            Err(Refusal(format!("a {level} is not inside a {around}")))
+        }
+        _ => Ok(level),
     };
     Ok(match expression {
         Expression::Plain(Plain::Shm) => Box::new(ShmGather),
         Expression::Locality { level, inside, lanes } => {
             let level = inner(*level)?;
-            Box::new(Locality { level, inside: gather(inside, level, topology)?, lanes: *lanes })
+            Box::new(Locality { level, inside: gather(inside, Members::Inside(level), task)?, lanes: *lanes })
         }
         Expression::Leader { level, between, leaders } => {
             let (level, leaders) = (inner(*level)?, Leaders::Some(*leaders));
-            Box::new(LeaderGather { level, between: pattern(between, topology.regions(level))?, leaders })
+            Box::new(LeaderGather {
+                level,
+                between: pattern(between, Members::Regions(level), task)?,
+                leaders,
+            })
         }
         Expression::MultiLane { level, between } => {
             let (level, leaders) = (inner(*level)?, Leaders::All);
-            Box::new(LeaderGather { level, between: pattern(between, topology.regions(level))?, leaders })
+            Box::new(LeaderGather {
+                level,
+                between: pattern(between, Members::Regions(level), task)?,
+                leaders,
+            })
         }
-        _ => Box::new(PatternGather(pattern(expression, topology.ranks())?)),
+        _ => Box::new(PatternGather(pattern(expression, members, task)?)),
     })
 }
 
-/// A pattern of messages among so many.
-fn pattern(expression: &Expression, members: u32) -> Result<Box<dyn Pattern>, Refusal> {
+/// A pattern of messages.
+fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Pattern>, Refusal> {
     Ok(match expression {
         Expression::Plain(Plain::Ring) => Box::new(Ring),
         Expression::Plain(Plain::NeighborExchange) => Box::new(NeighborExchange),
@@ -260,8 +327,17 @@ fn pattern(expression: &Expression, members: u32) -> Result<Box<dyn Pattern>, Re
         Expression::Plain(Plain::SpreadOut) => Box::new(SpreadOut),
         Expression::Plain(Plain::Pairwise) => Box::new(Pairwise),
         Expression::Bruck(radix) => Box::new(Bruck(*radix)),
+        Expression::Reorder(of) => {
+            let sizes = members.sizes(task).ok_or_else(|| {
+                Refusal(format!("`{expression}` runs among all ranks or between regions, not inside one"))
+            })?;
+            Box::new(Reordered::new(&sizes, pattern(of, members, task)?))
+        }
         Expression::Factors(factors) => {
-            crate::factors::check_gathering(factors, members)?;
+            let count = members.count(&task.topology).ok_or_else(|| {
+                Refusal(format!("`{expression}` needs regions of one size, and {} has others", task.topology))
+            })?;
+            crate::factors::check_gathering(factors, count)?;
             Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
         }
         _ => return Err(Refusal(format!("`{expression}` is no pattern of messages"))),

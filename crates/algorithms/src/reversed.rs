@@ -32,7 +32,7 @@ impl Reversed {
         self.0.write(&mut forward, problem, topology, rank);
         let all = problem.filled(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
-        for round in forward.into_rounds().iter().rev() {
+        for round in forward.finish().iter().rev() {
             for local in round.local.iter().rev() {
                 reverse_local(b, topology, rank, local);
             }

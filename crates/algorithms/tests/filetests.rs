@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::lower::{alternate, coalesce, empty, pack, place, unshare};
+use bruckner_algorithms::lower::{alternate, coalesce, empty, overlap, pack, place, unshare};
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Document, Program, interpret, read};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -15,7 +15,7 @@ fn main() {
         .map(|e| e.expect("readable").path())
         .collect();
     files.sort();
-    assert!(files.len() >= 6, "there is a file for each pass");
+    assert!(files.len() >= 7, "there is a file for each pass");
     let trials = files.into_iter().map(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Trial::test(name, move || test(&file))
@@ -49,6 +49,7 @@ fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
         ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s)),
         ("place", Document::Schedule(s)) => Document::Program(place::run(s)),
         ("pack", Document::Program(p)) => Document::Program(pack::run(p)),
+        ("overlap", Document::Program(p)) => Document::Program(overlap::run(p)),
         ("alternate", Document::Program(p)) => Document::Program(alternate::run(p)),
         ("unshare", Document::Program(p)) => Document::Program(unshare::run(p)),
         _ => return Err(format!("there is no pass `{pass}` for this").into()),

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use bruckner_algorithms::{Expression, Plan};
 use bruckner_schedule::bound::{Party, bound};
-use bruckner_schedule::{Counts, End, Level, Local, Message, Payload, Place, Rank, Round, Topology};
+use bruckner_schedule::{
+    Collective, Counts, End, Level, Local, Message, Payload, Place, Rank, Round, Topology,
+};
 
 /// Sums over one rank's schedule.
 #[derive(Default)]
@@ -165,7 +167,9 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
             u128::from(least) * element
         );
     }
-    if let (Counts::Vector { elements, .. }, Some(sent)) = (&problem.counts, &totals.sent) {
+    if let (Collective::Allreduce, Counts::Equal(elements), Some(sent)) =
+        (problem.collective, &problem.counts, &totals.sent)
+    {
         let _ = writeln!(text, "size      {} of the vector sent", fraction(sent.iter().sum(), *elements));
     }
 }

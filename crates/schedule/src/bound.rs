@@ -30,7 +30,8 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
         Party::Rank => (u64::from(problem.ranks), 1),
         Party::Node => (topology.regions(Level::NODE).into(), topology.largest(Level::NODE).into()),
     };
-    let sizes = || (0..problem.chunks()).map(|c| problem.elements(c).unwrap_or(1));
+    let blocks = Problem { pieces: 1, ..problem.clone() };
+    let sizes = || (0..blocks.chunks()).map(|b| blocks.elements(b).unwrap_or(1));
     let nothing = problem.counts == Counts::Equal(0)
         || !matches!(problem.counts, Counts::Equal(_)) && sizes().all(|n| n == 0);
     let (mut rounds, mut known) = (0, 1);
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(of(Collective::Allgather, Counts::Equal(3), 4).rounds, 1);
         let ragged = of(Collective::Allgather, Counts::Listed(vec![7, 1, 0, 2, 1]), 1);
         assert_eq!(ragged.elements, Some(4));
-        let allreduce = of(Collective::Allreduce, Counts::Vector { elements: 10, pieces: 5 }, 1);
+        let allreduce = of(Collective::Allreduce, Counts::Equal(10), 1);
         assert_eq!(allreduce.elements, Some(16));
         assert_eq!(of(Collective::Alltoall, Counts::Local, 1).elements, None);
     }

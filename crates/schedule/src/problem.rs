@@ -1,8 +1,9 @@
 //! What is to be done: the collective, its counts, and what is known of the reduction.
 //!
-//! Chunks are numbered from 0. What chunk `i` is depends on the collective: in an allgather the block of rank
-//! `i`; in a reduce_scatter the block for rank `i`; in an allreduce the `i`-th piece of the vector; in an
-//! alltoall, `in[i]` goes to rank `i` and `out[i]` came from it. Broadcast and reduce are allgather and
+//! Data is blocks, and every block is cut into as many pieces, one unless said otherwise; a piece is a chunk, and
+//! chunks are numbered from 0, block by block. What block `i` is depends on the collective: in an allgather that of
+//! rank `i`; in a reduce_scatter that for rank `i`; in an alltoall, the `i`-th of the input goes to rank `i` and the
+//! `i`-th of the output came from it; an allreduce has one block, the vector. Broadcast and reduce are allgather and
 //! reduce_scatter in which only the root's count is not zero.
 
 use std::fmt;
@@ -49,7 +50,7 @@ impl fmt::Display for Collective {
     }
 }
 
-/// How many elements each chunk has.
+/// How many elements each block has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Counts {
     /// Every block has as many.
@@ -63,13 +64,6 @@ pub enum Counts {
     },
     /// One count for each rank's block, known to all.
     Listed(Vec<u64>),
-    /// A vector cut into pieces of nearly equal length.
-    Vector {
-        /// The vector's elements.
-        elements: u64,
-        /// The pieces.
-        pieces: u64,
-    },
     /// Each rank knows only the sizes of what it sends and of what it will have received.
     Local,
 }
@@ -83,7 +77,6 @@ impl fmt::Display for Counts {
                 let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
                 write!(f, "listed {}", counts.join(","))
             }
-            Counts::Vector { elements, pieces } => write!(f, "vector {elements} pieces {pieces}"),
             Counts::Local => f.write_str("local"),
         }
     }
@@ -106,8 +99,10 @@ pub struct Problem {
     pub collective: Collective,
     /// How many ranks take part.
     pub ranks: u32,
-    /// How large the chunks are.
+    /// How large the blocks are.
     pub counts: Counts,
+    /// Into how many pieces of nearly equal length each block is cut.
+    pub pieces: u64,
     /// Bytes of one element; 0 for tokens that only order: a barrier is an allgather of one token each.
     pub element: u32,
     /// What order the reduction needs.
@@ -125,36 +120,39 @@ impl Problem {
         counts: Counts,
         element: u32,
     ) -> Result<Problem, &'static str> {
-        let problem = Problem { collective, ranks, counts, element, order: Order::Any };
-        problem.check().map(|()| problem)
+        Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any }.cut(1)
+    }
+
+    /// The same problem with every block cut into so many pieces, or why it cannot be.
+    pub fn cut(mut self, pieces: u64) -> Result<Problem, &'static str> {
+        self.pieces = pieces;
+        self.check().map(|()| self)
     }
 
     fn check(&self) -> Result<(), &'static str> {
         if self.ranks == 0 {
             return Err("there must be at least 1 rank");
         }
-        let ranks = u64::from(self.ranks);
         let total = match &self.counts {
-            Counts::Equal(n) => n.checked_mul(ranks),
+            Counts::Equal(n) => n.checked_mul(self.blocks()),
             Counts::Root { count, .. } => Some(*count),
             Counts::Listed(counts) => counts.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)),
-            Counts::Vector { elements, .. } => Some(*elements),
             Counts::Local => Some(0),
         };
         let bytes = total.and_then(|n| n.checked_mul(self.element.into()));
         if bytes.is_none_or(|n| n > Problem::MOST_BYTES) {
             return Err("all blocks together may have at most 2^48 bytes");
         }
-        if let Counts::Vector { pieces, .. } = self.counts
-            && pieces > crate::Topology::MAX_RANKS.into()
-        {
-            return Err("a vector has at most 2^24 pieces");
+        let most = u64::from(crate::Topology::MAX_RANKS);
+        if self.blocks().checked_mul(self.pieces).is_none_or(|chunks| chunks > most) {
+            return Err("there are at most 2^24 chunks");
         }
         match (&self.counts, self.collective) {
-            (Counts::Vector { pieces: 0, .. }, _) => Err("a vector has at least one piece"),
-            (Counts::Vector { .. }, Collective::Allreduce) => Ok(()),
-            (_, Collective::Allreduce) => Err("an allreduce has counts `vector N pieces K`"),
-            (Counts::Vector { .. }, _) => Err("only an allreduce has counts `vector N pieces K`"),
+            _ if self.pieces == 0 => Err("a block has at least one piece"),
+            (Counts::Local, _) if self.pieces > 1 => Err("blocks of sizes known only locally are not cut"),
+            (Counts::Root { .. } | Counts::Listed(_), Collective::Allreduce) => {
+                Err("an allreduce has counts `equal N`")
+            }
             (Counts::Local, Collective::Alltoall) | (Counts::Equal(_), _) => Ok(()),
             (Counts::Local, _) => Err("only an alltoall has counts `local`"),
             (_, Collective::Alltoall) => Err("an alltoall has counts `equal N` or `local`"),
@@ -166,42 +164,58 @@ impl Problem {
         }
     }
 
-    /// How many chunk numbers there are.
-    pub fn chunks(&self) -> u64 {
-        match self.counts {
-            Counts::Vector { pieces, .. } => pieces,
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        match self.collective {
+            Collective::Allreduce => 1,
             _ => self.ranks.into(),
         }
     }
 
-    /// The elements of a chunk; `None` where ranks do not share that knowledge, 0 for a chunk that there is not.
-    pub fn elements(&self, chunk: u64) -> Option<u64> {
-        Some(match &self.counts {
-            Counts::Equal(n) => *n,
-            Counts::Root { root, count } => {
-                if chunk == u64::from(root.0) {
-                    *count
-                } else {
-                    0
-                }
-            }
-            Counts::Listed(counts) => counts.get(chunk as usize).copied().unwrap_or(0),
-            Counts::Vector { elements, pieces } => {
-                let start = |i: u64| match i.checked_mul(*elements) {
-                    Some(product) => product / pieces,
-                    None => (u128::from(i) * u128::from(*elements) / u128::from(*pieces)) as u64,
-                };
-                start(chunk + 1) - start(chunk)
-            }
-            Counts::Local => return None,
-        })
+    /// How many chunk numbers there are.
+    pub fn chunks(&self) -> u64 {
+        self.blocks() * self.pieces
     }
 
-    /// The elements of a whole set of chunks, by runs where counts are equal.
+    /// The elements of a chunk; `None` where ranks do not share that knowledge, 0 for a chunk that there is not.
+    pub fn elements(&self, chunk: u64) -> Option<u64> {
+        let (block, piece) = match self.pieces {
+            1 => (chunk, 0),
+            pieces => (chunk / pieces, chunk % pieces),
+        };
+        let elements = match &self.counts {
+            Counts::Equal(n) => *n,
+            Counts::Root { root, count } if block == u64::from(root.0) => *count,
+            Counts::Root { .. } => 0,
+            Counts::Listed(counts) => counts.get(block as usize).copied().unwrap_or(0),
+            Counts::Local => return None,
+        };
+        if self.pieces == 1 {
+            return Some(elements);
+        }
+        let start = |i: u64| match i.checked_mul(elements) {
+            Some(product) => product / self.pieces,
+            None => (u128::from(i) * u128::from(elements) / u128::from(self.pieces)) as u64,
+        };
+        Some(start(piece + 1) - start(piece))
+    }
+
+    /// The elements of every chunk, where all have as many. Chunks of sizes known only locally count as cells of 1.
+    pub fn equal(&self) -> Option<u64> {
+        match self.counts {
+            Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces),
+            Counts::Local => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The elements of a whole set of chunks, by runs where all are equal.
     pub fn elements_of(&self, set: &Set) -> Option<u64> {
         match self.counts {
-            Counts::Equal(n) => Some(n * set.len()),
-            Counts::Root { root, count } => Some(set.position(root.0.into()).map_or(0, |_| count)),
+            Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces * set.len()),
+            Counts::Root { root, count } if self.pieces == 1 => {
+                Some(set.position(root.0.into()).map_or(0, |_| count))
+            }
             _ => set.iter().map(|i| self.elements(i)).sum(),
         }
     }
@@ -215,20 +229,20 @@ impl Problem {
     pub fn filled(&self, set: &Set) -> Set {
         match self.counts {
             Counts::Local => set.clone(),
-            Counts::Equal(n) if n > 0 => set.clone(),
-            Counts::Equal(_) => Set::new(),
-            Counts::Root { root, count } => {
+            Counts::Equal(n) if n >= self.pieces => set.clone(),
+            Counts::Equal(0) => Set::new(),
+            Counts::Root { root, count } if self.pieces == 1 => {
                 let root = u64::from(root.0);
                 if count > 0 && set.position(root).is_some() { Set::one(root) } else { Set::new() }
             }
-            Counts::Listed(_) | Counts::Vector { .. } => set.iter().filter(|&c| !self.is_empty(c)).collect(),
+            _ => set.iter().filter(|&c| !self.is_empty(c)).collect(),
         }
     }
 
     /// The chunks that a rank's input buffer holds.
     pub fn input(&self, rank: Rank) -> Set {
         match self.collective {
-            Collective::Allgather => Set::one(rank.0.into()),
+            Collective::Allgather => self.block(rank),
             _ => Set::from(0..self.chunks()),
         }
     }
@@ -236,19 +250,25 @@ impl Problem {
     /// The chunks that a rank's output buffer must hold afterwards.
     pub fn output(&self, rank: Rank) -> Set {
         match self.collective {
-            Collective::ReduceScatter => Set::one(rank.0.into()),
+            Collective::ReduceScatter => self.block(rank),
             _ => Set::from(0..self.chunks()),
         }
+    }
+
+    /// The chunks of a rank's block.
+    pub fn block(&self, rank: Rank) -> Set {
+        let first = u64::from(rank.0) * self.pieces;
+        Set::from(first..first + self.pieces)
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} ranks {} counts {} element {}",
-            self.collective, self.ranks, self.counts, self.element
-        )?;
+        write!(f, "{} ranks {} counts {}", self.collective, self.ranks, self.counts)?;
+        if self.pieces != 1 {
+            write!(f, " pieces {}", self.pieces)?;
+        }
+        write!(f, " element {}", self.element)?;
         match self.order {
             Order::Any => Ok(()),
             Order::Ranks => f.write_str(" ordered"),
@@ -264,8 +284,8 @@ mod tests {
     fn pieces_cover_the_vector() {
         for elements in [0, 1, 7, 12, 100] {
             for pieces in 1..20 {
-                let counts = Counts::Vector { elements, pieces };
-                let problem = Problem::new(Collective::Allreduce, 4, counts, 8).unwrap();
+                let vector = Problem::new(Collective::Allreduce, 4, Counts::Equal(elements), 8).unwrap();
+                let problem = vector.cut(pieces).unwrap();
                 let sizes: Vec<u64> = (0..pieces).map(|i| problem.elements(i).unwrap()).collect();
                 assert_eq!(sizes.iter().sum::<u64>(), elements);
                 assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
@@ -277,6 +297,17 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         assert!(Problem::new(Collective::Allgather, 3, Counts::Listed(vec![1, 2]), 8).is_err());
         assert!(Problem::new(Collective::Allgather, 3, Counts::Local, 8).is_err());
-        assert!(Problem::new(Collective::Allreduce, 3, Counts::Equal(1), 8).is_err());
+        assert!(Problem::new(Collective::Allreduce, 3, Counts::Local, 8).is_err());
+        assert!(Problem::new(Collective::Alltoall, 3, Counts::Local, 8).unwrap().cut(2).is_err());
+        assert!(Problem::new(Collective::Allgather, 3, Counts::Equal(1), 8).unwrap().cut(0).is_err());
+    }
+
+    #[test]
+    fn blocks_are_cut_one_behind_the_other() {
+        let counts = Counts::Listed(vec![5, 0, 2]);
+        let problem = Problem::new(Collective::Allgather, 3, counts, 8).unwrap().cut(2).unwrap();
+        assert_eq!(problem.chunks(), 6);
+        assert_eq!((0..6).map(|c| problem.elements(c).unwrap()).collect::<Vec<_>>(), [2, 3, 0, 0, 1, 1]);
+        assert_eq!(problem.input(Rank(2)).to_string(), "4..6");
     }
 }

@@ -176,6 +176,30 @@ pub enum Local {
     Barrier(Level),
 }
 
+impl Local {
+    /// The levels of the segments that it uses.
+    pub fn shared(&self) -> impl Iterator<Item = Level> + use<> {
+        let of = |place: &Place| match place.area {
+            Area::Shared(level, _) => Some(level),
+            _ => None,
+        };
+        let levels = match self {
+            Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => [of(a), of(b)],
+            _ => [None, None],
+        };
+        levels.into_iter().flatten()
+    }
+
+    /// The same work in other places.
+    pub fn map(self, mut place: impl FnMut(Place) -> Place) -> Local {
+        match self {
+            Local::Copy { to, from } => Local::Copy { to: place(to), from: place(from) },
+            Local::Reduce { into, with } => Local::Reduce { into: place(into), with: place(with) },
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -219,6 +243,8 @@ pub struct Whole<B> {
     pub problem: Problem,
     /// Where the ranks are.
     pub topology: Topology,
+    /// How many rounds early a message may start, if what it needs is there: 0 where rounds do not overlap.
+    pub overlap: u32,
     /// What is claimed.
     pub claims: Claims,
     /// What each rank does.
@@ -234,6 +260,7 @@ impl<B> Whole<B> {
         Whole {
             problem: self.problem.clone(),
             topology: self.topology.clone(),
+            overlap: self.overlap,
             claims: self.claims.clone(),
             ranks: self.ranks.iter().map(|(&rank, body)| (rank, f(rank, body))).collect(),
         }

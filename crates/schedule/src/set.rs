@@ -225,6 +225,26 @@ impl Set {
         Set { runs: self.runs.iter().map(shift).collect() }
     }
 
+    /// Every number n as `by`·n + `plus`.
+    ///
+    /// # Panics
+    /// If `by` is 0, or a number would leave 0..[`Run::LIMIT`].
+    pub fn scaled(&self, by: u64, plus: u64) -> Set {
+        let mut set = Set::new();
+        for run in &self.runs {
+            let scaled =
+                |start: u64, stride: i64, count| Run::new(start * by + plus, 1, stride * by as i64, count);
+            if run.block == 1 {
+                set.push(scaled(run.start, run.stride, run.count));
+            } else {
+                for block in run.blocks() {
+                    set.push(scaled(block.start, 1, run.block));
+                }
+            }
+        }
+        set
+    }
+
     /// The runs in order.
     pub fn runs(&self) -> &[Run] {
         &self.runs
@@ -384,6 +404,17 @@ mod tests {
             let all: Vec<u64> = set.iter().collect();
             let distinct: std::collections::BTreeSet<u64> = all.iter().copied().collect();
             prop_assert_eq!(set.is_distinct(), all.len() == distinct.len());
+        }
+
+        #[test]
+        fn scaling_keeps_the_sequence(
+            start in 0u64..50, block in 1u64..5, stride in -9i64..9, count in 1u64..5, by in 1u64..6, plus in 0u64..6
+        ) {
+            let run = Run::checked(start, block, stride, count);
+            prop_assume!(run.is_some());
+            let set = Set::from(run.unwrap());
+            let want: Vec<u64> = set.iter().map(|n| n * by + plus).collect();
+            prop_assert_eq!(set.scaled(by, plus).iter().collect::<Vec<_>>(), want);
         }
 
         #[test]

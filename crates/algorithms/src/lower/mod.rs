@@ -6,6 +6,7 @@
 //! | [`coalesce`] | schedule, schedule | joins the messages of a round that go the same way |
 //! | [`place`] | schedule, program | posts and finishes messages, and gives every line a place in a buffer |
 //! | [`pack`] | program, program | gathers scattered slots so that each message is one stretch of memory |
+//! | [`overlap`] | program, program | starts messages early where rounds overlap |
 //! | [`alternate`] | program, program | replaces the closing barrier by two halves of a segment used in turn |
 //! | [`unshare`] | program, program | replaces shared memory by messages within the node |
 //!
@@ -16,6 +17,7 @@ pub mod alternate;
 pub mod coalesce;
 pub mod empty;
 mod memory;
+pub mod overlap;
 pub mod pack;
 pub mod place;
 pub mod unshare;
@@ -35,7 +37,7 @@ pub enum OnNode {
 /// The whole chain.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
     let schedule = coalesce::run(&empty::run(schedule));
-    let program = pack::run(&place::run(&schedule));
+    let program = overlap::run(&pack::run(&place::run(&schedule)));
     match on_node {
         OnNode::Segment => alternate::run(&program),
         OnNode::Messages => unshare::run(&program),

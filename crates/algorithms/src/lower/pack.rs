@@ -26,7 +26,7 @@ struct Packer<'a> {
     problem: &'a Problem,
     code: &'a Code,
     /// Made when it is first asked for: user buffers need none.
-    addresses: OnceCell<Addresses>,
+    addresses: OnceCell<Addresses<'a>>,
     placed: Vec<Placed>,
     instrs: Vec<Instr>,
     /// The next line, and the room that stretches in use take behind everything else.

@@ -16,6 +16,7 @@ mod cyclic_shift;
 mod fold;
 mod neighbor_exchange;
 mod recursive_doubling;
+mod reordered;
 mod ring;
 mod sparbit;
 mod spread_out;
@@ -24,6 +25,7 @@ pub use cyclic_shift::{Bruck, CyclicShift};
 pub use fold::Fold;
 pub use neighbor_exchange::NeighborExchange;
 pub use recursive_doubling::RecursiveDoubling;
+pub use reordered::{Reordered, order};
 pub use ring::Ring;
 pub use sparbit::Sparbit;
 pub use spread_out::{Pairwise, SpreadOut};
@@ -114,6 +116,8 @@ mod tests {
             for radix in 2..9 {
                 check(&Bruck(radix), n, "bruck");
             }
+            let sizes: Vec<u64> = (0..n.into()).map(|i: u64| i * 7 % 5).collect();
+            check(&Reordered::new(&sizes, Box::new(Bruck(2))), n, "reordered bruck");
             check(&Fold { core: n.div_ceil(2), inside: Box::new(Ring) }, n, "folded ring");
         }
         check(&CyclicShift { ports: vec![2, 4, 10] }, 160, "160(2 4 10)");

@@ -9,7 +9,7 @@
 //! use bruckner_schedule::{interpret, read};
 //! let text = "\
 //! schedule
-//! problem allreduce ranks 2 counts vector 3 pieces 1 element 8
+//! problem allreduce ranks 2 counts equal 3 element 8
 //! topology 2x1
 //! claim consistent
 //! rank 0
@@ -109,10 +109,13 @@ impl Data {
 
     /// What MPI says that a rank's output holds under a chunk number, if the operation fixes it.
     fn wanted(&self, program: &Program, rank: Rank, chunk: u64) -> Option<Vec<u64>> {
-        let source = Rank(chunk as u32);
+        let pieces = program.problem.pieces;
+        let source = Rank((chunk / pieces) as u32);
         match program.problem.collective {
             Collective::Allgather => Some(self.chunk(program, source, chunk)),
-            Collective::Alltoall => Some(self.chunk(program, source, rank.0.into())),
+            Collective::Alltoall => {
+                Some(self.chunk(program, source, u64::from(rank.0) * pieces + chunk % pieces))
+            }
             _ if self.operation == Operation::Scramble => None,
             _ => {
                 let inputs = (0..program.problem.ranks).map(|r| self.chunk(program, Rank(r), chunk));

@@ -8,6 +8,9 @@ use crate::text::Document;
 
 fn heading<B>(f: &mut fmt::Formatter<'_>, kind: &str, whole: &Whole<B>) -> fmt::Result {
     writeln!(f, "{kind}\nproblem {}\ntopology {}", whole.problem, whole.topology)?;
+    if whole.overlap > 0 {
+        writeln!(f, "overlap {}", whole.overlap)?;
+    }
     let claims = &whole.claims;
     for (name, claimed) in [("consistent", claims.consistent), ("ordered", claims.ordered)] {
         if claimed {

@@ -76,6 +76,11 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             return Err(TextError { message, ..here });
         }
         line.end()?;
+        let mut overlap = 0;
+        if let Some(mut line) = self.next_if("overlap") {
+            overlap = line.number32("a number of rounds")?;
+            line.end()?;
+        }
         let mut claims = Claims::default();
         while let Some(mut line) = self.next_if("claim") {
             let what = "`consistent`, `ordered`, `messages N`, `sent N` or `memory N`";
@@ -90,7 +95,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             }
             line.end()?;
         }
-        Ok(Whole { problem, topology, claims, ranks: BTreeMap::new() })
+        Ok(Whole { problem, topology, overlap, claims, ranks: BTreeMap::new() })
     }
 
     fn ranks<B>(
@@ -117,8 +122,8 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             ranks.insert(rank, body(self, &mut numbers)?);
             lines_of.insert(rank, numbers);
         }
-        let Whole { problem, topology, claims, .. } = heading;
-        Ok(Whole { problem, topology, claims, ranks })
+        let Whole { problem, topology, overlap, claims, .. } = heading;
+        Ok(Whole { problem, topology, overlap, claims, ranks })
     }
 
     fn at_rank(&mut self) -> bool {
@@ -218,20 +223,18 @@ fn problem(line: &mut Cursor<'_>) -> Result<Problem> {
     } else if line.keyword("listed") {
         let read = |word: &str| word.split(',').map(|n| n.parse().ok()).collect();
         Counts::Listed(line.parse("counts with commas between them", read)?)
-    } else if line.keyword("vector") {
-        let elements = line.number("the elements of the vector")?;
-        line.expect("pieces")?;
-        Counts::Vector { elements, pieces: line.number("a number of pieces")? }
     } else if line.keyword("local") {
         Counts::Local
     } else {
-        return Err(line.error("expected `equal`, `root`, `listed`, `vector` or `local`"));
+        return Err(line.error("expected `equal`, `root`, `listed` or `local`"));
     };
+    let pieces = if line.keyword("pieces") { line.number("a number of pieces")? } else { 1 };
     line.expect("element")?;
     let element = line.number32("the bytes of an element")?;
     let order = if line.keyword("ordered") { Order::Ranks } else { Order::Any };
     line.end()?;
     let mut problem = Problem::new(collective, ranks, counts, element)
+        .and_then(|whole| whole.cut(pieces))
         .map_err(|message| TextError { message: message.to_owned(), ..here })?;
     problem.order = order;
     Ok(problem)

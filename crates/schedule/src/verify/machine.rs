@@ -15,7 +15,7 @@ use super::memory::{Address, Memory};
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
-use crate::{Collective, Flag, Level, Rank, Request, Tag};
+use crate::{Collective, Flag, Level, Problem, Rank, Request, Tag};
 
 /// Whether a program has anything in a segment.
 pub(super) fn shares_memory(program: &Program) -> bool {
@@ -341,9 +341,10 @@ impl<'a> Machine<'a> {
 }
 
 /// What the output of `rank` must hold under a chunk number, if it is not a reduction.
-pub(super) fn moved(collective: Collective, rank: Rank, chunk: u64) -> (Rank, u64) {
-    match collective {
-        Collective::Alltoall => (Rank(chunk as u32), rank.0.into()),
-        _ => (Rank(chunk as u32), chunk),
+pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
+    let (block, piece) = (chunk / problem.pieces, chunk % problem.pieces);
+    match problem.collective {
+        Collective::Alltoall => (Rank(block as u32), u64::from(rank.0) * problem.pieces + piece),
+        _ => (Rank(block as u32), chunk),
     }
 }

@@ -54,7 +54,7 @@ impl Judge {
         let verdict = if problem.collective.reduces() {
             self.shape(expr, chunk, problem.ranks).map(|_| ())
         } else {
-            let (from, number) = moved(problem.collective, site.rank, chunk);
+            let (from, number) = moved(problem, site.rank, chunk);
             match self.exprs.node(expr) {
                 Node::Input(r, c) if (r, c) == (from, number) => Ok(()),
                 Node::Input(r, c) => Err((

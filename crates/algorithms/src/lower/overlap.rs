@@ -1,0 +1,115 @@
+//! Starts messages early, where rounds overlap.
+//!
+//! A message moves up past the instructions before it, until one makes what it carries or still uses what it fills,
+//! or would let it overtake a message of its own channel, or lies too many rounds back. Messages that end later than
+//! they did must not get in the way of one that starts earlier: all that are under way at once are compared.
+
+use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Program, Request, Set};
+
+use super::memory::{Addresses, Stretch};
+
+/// Runs the pass.
+pub fn run(program: &Program) -> Program {
+    if program.overlap == 0 {
+        return program.clone();
+    }
+    let mut early = program.map(|_, code| start_early(&program.problem, code, program.overlap));
+    early.overlap = 0;
+    early
+}
+
+/// An instruction with the requests numbered through, and what it touches.
+struct Step {
+    instr: Instr,
+    reads: Vec<Stretch>,
+    writes: Vec<Stretch>,
+}
+
+fn start_early(problem: &Problem, code: &Code, overlap: u32) -> Code {
+    let mut steps: Vec<Step> = Vec::with_capacity(code.instrs.len());
+    for step in number(problem, code) {
+        let at = match &step.instr {
+            Instr::Post(_, message) => earliest(&steps, &step, message, overlap),
+            _ => steps.len(),
+        };
+        steps.insert(at, step);
+    }
+    Code { layout: code.layout.clone(), instrs: steps.into_iter().map(|step| step.instr).collect() }
+}
+
+/// Gives every message a request of its own, and works out what instructions touch. What ends a message touches what it
+/// carried.
+fn number(problem: &Problem, code: &Code) -> Vec<Step> {
+    let addresses = Addresses::new(problem, code);
+    let stretches = |places: &[&Place]| -> Vec<Stretch> {
+        places.iter().flat_map(|p| addresses.stretches(p).unwrap_or_default()).collect()
+    };
+    let mut open: Vec<(Request, Request, Vec<Stretch>, Vec<Stretch>)> = Vec::new();
+    let mut next = 0;
+    let step = |instr: &Instr| match instr {
+        Instr::Post(request, message) => {
+            let touched = stretches(&message.places.iter().collect::<Vec<_>>());
+            let (reads, writes) = match message.end {
+                End::Send => (touched, Vec::new()),
+                End::Recv => (Vec::new(), touched),
+            };
+            let renamed = Request(next);
+            next += 1;
+            open.push((*request, renamed, reads.clone(), writes.clone()));
+            Step { instr: Instr::Post(renamed, message.clone()), reads, writes }
+        }
+        Instr::Finish(requests) => {
+            let (mut reads, mut writes, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
+            open.retain(|(old, new, read, written)| {
+                let done = requests.position(old.0.into()).is_some();
+                if done {
+                    reads.extend_from_slice(read);
+                    writes.extend_from_slice(written);
+                    renamed.push(u64::from(new.0));
+                }
+                !done
+            });
+            Step { instr: Instr::Finish(renamed.into_iter().collect::<Set>()), reads, writes }
+        }
+        Instr::Local(local) => {
+            let (reads, writes) = match local {
+                Local::Copy { to, from } => (stretches(&[from]), stretches(&[to])),
+                Local::Reduce { into, with } => (stretches(&[with, into]), stretches(&[into])),
+                _ => (Vec::new(), Vec::new()),
+            };
+            Step { instr: instr.clone(), reads, writes }
+        }
+    };
+    code.instrs.iter().map(step).collect()
+}
+
+/// Where a message can start.
+fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32) -> usize {
+    let (mut at, mut passed) = (steps.len(), 0);
+    while at > 0 {
+        let before = &steps[at - 1];
+        let stays = match &before.instr {
+            Instr::Post(_, other) => {
+                (other.end, other.peer, other.tag) == (message.end, message.peer, message.tag)
+            }
+            Instr::Finish(_) => {
+                passed += 1;
+                passed > overlap
+            }
+            Instr::Local(Local::Copy { .. } | Local::Reduce { .. }) => false,
+            Instr::Local(_) => true,
+        };
+        if stays || meet(&before.writes, &post.reads) || meet(&before.writes, &post.writes) {
+            break;
+        }
+        if meet(&before.reads, &post.writes) {
+            break;
+        }
+        at -= 1;
+    }
+    at
+}
+
+fn meet(a: &[Stretch], b: &[Stretch]) -> bool {
+    a.iter().any(|x| b.iter().any(|y| x.0 == y.0 && x.1.start < y.1.end && y.1.start < x.1.end))
+}

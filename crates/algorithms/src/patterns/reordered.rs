@@ -1,0 +1,131 @@
+//! Members in another order, for blocks of unequal sizes (Jocksch et al. 2021, section 2.2.3).
+//!
+//! A pattern that is balanced for equal blocks is not for unequal ones. So small blocks are paired with large ones, and
+//! the pairs with pairs, as in a tournament; the pattern then sees the members in the order of the leaves.
+//!
+//! ```text
+//! sizes 1 2 6 9 10 11 14      2+14  6+11  9+10 │ 1 waits      1+(9 10)  (2 14)+(6 11)      1 9 10 2 14 6 11
+//! ```
+//!
+//! With an odd number the smallest waits, and joins where there is next an odd number. Cost: as the pattern's, but no
+//! member is far above the others at any step.
+
+use bruckner_schedule::Set;
+
+use super::{Parcel, Pattern, Step};
+
+/// The combinator.
+pub struct Reordered {
+    /// Who stands at each place.
+    order: Vec<u32>,
+    /// At which place each stands.
+    place: Vec<u32>,
+    pattern: Box<dyn Pattern>,
+}
+
+impl Reordered {
+    /// A pattern for members with blocks of these sizes.
+    pub fn new(sizes: &[u64], pattern: Box<dyn Pattern>) -> Reordered {
+        let order = order(sizes);
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, &member)| place[member as usize] = at as u32);
+        Reordered { order, place, pattern }
+    }
+}
+
+impl Pattern for Reordered {
+    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+        assert_eq!(n as usize, self.order.len(), "made for other members");
+        let member = |at: u64| u64::from(self.order[at as usize]);
+        let named = |parcels: Vec<Parcel>| -> Vec<Parcel> {
+            let parcels = parcels.into_iter();
+            let name = |p: Parcel| Parcel {
+                peer: member(p.peer.into()) as u32,
+                blocks: p.blocks.iter().map(member).collect::<Set>(),
+            };
+            parcels.map(name).collect()
+        };
+        let steps = self.pattern.steps(n, self.place[me as usize]).into_iter();
+        steps.map(|step| Step { sends: named(step.sends), recvs: named(step.recvs) }).collect()
+    }
+}
+
+/// The order in which members with blocks of these sizes are paired. Equal sizes stay as they are.
+pub fn order(sizes: &[u64]) -> Vec<u32> {
+    if sizes.windows(2).all(|w| w[0] == w[1]) {
+        return (0..sizes.len() as u32).collect();
+    }
+    let mut groups: Vec<(u64, Vec<u32>)> =
+        sizes.iter().zip(0..).map(|(&size, member)| (size, vec![member])).collect();
+    let mut waiting = None;
+    while groups.len() > 1 || waiting.is_some() {
+        if groups.len() % 2 == 1 {
+            match waiting.take() {
+                Some(group) => groups.push(group),
+                None => {
+                    groups.sort_by_key(|(size, _)| *size);
+                    waiting = Some(groups.remove(0));
+                }
+            }
+        }
+        groups.sort_by_key(|(size, _)| *size);
+        let large = groups.split_off(groups.len() / 2);
+        groups = groups
+            .into_iter()
+            .zip(large.into_iter().rev())
+            .map(|((small, mut members), (big, others))| {
+                members.extend(others);
+                (small + big, members)
+            })
+            .collect();
+    }
+    groups.pop().map_or(Vec::new(), |(_, members)| members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bruck, RecursiveDoubling};
+    use super::*;
+
+    #[test]
+    fn the_papers_figure_6() {
+        assert_eq!(order(&[1, 2, 6, 9, 10, 11, 14]), [0, 3, 4, 1, 6, 2, 5]);
+    }
+
+    #[test]
+    fn everyone_stands_somewhere() {
+        for n in 0..40u64 {
+            let sizes: Vec<u64> = (0..n).map(|i| i * 7919 % 13).collect();
+            let mut members = order(&sizes);
+            members.sort_unstable();
+            assert!(members.into_iter().eq(0..n as u32));
+        }
+    }
+
+    /// The time of the busiest member at each step, without latency.
+    fn time(sizes: &[u64], pattern: &dyn Pattern) -> u64 {
+        let n = sizes.len() as u32;
+        let all: Vec<Vec<Step>> = (0..n).map(|me| pattern.steps(n, me)).collect();
+        let sent =
+            |step: &Step| step.sends.iter().flat_map(|p| p.blocks.iter()).map(|b| sizes[b as usize]).sum();
+        (0..all[0].len()).map(|s| all.iter().map(|steps| sent(&steps[s])).max().unwrap_or(0u64)).sum()
+    }
+
+    /// Sizes 1, 1, 0, 2: time 4 by recursive doubling in the right order, 5 in every other and by cyclic shift in any.
+    #[test]
+    fn the_papers_figure_7() {
+        let sizes = [1, 1, 0, 2];
+        assert_eq!(time(&sizes, &Reordered::new(&sizes, Box::new(RecursiveDoubling))), 4);
+        assert_eq!(time(&[0, 1, 1, 2], &RecursiveDoubling), 5);
+        assert_eq!(time(&sizes, &Reordered::new(&sizes, Box::new(Bruck(2)))), 5);
+    }
+
+    /// Zeros and ones: side by side they equal out at the first step, sorted they do not.
+    #[test]
+    fn the_papers_zeros_and_ones() {
+        let sorted = [0, 0, 0, 0, 1, 1, 1, 1];
+        let reordered = Reordered::new(&sorted, Box::new(RecursiveDoubling));
+        assert_eq!(time(&sorted, &reordered), 1 + 1 + 2);
+        assert_eq!(time(&sorted, &RecursiveDoubling), 1 + 2 + 4);
+    }
+}
