@@ -83,11 +83,6 @@ fn group<K: PartialEq>(slots: impl Iterator<Item = (K, u64)>) -> Vec<(K, Set)> {
 }
 
 impl Algorithm for Factored {
-    /// Only where every fraction is reduced on one rank and then copied.
-    fn is_consistent(&self, _: &Topology) -> bool {
-        self.form.scatters_wholly()
-    }
-
     fn pieces(&self, topology: &Topology) -> u64 {
         topology.ranks().into()
     }

@@ -15,14 +15,6 @@ use crate::{Algorithm, Builder};
 pub struct GatherReduce(pub Box<dyn Gather>);
 
 impl Algorithm for GatherReduce {
-    fn is_consistent(&self, _: &Topology) -> bool {
-        true
-    }
-
-    fn keeps_order(&self, _: &Topology) -> bool {
-        true
-    }
-
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let group = Group::world(topology, Numbering::Ranks);
         let all = Set::from(0..problem.chunks());

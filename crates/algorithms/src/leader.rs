@@ -32,7 +32,7 @@ pub enum Leaders {
 }
 
 impl Leaders {
-    fn count(self, topology: &Topology, level: Level) -> u32 {
+    pub(crate) fn count(self, topology: &Topology, level: Level) -> u32 {
         match self {
             Leaders::Some(leaders) => leaders.min(topology.largest(level)),
             Leaders::All => topology.largest(level),
@@ -215,15 +215,6 @@ impl Algorithm for LeaderAllreduce {
 
     fn overlap(&self) -> u32 {
         self.between.overlap()
-    }
-
-    fn keeps_order(&self, topology: &Topology) -> bool {
-        let leaders = Topology::flat(topology.regions(self.level));
-        topology.is_in_rank_order() && self.between.keeps_order(&leaders)
-    }
-
-    fn is_consistent(&self, topology: &Topology) -> bool {
-        self.between.is_consistent(&Topology::flat(topology.regions(self.level)))
     }
 
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {

@@ -20,16 +20,19 @@ pub mod expression;
 pub mod factors;
 pub mod gather;
 pub mod gather_reduce;
+pub mod hand_over;
 pub mod leader;
 pub mod locality;
-pub mod locality_alltoall;
 pub mod lower;
 pub mod nap;
 pub mod patterns;
 pub mod pipeline;
 mod plan;
 pub mod probes;
+pub mod properties;
+pub mod regional_alltoall;
 pub mod reversed;
+pub mod route;
 pub mod selftest;
 pub mod shm;
 
@@ -54,17 +57,6 @@ pub trait Algorithm {
     /// How many rounds early a message may start.
     fn overlap(&self) -> u32 {
         0
-    }
-
-    /// Whether a reduction keeps rank order. Held by test to what the verifier finds.
-    fn keeps_order(&self, _topology: &Topology) -> bool {
-        false
-    }
-
-    /// Whether all ranks compute the same expression, so that floating-point results have the same bits everywhere.
-    /// Held by test to what the verifier finds.
-    fn is_consistent(&self, _topology: &Topology) -> bool {
-        false
     }
 
     /// What one rank does. Called once for each rank that is looked at, in any order.

@@ -80,14 +80,6 @@ impl Nap {
 }
 
 impl Algorithm for Nap {
-    fn is_consistent(&self, _: &Topology) -> bool {
-        true
-    }
-
-    fn keeps_order(&self, topology: &Topology) -> bool {
-        topology.is_in_rank_order()
-    }
-
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let me = topology.position(rank);
         let mine = topology.region_at(self.level, me);
@@ -161,14 +153,6 @@ pub struct Flat<A>(pub A);
 impl<A: Algorithm> Algorithm for Flat<A> {
     fn pieces(&self, topology: &Topology) -> u64 {
         self.0.pieces(topology)
-    }
-
-    fn keeps_order(&self, topology: &Topology) -> bool {
-        self.0.keeps_order(&Topology::flat(topology.ranks()))
-    }
-
-    fn is_consistent(&self, topology: &Topology) -> bool {
-        self.0.is_consistent(&Topology::flat(topology.ranks()))
     }
 
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {

@@ -12,16 +12,19 @@ use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
 use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
 use crate::gather_reduce::GatherReduce;
+use crate::hand_over::Inside;
 use crate::leader::{LeaderAllreduce, LeaderGather, Leaders};
 use crate::locality::Locality;
-use crate::locality_alltoall::{Inside, LocalityAlltoall};
 use crate::nap::{Flat, Nap};
 use crate::patterns::{
     Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
     SpreadOut,
 };
 use crate::pipeline::Pipelined;
+use crate::properties::{Placement, properties};
+use crate::regional_alltoall::{RegionalAlltoall, Share};
 use crate::reversed::{Halves, Reversed};
+use crate::route::{Dealt, Digits, Route, Straight};
 use crate::shm::ShmAllreduce;
 use crate::{Algorithm, Refusal};
 
@@ -75,11 +78,6 @@ impl Plan {
         Plan { problem, topology, algorithm }
     }
 
-    /// Whether all ranks compute the same expression, as far as the algorithm knows without a proof.
-    pub fn is_consistent(&self) -> bool {
-        self.algorithm.is_consistent(&self.topology)
-    }
-
     /// What one rank does, without the rounds in which it is idle. Segments that were used are closed by a barrier, so
     /// that the next execution finds everyone gone from them; lowering replaces that barrier by alternating halves where
     /// it can.
@@ -118,7 +116,10 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
         .and_then(|whole| whole.cut(algorithm.pieces(&task.topology)))
         .map_err(|message| Refusal(message.to_owned()))?;
     problem.order = task.order;
-    if task.order == Order::Ranks && task.collective.reduces() && !algorithm.keeps_order(&task.topology) {
+    let placement = Placement::of(&task.topology);
+    if task.order == Order::Ranks
+        && !properties(task.collective, expression, placement, task.topology.ranks()).ordered
+    {
         return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
     Ok(Plan::new(problem, task.topology.clone(), algorithm))
@@ -180,16 +181,23 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
         (Alltoall, Expression::Plain(Plain::Pairwise)) => Ok(Box::new(Direct(Box::new(Pairwise)))),
         (Alltoall, Expression::Locality { level, inside, .. }) => {
             let inside = match **inside {
-                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
-                    return Err(Refusal(format!(
-                        "sizes that are known only locally need `locality({level}, inside=spread-out)`"
-                    )));
-                }
+                // Sizes that are known only locally do not go through a segment.
+                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => Inside::Messages,
                 Expression::Plain(Plain::Shm) => Inside::Segment,
                 Expression::Plain(Plain::SpreadOut) => Inside::Messages,
                 _ => return Err(Refusal(format!("`{inside}` does not run inside a region's alltoall"))),
             };
-            Ok(Box::new(LocalityAlltoall { level: *level, inside }))
+            let route = Box::new(Dealt(task.topology.largest(*level)));
+            Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share: Share::All }))
+        }
+        (Alltoall, Expression::Leader { level, between, .. } | Expression::MultiLane { level, between }) => {
+            let leaders = match expression {
+                Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
+                _ => Leaders::All,
+            };
+            let inside = if task.counts == Counts::Local { Inside::Messages } else { Inside::Segment };
+            let (route, share) = (route(between)?, Share::Every(leaders));
+            Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share }))
         }
         (Alltoall, Expression::Bruck(radix)) => {
             Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line }))
@@ -314,6 +322,16 @@ fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<
             })
         }
         _ => Box::new(PatternGather(pattern(expression, members, task)?)),
+    })
+}
+
+/// A way from region to region.
+fn route(expression: &Expression) -> Result<Box<dyn Route>, Refusal> {
+    Ok(match expression {
+        Expression::Plain(Plain::SpreadOut) => Box::new(Straight(Box::new(SpreadOut))),
+        Expression::Plain(Plain::Pairwise) => Box::new(Straight(Box::new(Pairwise))),
+        Expression::Bruck(radix) => Box::new(Digits(*radix)),
+        _ => return Err(Refusal(format!("`{expression}` is no alltoall between regions"))),
     })
 }
 

@@ -97,11 +97,6 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, local: &Local
 }
 
 impl Algorithm for Reversed {
-    // Each result is computed once, on one rank.
-    fn is_consistent(&self, _: &Topology) -> bool {
-        true
-    }
-
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.write(&mut b, problem, topology, rank);
@@ -120,11 +115,6 @@ pub struct Halves {
 }
 
 impl Algorithm for Halves {
-    // Each piece is reduced on one rank and copied to all.
-    fn is_consistent(&self, _: &Topology) -> bool {
-        true
-    }
-
     fn pieces(&self, topology: &Topology) -> u64 {
         topology.ranks().into()
     }

@@ -18,14 +18,6 @@ use crate::{Algorithm, Builder};
 pub struct ShmAllreduce;
 
 impl Algorithm for ShmAllreduce {
-    fn is_consistent(&self, _: &Topology) -> bool {
-        true
-    }
-
-    fn keeps_order(&self, topology: &Topology) -> bool {
-        topology.is_in_rank_order()
-    }
-
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let me = topology.position(rank);
         let all = Set::from(0..problem.chunks());

@@ -120,13 +120,6 @@ impl Form {
         ends.take_while(|&end| end <= step).count() + 1
     }
 
-    /// Whether reduce_scatter steps alone do the reduction.
-    pub(super) fn scatters_wholly(&self) -> bool {
-        let scattered = |phase: &&Phase| phase.gathers.is_empty();
-        let digits = self.phases.iter().filter(scattered).map(|phase| self.digits[phase.digit].factor);
-        digits.product::<u32>() == self.ranks()
-    }
-
     /// The number of ranks, and of fractions.
     pub(super) fn ranks(&self) -> u32 {
         self.digits.iter().map(|d| d.factor).product()

@@ -1,0 +1,91 @@
+//! What is known of an algorithm without looking at its schedule: whether all ranks compute the same expression, and
+//! whether expressions keep rank order.
+//!
+//! The verifier finds both in the expressions themselves, but only once a schedule is there for all ranks. A chooser
+//! needs them at once, from what all ranks share: the expression, how ranks are placed, and how many there are. This is
+//! careful (what it says is so, what it does not say may still be so), and a test holds it to what the verifier finds.
+
+use bruckner_schedule::{Collective, Topology};
+
+use crate::expression::{Expression, Factor, Plain};
+
+/// How ranks lie in regions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Placement {
+    /// One region behind the other in rank order.
+    InOrder,
+    /// In any other way.
+    Mixed,
+}
+
+impl Placement {
+    /// That of a topology.
+    pub fn of(topology: &Topology) -> Placement {
+        if topology.is_in_rank_order() { Placement::InOrder } else { Placement::Mixed }
+    }
+}
+
+/// What the chooser may rely on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Properties {
+    /// All ranks compute the same expression: floating-point results have the same bits everywhere.
+    pub consistent: bool,
+    /// Expressions keep rank order: an operation that is not commutative is right.
+    pub ordered: bool,
+}
+
+const BOTH: Properties = Properties { consistent: true, ordered: true };
+const CONSISTENT: Properties = Properties { consistent: true, ordered: false };
+const NEITHER: Properties = Properties { consistent: false, ordered: false };
+
+/// The properties of an algorithm for a collective.
+///
+/// ```
+/// use bruckner_algorithms::properties::{Placement, properties};
+/// use bruckner_schedule::Collective;
+/// let nap = "locality(node)".parse().unwrap();
+/// assert!(properties(Collective::Allreduce, &nap, Placement::InOrder, 64).ordered);
+/// assert!(!properties(Collective::Allreduce, &nap, Placement::Mixed, 64).ordered);
+/// let short = "64(1 1 1 1 1 1)".parse().unwrap();
+/// assert!(!properties(Collective::Allreduce, &short, Placement::InOrder, 64).consistent);
+/// ```
+pub fn properties(
+    collective: Collective,
+    expression: &Expression,
+    placement: Placement,
+    ranks: u32,
+) -> Properties {
+    let regional = Properties { consistent: true, ordered: placement == Placement::InOrder };
+    match (collective, expression) {
+        (_, Expression::Plain(Plain::Native)) => NEITHER,
+        (Collective::Allgather | Collective::Alltoall, _) => BOTH,
+        _ if ranks == 1 => BOTH,
+        // Each result is computed once, on one rank, from whatever comes first.
+        (Collective::ReduceScatter, _) => CONSISTENT,
+        (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
+        (_, Expression::Plain(Plain::Shm) | Expression::Locality { .. }) => regional,
+        (_, Expression::Leader { between, leaders: 1, .. }) => {
+            // Regions are members in order; how many there are is not known here, but there are two.
+            let among = properties(collective, between, Placement::InOrder, 2);
+            Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
+        }
+        // A reduce_scatter and an allgather: each piece is reduced on one rank and copied to all.
+        (_, Expression::Leader { .. } | Expression::MultiLane { .. }) => CONSISTENT,
+        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring)) => CONSISTENT,
+        (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
+        (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
+        // Parts in rank order, or everything gathered and reduced in rank order.
+        (_, Expression::Plain(_) | Expression::Bruck(_) | Expression::Reorder(_)) => BOTH,
+    }
+}
+
+/// Whether reduce_scatter steps alone do the reduction: every group scatters or gathers, and all that is gathered was
+/// scattered.
+fn scatters_wholly(factors: &[Factor]) -> bool {
+    let of = |sign: i32| {
+        let groups = factors.iter().filter(move |group| group.ports.iter().all(|q| q.signum() == sign));
+        groups.map(|group| u64::from(group.factor)).product::<u64>()
+    };
+    let pure = |group: &Factor| group.ports.windows(2).all(|w| w[0].signum() == w[1].signum());
+    factors.iter().all(pure) && of(-1) == of(1)
+}
