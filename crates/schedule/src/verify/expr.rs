@@ -26,40 +26,59 @@ impl Expr {
     pub(super) const EMPTY: Expr = Expr(1);
 }
 
-/// All expressions of a run.
+/// All expressions of a run. Inputs are numbered by rank and chunk, reductions behind them as they come.
 pub(super) struct Exprs {
-    nodes: Vec<Node>,
-    numbers: HashMap<Node, Expr>,
+    chunks: u64,
+    inputs: u32,
+    combined: Vec<(Expr, Expr)>,
+    numbers: HashMap<(Expr, Expr), Expr>,
 }
 
 impl Exprs {
-    pub(super) fn new() -> Exprs {
-        let mut exprs = Exprs { nodes: Vec::new(), numbers: HashMap::default() };
-        assert_eq!(exprs.number(Node::Unknown), Expr::UNKNOWN);
-        assert_eq!(exprs.number(Node::Empty), Expr::EMPTY);
-        exprs
+    /// There are fewer inputs than this.
+    pub(super) const MOST: u64 = 1 << 31;
+
+    /// For so many ranks and chunks.
+    pub(super) fn new(ranks: u64, chunks: u64) -> Exprs {
+        let inputs = (ranks * chunks) as u32 + 2;
+        Exprs { chunks, inputs, combined: Vec::new(), numbers: HashMap::default() }
     }
 
-    fn number(&mut self, node: Node) -> Expr {
-        *self.numbers.entry(node).or_insert_with(|| {
-            self.nodes.push(node);
-            Expr(self.nodes.len() as u32 - 1)
-        })
-    }
-
-    pub(super) fn input(&mut self, rank: Rank, chunk: u64) -> Expr {
-        self.number(Node::Input(rank, chunk))
+    pub(super) fn input(&self, rank: Rank, chunk: u64) -> Expr {
+        Expr((u64::from(rank.0) * self.chunks + chunk) as u32 + 2)
     }
 
     pub(super) fn combine(&mut self, left: Expr, right: Expr) -> Expr {
         if left == Expr::UNKNOWN || right == Expr::UNKNOWN {
             return Expr::UNKNOWN;
         }
-        self.number(Node::Combine(left, right))
+        *self.numbers.entry((left, right)).or_insert_with(|| {
+            self.combined.push((left, right));
+            Expr(self.inputs + self.combined.len() as u32 - 1)
+        })
     }
 
     pub(super) fn node(&self, expr: Expr) -> Node {
-        self.nodes[expr.0 as usize]
+        match expr {
+            Expr::UNKNOWN => Node::Unknown,
+            Expr::EMPTY => Node::Empty,
+            Expr(number) if number < self.inputs => {
+                let at = u64::from(number - 2);
+                Node::Input(Rank((at / self.chunks) as u32), at % self.chunks)
+            }
+            Expr(number) => {
+                let (left, right) = self.combined[(number - self.inputs) as usize];
+                Node::Combine(left, right)
+            }
+        }
+    }
+
+    /// Of a chunk that was only moved, from which rank to which it goes in an alltoall.
+    pub(super) fn length(&self, expr: Expr) -> Option<(u32, u32)> {
+        match self.node(expr) {
+            Node::Input(rank, chunk) => Some((rank.0, chunk as u32)),
+            _ => None,
+        }
     }
 
     /// The inputs of an expression from left to right, until `most` of them: a tree of shared parts can have

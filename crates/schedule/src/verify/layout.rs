@@ -1,17 +1,18 @@
-//! Where every slot of every rank lies, worked out once before the run.
+//! Where every slot of every rank lies.
 //!
-//! Slots without place are cells by themselves. Placed ones share buffers: each buffer is cut at every offset at which
-//! any of its slots begins or ends, a segment at those of all ranks of its region.
+//! Slots without place, and those of the user's buffers, are cells by themselves. Placed ones share buffers: where all
+//! chunks have as many elements and all lines begin at multiples of that, a cell is a chunk's worth of a buffer; else a
+//! buffer is cut at every offset at which any of its slots begins or ends, a segment at those of all ranks of its region.
 
-use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use super::memory::{Address, Memory, Owner, Space};
+use super::memory::{Block, Kind, Memory, Space};
 use super::{Invariant, Site, Violation};
-use crate::program::{Code, Layout, Program, extent};
+use crate::program::{Code, Layout, Placed, Program};
 use crate::schedule::Area;
-use crate::{Level, Rank, Set};
+use crate::{Counts, Level, Problem, Rank};
 
 /// A buffer as slots see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,126 +42,298 @@ impl Turns {
     }
 }
 
-/// Offset and length of a slot that has a place; once the buffer is cut, first cell and number of cells.
-type Extent = Option<(u64, u64)>;
-
-/// The places of one execution.
-#[derive(Default)]
-pub(super) struct Places {
-    /// The extents of a rank's placed slots, by chunk.
-    tables: HashMap<(Rank, Area), Vec<Extent>>,
-    /// How many cells the buffers have in which slots are placed.
-    cells: HashMap<Buffer, usize>,
-    spaces: HashMap<Buffer, Space>,
-}
+/// First cell and number of cells of each of a line's slots.
+type Table = Rc<[(u32, u32)]>;
 
 /// The slots of one area of one rank.
-pub(super) struct Slots<'a> {
+#[derive(Clone)]
+struct View<'a> {
     space: Space,
-    /// `None` where each chunk has a cell of its own.
-    placed: Option<&'a [Extent]>,
+    /// `None` where each chunk has a cell of its own, from this one on.
+    placed: Option<Vec<(&'a Placed, Option<Table>)>>,
+    first: u64,
 }
 
-impl Slots<'_> {
-    /// Where a chunk's slot is; `None` if it has no place.
-    pub(super) fn address(&self, chunk: u64, empty: bool) -> Option<Address> {
-        let space = self.space;
-        let Some(table) = self.placed else {
-            return Some(Address { space, first: chunk as u32, count: u32::from(!empty) });
-        };
-        let (first, count) = (*table.get(chunk as usize)?)?;
-        Some(Address { space, first: first as u32, count: count as u32 })
-    }
+/// The places of one execution.
+pub(super) struct Places<'a> {
+    program: &'a Program,
+    /// The elements of every chunk, where all have as many and every line begins at a multiple of it.
+    unit: Option<u64>,
+    /// The buffers with their cuts, where there is no such unit.
+    cuts: HashMap<Buffer, Vec<u64>>,
+    tables: HashMap<(Buffer, &'a Placed), Table>,
+    /// How many cells the buffers have in which slots are placed, and whether each slot is one.
+    sizes: HashMap<Buffer, (usize, bool)>,
+    spaces: HashMap<Buffer, Space>,
+    views: Vec<HashMap<Area, View<'a>>>,
+    /// Whether a chunk is empty; nothing where none is.
+    empty: Vec<bool>,
 }
 
-impl Places {
+/// A chunk that has no place.
+pub(super) struct Missing(pub(super) u64);
+
+impl<'a> Places<'a> {
     /// Lays out one execution; what is wrong with its `place` lines is complained of.
-    pub(super) fn new(program: &Program, execution: u32, violations: &mut Vec<Violation>) -> Places {
-        let mut places = Places::default();
-        let mut cuts: HashMap<Buffer, BTreeSet<u64>> = HashMap::default();
+    pub(super) fn new(program: &'a Program, execution: u32, violations: &mut Vec<Violation>) -> Places<'a> {
+        let problem = &program.problem;
+        // Chunks are listed only where that is not out of proportion to what is written for the ranks.
+        let empty: Vec<bool> = match (&problem.counts, problem.equal()) {
+            (Counts::Local, _) => Vec::new(),
+            (_, Some(n)) if n > 0 => Vec::new(),
+            _ => (0..problem.chunks()).map(|chunk| problem.is_empty(chunk)).collect(),
+        };
+        let mut places = Places {
+            program,
+            unit: None,
+            cuts: HashMap::default(),
+            tables: HashMap::default(),
+            sizes: HashMap::default(),
+            spaces: HashMap::default(),
+            views: vec![HashMap::default(); program.ranks.len()],
+            empty,
+        };
+        let before = violations.len();
+        let lines =
+            || program.ranks.iter().flat_map(|(&rank, code)| placed(code).iter().map(move |p| (rank, p)));
+        let mut areas: HashMap<Area, Vec<&Placed>> = HashMap::default();
         for (&rank, code) in &program.ranks {
-            let site = Site { rank, execution, instr: None };
-            let mut complain = |invariant, message| {
-                if violations.len() < super::MOST_VIOLATIONS {
-                    violations.push(Violation { invariant, site: Some(site), message });
+            areas.clear();
+            for line in placed(code) {
+                let before = areas.entry(line.place.area).or_default();
+                if let Err((invariant, message)) = check(problem, before, line)
+                    && violations.len() < super::MOST_VIOLATIONS
+                {
+                    let site = Some(Site { rank, execution, instr: None });
+                    violations.push(Violation { invariant, site, message: format!("{line}: {message}") });
                 }
-            };
-            places.place(program, rank, code, &mut cuts, &mut complain);
-        }
-        let cuts: HashMap<Buffer, Vec<u64>> =
-            cuts.into_iter().map(|(buffer, cuts)| (buffer, cuts.into_iter().collect())).collect();
-        for (&(rank, area), table) in &mut places.tables {
-            let cuts = &cuts[&buffer_of(program, rank, area)];
-            let cell = |at: u64| cuts.partition_point(|&cut| cut < at) as u64;
-            for extent in table.iter_mut().flatten() {
-                let (offset, len) = *extent;
-                *extent = (cell(offset), if len == 0 { 0 } else { cell(offset + len) - cell(offset) });
+                before.push(line);
             }
         }
-        places.cells = cuts.into_iter().map(|(buffer, cuts)| (buffer, cuts.len())).collect();
+        if violations.len() > before {
+            return places;
+        }
+        let unit = problem.equal().filter(|&n| n > 0 && lines().all(|(_, line)| line.at.is_multiple_of(n)));
+        places.unit = unit;
+        for (rank, line) in lines() {
+            let buffer = buffer_of(program, rank, line.place.area);
+            match unit {
+                Some(n) => {
+                    let (cells, _) = places.sizes.entry(buffer).or_insert((0, true));
+                    *cells = (*cells).max((line.at / n + line.place.set.len()) as usize);
+                }
+                None => {
+                    // Ranks of a region mostly place alike: then once is enough.
+                    if places.tables.contains_key(&(buffer, line)) {
+                        continue;
+                    }
+                    places.tables.insert((buffer, line), Rc::new([]));
+                    let mut at = line.at;
+                    let cuts = places.cuts.entry(buffer).or_default();
+                    cuts.push(at);
+                    for chunk in line.place.set.iter() {
+                        at += problem.elements(chunk).unwrap_or(1);
+                        cuts.push(at);
+                    }
+                }
+            }
+        }
+        places.cut();
         places
     }
 
-    fn place(
-        &mut self,
-        program: &Program,
-        rank: Rank,
-        code: &Code,
-        cuts: &mut HashMap<Buffer, BTreeSet<u64>>,
-        complain: &mut dyn FnMut(Invariant, String),
-    ) {
-        let Layout::Buffers { placed, .. } = &code.layout else { return };
-        let problem = &program.problem;
-        for line in placed {
-            if line.place.set.len() > problem.chunks() {
-                complain(Invariant::Bounds, format!("{line}: there are not so many chunks"));
-                continue;
-            }
-            let cuts = cuts.entry(buffer_of(program, rank, line.place.area)).or_default();
-            let table = self.tables.entry((rank, line.place.area)).or_default();
-            let mut at = line.at;
-            for chunk in line.place.set.iter() {
-                if chunk >= problem.chunks() {
-                    complain(Invariant::Bounds, format!("{line}: there is no chunk {chunk}"));
-                    break;
+    /// Works out the cells of every slot from the cuts.
+    fn cut(&mut self) {
+        for (buffer, cuts) in &mut self.cuts {
+            cuts.sort_unstable();
+            cuts.dedup();
+            self.sizes.insert(*buffer, (cuts.len(), true));
+        }
+        for ((buffer, line), table) in &mut self.tables {
+            let cuts = &self.cuts[buffer];
+            let (_, single) = self.sizes.get_mut(buffer).expect("has cuts");
+            let (mut at, mut cell) = (line.at, cuts.partition_point(|&cut| cut < line.at));
+            let slots = line.place.set.iter().map(|chunk| {
+                at += self.program.problem.elements(chunk).unwrap_or(1);
+                let first = cell;
+                while cuts[cell] < at {
+                    cell += 1;
                 }
-                if table.len() <= chunk as usize {
-                    table.resize(chunk as usize + 1, None);
-                }
-                let len = extent(problem, &Set::one(chunk));
-                if table[chunk as usize].replace((at, len)).is_some() {
-                    complain(Invariant::Placed, format!("{line}: chunk {chunk} lies twice"));
-                    break;
-                }
-                cuts.extend([at, at + len]);
-                at += len;
-            }
+                *single &= cell - first <= 1;
+                (first as u32, (cell - first) as u32)
+            });
+            *table = slots.collect();
         }
     }
 
-    /// The slots of an area of a rank, which may be in no buffer yet.
-    pub(super) fn slots<'a>(
-        &'a mut self,
-        program: &Program,
+    fn is_empty(&self, chunk: u64) -> bool {
+        self.empty.get(chunk as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether any chunk of a range is not known to be empty.
+    pub(super) fn any_filled(&self, mut chunks: impl Iterator<Item = u64>) -> bool {
+        if self.empty.is_empty() {
+            chunks.next().is_some()
+        } else {
+            chunks.any(|chunk| !self.is_empty(chunk))
+        }
+    }
+
+    fn view(&mut self, rank: Rank, area: Area, memory: &mut Memory) -> &View<'a> {
+        let (program, problem) = (self.program, &self.program.problem);
+        let (sizes, spaces, tables, unit) = (&self.sizes, &mut self.spaces, &self.tables, self.unit);
+        self.views[rank.0 as usize].entry(area).or_insert_with(|| {
+            let buffer = buffer_of(program, rank, area);
+            let of_user = match area {
+                Area::In => problem.input(rank).bounds(),
+                Area::Out => problem.output(rank).bounds(),
+                _ => None,
+            };
+            let mut first = 0;
+            let (cells, single, placed) = match buffer {
+                Buffer::Line(..) | Buffer::SharedLine(..) => {
+                    let range = of_user.unwrap_or(0..problem.chunks());
+                    first = range.start;
+                    ((range.end - range.start) as usize, true, None)
+                }
+                _ => {
+                    let (cells, single) = sizes.get(&buffer).copied().unwrap_or((0, true));
+                    let lines = placed_of(program, rank).iter().filter(|line| line.place.area == area);
+                    let table = |line| match unit {
+                        Some(_) => None,
+                        None => tables.get(&(buffer, line)).cloned(),
+                    };
+                    (cells, single, Some(lines.map(|line| (line, table(line))).collect()))
+                }
+            };
+            let (shared, local) = (matches!(area, Area::Shared(..)), problem.counts == Counts::Local);
+            let kind = Kind { shared, single, local };
+            let space = *spaces.entry(buffer).or_insert_with(|| memory.space(cells, kind));
+            View { space, placed, first }
+        })
+    }
+
+    /// Appends the blocks of chunks that follow each other.
+    pub(super) fn blocks(
+        &mut self,
         rank: Rank,
         area: Area,
+        chunks: std::ops::Range<u64>,
         memory: &mut Memory,
-    ) -> Slots<'a> {
-        let buffer = buffer_of(program, rank, area);
-        let owner = match area {
-            Area::Shared(..) => Owner::Region,
-            _ => Owner::Rank,
-        };
-        let (cells, placed) = match buffer {
-            Buffer::Line(..) | Buffer::SharedLine(..) => (program.problem.chunks() as usize, None),
-            _ => {
-                let table = self.tables.get(&(rank, area)).map_or(&[][..], Vec::as_slice);
-                (self.cells.get(&buffer).copied().unwrap_or(0), Some(table))
+        blocks: &mut Vec<Block>,
+    ) -> Result<(), Missing> {
+        self.view(rank, area, memory);
+        let view = &self.views[rank.0 as usize][&area];
+        let mut from = chunks.start;
+        while from < chunks.end {
+            // As far as all are empty, or all are not.
+            let empty = self.is_empty(from);
+            let mut to = if self.empty.is_empty() { chunks.end } else { from + 1 };
+            while to < chunks.end && self.is_empty(to) == empty {
+                to += 1;
             }
-        };
-        let space = *self.spaces.entry(buffer).or_insert_with(|| memory.space(cells, owner));
-        Slots { space, placed }
+            if empty {
+                let placed =
+                    |chunk: &u64| view.placed.as_ref().is_none_or(|lines| find(lines, *chunk).is_some());
+                if let Some(chunk) = (from..to).find(|chunk| !placed(chunk)) {
+                    return Err(Missing(chunk));
+                }
+                blocks.push(Block {
+                    space: view.space,
+                    first: 0,
+                    cells: 0,
+                    chunk: from,
+                    len: (to - from) as u32,
+                });
+                from = to;
+                continue;
+            }
+            let Some(lines) = &view.placed else {
+                let (first, len) = ((from - view.first) as u32, (to - from) as u32);
+                blocks.push(Block { space: view.space, first, cells: len, chunk: from, len });
+                from = to;
+                continue;
+            };
+            let ((line, table), position, together) = find(lines, from).ok_or(Missing(from))?;
+            let len = together.min(to - from);
+            match (self.unit, table) {
+                (Some(n), _) => {
+                    let first = (line.at / n + position) as u32;
+                    let cells = len as u32;
+                    blocks.push(Block { space: view.space, first, cells, chunk: from, len: cells });
+                }
+                (None, Some(table)) => {
+                    for i in 0..len {
+                        let (first, cells) = table[(position + i) as usize];
+                        let follows = |last: &Block| {
+                            (last.space, last.first + last.cells, last.cells) == (view.space, first, last.len)
+                                && last.chunk + u64::from(last.len) == from + i
+                        };
+                        match blocks.last_mut() {
+                            Some(last) if cells == 1 && i > 0 && follows(last) => {
+                                (last.cells, last.len) = (last.cells + 1, last.len + 1);
+                            }
+                            _ => blocks.push(Block {
+                                space: view.space,
+                                first,
+                                cells,
+                                chunk: from + i,
+                                len: 1,
+                            }),
+                        }
+                    }
+                }
+                (None, None) => return Err(Missing(from)),
+            }
+            from += len;
+        }
+        Ok(())
     }
+}
+
+/// The line in which a chunk's slot is, where in it, and how many slots from there on follow in the order of chunks.
+fn find<'t, 'a>(
+    lines: &'t [(&'a Placed, Option<Table>)],
+    chunk: u64,
+) -> Option<(&'t (&'a Placed, Option<Table>), u64, u64)> {
+    lines.iter().find_map(|line| {
+        let mut before = 0;
+        for run in line.0.place.set.runs() {
+            if let Some(position) = run.position(chunk) {
+                return Some((line, before + position, run.block() - position % run.block()));
+            }
+            before += run.len();
+        }
+        None
+    })
+}
+
+/// What is wrong with a line's place.
+fn check(problem: &Problem, before: &[&Placed], line: &Placed) -> Result<(), (Invariant, String)> {
+    let set = &line.place.set;
+    if set.len() > problem.chunks() {
+        return Err((Invariant::Bounds, "there are not so many chunks".to_owned()));
+    }
+    if let Some(chunk) = set.bounds().map(|bounds| bounds.end - 1).filter(|&chunk| chunk >= problem.chunks())
+    {
+        return Err((Invariant::Bounds, format!("there is no chunk {chunk}")));
+    }
+    let has = |other: &&Placed| set.iter().any(|chunk| other.place.set.position(chunk).is_some());
+    if !set.is_distinct() || before.iter().any(has) {
+        return Err((Invariant::Placed, "a chunk lies twice".to_owned()));
+    }
+    Ok(())
+}
+
+fn placed(code: &Code) -> &[Placed] {
+    match &code.layout {
+        Layout::Virtual => &[],
+        Layout::Buffers { placed, .. } => placed,
+    }
+}
+
+fn placed_of(program: &Program, rank: Rank) -> &[Placed] {
+    placed(&program.ranks[&rank])
 }
 
 /// The buffer in which an area of a rank is.

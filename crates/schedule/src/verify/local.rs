@@ -1,54 +1,65 @@
 //! Copies and reductions.
 
 use super::expr::Expr;
-use super::machine::{Machine, Size, Slot};
+use super::machine::{Machine, Size};
+use super::memory::Block;
+use super::places::{Blocks, chunks, first_other_size, len, overlap};
 use super::{Invariant, Site};
 use crate::schedule::{Area, Place};
 
 impl Machine<'_> {
-    /// The slots of two places that must correspond.
-    pub(super) fn pairs(
-        &mut self,
-        rank: usize,
-        to: &Place,
-        from: &Place,
-        site: Site,
-    ) -> Option<Vec<(Slot, Slot)>> {
-        let (to_slots, from_slots) = (self.slots(rank, to, site)?, self.slots(rank, from, site)?);
-        if to_slots.len() != from_slots.len() {
-            let message = format!("{} chunks on the left, {} on the right", to_slots.len(), from_slots.len());
+    /// The blocks of two places that must correspond.
+    fn pair(&mut self, rank: usize, to: &Place, from: &Place, site: Site) -> Option<(Blocks, Blocks)> {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        if !self.blocks(rank, to, site, &mut left) || !self.blocks(rank, from, site, &mut right) {
+            return None;
+        }
+        if len(&left) != len(&right) {
+            let message = format!("{} chunks on the left, {} on the right", len(&left), len(&right));
             self.complain(Invariant::Shape, site, message);
             return None;
         }
-        if overlap(&to_slots, &from_slots) {
+        if overlap(&left, &right) {
             self.complain(Invariant::Placed, site, "the two sides lie on each other");
             return None;
         }
-        Some(to_slots.into_iter().zip(from_slots).collect())
+        Some((left, right))
     }
 
     pub(super) fn copy(&mut self, rank: usize, to: &Place, from: &Place, site: Site) {
-        for (to, from) in self.pairs(rank, to, from, site).unwrap_or_default() {
-            let piece = self.read(rank, from, site);
-            self.fit(to, piece.size, site);
-            self.write(rank, to, piece.value, site);
-        }
+        let Some((left, right)) = self.pair(rank, to, from, site) else { return };
+        let mut values = Vec::with_capacity(len(&right) as usize);
+        let sizes = self.read(rank, from.area, &right, site, &mut values);
+        self.fit(to.area, &left, &right, &sizes, site);
+        self.write(rank, to.area, &left, site, &values);
     }
 
-    /// A value of this size comes into a slot without a message: the slot's length is shared knowledge, or
-    /// becomes known now.
-    pub(super) fn fit(&mut self, slot: Slot, size: Size, site: Site) {
-        let room = self.slot_size(slot, site.rank, site.execution);
-        match (room, slot.area, size) {
-            (_, Area::Line(_), Size::Pair(s, d)) => {
-                self.memory.lengths.insert(slot.at, (s, d));
+    /// Values of these sizes come into slots without a message: the slots' lengths are shared knowledge, or become known
+    /// now.
+    fn fit(&mut self, to: Area, left: &[Block], right: &[Block], sizes: &[Size], site: Site) {
+        let problem = &self.programs[site.execution as usize].problem;
+        if let Some(chunk) = first_other_size(problem, left, right) {
+            let message = format!("{to}[{chunk}] has another size than what is copied");
+            self.complain(Invariant::Shape, site, message);
+        }
+        if !self.local(site) {
+            return;
+        }
+        if matches!(to, Area::Line(_)) {
+            let slots = left.iter().flat_map(|block| (0..block.len).map(move |number| (block, number)));
+            for ((block, number), size) in slots.zip(sizes) {
+                if let Size::Pair(s, d) = *size {
+                    *self.memory.length(block, number) = Some((s, d));
+                }
             }
-            (_, _, Size::Unknown) => {}
-            (room, ..) if room == size => {}
-            _ => {
-                let message = format!("{}[{}] has another size than what is copied", slot.area, slot.chunk);
-                self.complain(Invariant::Shape, site, message);
-            }
+            return;
+        }
+        let room = self.lengths(to, left, site.rank);
+        let differs = |(room, size): (&Size, &Size)| *size != Size::Unknown && room != size;
+        if let Some(at) = room.iter().zip(sizes).position(differs) {
+            let chunk = chunks(left).nth(at).unwrap_or(0);
+            let message = format!("{to}[{chunk}] has another size than what is copied");
+            self.complain(Invariant::Shape, site, message);
         }
     }
 
@@ -56,41 +67,18 @@ impl Machine<'_> {
         if !self.programs[site.execution as usize].problem.collective.reduces() {
             return self.complain(Invariant::Shape, site, "this collective does not reduce");
         }
-        for (into, with) in self.pairs(rank, into, with, site).unwrap_or_default() {
-            if into.chunk != with.chunk {
-                let message = format!("combines chunk {} with chunk {}", with.chunk, into.chunk);
-                self.complain(Invariant::Shape, site, message);
-                continue;
-            }
-            let (left, right) = (self.read(rank, with, site), self.read(rank, into, site));
-            let value = if into.at.count == 0 || with.at.count == 0 {
-                Expr::EMPTY
-            } else {
-                self.exprs.combine(left.value, right.value)
-            };
-            self.write(rank, into, value, site);
+        let Some((right, left)) = self.pair(rank, into, with, site) else { return };
+        if let Some((l, r)) = chunks(&left).zip(chunks(&right)).find(|(l, r)| l != r) {
+            let message = format!("combines chunk {l} with chunk {r}");
+            return self.complain(Invariant::Shape, site, message);
         }
+        let (mut lefts, mut rights) = (Vec::with_capacity(len(&left) as usize), Vec::new());
+        self.read(rank, with.area, &left, site, &mut lefts);
+        rights.reserve(lefts.len());
+        self.read(rank, into.area, &right, site, &mut rights);
+        for (left, right) in lefts.iter().zip(&mut rights) {
+            *right = if *left == Expr::EMPTY { Expr::EMPTY } else { self.exprs.combine(*left, *right) };
+        }
+        self.write(rank, into.area, &right, site, &rights);
     }
-}
-
-/// Whether any slot of one list lies on a slot of the other.
-fn overlap(a: &[Slot], b: &[Slot]) -> bool {
-    let (Some(first), Some(second)) = (a.first(), b.first()) else { return false };
-    if first.at.space != second.at.space {
-        return false;
-    }
-    // All slots of a place are in one space: sorted by where they start, only neighbours can touch.
-    let side = |slots: &[Slot], side: bool| -> Vec<(u32, u32, bool)> {
-        let filled = slots.iter().filter(|slot| slot.at.count > 0);
-        filled.map(|slot| (slot.at.first, slot.at.first + slot.at.count, side)).collect()
-    };
-    let mut all = side(a, true);
-    all.extend(side(b, false));
-    all.sort_unstable();
-    let mut ends = [0, 0];
-    all.into_iter().any(|(start, end, side)| {
-        let touches = ends[usize::from(!side)] > start;
-        ends[usize::from(side)] = ends[usize::from(side)].max(end);
-        touches
-    })
 }

@@ -7,11 +7,13 @@
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use smallvec::SmallVec;
 
 use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
 use super::layout::Places;
-use super::memory::{Address, Memory};
+use super::memory::{Block, Memory};
+use super::places::Touches;
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
@@ -35,41 +37,33 @@ pub(super) struct Run {
     pub(super) outputs: Vec<Vec<Output>>,
 }
 
-/// One chunk of a message on its way.
-#[derive(Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) value: Expr,
-    pub(super) size: Size,
-}
-
 /// What is known of a slot's or value's length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Size {
-    Elements(u64),
+    /// All ranks know it.
+    Shared,
     /// Of the chunk from one rank to another.
     Pair(u32, u32),
     Unknown,
 }
 
+/// The areas of a message with their blocks, in order.
+pub(super) type Parts = SmallVec<[(Area, Vec<Block>); 1]>;
+
 pub(super) struct Posted {
     pub(super) site: Site,
     pub(super) end: End,
     pub(super) payload: Payload,
-    pub(super) slots: Vec<Slot>,
+    pub(super) parts: Parts,
     /// The levels whose segments it uses.
-    pub(super) levels: Vec<Level>,
-    /// On the receiving end of data, the lengths of the slots when it was posted.
-    pub(super) sizes: Vec<Size>,
-    /// On the receiving end, once matched.
-    pub(super) arrived: Option<(Vec<Piece>, Stamp)>,
+    pub(super) levels: SmallVec<[Level; 2]>,
+    /// On the receiving end of data, the lengths of the slots when it was posted, where ranks do not share them.
+    pub(super) expected: Vec<Size>,
+    /// On the receiving end, once matched: values, their lengths, and what the sender knew.
+    pub(super) arrived: Option<(Vec<Expr>, Vec<Size>, Stamp)>,
     pub(super) matched: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) area: Area,
-    pub(super) chunk: u64,
-    pub(super) at: Address,
+    /// Whether its rank waits for it to be matched.
+    pub(super) awaited: bool,
 }
 
 /// A send that waits for its receive.
@@ -77,14 +71,54 @@ pub(super) struct Sent {
     pub(super) request: Request,
     pub(super) site: Site,
     pub(super) payload: Payload,
-    pub(super) pieces: Vec<Piece>,
+    /// How many chunks it carries, and which, where they differ in size.
+    pub(super) count: u64,
+    pub(super) parts: Parts,
+    pub(super) values: Vec<Expr>,
+    pub(super) sizes: Vec<Size>,
     pub(super) stamp: Stamp,
 }
 
+/// Messages from one rank to another with one tag that have not met.
 #[derive(Default)]
 pub(super) struct Channel {
-    pub(super) sends: VecDeque<Sent>,
-    pub(super) recvs: VecDeque<(Request, Site)>,
+    pub(super) sends: Queue<Sent>,
+    pub(super) recvs: Queue<(Request, Site)>,
+}
+
+impl Channel {
+    /// The next two ends that meet.
+    pub(super) fn next(&mut self) -> Option<(Sent, (Request, Site))> {
+        if self.sends.first.is_none() || self.recvs.first.is_none() {
+            return None;
+        }
+        self.sends.pop().zip(self.recvs.pop())
+    }
+}
+
+/// First in, first out; hardly ever more than one.
+pub(super) struct Queue<T> {
+    pub(super) first: Option<T>,
+    more: VecDeque<T>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue { first: None, more: VecDeque::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn push(&mut self, item: T) {
+        match self.first {
+            None => self.first = Some(item),
+            Some(_) => self.more.push_back(item),
+        }
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        std::mem::replace(&mut self.first, self.more.pop_front())
+    }
 }
 
 #[derive(Default)]
@@ -92,6 +126,10 @@ pub(super) struct State {
     pub(super) execution: u32,
     pub(super) instr: usize,
     pub(super) requests: HashMap<Request, Posted>,
+    /// How many requests it waits for.
+    pub(super) awaited: usize,
+    /// The level and moment at which it last touched a segment.
+    pub(super) touched: Option<(Level, (u32, u32))>,
     /// How often each flag of each rank was awaited in this execution.
     pub(super) waits: HashMap<(Rank, Flag), usize>,
     pub(super) barriers: HashMap<Level, usize>,
@@ -111,9 +149,11 @@ pub(super) type Part = (Level, u32, u32);
 pub(super) struct Machine<'a> {
     pub(super) programs: &'a [&'a Program],
     pub(super) codes: Vec<Vec<&'a Code>>,
-    /// Where slots are, for each execution that is followed cell by cell.
-    pub(super) places: Vec<Places>,
-    /// Whether an execution repeats an earlier one: then its data is known, and only its order is looked at.
+    /// Where slots are, for each program.
+    pub(super) places: Vec<Places<'a>>,
+    /// For each execution which of these, and whether it repeats an earlier one: then its data is known, and only its
+    /// order is looked at.
+    pub(super) index: Vec<usize>,
     pub(super) repeats: Vec<bool>,
     pub(super) states: Vec<State>,
     pub(super) channels: HashMap<(Rank, Rank, Tag), Channel>,
@@ -121,7 +161,7 @@ pub(super) struct Machine<'a> {
     pub(super) waiting: HashMap<(Rank, Flag), Vec<usize>>,
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
     /// When each rank last touched a part of a segment, in its last two executions that did.
-    pub(super) touched: HashMap<(Part, usize), VecDeque<(u32, u32)>>,
+    pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
     pub(super) memory: Memory,
     pub(super) clocks: Clocks,
@@ -142,10 +182,13 @@ impl<'a> Machine<'a> {
         // Nothing is set up for a text in which ranks are missing: it may name very many.
         let complete = programs.iter().all(|program| program.ranks.len() == p);
         let present = if complete { p } else { 0 };
+        let chunks = programs.iter().map(|program| program.problem.chunks()).max().unwrap_or(0);
+        let vast = chunks * present as u64 >= Exprs::MOST;
         let mut machine = Machine {
             programs,
             codes: Vec::new(),
             places: Vec::new(),
+            index: Vec::new(),
             repeats: Vec::new(),
             states: (0..present).map(|_| State::default()).collect(),
             channels: HashMap::default(),
@@ -156,7 +199,7 @@ impl<'a> Machine<'a> {
             ready: (0..present).collect(),
             memory: Memory::default(),
             clocks: Clocks::new(present, programs.iter().any(|program| shares_memory(program))),
-            exprs: Exprs::new(),
+            exprs: Exprs::new(present as u64, if vast { 0 } else { chunks }),
             violations: Vec::new(),
             traffic: Vec::new(),
         };
@@ -167,16 +210,20 @@ impl<'a> Machine<'a> {
                 machine.complain(Invariant::Bounds, site, "nothing is written for this rank");
             }
         }
+        if vast {
+            let site = Site { rank: Rank(0), execution: 0, instr: None };
+            machine.complain(Invariant::Bounds, site, "there are too many chunks to be looked at one by one");
+        }
         if !machine.violations.is_empty() {
             return machine;
         }
         for (execution, program) in programs.iter().enumerate() {
-            let repeats = programs[..execution].iter().any(|earlier| std::ptr::eq(*earlier, *program));
-            let violations = &mut machine.violations;
-            let places =
-                if repeats { Places::default() } else { Places::new(program, execution as u32, violations) };
-            machine.repeats.push(repeats);
-            machine.places.push(places);
+            let earlier = programs[..execution].iter().position(|earlier| std::ptr::eq(*earlier, *program));
+            if earlier.is_none() {
+                machine.places.push(Places::new(program, execution as u32, &mut machine.violations));
+            }
+            machine.index.push(earlier.map_or(machine.places.len() - 1, |earlier| machine.index[earlier]));
+            machine.repeats.push(earlier.is_some());
         }
         for rank in 0..p {
             machine.codes.push(programs.iter().map(|g| &g.ranks[&Rank(rank as u32)]).collect());
@@ -193,12 +240,14 @@ impl<'a> Machine<'a> {
     fn provide(&mut self, rank: usize, execution: usize) {
         let program = self.programs[execution];
         let me = Rank(rank as u32);
-        let slots = self.places[execution].slots(program, me, Area::In, &mut self.memory);
-        for chunk in program.problem.input(me).iter() {
-            let value = self.exprs.input(me, chunk);
-            if let Some(at) = slots.address(chunk, program.problem.is_empty(chunk)) {
-                self.memory.provide(at, value);
-            }
+        let mut blocks = Vec::new();
+        let places = &mut self.places[self.index[execution]];
+        let range = program.problem.input(me).bounds().expect("every rank has an input");
+        let found = places.blocks(me, Area::In, range, &mut self.memory, &mut blocks);
+        assert!(found.is_ok(), "user buffers have a place");
+        for block in &blocks {
+            let chunks = block.chunk..block.chunk + u64::from(block.len);
+            self.memory.provide(block, chunks.map(|chunk| self.exprs.input(me, chunk)));
         }
     }
 
@@ -304,15 +353,16 @@ impl<'a> Machine<'a> {
         let mut unmet: Vec<(Rank, Rank, Tag)> = self
             .channels
             .iter()
-            .filter(|(_, c)| !c.sends.is_empty() || !c.recvs.is_empty())
+            .filter(|(_, c)| c.sends.first.is_some() || c.recvs.first.is_some())
             .map(|(key, _)| *key)
             .collect();
         unmet.sort();
         for (from, to, tag) in unmet {
             let channel = &self.channels[&(from, to, tag)];
-            let (end, site) = match channel.sends.front() {
-                Some(sent) => ("send", sent.site),
-                None => ("receive", channel.recvs[0].1),
+            let (end, site) = match (&channel.sends.first, &channel.recvs.first) {
+                (Some(sent), _) => ("send", sent.site),
+                (None, Some((_, site))) => ("receive", *site),
+                (None, None) => continue,
             };
             let message = format!("nobody meets this {end} from {from} to {to} with tag {tag}");
             self.complain(Invariant::Match, site, message);
@@ -322,17 +372,20 @@ impl<'a> Machine<'a> {
     /// For each execution, and nothing for those that repeat another.
     fn outputs(&mut self) -> Vec<Vec<Output>> {
         let mut executions = Vec::new();
+        let mut blocks = Vec::new();
         for (execution, program) in self.programs.iter().enumerate() {
             let mut ranks = Vec::new();
             for rank in (0..program.problem.ranks).map(Rank).filter(|_| !self.repeats[execution]) {
-                let slots = self.places[execution].slots(program, rank, Area::Out, &mut self.memory);
-                let problem = &program.problem;
-                let wanted = problem.output(rank);
-                let filled = wanted.iter().filter(|&c| !problem.is_empty(c));
-                let memory = &mut self.memory;
-                ranks.push(
-                    filled.map(|c| (c, slots.address(c, false).and_then(|at| memory.last(at)))).collect(),
-                );
+                let wanted = program.problem.output(rank).bounds().expect("every rank has an output");
+                blocks.clear();
+                let places = &mut self.places[self.index[execution]];
+                let found = places.blocks(rank, Area::Out, wanted, &mut self.memory, &mut blocks);
+                assert!(found.is_ok(), "user buffers have a place");
+                let mut output = Vec::new();
+                for block in &blocks {
+                    output.extend((block.chunk..).zip(self.memory.last(block)));
+                }
+                ranks.push(output);
             }
             executions.push(ranks);
         }

@@ -1,23 +1,27 @@
 //! Memory as the verifier sees it: cells that hold expressions, know who is still using them, and remember
 //! when they were last touched.
 //!
-//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one.
-
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. Slots whose
+//! numbers follow each other mostly lie one behind the other: all work is on such *blocks*, and where every slot of a
+//! space is one cell, on plain slices.
 
 use super::clock::Clocks;
 use super::expr::Expr;
 
 /// One buffer or segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Space(u32);
+pub(super) struct Space(pub(super) u32);
 
-/// Where a slot lies: cells of a space. A chunk without elements has none: there is nothing there to touch.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Address {
+/// Slots of chunks that follow each other: each is one cell; or there is one slot, of any number of cells; or there are
+/// no cells, because the chunks have no elements and there is nothing to touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Block {
     pub(super) space: Space,
     pub(super) first: u32,
-    pub(super) count: u32,
+    pub(super) cells: u32,
+    /// The first chunk, and how many.
+    pub(super) chunk: u64,
+    pub(super) len: u32,
 }
 
 /// What is wrong with an access.
@@ -29,16 +33,16 @@ pub(super) enum Fault {
     Race { other: usize, writes: bool },
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    /// The slot that was written here last, by its first cell and their number; no cells: never written.
-    slot: (u32, u32),
-    value: Expr,
-    /// Sends that are reading it.
-    sending: u32,
-    /// A receive is filling it.
-    receiving: bool,
-}
+/// An access that is wrong, and of which chunk.
+pub(super) type Faulty = (Fault, u64);
+
+/// What a slot's length is, where ranks do not share that knowledge: that of the chunk from one rank to another.
+pub(super) type Length = Option<(u32, u32)>;
+
+/// The low bits of a cell's state; above them is the number of sends that read it.
+const WRITTEN: u32 = 1;
+const RECEIVING: u32 = 2;
+const SENDING: u32 = 4;
 
 /// Who touched a cell of a segment when.
 #[derive(Clone, Debug, Default)]
@@ -47,131 +51,210 @@ struct History {
     readers: Vec<(usize, u32)>,
 }
 
+#[derive(Default)]
 struct Cells {
-    cells: Vec<Cell>,
+    values: Vec<Expr>,
+    states: Vec<u32>,
+    /// The slot that was written to a cell last, by its first cell and their number. Only where slots may have several.
+    tags: Vec<(u32, u32)>,
     /// Only of segments.
     histories: Vec<History>,
+    /// Lengths of slots, and which of them are on their way. Only where they are not shared knowledge.
+    lengths: Vec<Length>,
+    arriving: Vec<bool>,
 }
 
 /// All buffers and segments.
 #[derive(Default)]
 pub(super) struct Memory {
     spaces: Vec<Cells>,
-    /// Lengths of slots, as the chunk (source, destination) whose length they have; for local counts only.
-    pub(super) lengths: HashMap<Address, (u32, u32)>,
-    /// Slots whose lengths are on their way.
-    pub(super) arriving: HashSet<Address>,
 }
 
-/// Whose memory a space is.
+/// What a space is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
-    Rank,
-    Region,
+pub(super) struct Kind {
+    /// Whether several ranks touch it.
+    pub(super) shared: bool,
+    /// Whether every slot is one cell.
+    pub(super) single: bool,
+    /// Whether slots have lengths of their own.
+    pub(super) local: bool,
 }
 
 impl Memory {
-    pub(super) fn space(&mut self, cells: usize, owner: Owner) -> Space {
-        let never = Cell { slot: (0, 0), value: Expr::UNKNOWN, sending: 0, receiving: false };
-        let histories = if owner == Owner::Region { cells } else { 0 };
-        self.spaces.push(Cells { cells: vec![never; cells], histories: vec![History::default(); histories] });
+    pub(super) fn space(&mut self, cells: usize, kind: Kind) -> Space {
+        let if_so = |so: bool| if so { cells } else { 0 };
+        self.spaces.push(Cells {
+            values: vec![Expr::UNKNOWN; cells],
+            states: vec![0; cells],
+            tags: vec![(0, 0); if_so(!kind.single)],
+            histories: vec![History::default(); if_so(kind.shared)],
+            lengths: vec![None; if_so(kind.local)],
+            arriving: vec![false; if_so(kind.local)],
+        });
         Space(self.spaces.len() as u32 - 1)
     }
 
-    fn cells(&mut self, at: Address) -> impl Iterator<Item = (&mut Cell, Option<&mut History>)> {
-        let range = at.first as usize..(at.first + at.count) as usize;
-        let Cells { cells, histories } = &mut self.spaces[at.space.0 as usize];
-        let histories = if histories.is_empty() { &mut [][..] } else { &mut histories[range.clone()] };
-        let histories = histories.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
-        cells[range].iter_mut().zip(histories)
+    fn of(&mut self, block: &Block) -> (&mut Cells, std::ops::Range<usize>) {
+        let first = block.first as usize;
+        (&mut self.spaces[block.space.0 as usize], first..first + block.cells as usize)
     }
 
     /// Lays an input down, before the run.
-    pub(super) fn provide(&mut self, at: Address, value: Expr) {
-        for (cell, _) in self.cells(at) {
-            (cell.slot, cell.value) = ((at.first, at.count), value);
+    pub(super) fn provide(&mut self, block: &Block, values: impl Iterator<Item = Expr>) {
+        let (cells, range) = self.of(block);
+        for (at, value) in range.zip(values) {
+            (cells.values[at], cells.states[at]) = (value, WRITTEN);
         }
     }
 
-    /// The value at an address.
-    pub(super) fn read(&mut self, at: Address, rank: usize, clocks: &Clocks) -> Result<Expr, Fault> {
-        let mut value = Expr::EMPTY;
-        for (cell, history) in self.cells(at) {
-            if cell.receiving {
-                return Err(Fault::InFlight);
-            }
-            if cell.slot != (at.first, at.count) {
-                return Err(if cell.slot.1 == 0 { Fault::NeverWritten } else { Fault::Overwritten });
-            }
-            if let Some(history) = history {
-                history.order(rank, clocks, false)?;
-                history.note_reader(rank, clocks);
-            }
-            value = cell.value;
-        }
-        Ok(value)
-    }
-
-    /// Puts a value at an address. Whatever it overlaps is no longer readable.
-    pub(super) fn write(
+    /// Appends the values of a block.
+    pub(super) fn read(
         &mut self,
-        at: Address,
-        value: Expr,
+        block: &Block,
         rank: usize,
         clocks: &Clocks,
-    ) -> Result<(), Fault> {
-        let mut fault = Ok(());
-        for (cell, history) in self.cells(at) {
-            if cell.sending > 0 || cell.receiving {
-                fault = Err(Fault::InFlight);
-            }
-            if let Some(history) = history {
-                fault = fault.and_then(|()| history.order(rank, clocks, true));
-                *history = History { writer: Some((rank, clocks.now(rank))), readers: Vec::new() };
-            }
-            *cell = Cell { slot: (at.first, at.count), value, sending: 0, receiving: false };
+        values: &mut Vec<Expr>,
+    ) -> Result<(), Faulty> {
+        if block.cells == 0 {
+            values.resize(values.len() + block.len as usize, Expr::EMPTY);
+            return Ok(());
         }
-        fault
+        let (cells, range) = self.of(block);
+        let ready = |state: &u32| state & (WRITTEN | RECEIVING) == WRITTEN;
+        if !cells.states[range.clone()].iter().all(ready) {
+            let at = range.clone().find(|&at| !ready(&cells.states[at])).expect("one is not");
+            let in_flight = cells.states[at] & RECEIVING != 0;
+            let fault = if in_flight { Fault::InFlight } else { Fault::NeverWritten };
+            return Err((fault, block.chunk_at(at)));
+        }
+        if !cells.tags.is_empty() {
+            let tag = |at: usize| if block.len == 1 { (block.first, block.cells) } else { (at as u32, 1) };
+            if let Some(at) = range.clone().find(|&at| cells.tags[at] != tag(at)) {
+                return Err((Fault::Overwritten, block.chunk_at(at)));
+            }
+        }
+        if !cells.histories.is_empty() {
+            for at in range.clone() {
+                let history = &mut cells.histories[at];
+                history.order(rank, clocks, false).map_err(|fault| (fault, block.chunk_at(at)))?;
+                history.note_reader(rank, clocks);
+            }
+        }
+        if block.len == 1 {
+            values.push(cells.values[range.start]);
+        } else {
+            values.extend_from_slice(&cells.values[range]);
+        }
+        Ok(())
+    }
+
+    /// Puts values into a block. Whatever it overlaps is no longer readable.
+    pub(super) fn write(
+        &mut self,
+        block: &Block,
+        values: &[Expr],
+        rank: usize,
+        clocks: &Clocks,
+    ) -> Result<(), Faulty> {
+        let outcome = self.overwrite(block, WRITTEN, rank, clocks);
+        let (cells, range) = self.of(block);
+        if block.cells > 0 && block.len == 1 {
+            cells.values[range].fill(values[0]);
+        } else if block.cells > 0 {
+            cells.values[range].copy_from_slice(values);
+        }
+        outcome
+    }
+
+    /// Marks a block as written to, with this state.
+    fn overwrite(&mut self, block: &Block, state: u32, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
+        let mut outcome = Ok(());
+        let (cells, range) = self.of(block);
+        if cells.states[range.clone()].iter().any(|&state| state > WRITTEN) {
+            let at = range.clone().find(|&at| cells.states[at] > WRITTEN).expect("one is");
+            outcome = Err((Fault::InFlight, block.chunk_at(at)));
+        }
+        cells.states[range.clone()].fill(state);
+        if !cells.tags.is_empty() {
+            for at in range.clone() {
+                cells.tags[at] = if block.len == 1 { (block.first, block.cells) } else { (at as u32, 1) };
+            }
+        }
+        if !cells.histories.is_empty() {
+            for at in range {
+                let history = &mut cells.histories[at];
+                let ordered = history.order(rank, clocks, true).map_err(|fault| (fault, block.chunk_at(at)));
+                outcome = outcome.and(ordered);
+                history.note_writer(rank, clocks);
+            }
+        }
+        outcome
     }
 
     /// A send starts to read what was just read; see [`Memory::end_send`].
-    pub(super) fn begin_send(&mut self, at: Address) {
-        for (cell, _) in self.cells(at) {
-            cell.sending += 1;
-        }
+    pub(super) fn begin_send(&mut self, block: &Block) {
+        let (cells, range) = self.of(block);
+        cells.states[range].iter_mut().for_each(|state| *state += SENDING);
     }
 
     /// The send is finished: its reading ends now.
-    pub(super) fn end_send(&mut self, at: Address, rank: usize, clocks: &Clocks) {
-        for (cell, history) in self.cells(at) {
-            cell.sending = cell.sending.saturating_sub(1);
-            if let Some(history) = history {
-                history.note_reader(rank, clocks);
+    pub(super) fn end_send(&mut self, block: &Block, rank: usize, clocks: &Clocks) {
+        let (cells, range) = self.of(block);
+        for state in &mut cells.states[range.clone()] {
+            // What was overwritten in the meantime has been complained of.
+            if *state >= SENDING {
+                *state -= SENDING;
             }
         }
-    }
-
-    /// A receive starts to fill what was just written as unknown; see [`Memory::end_receive`].
-    pub(super) fn begin_receive(&mut self, at: Address) {
-        for (cell, _) in self.cells(at) {
-            cell.receiving = true;
+        if !cells.histories.is_empty() {
+            range.for_each(|at| cells.histories[at].note_reader(rank, clocks));
         }
     }
 
-    /// The receive is finished: the value is there.
-    pub(super) fn end_receive(&mut self, at: Address, value: Expr, rank: usize, clocks: &Clocks) {
-        for (cell, history) in self.cells(at).filter(|(cell, _)| cell.slot == (at.first, at.count)) {
-            (cell.value, cell.receiving) = (value, false);
-            if let Some(history) = history {
-                *history = History { writer: Some((rank, clocks.now(rank))), readers: Vec::new() };
-            }
+    /// A receive starts to fill a block.
+    pub(super) fn begin_receive(
+        &mut self,
+        block: &Block,
+        rank: usize,
+        clocks: &Clocks,
+    ) -> Result<(), Faulty> {
+        self.overwrite(block, WRITTEN | RECEIVING, rank, clocks)
+    }
+
+    /// The receive is finished: the values are there.
+    pub(super) fn end_receive(&mut self, block: &Block, values: &[Expr], rank: usize, clocks: &Clocks) {
+        let (cells, range) = self.of(block);
+        for at in range.clone() {
+            cells.values[at] = values[if block.len == 1 { 0 } else { at - range.start }];
+            cells.states[at] &= !RECEIVING;
+        }
+        if !cells.histories.is_empty() {
+            range.for_each(|at| cells.histories[at].note_writer(rank, clocks));
         }
     }
 
-    /// What lies at an address in the end.
-    pub(super) fn last(&mut self, at: Address) -> Option<Expr> {
-        let (cell, _) = self.cells(at).next()?;
-        (cell.slot == (at.first, at.count) && !cell.receiving).then_some(cell.value)
+    /// What lies in a block in the end; `None` for slots in which nothing does.
+    pub(super) fn last(&mut self, block: &Block) -> impl Iterator<Item = Option<Expr>> {
+        let (cells, range) = self.of(block);
+        range.map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
+    }
+
+    /// The length of a slot.
+    pub(super) fn length(&mut self, block: &Block, number: u32) -> &mut Length {
+        &mut self.spaces[block.space.0 as usize].lengths[(block.first + number) as usize]
+    }
+
+    /// Whether the length of a slot is on its way.
+    pub(super) fn arriving(&mut self, block: &Block, number: u32) -> &mut bool {
+        &mut self.spaces[block.space.0 as usize].arriving[(block.first + number) as usize]
+    }
+}
+
+impl Block {
+    /// The chunk at a cell.
+    fn chunk_at(&self, cell: usize) -> u64 {
+        if self.len == 1 { self.chunk } else { self.chunk + (cell as u64 - u64::from(self.first)) }
     }
 }
 
@@ -195,5 +278,10 @@ impl History {
             Some((_, then)) => *then = now,
             None => self.readers.push((rank, now)),
         }
+    }
+
+    fn note_writer(&mut self, rank: usize, clocks: &Clocks) {
+        self.writer = Some((rank, clocks.now(rank)));
+        self.readers.clear();
     }
 }

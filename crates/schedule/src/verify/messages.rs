@@ -1,7 +1,11 @@
 //! Messages: posted, met in order, finished.
 
+use smallvec::SmallVec;
+
 use super::expr::Expr;
-use super::machine::{Machine, Piece, Posted, Sent, Size, Slot, Step};
+use super::machine::{Channel, Machine, Parts, Posted, Sent, Size, Step};
+use super::memory::Block;
+use super::places::{chunks, first_other_size, len};
 use super::{Invariant, Site};
 use crate::schedule::{Area, End, Message, Payload};
 use crate::{Level, Rank, Request, Set, Tag};
@@ -9,111 +13,151 @@ use crate::{Level, Rank, Request, Set, Tag};
 impl Machine<'_> {
     pub(super) fn post(&mut self, rank: usize, request: Request, message: &Message, site: Site) {
         let program = self.programs[site.execution as usize];
-        if message.peer.0 >= program.problem.ranks || message.peer == site.rank || message.tag > Tag::MAX {
+        let (end, payload, peer) = (message.end, message.payload, message.peer);
+        let mut posted = Posted {
+            site,
+            end,
+            payload,
+            parts: SmallVec::new(),
+            levels: SmallVec::new(),
+            expected: Vec::new(),
+            arrived: None,
+            matched: false,
+            awaited: false,
+        };
+        if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX {
             // The request counts as done, so that its `finish` is not an error too.
-            let (end, payload) = (message.end, message.payload);
-            let arrived = Some((Vec::new(), None));
-            let slots = Vec::new();
-            let (sizes, levels) = (Vec::new(), Vec::new());
-            let posted = Posted { site, end, payload, slots, levels, sizes, arrived, matched: true };
+            posted.matched = true;
             self.states[rank].requests.insert(request, posted);
-            let what = if message.peer == site.rank {
+            let what = if peer == site.rank {
                 "a rank sends itself nothing: use `copy`".to_owned()
             } else if message.tag > Tag::MAX {
                 format!("tags go up to {}", Tag::MAX)
             } else {
-                format!("there is no rank {}: ranks go up to {}", message.peer, program.problem.ranks - 1)
+                format!("there is no rank {peer}: ranks go up to {}", program.problem.ranks - 1)
             };
             return self.complain(Invariant::Bounds, site, what);
         }
         if self.states[rank].requests.contains_key(&request) {
             return self.complain(Invariant::Request, site, format!("request {request} is still under way"));
         }
-        let (mut slots, mut all_found) = (Vec::new(), true);
+        let mut all_found = true;
         for place in &message.places {
-            match self.slots(rank, place, site) {
-                Some(found) => slots.extend(found),
-                None => all_found = false,
+            let mut blocks = Vec::new();
+            if self.blocks(rank, place, site, &mut blocks) {
+                posted.parts.push((place.area, blocks));
+            } else {
+                all_found = false;
             }
         }
-        let (peer, payload) = (message.peer, message.payload);
-        if site.execution == 0 && message.end == End::Send && all_found {
+        if site.execution == 0 && end == End::Send && all_found {
             self.count(rank, message);
         }
-        let key = match message.end {
+        let key = match end {
             End::Send => (site.rank, peer, message.tag),
             End::Recv => (peer, site.rank, message.tag),
         };
-        match message.end {
+        posted.levels = message.places.iter().filter_map(|place| self.shared_level(place, site)).collect();
+        posted.levels.dedup();
+        match end {
             End::Send => {
-                let pieces = slots.iter().map(|&slot| self.take(rank, slot, payload, site)).collect();
+                let (values, sizes) = self.take(rank, &posted.parts, payload, site);
+                let count = count(&posted.parts);
+                let parts =
+                    if program.problem.equal().is_some() { Parts::new() } else { posted.parts.clone() };
                 let stamp = self.clocks.release(rank);
-                self.channels.entry(key).or_default().sends.push_back(Sent {
-                    request,
-                    site,
-                    payload,
-                    pieces,
-                    stamp,
-                });
+                let sent = Sent { request, site, payload, count, parts, values, sizes, stamp };
+                self.channels.entry(key).or_default().sends.push(sent);
             }
             End::Recv => {
-                for &slot in &slots {
-                    self.expect(rank, slot, payload, site);
-                }
-                self.channels.entry(key).or_default().recvs.push_back((request, site));
+                posted.expected = self.expect(rank, &posted.parts, payload, site);
+                self.channels.entry(key).or_default().recvs.push((request, site));
             }
         }
-        let sizes = slots.iter().map(|&slot| self.slot_size(slot, site.rank, site.execution)).collect();
-        let mut levels: Vec<Level> =
-            message.places.iter().filter_map(|place| self.shared_level(place, site)).collect();
-        levels.dedup();
-        let end = message.end;
-        let posted = Posted { site, end, payload, slots, levels, sizes, arrived: None, matched: false };
         self.states[rank].requests.insert(request, posted);
         self.meet(key);
     }
 
-    /// What a send takes from a slot.
-    pub(super) fn take(&mut self, rank: usize, slot: Slot, payload: Payload, site: Site) -> Piece {
-        match payload {
-            Payload::Data => {
-                let piece = self.read(rank, slot, site);
-                self.memory.begin_send(slot.at);
-                piece
-            }
-            Payload::Sizes => {
-                let size = self.slot_size(slot, site.rank, site.execution);
-                if size == Size::Unknown {
-                    let message = format!("the length of {}[{}] is not known", slot.area, slot.chunk);
-                    self.complain(Invariant::Length, site, message);
+    /// What a send takes from its slots.
+    fn take(
+        &mut self,
+        rank: usize,
+        parts: &[(Area, Vec<Block>)],
+        payload: Payload,
+        site: Site,
+    ) -> (Vec<Expr>, Vec<Size>) {
+        let (mut values, mut sizes) = (Vec::new(), Vec::new());
+        for (area, blocks) in parts {
+            match payload {
+                Payload::Data => {
+                    values.reserve(len(blocks) as usize);
+                    sizes.extend(self.read(rank, *area, blocks, site, &mut values));
+                    blocks.iter().for_each(|block| self.memory.begin_send(block));
                 }
-                Piece { value: Expr::UNKNOWN, size }
-            }
-        }
-    }
-
-    /// What posting a receive does to a slot.
-    fn expect(&mut self, rank: usize, slot: Slot, payload: Payload, site: Site) {
-        match payload {
-            Payload::Data => {
-                if self.slot_size(slot, site.rank, site.execution) == Size::Unknown {
-                    let message = format!("the length of {}[{}] is not known yet", slot.area, slot.chunk);
-                    self.complain(Invariant::Length, site, message);
-                }
-                self.write(rank, slot, Expr::UNKNOWN, site);
-                self.memory.begin_receive(slot.at);
-            }
-            Payload::Sizes => {
-                self.memory.lengths.remove(&slot.at);
-                if !self.memory.arriving.insert(slot.at) {
-                    let message = format!("another length of {}[{}] is on its way", slot.area, slot.chunk);
-                    self.complain(Invariant::InFlight, site, message);
+                Payload::Sizes => {
+                    let lengths = match self.local(site) {
+                        true => self.lengths(*area, blocks, site.rank),
+                        false => vec![Size::Shared; len(blocks) as usize],
+                    };
+                    if let Some(chunk) = first_unknown(blocks, &lengths) {
+                        let message = format!("the length of {area}[{chunk}] is not known");
+                        self.complain(Invariant::Length, site, message);
+                    }
+                    sizes.extend(lengths);
                 }
             }
         }
+        (values, sizes)
     }
 
-    pub(super) fn count(&mut self, rank: usize, message: &Message) {
+    /// What posting a receive does to its slots. Gives their lengths, where data comes and ranks do not share them.
+    fn expect(
+        &mut self,
+        rank: usize,
+        parts: &[(Area, Vec<Block>)],
+        payload: Payload,
+        site: Site,
+    ) -> Vec<Size> {
+        let (local, mut expected) = (self.local(site), Vec::new());
+        for (area, blocks) in parts {
+            match payload {
+                Payload::Data => {
+                    if local {
+                        let sizes = self.lengths(*area, blocks, site.rank);
+                        if let Some(chunk) = first_unknown(blocks, &sizes) {
+                            let message = format!("the length of {area}[{chunk}] is not known yet");
+                            self.complain(Invariant::Length, site, message);
+                        }
+                        expected.extend(sizes);
+                    }
+                    if *area == Area::In && !blocks.is_empty() {
+                        self.complain(Invariant::Bounds, site, "writes the user's input");
+                    }
+                    for block in blocks {
+                        if let Err(fault) = self.memory.begin_receive(block, rank, &self.clocks) {
+                            self.complain_fault(fault, *area, site, "writes");
+                        }
+                    }
+                }
+                Payload::Sizes if local => {
+                    for block in blocks {
+                        for number in 0..block.len {
+                            *self.memory.length(block, number) = None;
+                            if std::mem::replace(self.memory.arriving(block, number), true) {
+                                let chunk = block.chunk + u64::from(number);
+                                let message = format!("another length of {area}[{chunk}] is on its way");
+                                self.complain(Invariant::InFlight, site, message);
+                            }
+                        }
+                    }
+                }
+                Payload::Sizes => {}
+            }
+        }
+        expected
+    }
+
+    fn count(&mut self, rank: usize, message: &Message) {
         let program = self.programs[0];
         let topology = &program.topology;
         let apart =
@@ -127,64 +171,78 @@ impl Machine<'_> {
         traffic.elements[usize::from(apart)] += elements;
     }
 
-    /// Lets the next send and receive of a channel meet.
-    pub(super) fn meet(&mut self, key: (Rank, Rank, Tag)) {
-        let channel = self.channels.get_mut(&key).expect("just used");
-        if channel.sends.is_empty() || channel.recvs.is_empty() {
-            return;
-        }
-        let sent = channel.sends.pop_front().expect("not empty");
-        let (recv, posted_at) = channel.recvs.pop_front().expect("not empty");
-        let (from, to) = (key.0.0 as usize, key.1.0 as usize);
+    /// Marks a request as matched; its rank goes on once all that it awaits are.
+    fn matched(&mut self, rank: usize, request: Request, site: Site) -> Option<&mut Posted> {
+        let state = &mut self.states[rank];
         // A request that was never finished may have been forgotten, and its number be another's.
-        let send = self.states[from].requests.get_mut(&sent.request).filter(|p| p.site == sent.site);
-        if let Some(posted) = send {
-            posted.matched = true;
+        let posted = state.requests.get_mut(&request).filter(|posted| posted.site == site)?;
+        posted.matched = true;
+        if posted.awaited {
+            state.awaited -= 1;
+            if state.awaited == 0 {
+                self.ready.push_back(rank);
+            }
         }
-        let received = self.states[to].requests.get_mut(&recv).filter(|p| p.site == posted_at);
-        let Some(received) = received else { return };
-        received.matched = true;
-        let (site, payload) = (received.site, received.payload);
-        let slots = std::mem::take(&mut received.slots);
-        let Sent { pieces, stamp, .. } = sent;
+        Some(posted)
+    }
+
+    /// Lets the next send and receive of a channel meet.
+    fn meet(&mut self, key: (Rank, Rank, Tag)) {
+        let Some((sent, (recv, site))) = self.channels.get_mut(&key).and_then(Channel::next) else { return };
+        let (from, to) = (key.0.0 as usize, key.1.0 as usize);
+        self.matched(from, sent.request, sent.site);
+        let Some(received) = self.matched(to, recv, site) else { return };
+        let payload = received.payload;
+        let parts = std::mem::take(&mut received.parts);
         let agree = if (sent.payload, sent.site.execution) != (payload, site.execution) {
             Err("the send that it meets is of another kind or execution".to_owned())
-        } else if pieces.len() != slots.len() {
-            Err(format!("receives {} chunks, but rank {from} sends {}", slots.len(), pieces.len()))
+        } else if sent.count != count(&parts) {
+            Err(format!("receives {} chunks, but rank {from} sends {}", count(&parts), sent.count))
         } else {
-            let differs = |(slot, piece): &(&Slot, &Piece)| {
-                let shared = self.programs[site.execution as usize].problem.elements(slot.chunk);
-                shared.is_some_and(|elements| piece.size != Size::Elements(elements))
+            let problem = &self.programs[site.execution as usize].problem;
+            let flat = |parts: &[(Area, Vec<Block>)]| -> Vec<Block> {
+                parts.iter().flat_map(|(_, blocks)| blocks.iter().copied()).collect()
             };
-            match slots.iter().zip(&pieces).find(differs) {
-                Some((slot, _)) => Err(format!("chunk {} comes with another size", slot.chunk)),
-                None => Ok(()),
-            }
+            let differs = match (&sent.parts[..], &parts[..]) {
+                _ if problem.equal().is_some() => None,
+                ([(_, sent)], [(_, received)]) => first_other_size(problem, received, sent),
+                (sent, received) => first_other_size(problem, &flat(received), &flat(sent)),
+            };
+            differs.map_or(Ok(()), |chunk| Err(format!("chunk {chunk} comes with another size")))
         };
         if let Err(message) = agree {
             self.complain(Invariant::Match, site, message);
         }
         if let Some(received) = self.states[to].requests.get_mut(&recv) {
-            received.arrived = Some((pieces, stamp));
-            received.slots = slots;
+            received.arrived = Some((sent.values, sent.sizes, sent.stamp));
+            received.parts = parts;
         }
-        self.ready.extend([from, to]);
     }
 
     pub(super) fn finish(&mut self, rank: usize, requests: &Set, site: Site) -> Step {
         let named = || requests.iter().map(|r| Request(r as u32));
-        let state = &self.states[rank];
+        let state = &mut self.states[rank];
         if requests.len() > state.requests.len() as u64 || requests.bounds().is_some_and(|b| b.end > 1 << 32)
         {
             self.complain(Invariant::Request, site, "finishes more requests than are under way");
             return Step::Next;
         }
-        let mut unknown = named().filter(|r| !state.requests.contains_key(r));
-        if let Some(request) = unknown.next() {
-            self.complain(Invariant::Request, site, format!("request {request} is not under way"));
-            return Step::Next;
+        let mut open = 0;
+        for request in named() {
+            match state.requests.get_mut(&request) {
+                Some(posted) if !posted.matched && !posted.awaited => {
+                    posted.awaited = true;
+                    open += 1;
+                }
+                Some(_) => {}
+                None => {
+                    self.complain(Invariant::Request, site, format!("request {request} is not under way"));
+                    return Step::Next;
+                }
+            }
         }
-        if named().any(|r| !state.requests[&r].matched) {
+        state.awaited += open;
+        if state.awaited > 0 {
             return Step::Wait;
         }
         for request in named() {
@@ -192,11 +250,11 @@ impl Machine<'_> {
                 self.complain(Invariant::Request, site, format!("request {request} is named twice"));
                 continue;
             };
-            let levels = posted.levels.clone();
+            let levels: SmallVec<[Level; 2]> = posted.levels.clone();
             match posted.end {
                 End::Send if posted.payload == Payload::Data => {
-                    for slot in posted.slots {
-                        self.memory.end_send(slot.at, rank, &self.clocks);
+                    for block in posted.parts.iter().flat_map(|(_, blocks)| blocks) {
+                        self.memory.end_send(block, rank, &self.clocks);
                     }
                 }
                 End::Send => {}
@@ -209,36 +267,70 @@ impl Machine<'_> {
         Step::Next
     }
 
-    pub(super) fn deliver(&mut self, rank: usize, posted: Posted) {
-        let (pieces, stamp) = posted.arrived.expect("matched receives have arrived");
+    fn deliver(&mut self, rank: usize, posted: Posted) {
+        let (mut values, mut sizes, stamp) = posted.arrived.unwrap_or_default();
         self.clocks.acquire(rank, &stamp);
-        let missing = std::iter::repeat(Piece { value: Expr::UNKNOWN, size: Size::Unknown });
-        let pieces = pieces.into_iter().chain(missing);
-        for ((slot, expected), piece) in posted.slots.into_iter().zip(posted.sizes).zip(pieces) {
+        let (local, mut at) = (self.local(posted.site), 0);
+        let wanted = posted.parts.iter().map(|(_, blocks)| len(blocks) as usize).sum();
+        values.resize(wanted, Expr::UNKNOWN);
+        sizes.resize(wanted, Size::Unknown);
+        for (area, blocks) in &posted.parts {
+            let count = len(blocks) as usize;
+            let here = at..at + count;
+            let (values, sizes) = (&values[here.clone()], &sizes[here.clone()]);
+            at += count;
             match posted.payload {
-                Payload::Sizes => {
-                    self.memory.arriving.remove(&slot.at);
-                    match (slot.area, piece.size) {
-                        (Area::Line(_), Size::Pair(s, d)) => {
-                            self.memory.lengths.insert(slot.at, (s, d));
-                        }
-                        _ => {
-                            let message = format!("{}[{}] cannot be given a length", slot.area, slot.chunk);
+                Payload::Sizes => self.learn(*area, blocks, sizes, posted.site),
+                Payload::Data => {
+                    if local {
+                        // A length that has arrived must be that of the data.
+                        let expected = &posted.expected[here];
+                        let wrong = |i: &usize| {
+                            let known = matches!(expected[*i], Size::Pair(..)) && values[*i] != Expr::UNKNOWN;
+                            known && expected[*i] != sizes[*i]
+                        };
+                        if let Some(i) = (0..count).find(wrong) {
+                            let chunk = chunks(blocks).nth(i).unwrap_or(0);
+                            let message = format!("{area}[{chunk}] does not have its data's length");
                             self.complain(Invariant::Length, posted.site, message);
                         }
                     }
-                }
-                Payload::Data => {
-                    // Where sizes are shared knowledge, they were compared when the two ends met.
-                    let local = matches!(expected, Size::Pair(..));
-                    if local && piece.value != Expr::UNKNOWN && expected != piece.size {
-                        let message =
-                            format!("{}[{}] does not have its data's length", slot.area, slot.chunk);
-                        self.complain(Invariant::Length, posted.site, message);
+                    let mut at = 0;
+                    for block in blocks {
+                        let end = at + block.len as usize;
+                        self.memory.end_receive(block, &values[at..end], rank, &self.clocks);
+                        at = end;
                     }
-                    self.memory.end_receive(slot.at, piece.value, rank, &self.clocks);
                 }
             }
         }
     }
+
+    /// Slots are given the lengths that arrived.
+    fn learn(&mut self, area: Area, blocks: &[Block], sizes: &[Size], site: Site) {
+        let slots = blocks.iter().flat_map(|block| (0..block.len).map(move |number| (block, number)));
+        for ((block, number), size) in slots.zip(sizes) {
+            if self.local(site) {
+                *self.memory.arriving(block, number) = false;
+            }
+            match (area, size) {
+                (Area::Line(_), Size::Pair(s, d)) => *self.memory.length(block, number) = Some((*s, *d)),
+                _ => {
+                    let chunk = block.chunk + u64::from(number);
+                    let message = format!("{area}[{chunk}] cannot be given a length");
+                    self.complain(Invariant::Length, site, message);
+                }
+            }
+        }
+    }
+}
+
+/// How many chunks a message has.
+fn count(parts: &[(Area, Vec<Block>)]) -> u64 {
+    parts.iter().map(|(_, blocks)| len(blocks)).sum()
+}
+
+/// The first chunk whose length is not known.
+fn first_unknown(blocks: &[Block], sizes: &[Size]) -> Option<u64> {
+    chunks(blocks).zip(sizes).find(|(_, size)| **size == Size::Unknown).map(|(chunk, _)| chunk)
 }

@@ -1,68 +1,75 @@
-//! From places to slots to addresses, and every access to them.
+//! From places to blocks of cells, and every access to them.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
-use super::expr::{Expr, Node};
-use super::machine::{Machine, Piece, Size, Slot};
-use super::memory::Fault;
+use super::expr::Expr;
+use super::layout::Missing;
+use super::machine::{Machine, Size};
+use super::memory::{Block, Fault, Faulty};
 use super::{Invariant, Site};
 use crate::program::{Code, Layout};
 use crate::schedule::{Area, Place};
-use crate::{Counts, Level, Rank, Set};
+use crate::{Collective, Counts, Level, Problem, Rank};
+
+/// The blocks of a place, with its area, for errors.
+pub(super) type Blocks = Vec<Block>;
+
+/// How many chunks blocks have together.
+pub(super) fn len(blocks: &[Block]) -> u64 {
+    blocks.iter().map(|block| u64::from(block.len)).sum()
+}
+
+/// The chunks of blocks, in order.
+pub(super) fn chunks(blocks: &[Block]) -> impl Iterator<Item = u64> {
+    blocks.iter().flat_map(|block| block.chunk..block.chunk + u64::from(block.len))
+}
 
 impl Machine<'_> {
-    /// The slots of a place, or what is wrong with it. Of an execution that repeats another none are looked at.
-    pub(super) fn slots(&mut self, rank: usize, place: &Place, site: Site) -> Option<Vec<Slot>> {
+    /// Appends the blocks of a place; `false` if something is wrong with it. Of an execution that repeats another
+    /// none are looked at.
+    pub(super) fn blocks(&mut self, rank: usize, place: &Place, site: Site, blocks: &mut Blocks) -> bool {
         let execution = site.execution as usize;
-        let program = self.programs[execution];
-        let problem = &program.problem;
+        let problem = &self.programs[execution].problem;
         if let Some(level) = self.shared_level(place, site) {
             self.touch(rank, level, site);
         }
         if self.repeats[execution] {
-            return Some(Vec::new());
+            return true;
         }
         if place.set.len() > problem.chunks() || !place.set.is_distinct() {
             self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
-            return None;
+            return false;
         }
         if matches!(place.area, Area::Shared(..)) && problem.counts == Counts::Local {
             let message = "lengths that only some know do not go through a segment";
             self.complain(Invariant::Length, site, message);
-            return None;
+            return false;
         }
-        let allowed = match place.area {
-            Area::In => problem.input(site.rank),
-            Area::Out => problem.output(site.rank),
-            Area::Line(_) | Area::Shared(..) => Set::from(0..problem.chunks()),
-        };
-        let area = self.places[execution].slots(program, site.rank, place.area, &mut self.memory);
-        // What a rank has is always a range, so nearly always one look is enough.
-        let within =
-            |inner: Range<u64>, outer: Range<u64>| outer.start <= inner.start && inner.end <= outer.end;
-        let all_there = place.set.bounds().zip(allowed.bounds()).is_some_and(|(a, b)| within(a, b));
-        let mut slots = Vec::with_capacity(place.set.len() as usize);
-        for chunk in place.set.iter() {
-            if !all_there && allowed.position(chunk).is_none() {
+        // What a rank has is always a range.
+        let allowed = allowed(problem, place.area, site.rank);
+        for run in place.set.runs().iter().flat_map(|run| run.blocks()) {
+            if run.start < allowed.start || run.end > allowed.end {
+                let chunk = if run.start < allowed.start { run.start } else { run.start.max(allowed.end) };
                 let message = format!("{place}: this rank has no {}[{chunk}]", place.area);
                 self.complain(Invariant::Bounds, site, message);
-                return None;
+                return false;
             }
-            let Some(at) = area.address(chunk, problem.is_empty(chunk)) else {
+            let places = &mut self.places[self.index[execution]];
+            let found = places.blocks(site.rank, place.area, run, &mut self.memory, blocks);
+            if let Err(Missing(chunk)) = found {
                 self.complain(Invariant::Placed, site, format!("{}[{chunk}] has no place", place.area));
-                return None;
-            };
-            slots.push(Slot { area: place.area, chunk, at });
+                return false;
+            }
         }
-        Some(slots)
+        true
     }
 
     /// The level of the segment that a place really touches.
     pub(super) fn shared_level(&self, place: &Place, site: Site) -> Option<Level> {
         let Area::Shared(level, _) = place.area else { return None };
-        let problem = &self.programs[site.execution as usize].problem;
-        place.set.iter().any(|chunk| !problem.is_empty(chunk)).then_some(level)
+        let places = &self.places[self.index[site.execution as usize]];
+        let endless = place.set.len() > self.programs[site.execution as usize].problem.chunks();
+        (endless || places.any_filled(place.set.iter())).then_some(level)
     }
 
     /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other
@@ -82,9 +89,14 @@ impl Machine<'_> {
     /// differently.
     pub(super) fn touch(&mut self, rank: usize, level: Level, site: Site) {
         let topology = &self.programs[0].topology;
+        let now = (site.execution, self.clocks.now(rank));
+        // Nothing has changed since this rank last touched its segment.
+        if self.states[rank].touched == Some((level, now)) {
+            return;
+        }
+        self.states[rank].touched = Some((level, now));
         let region = topology.region_of(level, site.rank);
         let part = (level, region, self.part(rank, site.execution, level));
-        let now = (site.execution, self.clocks.now(rank));
         if self.touched.get(&(part, rank)).and_then(VecDeque::back) == Some(&now) {
             return;
         }
@@ -111,56 +123,78 @@ impl Machine<'_> {
         }
     }
 
-    /// The length that a slot has, from shared knowledge or from what has arrived.
-    pub(super) fn slot_size(&self, slot: Slot, rank: Rank, execution: u32) -> Size {
-        let problem = &self.programs[execution as usize].problem;
-        if let Some(elements) = problem.elements(slot.chunk) {
-            return Size::Elements(elements);
-        }
-        match slot.area {
-            Area::In => Size::Pair(rank.0, slot.chunk as u32),
-            Area::Out => Size::Pair(slot.chunk as u32, rank.0),
-            _ => self.memory.lengths.get(&slot.at).map_or(Size::Unknown, |&(s, d)| Size::Pair(s, d)),
-        }
+    /// Whether ranks do not share knowledge of lengths.
+    pub(super) fn local(&self, site: Site) -> bool {
+        self.programs[site.execution as usize].problem.counts == Counts::Local
     }
 
-    /// The length that a value has, where only its ranks know it.
-    pub(super) fn value_size(&self, value: Expr, otherwise: Size) -> Size {
-        match (otherwise, self.exprs.node(value)) {
-            (Size::Elements(_), _) | (_, Node::Unknown) => otherwise,
-            (_, Node::Input(from, to)) => Size::Pair(from.0, to as u32),
-            _ => Size::Unknown,
-        }
-    }
-
-    pub(super) fn read(&mut self, rank: usize, slot: Slot, site: Site) -> Piece {
-        let size = self.slot_size(slot, site.rank, site.execution);
-        let value = match self.memory.read(slot.at, rank, &self.clocks) {
-            Ok(value) => value,
-            Err(fault) => {
-                self.complain_fault(fault, slot, site, "reads");
-                return Piece { value: Expr::UNKNOWN, size };
+    /// The lengths of slots, where ranks do not share that knowledge.
+    pub(super) fn lengths(&mut self, area: Area, blocks: &[Block], rank: Rank) -> Vec<Size> {
+        let mut sizes = Vec::new();
+        for block in blocks {
+            for number in 0..block.len {
+                let chunk = (block.chunk + u64::from(number)) as u32;
+                sizes.push(match area {
+                    Area::In => Size::Pair(rank.0, chunk),
+                    Area::Out => Size::Pair(chunk, rank.0),
+                    _ => self.memory.length(block, number).map_or(Size::Unknown, |(s, d)| Size::Pair(s, d)),
+                });
             }
-        };
-        let length = self.value_size(value, size);
-        if length != size {
-            let message = format!("{}[{}] has a new length, its data is the old", slot.area, slot.chunk);
-            self.complain(Invariant::Length, site, message);
         }
-        Piece { value, size: length }
+        sizes
     }
 
-    pub(super) fn write(&mut self, rank: usize, slot: Slot, value: Expr, site: Site) {
-        if slot.area == Area::In {
+    /// Appends the values of blocks, and gives their lengths where ranks do not share that knowledge. After a fault the
+    /// rest is unknown, so that one error does not cause a hundred.
+    pub(super) fn read(
+        &mut self,
+        rank: usize,
+        area: Area,
+        blocks: &[Block],
+        site: Site,
+        values: &mut Vec<Expr>,
+    ) -> Vec<Size> {
+        for block in blocks {
+            let before = values.len();
+            if let Err(fault) = self.memory.read(block, rank, &self.clocks, values) {
+                self.complain_fault(fault, area, site, "reads");
+                values.resize(before + block.len as usize, Expr::UNKNOWN);
+            }
+        }
+        if !self.local(site) {
+            return Vec::new();
+        }
+        let mut sizes = self.lengths(area, blocks, site.rank);
+        let start = values.len() - sizes.len();
+        for (at, chunk) in chunks(blocks).enumerate() {
+            let length = self.exprs.length(values[start + at]).map(|(s, d)| Size::Pair(s, d));
+            let size = sizes[at];
+            sizes[at] = length.unwrap_or(size);
+            if size != sizes[at] {
+                let message = format!("{area}[{chunk}] has a new length, its data is the old");
+                self.complain(Invariant::Length, site, message);
+            }
+        }
+        sizes
+    }
+
+    /// Puts values into blocks, in order.
+    pub(super) fn write(&mut self, rank: usize, area: Area, blocks: &[Block], site: Site, values: &[Expr]) {
+        if area == Area::In && !blocks.is_empty() {
             self.complain(Invariant::Bounds, site, "writes the user's input");
         }
-        if let Err(fault) = self.memory.write(slot.at, value, rank, &self.clocks) {
-            self.complain_fault(fault, slot, site, "writes");
+        let mut at = 0;
+        for block in blocks {
+            let end = at + block.len as usize;
+            if let Err(fault) = self.memory.write(block, &values[at..end], rank, &self.clocks) {
+                self.complain_fault(fault, area, site, "writes");
+            }
+            at = end;
         }
     }
 
-    pub(super) fn complain_fault(&mut self, fault: Fault, slot: Slot, site: Site, verb: &str) {
-        let name = format!("{verb} {}[{}]", slot.area, slot.chunk);
+    pub(super) fn complain_fault(&mut self, (fault, chunk): Faulty, area: Area, site: Site, verb: &str) {
+        let name = format!("{verb} {area}[{chunk}]");
         let (invariant, message) = match fault {
             Fault::NeverWritten => (Invariant::Written, format!("{name}, which was never written")),
             Fault::Overwritten => (Invariant::Written, format!("{name}, part of which was overwritten")),
@@ -173,3 +207,52 @@ impl Machine<'_> {
         self.complain(invariant, site, message);
     }
 }
+
+/// The chunk numbers that an area of a rank has.
+fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
+    let own = u64::from(rank.0) * problem.pieces;
+    match (area, problem.collective) {
+        (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => {
+            own..own + problem.pieces
+        }
+        _ => 0..problem.chunks(),
+    }
+}
+
+/// Where two sequences of chunks first have other sizes than each other.
+pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> Option<u64> {
+    if problem.equal().is_some() {
+        return None;
+    }
+    let same = |a: &Block, b: &Block| (a.chunk, a.len) == (b.chunk, b.len);
+    if a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)) {
+        return None;
+    }
+    let differs = |(a, b): &(u64, u64)| a != b && problem.elements(*a) != problem.elements(*b);
+    chunks(a).zip(chunks(b)).find(differs).map(|(a, _)| a)
+}
+
+/// Whether any slot of one list lies on a slot of the other.
+pub(super) fn overlap(a: &[Block], b: &[Block]) -> bool {
+    let spans = |blocks: &[Block], side: bool| -> Vec<(u32, u32, bool)> {
+        let filled = blocks.iter().filter(|block| block.cells > 0);
+        filled.map(|block| (block.first, block.first + block.cells, side)).collect()
+    };
+    // All blocks of a place are in one space.
+    match (a.first(), b.first()) {
+        (Some(first), Some(second)) if first.space == second.space => {}
+        _ => return false,
+    }
+    let mut all = spans(a, true);
+    all.extend(spans(b, false));
+    all.sort_unstable();
+    let mut ends = [0, 0];
+    all.into_iter().any(|(start, end, side)| {
+        let touches = ends[usize::from(!side)] > start;
+        ends[usize::from(side)] = ends[usize::from(side)].max(end);
+        touches
+    })
+}
+
+/// The touches of one rank in one part of a segment: execution and moment, in its last two executions that did.
+pub(super) type Touches = VecDeque<(u32, u32)>;
