@@ -80,7 +80,7 @@ fn subjects() -> Vec<Program> {
         let name = probe.name;
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
-        let pruned = crate::lower::empty::run(&schedule);
+        let pruned = crate::lower::empty::run(schedule.clone());
         for mut program in
             [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
         {

@@ -45,13 +45,13 @@ fn test(file: &Path) -> Result<(), Failed> {
 
 fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
     Ok(match (pass, before) {
-        ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s)),
-        ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s)),
-        ("place", Document::Schedule(s)) => Document::Program(place::run(s)),
-        ("pack", Document::Program(p)) => Document::Program(pack::run(p)),
-        ("overlap", Document::Program(p)) => Document::Program(overlap::run(p)),
-        ("alternate", Document::Program(p)) => Document::Program(alternate::run(p)),
-        ("unshare", Document::Program(p)) => Document::Program(unshare::run(p)),
+        ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s.clone())),
+        ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s.clone())),
+        ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone())),
+        ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone())),
+        ("overlap", Document::Program(p)) => Document::Program(overlap::run(p.clone())),
+        ("alternate", Document::Program(p)) => Document::Program(alternate::run(p.clone())),
+        ("unshare", Document::Program(p)) => Document::Program(unshare::run(p.clone())),
         _ => return Err(format!("there is no pass `{pass}` for this").into()),
     })
 }

@@ -34,13 +34,13 @@ fn each_probe_goes_all_the_way() {
         assert_eq!(read(&text).unwrap().document, Document::Schedule(schedule.clone()), "{name}");
         assert_right(&schedule.flatten(), name);
         // Every pass by itself keeps it right.
-        let pruned = empty::run(&schedule);
+        let pruned = empty::run(schedule.clone());
         assert_right(&pruned.flatten(), name);
-        let joined = coalesce::run(&pruned);
+        let joined = coalesce::run(pruned.clone());
         assert_right(&joined.flatten(), name);
-        let placed = place::run(&joined);
+        let placed = place::run(joined.clone());
         assert_right(&placed, name);
-        assert_right(&pack::run(&placed), name);
+        assert_right(&pack::run(placed.clone()), name);
         for on_node in [OnNode::Segment, OnNode::Messages] {
             let program = lower(&schedule, on_node);
             let text = program.to_string();
@@ -88,7 +88,7 @@ fn alternation_survives_programs_in_between() {
     let root = Counts::Root { root: Rank(0), count: 1 };
     let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
     let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
-    let closing = pack::run(&place::run(&plan(&task, &expression).unwrap().schedule()));
+    let closing = pack::run(place::run(plan(&task, &expression).unwrap().schedule()));
     for sequence in [
         [&alternating, &bcast, &alternating, &bcast, &alternating],
         [&alternating, &closing, &alternating, &closing, &alternating],

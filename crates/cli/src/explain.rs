@@ -97,7 +97,7 @@ impl Explain {
 
     /// The schedule of the ranks asked for, without what is known to be empty.
     fn shown(&self, plan: &Plan) -> Result<Schedule> {
-        Ok(empty::run(&plan.schedule_of(self.ranks()?)))
+        Ok(empty::run(plan.schedule_of(self.ranks()?)))
     }
 
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {

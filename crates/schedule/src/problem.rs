@@ -7,8 +7,9 @@
 //! reduce_scatter in which only the root's count is not zero.
 
 use std::fmt;
+use std::ops::Range;
 
-use crate::{Rank, Set};
+use crate::{Rank, Run, Set};
 
 /// The collectives that differ in what goes in and what must come out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -193,11 +194,7 @@ impl Problem {
         if self.pieces == 1 {
             return Some(elements);
         }
-        let start = |i: u64| match i.checked_mul(elements) {
-            Some(product) => product / self.pieces,
-            None => (u128::from(i) * u128::from(elements) / u128::from(self.pieces)) as u64,
-        };
-        Some(start(piece + 1) - start(piece))
+        Some(self.start(elements, piece + 1) - self.start(elements, piece))
     }
 
     /// The elements of every chunk, where all have as many. Chunks of sizes known only locally count as cells of 1.
@@ -211,12 +208,30 @@ impl Problem {
 
     /// The elements of a whole set of chunks, by runs where all are equal.
     pub fn elements_of(&self, set: &Set) -> Option<u64> {
-        match self.counts {
+        let blocks = || set.runs().iter().flat_map(Run::blocks);
+        match &self.counts {
+            Counts::Local if !set.is_empty() => None,
             Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces * set.len()),
             Counts::Root { root, count } if self.pieces == 1 => {
-                Some(set.position(root.0.into()).map_or(0, |_| count))
+                Some(set.position(root.0.into()).map_or(0, |_| *count))
+            }
+            Counts::Listed(counts) if self.pieces == 1 => {
+                let of = |range: Range<u64>| counts.get(range.start as usize..range.end as usize);
+                Some(blocks().map(|range| of(range).map_or(0, |counts| counts.iter().sum())).sum())
+            }
+            // The pieces of one vector: where the last ends less where the first starts.
+            Counts::Equal(n) if self.collective == Collective::Allreduce => {
+                Some(blocks().map(|range| self.start(*n, range.end) - self.start(*n, range.start)).sum())
             }
             _ => set.iter().map(|i| self.elements(i)).sum(),
+        }
+    }
+
+    /// Where a piece of a block of so many elements starts.
+    fn start(&self, elements: u64, piece: u64) -> u64 {
+        match piece.checked_mul(elements) {
+            Some(product) => product / self.pieces,
+            None => (u128::from(piece) * u128::from(elements) / u128::from(self.pieces)) as u64,
         }
     }
 
@@ -309,5 +324,23 @@ mod tests {
         assert_eq!(problem.chunks(), 6);
         assert_eq!((0..6).map(|c| problem.elements(c).unwrap()).collect::<Vec<_>>(), [2, 3, 0, 0, 1, 1]);
         assert_eq!(problem.input(Rank(2)).to_string(), "4..6");
+    }
+
+    #[test]
+    fn sets_have_the_elements_of_their_chunks() {
+        let listed = Counts::Listed(vec![3, 0, 2, 7, 1]);
+        for (collective, counts, pieces) in [
+            (Collective::Allgather, Counts::Equal(3), 1),
+            (Collective::Allgather, listed.clone(), 1),
+            (Collective::Allgather, listed, 3),
+            (Collective::Allreduce, Counts::Equal(13), 5),
+            (Collective::Allgather, Counts::Root { root: Rank(2), count: 4 }, 1),
+        ] {
+            let problem = Problem::new(collective, 5, counts, 8).unwrap().cut(pieces).unwrap();
+            for set in [Set::from(1..4), Set::cyclic_run(0, 1, 2, 3, 5), Set::new(), Set::from(0..5)] {
+                let one_by_one: u64 = set.iter().map(|chunk| problem.elements(chunk).unwrap()).sum();
+                assert_eq!(problem.elements_of(&set), Some(one_by_one), "{problem}, {set}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! A program is a schedule after lowering: messages are posted and finished one by one, carry tags, and lines
 //! lie at offsets of a temporary buffer (`t…`) or of a region's segment (`node.…`). There is no branch.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::schedule::{Area, Local, Message, Place, Round, Schedule, Whole};
@@ -81,14 +82,13 @@ impl Code {
                 private.map(|p| p.at + extent(problem, &p.place.set)).max().unwrap_or(0)
             }
             Layout::Virtual => {
-                let mut slots = std::collections::HashSet::new();
+                let mut lines: BTreeMap<u32, Vec<&Set>> = BTreeMap::new();
                 for place in self.instrs.iter().flat_map(Instr::places) {
                     if let Area::Line(line) = place.area {
-                        let there = place.set.iter().take_while(|&chunk| chunk < problem.chunks());
-                        slots.extend(there.map(|chunk| (line, chunk)));
+                        lines.entry(line).or_default().push(&place.set);
                     }
                 }
-                slots.iter().map(|(_, chunk)| problem.elements(*chunk).unwrap_or(1)).sum()
+                lines.values().map(|sets| extent(problem, &Set::union(sets.iter().copied(), u64::MAX))).sum()
             }
         }
     }
@@ -97,13 +97,12 @@ impl Code {
 impl Instr {
     /// All places that it names.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
-        let (listed, pair): (&[Place], [Option<&Place>; 2]) = match self {
-            Instr::Post(_, message) => (&message.places, [None, None]),
-            Instr::Local(Local::Copy { to, from }) => (&[], [Some(to), Some(from)]),
-            Instr::Local(Local::Reduce { into, with }) => (&[], [Some(into), Some(with)]),
-            _ => (&[], [None, None]),
+        let (listed, local): (&[Place], Option<&Local>) = match self {
+            Instr::Post(_, message) => (&message.places, None),
+            Instr::Finish(_) => (&[], None),
+            Instr::Local(local) => (&[], Some(local)),
         };
-        listed.iter().chain(pair.into_iter().flatten())
+        listed.iter().chain(local.into_iter().flat_map(Local::places))
     }
 }
 
@@ -115,20 +114,21 @@ pub fn extent(problem: &Problem, set: &Set) -> u64 {
 impl Schedule {
     /// The plain reading of the rounds as a program on slots without place.
     pub fn flatten(&self) -> Program {
-        self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds) })
+        self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds.clone()) })
     }
 }
 
-fn flatten(rounds: &[Round]) -> Vec<Instr> {
-    let mut instrs = Vec::new();
+/// The plain reading of one rank's rounds.
+pub fn flatten(rounds: Vec<Round>) -> Vec<Instr> {
+    let mut instrs = Vec::with_capacity(rounds.iter().map(|r| r.messages.len() + 1 + r.local.len()).sum());
     for round in rounds {
-        for (i, message) in round.messages.iter().enumerate() {
-            instrs.push(Instr::Post(Request(i as u32), message.clone()));
+        let count = round.messages.len() as u64;
+        let posts = round.messages.into_iter().enumerate();
+        instrs.extend(posts.map(|(i, message)| Instr::Post(Request(i as u32), message)));
+        if count > 0 {
+            instrs.push(Instr::Finish(Set::from(0..count)));
         }
-        if !round.messages.is_empty() {
-            instrs.push(Instr::Finish(Set::from(0..round.messages.len() as u64)));
-        }
-        instrs.extend(round.local.iter().cloned().map(Instr::Local));
+        instrs.extend(round.local.into_iter().map(Instr::Local));
     }
     instrs
 }

@@ -74,7 +74,7 @@ pub enum Payload {
 }
 
 /// Which end of a message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
     /// The sending end.
     Send,
@@ -177,17 +177,21 @@ pub enum Local {
 }
 
 impl Local {
-    /// The levels of the segments that it uses.
-    pub fn shared(&self) -> impl Iterator<Item = Level> + use<> {
-        let of = |place: &Place| match place.area {
-            Area::Shared(level, _) => Some(level),
-            _ => None,
-        };
-        let levels = match self {
-            Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => [of(a), of(b)],
+    /// The places that it names.
+    pub fn places(&self) -> impl Iterator<Item = &Place> + Clone {
+        let pair = match self {
+            Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => [Some(a), Some(b)],
             _ => [None, None],
         };
-        levels.into_iter().flatten()
+        pair.into_iter().flatten()
+    }
+
+    /// The levels of the segments that it uses.
+    pub fn shared(&self) -> impl Iterator<Item = Level> {
+        self.places().filter_map(|place| match place.area {
+            Area::Shared(level, _) => Some(level),
+            _ => None,
+        })
     }
 
     /// The same work in other places.
@@ -255,6 +259,13 @@ pub struct Whole<B> {
 pub type Schedule = Whole<Vec<Round>>;
 
 impl<B> Whole<B> {
+    /// The same heading with something else made from what each rank does.
+    pub fn into<C>(self, mut f: impl FnMut(Rank, B) -> C) -> Whole<C> {
+        let Whole { problem, topology, overlap, claims, ranks } = self;
+        let ranks = ranks.into_iter().map(|(rank, body)| (rank, f(rank, body))).collect();
+        Whole { problem, topology, overlap, claims, ranks }
+    }
+
     /// The same heading with something else for each rank.
     pub fn map<C>(&self, mut f: impl FnMut(Rank, &B) -> C) -> Whole<C> {
         Whole {

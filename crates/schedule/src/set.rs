@@ -219,6 +219,58 @@ impl Set {
         }
     }
 
+    /// Equal blocks at equal distances become one run.
+    fn from_blocks(blocks: &[Range<u64>]) -> Set {
+        let mut set = Set::new();
+        let mut i = 0;
+        while i < blocks.len() {
+            let len = |k: usize| blocks[k].end - blocks[k].start;
+            let stride = |k: usize| blocks[k + 1].start as i64 - blocks[k].start as i64;
+            let mut j = i;
+            while j + 1 < blocks.len() && len(j + 1) == len(i) && stride(j) == stride(i) {
+                j += 1;
+            }
+            let step = if j > i { stride(i) } else { 0 };
+            set.push(Run::new(blocks[i].start, len(i), step, (j - i + 1) as u64));
+            i = j + 1;
+        }
+        set
+    }
+
+    /// All numbers of some sets, ascending, each once; where they have more than `most` blocks together, everything
+    /// between the least and the greatest: one rank of very many must not list its chunks.
+    pub fn union<'a>(sets: impl Iterator<Item = &'a Set> + Clone, most: u64) -> Set {
+        let runs = || sets.clone().flat_map(|set| set.runs.iter());
+        if runs().map(Run::count).sum::<u64>() > most {
+            let all = runs().map(Run::bounds).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+            return all.map_or(Set::new(), Set::from);
+        }
+        let mut blocks: Vec<Range<u64>> = runs().flat_map(Run::blocks).collect();
+        blocks.sort_unstable_by_key(|block| block.start);
+        blocks.dedup_by(|next, last| {
+            let touches = next.start <= last.end;
+            if touches {
+                last.end = last.end.max(next.end);
+            }
+            touches
+        });
+        Set::from_blocks(&blocks)
+    }
+
+    /// Whether two sets have a number in common.
+    pub fn meets(&self, other: &Set) -> bool {
+        let (Some(a), Some(b)) = (self.bounds(), other.bounds()) else { return false };
+        if a.end <= b.start || b.end <= a.start {
+            return false;
+        }
+        let whole = |set: &Set| set.runs.len() == 1 && set.runs[0].count == 1;
+        if whole(self) && whole(other) {
+            return true;
+        }
+        let (few, many) = if self.len() < other.len() { (self, other) } else { (other, self) };
+        few.iter().any(|number| many.position(number).is_some())
+    }
+
     /// Every number, so much larger.
     pub fn shifted(&self, by: u64) -> Set {
         let shift = |run: &Run| Run { start: run.start + by, ..*run };
@@ -321,27 +373,14 @@ impl From<Range<u64>> for Set {
 impl FromIterator<u64> for Set {
     /// Finds the runs greedily: blocks first, then equal blocks at equal distances.
     fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Set {
-        let mut blocks: Vec<(u64, u64)> = Vec::new();
+        let mut blocks: Vec<Range<u64>> = Vec::new();
         for n in numbers {
             match blocks.last_mut() {
-                Some((start, len)) if *start + *len == n => *len += 1,
-                _ => blocks.push((n, 1)),
+                Some(last) if last.end == n => last.end += 1,
+                _ => blocks.push(n..n + 1),
             }
         }
-        let mut set = Set::new();
-        let mut i = 0;
-        while i < blocks.len() {
-            let (start, block) = blocks[i];
-            let stride = |k: usize| blocks[k + 1].0 as i64 - blocks[k].0 as i64;
-            let mut j = i;
-            while j + 1 < blocks.len() && blocks[j + 1].1 == block && stride(j) == stride(i) {
-                j += 1;
-            }
-            let step = if j > i { stride(i) } else { 0 };
-            set.push(Run::new(start, block, step, (j - i + 1) as u64));
-            i = j + 1;
-        }
-        set
+        Set::from_blocks(&blocks)
     }
 }
 
@@ -404,6 +443,16 @@ mod tests {
             let all: Vec<u64> = set.iter().collect();
             let distinct: std::collections::BTreeSet<u64> = all.iter().copied().collect();
             prop_assert_eq!(set.is_distinct(), all.len() == distinct.len());
+        }
+
+        #[test]
+        fn unions_and_meetings(
+            a in prop::collection::vec(0u64..30, 0..12), b in prop::collection::vec(0u64..30, 0..12)
+        ) {
+            let sets: [Set; 2] = [a.iter().copied().collect(), b.iter().copied().collect()];
+            let all: std::collections::BTreeSet<u64> = a.iter().chain(&b).copied().collect();
+            prop_assert_eq!(Set::union(sets.iter(), 100).iter().collect::<Vec<_>>(), all.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(sets[0].meets(&sets[1]), a.iter().any(|n| b.contains(n)));
         }
 
         #[test]

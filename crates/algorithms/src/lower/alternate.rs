@@ -7,28 +7,43 @@
 //! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region. It
 //! takes all of them: a region alternates as a whole or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank};
+use bruckner_schedule::{Area, Instr, Layout, Level, Local, Program, Rank, Topology};
 
 /// Runs the pass.
-pub fn run(program: &Program) -> Program {
-    program.map(|rank, code| alternate(program, rank, code))
-}
-
-fn alternate(program: &Program, rank: Rank, code: &Code) -> Code {
-    let Layout::Buffers { placed, alternate } = &code.layout else { return code.clone() };
-    let mut alternate = alternate.clone();
-    let (body, closing) = split(&code.instrs);
-    let mut instrs = body.to_vec();
-    for level in closing {
-        if region_meets(program, rank, level) {
-            alternate.push(level);
-        } else {
-            instrs.push(Instr::Local(Local::Barrier(level)));
+pub fn run(mut program: Program) -> Program {
+    let topology = program.topology.clone();
+    // How many ranks of each region use their segment, close it, and meet all others before.
+    let mut ready: BTreeMap<(Level, u32), usize> = BTreeMap::new();
+    for (&rank, code) in &program.ranks {
+        let (body, closing) = split(&code.instrs);
+        let used = used(body);
+        // A barrier may also close segments of other levels: it stays unless those have their own.
+        if !used.iter().all(|level| closing.contains(level)) {
+            continue;
+        }
+        for level in closing.into_iter().filter(|&level| used.contains(&level)) {
+            if meets(&topology, rank, level, body) {
+                *ready.entry((level, topology.region_of(level, rank))).or_default() += 1;
+            }
         }
     }
-    Code { layout: Layout::Buffers { placed: placed.clone(), alternate }, instrs }
+    for (&rank, code) in &mut program.ranks {
+        let (body, closing) = split(&code.instrs);
+        let body = body.len();
+        let Layout::Buffers { alternate, .. } = &mut code.layout else { continue };
+        code.instrs.truncate(body);
+        for level in closing {
+            let region = topology.region_of(level, rank);
+            if ready.get(&(level, region)) == Some(&topology.span(level, region).len()) {
+                alternate.push(level);
+            } else {
+                code.instrs.push(Instr::Local(Local::Barrier(level)));
+            }
+        }
+    }
+    program
 }
 
 /// The work, and the levels of the closing barriers: one for each level, innermost last. Whatever barrier stands
@@ -47,30 +62,20 @@ fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     (&instrs[..instrs.len() - closing.len()], closing)
 }
 
-/// Whether all ranks of a rank's region use their segment and meet each other before the closing barrier.
-fn region_meets(program: &Program, rank: Rank, level: Level) -> bool {
-    let topology = &program.topology;
-    let region: Vec<Rank> = topology
-        .span(level, topology.region_of(level, rank))
-        .map(|position| topology.rank_at(position))
+/// Whether a rank meets all others of its region in the course of its work.
+fn meets(topology: &Topology, rank: Rank, level: Level, body: &[Instr]) -> bool {
+    if body.contains(&Instr::Local(Local::Barrier(level))) {
+        return true;
+    }
+    let awaited: BTreeSet<Rank> = body
+        .iter()
+        .filter_map(|instr| match instr {
+            Instr::Local(Local::Wait { of, .. }) => Some(*of),
+            _ => None,
+        })
         .collect();
-    region.iter().all(|member| {
-        let Some(code) = program.ranks.get(member) else { return false };
-        let (body, closing) = split(&code.instrs);
-        let awaited: BTreeSet<Rank> = body
-            .iter()
-            .filter_map(|instr| match instr {
-                Instr::Local(Local::Wait { of, .. }) => Some(*of),
-                _ => None,
-            })
-            .collect();
-        closing.contains(&level)
-            && used(body).contains(&level)
-            // A barrier may also close segments of other levels: it stays unless those have their own.
-            && used(body).is_subset(&closing.iter().copied().collect())
-            && (body.contains(&Instr::Local(Local::Barrier(level)))
-                || region.iter().all(|other| other == member || awaited.contains(other)))
-    })
+    let region = topology.span(level, topology.region_of(level, rank));
+    region.map(|at| topology.rank_at(at)).all(|other| other == rank || awaited.contains(&other))
 }
 
 /// The levels whose segments are used.

@@ -7,12 +7,30 @@ use bruckner_schedule::{End, Message, Payload, Place, Rank, Round, Schedule, Tag
 use rustc_hash::FxHashMap as HashMap;
 
 /// Runs the pass. Messages with ranks that the schedule does not have stay as they are.
-pub fn run(schedule: &Schedule) -> Schedule {
-    let rounds = RoundsOf::new(schedule);
-    schedule.map(|rank, body| {
-        let mut turns: HashMap<Channel, usize> = HashMap::default();
-        body.iter().map(|round| join(rank, round, &rounds, &mut turns)).collect()
-    })
+pub fn run(mut schedule: Schedule) -> Schedule {
+    // Mostly there is nothing to join: no two messages of a round go the same way.
+    let mut ways = Vec::new();
+    let mut meet = |round: &Round| {
+        ways.clear();
+        ways.extend(round.messages.iter().map(|message| (message.end, message.peer, message.tag)));
+        ways.sort_unstable();
+        ways.windows(2).any(|pair| pair[0] == pair[1])
+    };
+    if schedule.ranks.values().flatten().any(&mut meet) {
+        let rounds = RoundsOf::new(&schedule);
+        schedule = schedule.into(|rank, body| {
+            let mut turns: HashMap<Channel, usize> = HashMap::default();
+            body.into_iter().map(|round| join(rank, round, &rounds, &mut turns)).collect()
+        });
+    }
+    for message in schedule.ranks.values_mut().flatten().flat_map(|round| &mut round.messages) {
+        if message.places.windows(2).any(|pair| pair[0].area == pair[1].area) {
+            let mut joined = Vec::new();
+            message.places.drain(..).for_each(|place| Place::join(&mut joined, place));
+            message.places = joined;
+        }
+    }
+    schedule
 }
 
 /// The messages from one rank to another with one tag.
@@ -52,23 +70,20 @@ impl RoundsOf {
     }
 }
 
-fn join(rank: Rank, round: &Round, rounds: &RoundsOf, turns: &mut HashMap<Channel, usize>) -> Round {
+fn join(rank: Rank, round: Round, rounds: &RoundsOf, turns: &mut HashMap<Channel, usize>) -> Round {
     let mut messages: Vec<Message> = Vec::new();
-    for message in &round.messages {
-        let key = channel(rank, message);
+    for message in round.messages {
+        let key = channel(rank, &message);
         let turn = turns.entry(key).or_insert(0);
         let before = match rounds.belongs(key, *turn) {
             true => messages.iter().rposition(|m| channel(rank, m) == key),
             false => None,
         };
         *turn += 1;
-        let at = before.unwrap_or_else(|| {
-            messages.push(Message { places: Vec::new(), ..message.clone() });
-            messages.len() - 1
-        });
-        for place in &message.places {
-            Place::join(&mut messages[at].places, place.clone());
+        match before {
+            Some(at) => messages[at].places.extend(message.places),
+            None => messages.push(message),
         }
     }
-    Round { messages, local: round.local.clone() }
+    Round { messages, ..round }
 }

@@ -36,10 +36,10 @@ pub enum OnNode {
 
 /// The whole chain.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
-    let schedule = coalesce::run(&empty::run(schedule));
-    let program = overlap::run(&pack::run(&place::run(&schedule)));
+    let schedule = coalesce::run(empty::run(schedule.clone()));
+    let program = overlap::run(pack::run(place::run(schedule)));
     match on_node {
-        OnNode::Segment => alternate::run(&program),
-        OnNode::Messages => unshare::run(&program),
+        OnNode::Segment => alternate::run(program),
+        OnNode::Messages => unshare::run(program),
     }
 }

@@ -9,9 +9,9 @@ use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Progra
 use super::memory::{Addresses, Stretch};
 
 /// Runs the pass.
-pub fn run(program: &Program) -> Program {
+pub fn run(program: Program) -> Program {
     if program.overlap == 0 {
-        return program.clone();
+        return program;
     }
     let mut early = program.map(|_, code| start_early(&program.problem, code, program.overlap));
     early.overlap = 0;

@@ -15,18 +15,44 @@ use rustc_hash::FxHashMap as HashMap;
 use super::memory::{Addresses, next_line, without_costs};
 
 /// Runs the pass.
-pub fn run(program: &Program) -> Program {
+pub fn run(program: Program) -> Program {
     if program.problem.counts == Counts::Local {
-        return program.clone();
+        return program;
     }
-    without_costs(program.map(|_, code| Packer::new(&program.problem, code).run(code)))
+    let problem = program.problem.clone();
+    without_costs(program.into(|_, code| {
+        let scattered = {
+            let addresses = OnceCell::new();
+            let is_one = |message: &Message| is_one_stretch(&problem, &code, &addresses, &message.places);
+            let is_scattered = |instr: &Instr| match instr {
+                Instr::Post(_, message) => message.payload == Payload::Data && !is_one(message),
+                _ => false,
+            };
+            code.instrs.iter().map(is_scattered).collect::<Vec<bool>>()
+        };
+        if scattered.contains(&true) { Packer::new(&problem, &code).run(code, &scattered) } else { code }
+    }))
+}
+
+/// Whether slots follow each other without gaps in one buffer. User buffers, which need no addresses, are in the order of
+/// chunks.
+fn is_one_stretch<'a>(
+    problem: &'a Problem,
+    code: &'a Code,
+    addresses: &OnceCell<Addresses<'a>>,
+    places: &[Place],
+) -> bool {
+    match places {
+        [] => true,
+        [place, ..] if matches!(place.area, Area::In | Area::Out) => {
+            places.len() == 1 && place.set.runs().len() == 1 && place.set.runs()[0].count() == 1
+        }
+        _ => addresses.get_or_init(|| Addresses::new(problem, code)).is_one_stretch(places),
+    }
 }
 
 struct Packer<'a> {
     problem: &'a Problem,
-    code: &'a Code,
-    /// Made when it is first asked for: user buffers need none.
-    addresses: OnceCell<Addresses<'a>>,
     placed: Vec<Placed>,
     instrs: Vec<Instr>,
     /// The next line, and the room that stretches in use take behind everything else.
@@ -38,17 +64,11 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Problem, code: &'a Code) -> Packer<'a> {
-        let placed = match &code.layout {
-            Layout::Virtual => Vec::new(),
-            Layout::Buffers { placed, .. } => placed.clone(),
-        };
+    fn new(problem: &'a Problem, code: &Code) -> Packer<'a> {
         Packer {
             problem,
-            code,
-            addresses: OnceCell::new(),
-            placed,
-            instrs: Vec::new(),
+            placed: Vec::new(),
+            instrs: Vec::with_capacity(2 * code.instrs.len()),
             line: next_line(code),
             base: code.memory(problem),
             used: 0,
@@ -56,16 +76,16 @@ impl<'a> Packer<'a> {
         }
     }
 
-    fn run(mut self, code: &Code) -> Code {
-        for instr in &code.instrs {
+    fn run(mut self, code: Code, scattered: &[bool]) -> Code {
+        for (instr, &scattered) in code.instrs.into_iter().zip(scattered) {
             match instr {
                 Instr::Post(request, message) => {
-                    let (message, after) = self.pack(message);
-                    self.open.insert(*request, after);
-                    self.instrs.push(Instr::Post(*request, message));
+                    let (message, after) = if scattered { self.pack(message) } else { (message, Vec::new()) };
+                    self.open.insert(request, after);
+                    self.instrs.push(Instr::Post(request, message));
                 }
                 Instr::Finish(requests) => {
-                    self.instrs.push(instr.clone());
+                    self.instrs.push(Instr::Finish(requests.clone()));
                     for request in requests.iter().map(|r| Request(r as u32)) {
                         let after = self.open.remove(&request).unwrap_or_default();
                         self.instrs.extend(after.into_iter().map(Instr::Local));
@@ -74,49 +94,33 @@ impl<'a> Packer<'a> {
                         self.used = 0;
                     }
                 }
-                Instr::Local(_) => self.instrs.push(instr.clone()),
+                Instr::Local(_) => self.instrs.push(instr),
             }
         }
-        let alternate = match &code.layout {
-            Layout::Virtual => return code.clone(),
-            Layout::Buffers { alternate, .. } => alternate.clone(),
+        let layout = match code.layout {
+            Layout::Virtual => Layout::Virtual,
+            Layout::Buffers { mut placed, alternate } => {
+                placed.extend(self.placed);
+                Layout::Buffers { placed, alternate }
+            }
         };
-        Code { layout: Layout::Buffers { placed: self.placed, alternate }, instrs: self.instrs }
-    }
-
-    /// Whether slots follow each other without gaps in one buffer. User buffers are in the order of chunks.
-    fn is_one_stretch(&self, places: &[Place]) -> bool {
-        match places {
-            [] => true,
-            [place, ..] if matches!(place.area, Area::In | Area::Out) => {
-                places.len() == 1 && place.set.runs().len() == 1 && place.set.runs()[0].count() == 1
-            }
-            _ => {
-                self.addresses.get_or_init(|| Addresses::new(self.problem, self.code)).is_one_stretch(places)
-            }
-        }
+        Code { layout, instrs: self.instrs }
     }
 
     /// The message on one stretch, and the copies that come after it.
-    fn pack(&mut self, message: &Message) -> (Message, Vec<Local>) {
-        if message.payload == Payload::Sizes || self.is_one_stretch(&message.places) {
-            return (message.clone(), Vec::new());
-        }
-        let mut packed = Message { places: Vec::new(), ..message.clone() };
+    fn pack(&mut self, mut message: Message) -> (Message, Vec<Local>) {
         let mut after = Vec::new();
-        for place in &message.places {
+        for place in &mut message.places {
             let stretch = Place::new(Area::Line(self.line), place.set.clone());
             self.line += 1;
             self.placed.push(Placed { place: stretch.clone(), at: self.base + self.used });
             self.used += extent(self.problem, &place.set);
+            let scattered = std::mem::replace(place, stretch.clone());
             match message.end {
-                End::Send => {
-                    self.instrs.push(Instr::Local(Local::Copy { to: stretch.clone(), from: place.clone() }));
-                }
-                End::Recv => after.push(Local::Copy { to: place.clone(), from: stretch.clone() }),
+                End::Send => self.instrs.push(Instr::Local(Local::Copy { to: stretch, from: scattered })),
+                End::Recv => after.push(Local::Copy { to: scattered, from: stretch }),
             }
-            packed.places.push(stretch);
         }
-        (packed, after)
+        (message, after)
     }
 }

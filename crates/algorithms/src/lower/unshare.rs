@@ -6,11 +6,12 @@
 //! soon as it is written, received just before it is read. Flags and barriers are then no longer needed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
-    Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Program, Rank,
-    Request, Set, Tag,
+    Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Problem, Program,
+    Rank, Request, Run, Set, Tag,
 };
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
@@ -21,51 +22,62 @@ use super::memory::{next_line, without_costs};
 /// # Panics
 /// If the program cannot be played through (a program that the verifier accepts can), or if it has shared lines
 /// that lie on each other ([`super::place`] makes none such).
-pub fn run(program: &Program) -> Program {
-    let flows = Play::new(program).flows();
-    without_costs(program.map(|rank, code| rewrite(program, rank, code, &flows)))
+pub fn run(program: Program) -> Program {
+    let shares = |code: &Code| code.instrs.iter().flat_map(Instr::places).any(|place| is_shared(place.area));
+    if !program.ranks.values().any(shares) {
+        return without_costs(program);
+    }
+    let flows = Play::new(&program).flows();
+    let problem = program.problem.clone();
+    without_costs(program.into(|rank, code| Rewriter::new(&code, rank, &flows).run(code, &problem)))
 }
 
-/// A slot of a region's segment.
-type Shared = (Level, u32, u64);
+fn is_shared(area: Area) -> bool {
+    matches!(area, Area::Shared(..))
+}
 
 /// One end of the messages from one rank to another with one tag.
 type Channel = (Rank, Rank, Tag, End);
 
+/// A rank and one of its instructions.
+type Moment = (Rank, u32);
+
 /// A value that goes from one rank to another: after which instruction of the one, before which of the other.
 struct Flow {
-    from: Rank,
-    written: usize,
-    to: Rank,
-    read: usize,
+    from: Moment,
+    to: Moment,
     tag: Tag,
-    slots: Vec<Shared>,
+    /// Slots of shared lines.
+    slots: Vec<Place>,
 }
+
+/// For each slot of a line who wrote it last, and with which instruction.
+type Written = Vec<Option<Moment>>;
 
 /// One order in which the program can run.
 struct Play<'a> {
     program: &'a Program,
-    next: BTreeMap<Rank, usize>,
+    next: Vec<usize>,
     posted: HashMap<Channel, u64>,
     /// For each request under way the channel and how many ends the other side must have posted.
     open: HashMap<(Rank, Request), (Channel, u64)>,
-    filling: HashMap<(Rank, Request), Vec<Place>>,
+    filling: HashMap<(Rank, Request), &'a [Place]>,
     flags: HashMap<(Rank, Flag), u64>,
     waited: HashMap<(Rank, Rank, Flag), u64>,
     barriers: HashMap<(Level, u32, u64), HashSet<Rank>>,
     passed: HashMap<(Rank, Level), u64>,
-    /// For each region's slot who wrote it last, and with which instruction.
-    writer: HashMap<(u32, Shared), (Rank, usize)>,
-    /// What each rank's shadow holds already.
-    seen: HashMap<(Rank, Shared), (Rank, usize)>,
-    flows: BTreeMap<(Rank, usize, Rank, usize), Vec<Shared>>,
+    /// By line and region.
+    writers: HashMap<(Area, u32), Written>,
+    /// What each rank's shadow of a line holds already.
+    seen: HashMap<(Area, Rank), Written>,
+    flows: Vec<Flow>,
 }
 
 impl<'a> Play<'a> {
     fn new(program: &'a Program) -> Play<'a> {
         Play {
             program,
-            next: program.ranks.keys().map(|&rank| (rank, 0)).collect(),
+            next: vec![0; program.ranks.len()],
             posted: HashMap::default(),
             open: HashMap::default(),
             filling: HashMap::default(),
@@ -73,27 +85,25 @@ impl<'a> Play<'a> {
             waited: HashMap::default(),
             barriers: HashMap::default(),
             passed: HashMap::default(),
-            writer: HashMap::default(),
+            writers: HashMap::default(),
             seen: HashMap::default(),
-            flows: BTreeMap::new(),
+            flows: Vec::new(),
         }
     }
 
     fn flows(mut self) -> Vec<Flow> {
-        let ranks: Vec<Rank> = self.next.keys().copied().collect();
-        loop {
-            let mut moved = false;
-            for &rank in &ranks {
-                while self.step(rank) {
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for (number, (&rank, code)) in self.program.ranks.iter().enumerate() {
+                while self.step(rank, number, code) {
                     moved = true;
                 }
             }
-            if !moved {
-                break;
-            }
         }
-        let done = |(rank, at): (&Rank, &usize)| *at == self.program.ranks[rank].instrs.len();
-        assert!(self.next.iter().all(done), "only programs that end can be lowered to messages");
+        let mut all = self.program.ranks.values().zip(&self.next);
+        let done = all.all(|(code, next)| *next == code.instrs.len());
+        assert!(done, "only programs that end can be lowered to messages");
         // Between two ranks each message has its own tag: they may be received in another order than sent.
         // They start above the tags that the two use already.
         let mut tags: HashMap<(Rank, Rank), u32> = HashMap::default();
@@ -101,19 +111,19 @@ impl<'a> Play<'a> {
             let highest = tags.entry((from, to)).or_insert(0);
             *highest = (*highest).max(tag.0);
         }
-        let flow = |((from, written, to, read), slots)| {
-            let tag = tags.entry((from, to)).or_insert(0);
+        self.flows.sort_by_key(|flow| (flow.from, flow.to));
+        for flow in &mut self.flows {
+            let tag = tags.entry((flow.from.0, flow.to.0)).or_insert(0);
             *tag += 1;
-            Flow { from, written, to, read, tag: Tag(*tag), slots }
-        };
-        self.flows.into_iter().map(flow).collect()
+            flow.tag = Tag(*tag);
+        }
+        self.flows
     }
 
     /// One instruction of a rank; `false` if it must wait or is done.
-    fn step(&mut self, rank: Rank) -> bool {
-        let at = self.next[&rank];
-        let program = self.program;
-        let Some(instr) = program.ranks[&rank].instrs.get(at) else { return false };
+    fn step(&mut self, rank: Rank, number: usize, code: &'a Code) -> bool {
+        let Some(instr) = code.instrs.get(self.next[number]) else { return false };
+        let now = (rank, self.next[number] as u32);
         match instr {
             Instr::Post(request, message) => {
                 let (mine, theirs) = match message.end {
@@ -124,35 +134,34 @@ impl<'a> Play<'a> {
                 *posted += 1;
                 self.open.insert((rank, *request), ((mine.0, mine.1, mine.2, theirs), *posted));
                 match message.end {
-                    End::Send => message.places.iter().for_each(|place| self.read(rank, at, place)),
-                    End::Recv => {
-                        self.filling.insert((rank, *request), message.places.clone());
+                    End::Send => message.places.iter().for_each(|place| self.read(now, place)),
+                    End::Recv if message.places.iter().any(|place| is_shared(place.area)) => {
+                        self.filling.insert((rank, *request), &message.places);
                     }
+                    End::Recv => {}
                 }
             }
             Instr::Finish(requests) => {
-                let requests: Vec<Request> = requests.iter().map(|r| Request(r as u32)).collect();
-                let met = |r: &Request| {
-                    let (channel, turn) = self.open[&(rank, *r)];
+                let met = |r: u64| {
+                    let (channel, turn) = self.open[&(rank, Request(r as u32))];
                     self.posted.get(&channel).is_some_and(|&n| n >= turn)
                 };
                 if !requests.iter().all(met) {
                     return false;
                 }
-                for request in requests {
-                    for place in self.filling.remove(&(rank, request)).unwrap_or_default() {
-                        self.write(rank, at, &place);
-                    }
+                for request in requests.iter().map(|r| Request(r as u32)) {
+                    let filled = self.filling.remove(&(rank, request)).unwrap_or_default();
+                    filled.iter().for_each(|place| self.write(now, place));
                 }
             }
             Instr::Local(Local::Copy { to, from }) => {
-                self.read(rank, at, from);
-                self.write(rank, at, to);
+                self.read(now, from);
+                self.write(now, to);
             }
             Instr::Local(Local::Reduce { into, with }) => {
-                self.read(rank, at, with);
-                self.read(rank, at, into);
-                self.write(rank, at, into);
+                self.read(now, with);
+                self.read(now, into);
+                self.write(now, into);
             }
             Instr::Local(Local::Signal(flag)) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
             Instr::Local(Local::Wait { flag, of }) => {
@@ -163,189 +172,222 @@ impl<'a> Play<'a> {
                 *waited += 1;
             }
             Instr::Local(Local::Barrier(level)) => {
-                let region = program.topology.region_of(*level, rank);
+                let topology = &self.program.topology;
+                let region = topology.region_of(*level, rank);
                 let turn = self.passed.get(&(rank, *level)).copied().unwrap_or(0);
                 let here = self.barriers.entry((*level, region, turn)).or_default();
                 here.insert(rank);
-                if here.len() < program.topology.span(*level, region).len() {
+                if here.len() < topology.span(*level, region).len() {
                     return false;
                 }
                 self.passed.insert((rank, *level), turn + 1);
             }
         }
-        self.next.insert(rank, at + 1);
+        self.next[number] += 1;
         true
     }
 
-    fn shared(&self, rank: Rank, place: &Place) -> Vec<(u32, Shared)> {
-        let Area::Shared(level, line) = place.area else { return Vec::new() };
-        let region = self.program.topology.region_of(level, rank);
-        place.set.iter().map(|chunk| (region, (level, line, chunk))).collect()
+    fn region(&self, area: Area, rank: Rank) -> Option<u32> {
+        let Area::Shared(level, _) = area else { return None };
+        Some(self.program.topology.region_of(level, rank))
     }
 
-    fn read(&mut self, rank: Rank, at: usize, place: &Place) {
-        for (region, slot) in self.shared(rank, place) {
-            let Some(&written) = self.writer.get(&(region, slot)) else { continue };
-            let known = self.seen.insert((rank, slot), written) == Some(written);
-            if written.0 != rank && !known {
-                self.flows.entry((written.0, written.1, rank, at)).or_default().push(slot);
-            }
-        }
-    }
-
-    fn write(&mut self, rank: Rank, at: usize, place: &Place) {
-        for (region, slot) in self.shared(rank, place) {
-            self.writer.insert((region, slot), (rank, at));
-        }
-    }
-}
-
-/// The private line that shadows a shared one.
-struct Shadows {
-    lines: BTreeMap<(Level, u32), u32>,
-}
-
-impl Shadows {
-    fn new(code: &Code) -> Shadows {
-        let mut lines = BTreeMap::new();
-        let mut next = next_line(code);
-        for place in code.instrs.iter().flat_map(Instr::places) {
-            if let Area::Shared(level, line) = place.area {
-                lines.entry((level, line)).or_insert_with(|| {
-                    next += 1;
-                    next - 1
+    fn read(&mut self, now: Moment, place: &Place) {
+        let Some(region) = self.region(place.area, now.0) else { return };
+        let Some(writers) = self.writers.get(&(place.area, region)) else { return };
+        let seen = self.seen.entry((place.area, now.0)).or_insert_with(|| vec![None; writers.len()]);
+        let new = self.flows.len();
+        let flows = &mut self.flows;
+        let mut flow = |from: Moment, chunks: Range<u64>| {
+            let same = flows[new..].iter().rposition(|flow| flow.from == from);
+            let at = same.map_or(flows.len(), |at| new + at);
+            if same.is_none() {
+                flows.push(Flow {
+                    from,
+                    to: now,
+                    tag: Tag(0),
+                    slots: vec![Place::new(place.area, Set::new())],
                 });
             }
-        }
-        Shadows { lines }
-    }
-
-    fn area(&self, area: Area) -> Area {
-        match area {
-            Area::Shared(level, line) => Area::Line(self.lines[&(level, line)]),
-            other => other,
-        }
-    }
-
-    fn place(&self, place: &Place) -> Place {
-        Place::new(self.area(place.area), place.set.clone())
-    }
-
-    /// The slots of a flow, as places.
-    fn places(&self, slots: &[Shared]) -> Vec<Place> {
-        let mut places: Vec<(Area, Vec<u64>)> = Vec::new();
-        for &(level, line, chunk) in slots {
-            let area = self.area(Area::Shared(level, line));
-            match places.last_mut() {
-                Some((last, chunks)) if *last == area => chunks.push(chunk),
-                _ => places.push((area, vec![chunk])),
+            flows[at].slots[0].set.push(Run::new(chunks.start, chunks.end - chunks.start, 0, 1));
+        };
+        for block in place.set.runs().iter().flat_map(|run| run.blocks()) {
+            // Slots that follow each other and were written at once go together.
+            let mut from = block.start;
+            while from < block.end {
+                let written = writers[from as usize];
+                let fresh = |chunk: u64| {
+                    let (writer, seen) = (writers[chunk as usize], seen[chunk as usize]);
+                    writer.is_some_and(|(rank, _)| rank != now.0) && writer != seen
+                };
+                let mut to = from + 1;
+                while to < block.end && writers[to as usize] == written && fresh(to) == fresh(from) {
+                    to += 1;
+                }
+                if let Some(written) = written.filter(|_| fresh(from)) {
+                    flow(written, from..to);
+                }
+                from = to;
             }
+            let block = block.start as usize..block.end as usize;
+            seen[block.clone()].copy_from_slice(&writers[block]);
         }
-        places
-            .into_iter()
-            .map(|(area, chunks)| Place::new(area, chunks.into_iter().collect::<Set>()))
-            .collect()
+    }
+
+    fn write(&mut self, now: Moment, place: &Place) {
+        let Some(region) = self.region(place.area, now.0) else { return };
+        let chunks = self.program.problem.chunks() as usize;
+        let writers = self.writers.entry((place.area, region)).or_insert_with(|| vec![None; chunks]);
+        for block in place.set.runs().iter().flat_map(|run| run.blocks()) {
+            writers[block.start as usize..block.end as usize].fill(Some(now));
+        }
     }
 }
 
-fn rewrite(program: &Program, rank: Rank, code: &Code, flows: &[Flow]) -> Code {
-    let Layout::Buffers { placed, .. } = &code.layout else { return code.clone() };
+/// Rewrites one rank's code on private lines that shadow the shared ones.
+struct Rewriter<'a> {
+    lines: BTreeMap<Area, u32>,
+    /// What comes before each instruction and what goes after it, in order.
+    arriving: Vec<&'a Flow>,
+    leaving: Vec<&'a Flow>,
+    request: u32,
+    out: Vec<Instr>,
+    /// Sends of ours under way, and the shadow slots that they read.
+    sending: Vec<(Request, Vec<Place>)>,
+}
+
+impl<'a> Rewriter<'a> {
+    fn new(code: &Code, rank: Rank, flows: &'a [Flow]) -> Rewriter<'a> {
+        let mut lines = BTreeMap::new();
+        let mut next = next_line(code);
+        for place in code.instrs.iter().flat_map(Instr::places).filter(|place| is_shared(place.area)) {
+            lines.entry(place.area).or_insert_with(|| {
+                next += 1;
+                next - 1
+            });
+        }
+        // Flows are in the order of who they come from.
+        let first = flows.partition_point(|flow| flow.from.0 < rank);
+        let leaving = flows[first..].iter().take_while(|flow| flow.from.0 == rank).collect();
+        let mut arriving: Vec<&Flow> = flows.iter().filter(|flow| flow.to.0 == rank).collect();
+        arriving.sort_by_key(|flow| flow.to.1);
+        let request = 1 + code.instrs.iter().fold(0, |most, instr| match instr {
+            Instr::Post(request, _) => most.max(request.0),
+            _ => most,
+        });
+        Rewriter { lines, arriving, leaving, request, out: Vec::new(), sending: Vec::new() }
+    }
+
+    fn shadow(&self, place: Place) -> Place {
+        match self.lines.get(&place.area) {
+            Some(&line) => Place { area: Area::Line(line), ..place },
+            None => place,
+        }
+    }
+
+    fn message(&self, end: End, flow: &Flow, peer: Rank) -> Message {
+        let places = flow.slots.iter().map(|place| self.shadow(place.clone())).collect();
+        Message { end, payload: Payload::Data, places, peer, tag: flow.tag }
+    }
+
+    fn next_request(&mut self) -> Request {
+        self.request += 1;
+        Request(self.request - 1)
+    }
+
+    fn run(mut self, code: Code, problem: &Problem) -> Code {
+        let end = code.memory(problem);
+        let Layout::Buffers { placed, .. } = code.layout else { return code };
+        assert_apart(&placed, problem);
+        let (arriving, leaving) = (std::mem::take(&mut self.arriving), std::mem::take(&mut self.leaving));
+        let (mut arriving, mut leaving) = (arriving.into_iter().peekable(), leaving.into_iter().peekable());
+        for (at, instr) in code.instrs.into_iter().enumerate() {
+            while let Some(flow) = arriving.next_if(|flow| flow.to.1 as usize == at) {
+                let request = self.next_request();
+                let message = self.message(End::Recv, flow, flow.from.0);
+                self.push(Instr::Post(request, message));
+                self.out.push(Instr::Finish(Set::one(request.0.into())));
+            }
+            match instr {
+                Instr::Post(request, mut message) => {
+                    message.places = message.places.into_iter().map(|place| self.shadow(place)).collect();
+                    self.push(Instr::Post(request, message));
+                }
+                Instr::Local(Local::Signal(_) | Local::Wait { .. } | Local::Barrier(_)) => {}
+                Instr::Local(local) => {
+                    let local = local.map(|place| self.shadow(place));
+                    self.push(Instr::Local(local));
+                }
+                Instr::Finish(_) => self.push(instr),
+            }
+            while let Some(flow) = leaving.next_if(|flow| flow.from.1 as usize == at) {
+                let request = self.next_request();
+                let message = self.message(End::Send, flow, flow.to.0);
+                self.sending.push((request, message.places.clone()));
+                self.out.push(Instr::Post(request, message));
+            }
+        }
+        if !self.sending.is_empty() {
+            let requests = self.sending.iter().map(|(request, _)| u64::from(request.0)).collect();
+            self.out.push(Instr::Finish(requests));
+        }
+        let placed = self.place(placed, problem, end);
+        Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: self.out }
+    }
+
+    /// Adds an instruction, after the sends that read what it writes are finished.
+    fn push(&mut self, instr: Instr) {
+        let out = &mut self.out;
+        let written: &[Place] = match &instr {
+            Instr::Post(_, message) if message.end == End::Recv => &message.places,
+            Instr::Local(Local::Copy { to: place, .. } | Local::Reduce { into: place, .. }) => {
+                std::slice::from_ref(place)
+            }
+            _ => &[],
+        };
+        let shadows = self.lines.values().next().copied().unwrap_or(u32::MAX);
+        if written.iter().any(|place| matches!(place.area, Area::Line(line) if line >= shadows)) {
+            let meets = |a: &Place, b: &Place| a.area == b.area && a.set.meets(&b.set);
+            self.sending.retain(|(request, places)| {
+                let busy = places.iter().any(|place| written.iter().any(|w| meets(place, w)));
+                if busy {
+                    out.push(Instr::Finish(Set::one(request.0.into())));
+                }
+                !busy
+            });
+        }
+        out.push(instr);
+    }
+
+    /// The private lines as they were, and the shadows behind them.
+    fn place(&self, placed: Vec<Placed>, problem: &Problem, mut end: u64) -> Vec<Placed> {
+        let mut used: BTreeMap<Area, Vec<&Set>> =
+            self.lines.values().map(|&line| (Area::Line(line), Vec::new())).collect();
+        for place in self.out.iter().flat_map(Instr::places) {
+            if let Some(sets) = used.get_mut(&place.area) {
+                sets.push(&place.set);
+            }
+        }
+        let mut placed: Vec<Placed> = placed.into_iter().filter(|p| !is_shared(p.place.area)).collect();
+        for (area, sets) in used {
+            let set = Set::union(sets.into_iter(), u64::MAX);
+            let len = extent(problem, &set);
+            placed.push(Placed { place: Place::new(area, set), at: end });
+            end += len;
+        }
+        placed
+    }
+}
+
+fn assert_apart(placed: &[Placed], problem: &Problem) {
     let mut shared: Vec<(Level, u64, u64)> = placed
         .iter()
         .filter_map(|p| match p.place.area {
-            Area::Shared(level, _) => Some((level, p.at, p.at + extent(&program.problem, &p.place.set))),
+            Area::Shared(level, _) => Some((level, p.at, p.at + extent(problem, &p.place.set))),
             _ => None,
         })
         .collect();
     shared.sort();
     let apart = |w: &[(Level, u64, u64)]| w[0].0 != w[1].0 || w[0].2 <= w[1].1;
     assert!(shared.windows(2).all(apart), "shared lines lie on each other");
-    let shadows = Shadows::new(code);
-    let mut request = 1 + code.instrs.iter().fold(0, |most, instr| match instr {
-        Instr::Post(request, _) => most.max(request.0),
-        _ => most,
-    });
-    let mut out = Vec::new();
-    // Sends of ours under way, and the shadow slots that they read.
-    let mut sending: Vec<(Request, Vec<Place>)> = Vec::new();
-    let message = |end, slots: &[Shared], peer, tag| Message {
-        end,
-        payload: Payload::Data,
-        places: shadows.places(slots),
-        peer,
-        tag,
-    };
-    for (at, instr) in code.instrs.iter().enumerate() {
-        for flow in flows.iter().filter(|f| (f.to, f.read) == (rank, at)) {
-            let recv = Instr::Post(Request(request), message(End::Recv, &flow.slots, flow.from, flow.tag));
-            finish_before(&recv, &mut sending, &mut out);
-            out.push(recv);
-            out.push(Instr::Finish(Set::one(request.into())));
-            request += 1;
-        }
-        let rewritten = match instr {
-            Instr::Post(request, message) => {
-                let places = message.places.iter().map(|p| shadows.place(p)).collect();
-                Some(Instr::Post(*request, Message { places, ..message.clone() }))
-            }
-            Instr::Local(Local::Copy { to, from }) => {
-                Some(Instr::Local(Local::Copy { to: shadows.place(to), from: shadows.place(from) }))
-            }
-            Instr::Local(Local::Reduce { into, with }) => {
-                Some(Instr::Local(Local::Reduce { into: shadows.place(into), with: shadows.place(with) }))
-            }
-            Instr::Local(Local::Signal(_) | Local::Wait { .. } | Local::Barrier(_)) => None,
-            Instr::Finish(_) => Some(instr.clone()),
-        };
-        if let Some(rewritten) = rewritten {
-            finish_before(&rewritten, &mut sending, &mut out);
-            out.push(rewritten);
-        }
-        for flow in flows.iter().filter(|f| (f.from, f.written) == (rank, at)) {
-            let send = message(End::Send, &flow.slots, flow.to, flow.tag);
-            sending.push((Request(request), send.places.clone()));
-            out.push(Instr::Post(Request(request), send));
-            request += 1;
-        }
-    }
-    if !sending.is_empty() {
-        out.push(Instr::Finish(sending.iter().map(|(r, _)| u64::from(r.0)).collect()));
-    }
-    let problem = &program.problem;
-    let mut placed: Vec<Placed> =
-        placed.iter().filter(|p| !matches!(p.place.area, Area::Shared(..))).cloned().collect();
-    let mut end = code.memory(problem);
-    for &line in shadows.lines.values() {
-        let used = out.iter().flat_map(Instr::places).filter(|p| p.area == Area::Line(line));
-        let slots: std::collections::BTreeSet<u64> = used.flat_map(|p| p.set.iter()).collect();
-        let set: Set = slots.into_iter().collect();
-        let len = extent(problem, &set);
-        placed.push(Placed { place: Place::new(Area::Line(line), set), at: end });
-        end += len;
-    }
-    Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: out }
-}
-
-/// Finishes the sends that read what an instruction is about to write.
-fn finish_before(instr: &Instr, sending: &mut Vec<(Request, Vec<Place>)>, out: &mut Vec<Instr>) {
-    sending.retain(|(request, places)| {
-        let busy = overwrites(instr, places);
-        if busy {
-            out.push(Instr::Finish(Set::one(request.0.into())));
-        }
-        !busy
-    });
-}
-
-/// Whether an instruction writes any of these slots.
-fn overwrites(instr: &Instr, places: &[Place]) -> bool {
-    let written: Vec<&Place> = match instr {
-        Instr::Post(_, message) if message.end == End::Recv => message.places.iter().collect(),
-        Instr::Local(Local::Copy { to, .. }) => vec![to],
-        Instr::Local(Local::Reduce { into, .. }) => vec![into],
-        _ => Vec::new(),
-    };
-    written
-        .iter()
-        .any(|w| places.iter().any(|p| p.area == w.area && p.set.iter().any(|c| w.set.position(c).is_some())))
 }
