@@ -95,6 +95,16 @@ impl Run {
         self.start.wrapping_add_signed(self.stride.wrapping_mul(k as i64))
     }
 
+    /// The number at a position, counted from 0.
+    pub fn nth(&self, position: u64) -> u64 {
+        self.block_start(position / self.block) + position % self.block
+    }
+
+    /// The numbers in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + use<> {
+        self.blocks().flatten()
+    }
+
     /// The blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let run = *self;

@@ -9,10 +9,11 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap as HashMap;
 
 use super::memory::{Block, Kind, Memory, Space};
+use super::places::Blocks;
 use super::{Invariant, Site, Violation};
 use crate::program::{Code, Layout, Placed, Program};
 use crate::schedule::Area;
-use crate::{Counts, Level, Problem, Rank};
+use crate::{Counts, Level, Problem, Rank, Run};
 
 /// A buffer as slots see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -179,7 +180,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn view(&mut self, rank: Rank, area: Area, memory: &mut Memory) -> &View<'a> {
+    fn view(&mut self, rank: Rank, area: Area, memory: &mut Memory) {
         let (program, problem) = (self.program, &self.program.problem);
         let (sizes, spaces, tables, unit) = (&self.sizes, &mut self.spaces, &self.tables, self.unit);
         self.views[rank.0 as usize].entry(area).or_insert_with(|| {
@@ -210,82 +211,121 @@ impl<'a> Places<'a> {
             let kind = Kind { shared, single, local };
             let space = *spaces.entry(buffer).or_insert_with(|| memory.space(cells, kind));
             View { space, placed, first }
-        })
+        });
     }
 
-    /// Appends the blocks of chunks that follow each other.
+    /// Appends the blocks of a run of chunks.
     pub(super) fn blocks(
         &mut self,
         rank: Rank,
         area: Area,
-        chunks: std::ops::Range<u64>,
+        run: &Run,
         memory: &mut Memory,
-        blocks: &mut Vec<Block>,
+        blocks: &mut Blocks,
     ) -> Result<(), Missing> {
-        self.view(rank, area, memory);
+        if !self.views[rank.0 as usize].contains_key(&area) {
+            self.view(rank, area, memory);
+        }
         let view = &self.views[rank.0 as usize][&area];
-        let mut from = chunks.start;
-        while from < chunks.end {
-            // As far as all are empty, or all are not.
-            let empty = self.is_empty(from);
-            let mut to = if self.empty.is_empty() { chunks.end } else { from + 1 };
-            while to < chunks.end && self.is_empty(to) == empty {
-                to += 1;
-            }
-            if empty {
-                let placed =
-                    |chunk: &u64| view.placed.as_ref().is_none_or(|lines| find(lines, *chunk).is_some());
-                if let Some(chunk) = (from..to).find(|chunk| !placed(chunk)) {
-                    return Err(Missing(chunk));
+        if self.empty.is_empty() || run.len() == 1 && !self.is_empty(run.start()) {
+            return self.filled(view, run, blocks);
+        }
+        for range in run.blocks() {
+            let mut from = range.start;
+            while from < range.end {
+                // As far as all are empty, or all are not.
+                let empty = self.is_empty(from);
+                let mut to = from + 1;
+                while to < range.end && self.is_empty(to) == empty {
+                    to += 1;
                 }
-                blocks.push(Block {
-                    space: view.space,
-                    first: 0,
-                    cells: 0,
-                    chunk: from,
-                    len: (to - from) as u32,
-                });
-                from = to;
-                continue;
-            }
-            let Some(lines) = &view.placed else {
-                let (first, len) = ((from - view.first) as u32, (to - from) as u32);
-                blocks.push(Block { space: view.space, first, cells: len, chunk: from, len });
-                from = to;
-                continue;
-            };
-            let ((line, table), position, together) = find(lines, from).ok_or(Missing(from))?;
-            let len = together.min(to - from);
-            match (self.unit, table) {
-                (Some(n), _) => {
-                    let first = (line.at / n + position) as u32;
-                    let cells = len as u32;
-                    blocks.push(Block { space: view.space, first, cells, chunk: from, len: cells });
+                let part = Run::new(from, to - from, 0, 1);
+                if empty {
+                    let placed =
+                        |chunk: &u64| view.placed.as_ref().is_none_or(|lines| find(lines, *chunk).is_some());
+                    if let Some(chunk) = (from..to).find(|chunk| !placed(chunk)) {
+                        return Err(Missing(chunk));
+                    }
+                    let nothing =
+                        Block { space: view.space, chunks: part, first: 0, cells: 0, stride: 0, count: 1 };
+                    blocks.push(nothing);
+                } else {
+                    self.filled(view, &part, blocks)?;
                 }
-                (None, Some(table)) => {
-                    for i in 0..len {
-                        let (first, cells) = table[(position + i) as usize];
-                        let follows = |last: &Block| {
-                            (last.space, last.first + last.cells, last.cells) == (view.space, first, last.len)
-                                && last.chunk + u64::from(last.len) == from + i
-                        };
-                        match blocks.last_mut() {
-                            Some(last) if cells == 1 && i > 0 && follows(last) => {
-                                (last.cells, last.len) = (last.cells + 1, last.len + 1);
-                            }
-                            _ => blocks.push(Block {
-                                space: view.space,
-                                first,
-                                cells,
-                                chunk: from + i,
-                                len: 1,
-                            }),
-                        }
+                from = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the blocks of a run of chunks that are not empty.
+    fn filled(&self, view: &View<'a>, run: &Run, blocks: &mut Blocks) -> Result<(), Missing> {
+        let space = view.space;
+        // Cells in the same order as the chunks, from this one on.
+        let alike = |first: u64| Block {
+            space,
+            chunks: *run,
+            first: first as u32,
+            cells: run.block() as u32,
+            stride: run.stride() as i32,
+            count: run.count() as u32,
+        };
+        let together = |chunks: Run, first: u64| Block {
+            space,
+            chunks,
+            first: first as u32,
+            cells: chunks.len() as u32,
+            stride: 0,
+            count: 1,
+        };
+        let Some(lines) = &view.placed else {
+            blocks.push(alike(run.start() - view.first));
+            return Ok(());
+        };
+        if let (Some(n), [(line, _)]) = (self.unit, &lines[..]) {
+            let (at, set) = (line.at / n, line.place.set.runs());
+            match set {
+                [whole] if whole.count() == 1 => {
+                    let (range, bounds) = (whole.bounds(), run.bounds());
+                    if range.start <= bounds.start && bounds.end <= range.end {
+                        blocks.push(alike(at + run.start() - range.start));
+                        return Ok(());
                     }
                 }
-                (None, None) => return Err(Missing(from)),
+                [whole] if whole == run => {
+                    blocks.push(together(*run, at));
+                    return Ok(());
+                }
+                _ => {}
             }
-            from += len;
+        }
+        for range in run.blocks() {
+            let mut from = range.start;
+            while from < range.end {
+                let ((line, table), position, following) = find(lines, from).ok_or(Missing(from))?;
+                let len = following.min(range.end - from);
+                match (self.unit, table) {
+                    (Some(n), _) => blocks.push(together(Run::new(from, len, 0, 1), line.at / n + position)),
+                    (None, Some(table)) => {
+                        let mut i = 0;
+                        while i < len {
+                            let slot = |i: u64| table[(position + i) as usize];
+                            let (first, cells) = slot(i);
+                            // Slots of one cell go together.
+                            let mut j = i + 1;
+                            while cells == 1 && j < len && slot(j) == (first + (j - i) as u32, 1) {
+                                j += 1;
+                            }
+                            let chunks = Run::new(from + i, j - i, 0, 1);
+                            let cells = if cells == 1 { (j - i) as u32 } else { cells };
+                            blocks.push(Block { space, chunks, first, cells, stride: 0, count: 1 });
+                            i = j;
+                        }
+                    }
+                    (None, None) => return Err(Missing(from)),
+                }
+                from += len;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::schedule::{Area, Place};
 impl Machine<'_> {
     /// The blocks of two places that must correspond.
     fn pair(&mut self, rank: usize, to: &Place, from: &Place, site: Site) -> Option<(Blocks, Blocks)> {
-        let (mut left, mut right) = (Vec::new(), Vec::new());
+        let (mut left, mut right) = (Blocks::new(), Blocks::new());
         if !self.blocks(rank, to, site, &mut left) || !self.blocks(rank, from, site, &mut right) {
             return None;
         }
@@ -46,10 +46,12 @@ impl Machine<'_> {
             return;
         }
         if matches!(to, Area::Line(_)) {
-            let slots = left.iter().flat_map(|block| (0..block.len).map(move |number| (block, number)));
-            for ((block, number), size) in slots.zip(sizes) {
-                if let Size::Pair(s, d) = *size {
-                    *self.memory.length(block, number) = Some((s, d));
+            let mut sizes = sizes.iter();
+            for block in left {
+                for (cell, size) in block.each().zip(&mut sizes) {
+                    if let Size::Pair(s, d) = *size {
+                        *self.memory.length(block.space, cell).0 = Some((s, d));
+                    }
                 }
             }
             return;
@@ -68,7 +70,9 @@ impl Machine<'_> {
             return self.complain(Invariant::Shape, site, "this collective does not reduce");
         }
         let Some((right, left)) = self.pair(rank, into, with, site) else { return };
-        if let Some((l, r)) = chunks(&left).zip(chunks(&right)).find(|(l, r)| l != r) {
+        let alike = left.len() == right.len() && left.iter().zip(&right).all(|(l, r)| l.chunks == r.chunks);
+        let other = |(l, r): &(u64, u64)| l != r;
+        if let Some((l, r)) = chunks(&left).zip(chunks(&right)).find(|pair| !alike && other(pair)) {
             let message = format!("combines chunk {l} with chunk {r}");
             return self.complain(Invariant::Shape, site, message);
         }

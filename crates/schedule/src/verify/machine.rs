@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
 use super::layout::Places;
-use super::memory::{Block, Memory};
-use super::places::Touches;
+use super::memory::Memory;
+use super::places::{Blocks, Touches};
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
@@ -48,7 +48,7 @@ pub(super) enum Size {
 }
 
 /// The areas of a message with their blocks, in order.
-pub(super) type Parts = SmallVec<[(Area, Vec<Block>); 1]>;
+pub(super) type Parts = SmallVec<[(Area, Blocks); 1]>;
 
 pub(super) struct Posted {
     pub(super) site: Site,
@@ -240,14 +240,14 @@ impl<'a> Machine<'a> {
     fn provide(&mut self, rank: usize, execution: usize) {
         let program = self.programs[execution];
         let me = Rank(rank as u32);
-        let mut blocks = Vec::new();
+        let mut blocks = Blocks::new();
         let places = &mut self.places[self.index[execution]];
-        let range = program.problem.input(me).bounds().expect("every rank has an input");
-        let found = places.blocks(me, Area::In, range, &mut self.memory, &mut blocks);
-        assert!(found.is_ok(), "user buffers have a place");
+        for run in program.problem.input(me).runs() {
+            let found = places.blocks(me, Area::In, run, &mut self.memory, &mut blocks);
+            assert!(found.is_ok(), "user buffers have a place");
+        }
         for block in &blocks {
-            let chunks = block.chunk..block.chunk + u64::from(block.len);
-            self.memory.provide(block, chunks.map(|chunk| self.exprs.input(me, chunk)));
+            self.memory.provide(block, block.chunks.iter().map(|chunk| self.exprs.input(me, chunk)));
         }
     }
 
@@ -372,18 +372,19 @@ impl<'a> Machine<'a> {
     /// For each execution, and nothing for those that repeat another.
     fn outputs(&mut self) -> Vec<Vec<Output>> {
         let mut executions = Vec::new();
-        let mut blocks = Vec::new();
+        let mut blocks = Blocks::new();
         for (execution, program) in self.programs.iter().enumerate() {
             let mut ranks = Vec::new();
             for rank in (0..program.problem.ranks).map(Rank).filter(|_| !self.repeats[execution]) {
-                let wanted = program.problem.output(rank).bounds().expect("every rank has an output");
                 blocks.clear();
                 let places = &mut self.places[self.index[execution]];
-                let found = places.blocks(rank, Area::Out, wanted, &mut self.memory, &mut blocks);
-                assert!(found.is_ok(), "user buffers have a place");
+                for run in program.problem.output(rank).runs() {
+                    let found = places.blocks(rank, Area::Out, run, &mut self.memory, &mut blocks);
+                    assert!(found.is_ok(), "user buffers have a place");
+                }
                 let mut output = Vec::new();
                 for block in &blocks {
-                    output.extend((block.chunk..).zip(self.memory.last(block)));
+                    output.extend(block.chunks.iter().zip(self.memory.last(block)));
                 }
                 ranks.push(output);
             }

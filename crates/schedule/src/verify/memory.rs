@@ -1,27 +1,28 @@
 //! Memory as the verifier sees it: cells that hold expressions, know who is still using them, and remember
 //! when they were last touched.
 //!
-//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. Slots whose
-//! numbers follow each other mostly lie one behind the other: all work is on such *blocks*, and where every slot of a
-//! space is one cell, on plain slices.
+//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A run of chunks
+//! mostly has a run of cells: all work is on such *blocks*.
 
 use super::clock::Clocks;
 use super::expr::Expr;
+use crate::Run;
 
 /// One buffer or segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Space(pub(super) u32);
 
-/// Slots of chunks that follow each other: each is one cell; or there is one slot, of any number of cells; or there are
-/// no cells, because the chunks have no elements and there is nothing to touch.
+/// Slots of a run of chunks: each is one cell, and the cells are a run too; or there is one slot, of any number of cells;
+/// or there are no cells, because the chunks have no elements and there is nothing to touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     pub(super) space: Space,
+    pub(super) chunks: Run,
+    /// As the numbers of a [`Run`].
     pub(super) first: u32,
     pub(super) cells: u32,
-    /// The first chunk, and how many.
-    pub(super) chunk: u64,
-    pub(super) len: u32,
+    pub(super) stride: i32,
+    pub(super) count: u32,
 }
 
 /// What is wrong with an access.
@@ -95,15 +96,14 @@ impl Memory {
         Space(self.spaces.len() as u32 - 1)
     }
 
-    fn of(&mut self, block: &Block) -> (&mut Cells, std::ops::Range<usize>) {
-        let first = block.first as usize;
-        (&mut self.spaces[block.space.0 as usize], first..first + block.cells as usize)
+    fn of(&mut self, block: &Block) -> &mut Cells {
+        &mut self.spaces[block.space.0 as usize]
     }
 
     /// Lays an input down, before the run.
     pub(super) fn provide(&mut self, block: &Block, values: impl Iterator<Item = Expr>) {
-        let (cells, range) = self.of(block);
-        for (at, value) in range.zip(values) {
+        let cells = self.of(block);
+        for (at, value) in block.each().zip(values) {
             (cells.values[at], cells.states[at]) = (value, WRITTEN);
         }
     }
@@ -117,34 +117,35 @@ impl Memory {
         values: &mut Vec<Expr>,
     ) -> Result<(), Faulty> {
         if block.cells == 0 {
-            values.resize(values.len() + block.len as usize, Expr::EMPTY);
+            values.resize(values.len() + block.len() as usize, Expr::EMPTY);
             return Ok(());
         }
-        let (cells, range) = self.of(block);
-        let ready = |state: &u32| state & (WRITTEN | RECEIVING) == WRITTEN;
-        if !cells.states[range.clone()].iter().all(ready) {
-            let at = range.clone().find(|&at| !ready(&cells.states[at])).expect("one is not");
+        let cells = self.of(block);
+        let ready = |state: u32| state & (WRITTEN | RECEIVING) == WRITTEN;
+        if !block.all(&cells.states, ready) {
+            let at = block.each().find(|&at| !ready(cells.states[at])).expect("one is not");
             let in_flight = cells.states[at] & RECEIVING != 0;
             let fault = if in_flight { Fault::InFlight } else { Fault::NeverWritten };
             return Err((fault, block.chunk_at(at)));
         }
-        if !cells.tags.is_empty() {
-            let tag = |at: usize| if block.len == 1 { (block.first, block.cells) } else { (at as u32, 1) };
-            if let Some(at) = range.clone().find(|&at| cells.tags[at] != tag(at)) {
-                return Err((Fault::Overwritten, block.chunk_at(at)));
-            }
+        if !cells.tags.is_empty()
+            && let Some(at) = block.each().find(|&at| cells.tags[at] != block.tag(at))
+        {
+            return Err((Fault::Overwritten, block.chunk_at(at)));
         }
         if !cells.histories.is_empty() {
-            for at in range.clone() {
+            for at in block.each() {
                 let history = &mut cells.histories[at];
                 history.order(rank, clocks, false).map_err(|fault| (fault, block.chunk_at(at)))?;
                 history.note_reader(rank, clocks);
             }
         }
-        if block.len == 1 {
-            values.push(cells.values[range.start]);
+        if block.is_one_slot() {
+            values.push(cells.values[block.first as usize]);
+        } else if block.cells == 1 {
+            values.extend(block.each().map(|at| cells.values[at]));
         } else {
-            values.extend_from_slice(&cells.values[range]);
+            block.ranges().for_each(|range| values.extend_from_slice(&cells.values[range]));
         }
         Ok(())
     }
@@ -158,31 +159,24 @@ impl Memory {
         clocks: &Clocks,
     ) -> Result<(), Faulty> {
         let outcome = self.overwrite(block, WRITTEN, rank, clocks);
-        let (cells, range) = self.of(block);
-        if block.cells > 0 && block.len == 1 {
-            cells.values[range].fill(values[0]);
-        } else if block.cells > 0 {
-            cells.values[range].copy_from_slice(values);
-        }
+        self.of(block).put(block, values);
         outcome
     }
 
     /// Marks a block as written to, with this state.
     fn overwrite(&mut self, block: &Block, state: u32, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         let mut outcome = Ok(());
-        let (cells, range) = self.of(block);
-        if cells.states[range.clone()].iter().any(|&state| state > WRITTEN) {
-            let at = range.clone().find(|&at| cells.states[at] > WRITTEN).expect("one is");
+        let cells = self.of(block);
+        if !block.all(&cells.states, |state| state <= WRITTEN) {
+            let at = block.each().find(|&at| cells.states[at] > WRITTEN).expect("one is");
             outcome = Err((Fault::InFlight, block.chunk_at(at)));
         }
-        cells.states[range.clone()].fill(state);
+        block.change(&mut cells.states, |cell| *cell = state);
         if !cells.tags.is_empty() {
-            for at in range.clone() {
-                cells.tags[at] = if block.len == 1 { (block.first, block.cells) } else { (at as u32, 1) };
-            }
+            block.each().for_each(|at| cells.tags[at] = block.tag(at));
         }
         if !cells.histories.is_empty() {
-            for at in range {
+            for at in block.each() {
                 let history = &mut cells.histories[at];
                 let ordered = history.order(rank, clocks, true).map_err(|fault| (fault, block.chunk_at(at)));
                 outcome = outcome.and(ordered);
@@ -194,21 +188,18 @@ impl Memory {
 
     /// A send starts to read what was just read; see [`Memory::end_send`].
     pub(super) fn begin_send(&mut self, block: &Block) {
-        let (cells, range) = self.of(block);
-        cells.states[range].iter_mut().for_each(|state| *state += SENDING);
+        block.change(&mut self.of(block).states, |state| *state += SENDING);
     }
 
     /// The send is finished: its reading ends now.
     pub(super) fn end_send(&mut self, block: &Block, rank: usize, clocks: &Clocks) {
-        let (cells, range) = self.of(block);
-        for state in &mut cells.states[range.clone()] {
-            // What was overwritten in the meantime has been complained of.
-            if *state >= SENDING {
-                *state -= SENDING;
-            }
-        }
+        let cells = self.of(block);
+        // What was overwritten in the meantime has been complained of.
+        block.change(&mut cells.states, |state| {
+            *state = if *state >= SENDING { *state - SENDING } else { *state }
+        });
         if !cells.histories.is_empty() {
-            range.for_each(|at| cells.histories[at].note_reader(rank, clocks));
+            block.each().for_each(|at| cells.histories[at].note_reader(rank, clocks));
         }
     }
 
@@ -224,37 +215,100 @@ impl Memory {
 
     /// The receive is finished: the values are there.
     pub(super) fn end_receive(&mut self, block: &Block, values: &[Expr], rank: usize, clocks: &Clocks) {
-        let (cells, range) = self.of(block);
-        for at in range.clone() {
-            cells.values[at] = values[if block.len == 1 { 0 } else { at - range.start }];
-            cells.states[at] &= !RECEIVING;
-        }
+        let cells = self.of(block);
+        cells.put(block, values);
+        block.change(&mut cells.states, |state| *state &= !RECEIVING);
         if !cells.histories.is_empty() {
-            range.for_each(|at| cells.histories[at].note_writer(rank, clocks));
+            block.each().for_each(|at| cells.histories[at].note_writer(rank, clocks));
         }
     }
 
     /// What lies in a block in the end; `None` for slots in which nothing does.
     pub(super) fn last(&mut self, block: &Block) -> impl Iterator<Item = Option<Expr>> {
-        let (cells, range) = self.of(block);
-        range.map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
+        let cells = self.of(block);
+        block
+            .each()
+            .map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
     }
 
-    /// The length of a slot.
-    pub(super) fn length(&mut self, block: &Block, number: u32) -> &mut Length {
-        &mut self.spaces[block.space.0 as usize].lengths[(block.first + number) as usize]
+    /// The length of the slot at a cell, and whether it is on its way.
+    pub(super) fn length(&mut self, space: Space, cell: usize) -> (&mut Length, &mut bool) {
+        let cells = &mut self.spaces[space.0 as usize];
+        (&mut cells.lengths[cell], &mut cells.arriving[cell])
     }
+}
 
-    /// Whether the length of a slot is on its way.
-    pub(super) fn arriving(&mut self, block: &Block, number: u32) -> &mut bool {
-        &mut self.spaces[block.space.0 as usize].arriving[(block.first + number) as usize]
+impl Cells {
+    fn put(&mut self, block: &Block, values: &[Expr]) {
+        if block.is_one_slot() {
+            block.each().for_each(|at| self.values[at] = values[0]);
+        } else if block.cells == 1 {
+            block.each().zip(values).for_each(|(at, value)| self.values[at] = *value);
+        } else if block.cells > 0 {
+            let parts = values.chunks_exact(block.cells as usize);
+            block.ranges().zip(parts).for_each(|(range, part)| self.values[range].copy_from_slice(part));
+        }
     }
 }
 
 impl Block {
+    /// How many chunks.
+    pub(super) fn len(&self) -> u64 {
+        self.chunks.len()
+    }
+
+    /// Whether there is one slot of several cells.
+    fn is_one_slot(&self) -> bool {
+        self.cells > 1 && self.chunks.len() == 1
+    }
+
+    /// The first cell and the one after the last.
+    pub(super) fn bounds(&self) -> std::ops::Range<u32> {
+        let last = self.first.wrapping_add_signed(self.stride * (self.count as i32 - 1));
+        self.first.min(last)..self.first.max(last) + self.cells
+    }
+
+    /// The stretches of cells, in order.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let Block { first, cells, stride, count, .. } = *self;
+        (0..if cells == 0 { 0 } else { count }).map(move |k| {
+            let start = first.wrapping_add_signed(stride.wrapping_mul(k as i32)) as usize;
+            start..start + cells as usize
+        })
+    }
+
+    /// The cells, in order.
+    pub(super) fn each(&self) -> impl Iterator<Item = usize> + use<> {
+        self.ranges().flatten()
+    }
+
+    fn all(&self, states: &[u32], is: impl Fn(u32) -> bool) -> bool {
+        if self.cells == 1 {
+            let Block { first, stride, count, .. } = *self;
+            let at = |k: u32| first.wrapping_add_signed(stride.wrapping_mul(k as i32)) as usize;
+            return (0..count).all(|k| is(states[at(k)]));
+        }
+        self.ranges().all(|range| states[range].iter().all(|&state| is(state)))
+    }
+
+    fn change(&self, states: &mut [u32], to: impl Fn(&mut u32)) {
+        if self.cells == 1 {
+            let Block { first, stride, count, .. } = *self;
+            let at = |k: u32| first.wrapping_add_signed(stride.wrapping_mul(k as i32)) as usize;
+            return (0..count).for_each(|k| to(&mut states[at(k)]));
+        }
+        self.ranges().for_each(|range| states[range].iter_mut().for_each(&to));
+    }
+
+    /// The slot that a cell of this block is part of.
+    fn tag(&self, cell: usize) -> (u32, u32) {
+        if self.is_one_slot() { (self.first, self.cells) } else { (cell as u32, 1) }
+    }
+
     /// The chunk at a cell.
     fn chunk_at(&self, cell: usize) -> u64 {
-        if self.len == 1 { self.chunk } else { self.chunk + (cell as u64 - u64::from(self.first)) }
+        let number = if self.is_one_slot() { 0 } else { self.each().position(|at| at == cell).unwrap_or(0) };
+        self.chunks.nth(number as u64)
     }
 }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::expr::Expr;
 use super::machine::{Channel, Machine, Parts, Posted, Sent, Size, Step};
 use super::memory::Block;
-use super::places::{chunks, first_other_size, len};
+use super::places::{Blocks, chunks, first_other_size, len};
 use super::{Invariant, Site};
 use crate::schedule::{Area, End, Message, Payload};
 use crate::{Level, Rank, Request, Set, Tag};
@@ -43,7 +43,7 @@ impl Machine<'_> {
         }
         let mut all_found = true;
         for place in &message.places {
-            let mut blocks = Vec::new();
+            let mut blocks = Blocks::new();
             if self.blocks(rank, place, site, &mut blocks) {
                 posted.parts.push((place.area, blocks));
             } else {
@@ -82,7 +82,7 @@ impl Machine<'_> {
     fn take(
         &mut self,
         rank: usize,
-        parts: &[(Area, Vec<Block>)],
+        parts: &[(Area, Blocks)],
         payload: Payload,
         site: Site,
     ) -> (Vec<Expr>, Vec<Size>) {
@@ -111,13 +111,7 @@ impl Machine<'_> {
     }
 
     /// What posting a receive does to its slots. Gives their lengths, where data comes and ranks do not share them.
-    fn expect(
-        &mut self,
-        rank: usize,
-        parts: &[(Area, Vec<Block>)],
-        payload: Payload,
-        site: Site,
-    ) -> Vec<Size> {
+    fn expect(&mut self, rank: usize, parts: &[(Area, Blocks)], payload: Payload, site: Site) -> Vec<Size> {
         let (local, mut expected) = (self.local(site), Vec::new());
         for (area, blocks) in parts {
             match payload {
@@ -140,15 +134,19 @@ impl Machine<'_> {
                     }
                 }
                 Payload::Sizes if local => {
+                    let mut double = None;
                     for block in blocks {
-                        for number in 0..block.len {
-                            *self.memory.length(block, number) = None;
-                            if std::mem::replace(self.memory.arriving(block, number), true) {
-                                let chunk = block.chunk + u64::from(number);
-                                let message = format!("another length of {area}[{chunk}] is on its way");
-                                self.complain(Invariant::InFlight, site, message);
+                        for (cell, chunk) in block.each().zip(block.chunks.iter()) {
+                            let (length, arriving) = self.memory.length(block.space, cell);
+                            *length = None;
+                            if std::mem::replace(arriving, true) {
+                                double = double.or(Some(chunk));
                             }
                         }
+                    }
+                    if let Some(chunk) = double {
+                        let message = format!("another length of {area}[{chunk}] is on its way");
+                        self.complain(Invariant::InFlight, site, message);
                     }
                 }
                 Payload::Sizes => {}
@@ -200,7 +198,7 @@ impl Machine<'_> {
             Err(format!("receives {} chunks, but rank {from} sends {}", count(&parts), sent.count))
         } else {
             let problem = &self.programs[site.execution as usize].problem;
-            let flat = |parts: &[(Area, Vec<Block>)]| -> Vec<Block> {
+            let flat = |parts: &[(Area, Blocks)]| -> Blocks {
                 parts.iter().flat_map(|(_, blocks)| blocks.iter().copied()).collect()
             };
             let differs = match (&sent.parts[..], &parts[..]) {
@@ -297,7 +295,7 @@ impl Machine<'_> {
                     }
                     let mut at = 0;
                     for block in blocks {
-                        let end = at + block.len as usize;
+                        let end = at + block.len() as usize;
                         self.memory.end_receive(block, &values[at..end], rank, &self.clocks);
                         at = end;
                     }
@@ -308,25 +306,31 @@ impl Machine<'_> {
 
     /// Slots are given the lengths that arrived.
     fn learn(&mut self, area: Area, blocks: &[Block], sizes: &[Size], site: Site) {
-        let slots = blocks.iter().flat_map(|block| (0..block.len).map(move |number| (block, number)));
-        for ((block, number), size) in slots.zip(sizes) {
-            if self.local(site) {
-                *self.memory.arriving(block, number) = false;
+        let (local, mut sizes) = (self.local(site), sizes.iter());
+        let mut refused = None;
+        for block in blocks {
+            if !local {
+                refused = refused.or(Some(block.chunks.start()));
+                continue;
             }
-            match (area, size) {
-                (Area::Line(_), Size::Pair(s, d)) => *self.memory.length(block, number) = Some((*s, *d)),
-                _ => {
-                    let chunk = block.chunk + u64::from(number);
-                    let message = format!("{area}[{chunk}] cannot be given a length");
-                    self.complain(Invariant::Length, site, message);
+            for ((cell, chunk), size) in block.each().zip(block.chunks.iter()).zip(&mut sizes) {
+                let (length, arriving) = self.memory.length(block.space, cell);
+                *arriving = false;
+                match (area, size) {
+                    (Area::Line(_), Size::Pair(s, d)) => *length = Some((*s, *d)),
+                    _ => refused = refused.or(Some(chunk)),
                 }
             }
+        }
+        if let Some(chunk) = refused {
+            let message = format!("{area}[{chunk}] cannot be given a length");
+            self.complain(Invariant::Length, site, message);
         }
     }
 }
 
 /// How many chunks a message has.
-fn count(parts: &[(Area, Vec<Block>)]) -> u64 {
+fn count(parts: &[(Area, Blocks)]) -> u64 {
     parts.iter().map(|(_, blocks)| len(blocks)).sum()
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::expr::Expr;
 use super::layout::Missing;
 use super::machine::{Machine, Size};
@@ -11,17 +13,17 @@ use crate::program::{Code, Layout};
 use crate::schedule::{Area, Place};
 use crate::{Collective, Counts, Level, Problem, Rank};
 
-/// The blocks of a place, with its area, for errors.
-pub(super) type Blocks = Vec<Block>;
+/// The blocks of a place: nearly always one.
+pub(super) type Blocks = SmallVec<[Block; 1]>;
 
 /// How many chunks blocks have together.
 pub(super) fn len(blocks: &[Block]) -> u64 {
-    blocks.iter().map(|block| u64::from(block.len)).sum()
+    blocks.iter().map(Block::len).sum()
 }
 
 /// The chunks of blocks, in order.
 pub(super) fn chunks(blocks: &[Block]) -> impl Iterator<Item = u64> {
-    blocks.iter().flat_map(|block| block.chunk..block.chunk + u64::from(block.len))
+    blocks.iter().flat_map(|block| block.chunks.iter())
 }
 
 impl Machine<'_> {
@@ -47,9 +49,10 @@ impl Machine<'_> {
         }
         // What a rank has is always a range.
         let allowed = allowed(problem, place.area, site.rank);
-        for run in place.set.runs().iter().flat_map(|run| run.blocks()) {
-            if run.start < allowed.start || run.end > allowed.end {
-                let chunk = if run.start < allowed.start { run.start } else { run.start.max(allowed.end) };
+        for run in place.set.runs() {
+            let bounds = run.bounds();
+            if bounds.start < allowed.start || bounds.end > allowed.end {
+                let chunk = run.iter().find(|chunk| !allowed.contains(chunk)).unwrap_or(0);
                 let message = format!("{place}: this rank has no {}[{chunk}]", place.area);
                 self.complain(Invariant::Bounds, site, message);
                 return false;
@@ -132,13 +135,13 @@ impl Machine<'_> {
     pub(super) fn lengths(&mut self, area: Area, blocks: &[Block], rank: Rank) -> Vec<Size> {
         let mut sizes = Vec::new();
         for block in blocks {
-            for number in 0..block.len {
-                let chunk = (block.chunk + u64::from(number)) as u32;
-                sizes.push(match area {
-                    Area::In => Size::Pair(rank.0, chunk),
-                    Area::Out => Size::Pair(chunk, rank.0),
-                    _ => self.memory.length(block, number).map_or(Size::Unknown, |(s, d)| Size::Pair(s, d)),
-                });
+            match area {
+                Area::In => sizes.extend(block.chunks.iter().map(|chunk| Size::Pair(rank.0, chunk as u32))),
+                Area::Out => sizes.extend(block.chunks.iter().map(|chunk| Size::Pair(chunk as u32, rank.0))),
+                _ => sizes.extend(block.each().map(|cell| {
+                    let (length, _) = self.memory.length(block.space, cell);
+                    length.map_or(Size::Unknown, |(s, d)| Size::Pair(s, d))
+                })),
             }
         }
         sizes
@@ -158,7 +161,7 @@ impl Machine<'_> {
             let before = values.len();
             if let Err(fault) = self.memory.read(block, rank, &self.clocks, values) {
                 self.complain_fault(fault, area, site, "reads");
-                values.resize(before + block.len as usize, Expr::UNKNOWN);
+                values.resize(before + block.len() as usize, Expr::UNKNOWN);
             }
         }
         if !self.local(site) {
@@ -185,7 +188,7 @@ impl Machine<'_> {
         }
         let mut at = 0;
         for block in blocks {
-            let end = at + block.len as usize;
+            let end = at + block.len() as usize;
             if let Err(fault) = self.memory.write(block, &values[at..end], rank, &self.clocks) {
                 self.complain_fault(fault, area, site, "writes");
             }
@@ -224,8 +227,7 @@ pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> O
     if problem.equal().is_some() {
         return None;
     }
-    let same = |a: &Block, b: &Block| (a.chunk, a.len) == (b.chunk, b.len);
-    if a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)) {
+    if a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.chunks == b.chunks) {
         return None;
     }
     let differs = |(a, b): &(u64, u64)| a != b && problem.elements(*a) != problem.elements(*b);
@@ -234,15 +236,22 @@ pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> O
 
 /// Whether any slot of one list lies on a slot of the other.
 pub(super) fn overlap(a: &[Block], b: &[Block]) -> bool {
-    let spans = |blocks: &[Block], side: bool| -> Vec<(u32, u32, bool)> {
-        let filled = blocks.iter().filter(|block| block.cells > 0);
-        filled.map(|block| (block.first, block.first + block.cells, side)).collect()
-    };
     // All blocks of a place are in one space.
     match (a.first(), b.first()) {
         (Some(first), Some(second)) if first.space == second.space => {}
         _ => return false,
     }
+    let bounds = |blocks: &[Block]| {
+        let filled = blocks.iter().filter(|block| block.cells > 0).map(Block::bounds);
+        filled.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+    };
+    match (bounds(a), bounds(b)) {
+        (Some(a), Some(b)) if a.start < b.end && b.start < a.end => {}
+        _ => return false,
+    }
+    let spans = |blocks: &[Block], side: bool| -> Vec<(usize, usize, bool)> {
+        blocks.iter().flat_map(Block::ranges).map(|range| (range.start, range.end, side)).collect()
+    };
     let mut all = spans(a, true);
     all.extend(spans(b, false));
     all.sort_unstable();
