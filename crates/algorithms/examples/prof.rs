@@ -26,6 +26,23 @@ fn main() {
                 _ => "r",
             }
         );
+        let key = if std::env::var("TOPO").is_ok() {
+            format!(
+                "{key} {}",
+                e.task
+                    .topology
+                    .to_string()
+                    .chars()
+                    .rev()
+                    .take(20)
+                    .collect::<String>()
+                    .chars()
+                    .rev()
+                    .collect::<String>()
+            )
+        } else {
+            key
+        };
         let a = Instant::now();
         let s = plan(&e.task, &e.expression).unwrap_or_else(|_| panic!()).schedule();
         let b = Instant::now();
@@ -57,7 +74,7 @@ fn main() {
     let mut v: Vec<_> = t.into_iter().collect();
     v.sort_by_key(|(_, (_, d))| std::cmp::Reverse(d.iter().sum::<Duration>()));
     println!("{:60} {:4}    plan   vsched   lower   vprog  lmsg   vmsg", "", "");
-    for (k, (n, d)) in v.iter().take(60) {
+    for (k, (n, d)) in v.iter().take(600) {
         println!("{k:60} {n:4}{} {:.0}", ms(d), d.iter().sum::<Duration>().as_secs_f64() * 1e3);
     }
     println!("total {} {:.2}", ms(&total), total.iter().sum::<Duration>().as_secs_f64());

@@ -55,6 +55,50 @@ struct View<'a> {
     first: u64,
 }
 
+/// The areas of one rank that were looked at: lines with small numbers by number.
+#[derive(Clone, Default)]
+struct Views<'a> {
+    user: [Option<View<'a>>; 2],
+    lines: Vec<Option<View<'a>>>,
+    shared: Vec<Option<View<'a>>>,
+    others: HashMap<Area, Option<View<'a>>>,
+}
+
+impl<'a> Views<'a> {
+    const MANY: u32 = 1 << 12;
+
+    fn get(&self, area: Area) -> Option<&View<'a>> {
+        match area {
+            Area::In => self.user[0].as_ref(),
+            Area::Out => self.user[1].as_ref(),
+            Area::Line(n) if n < Self::MANY => self.lines.get(n as usize)?.as_ref(),
+            Area::Shared(Level::NODE, n) if n < Self::MANY => self.shared.get(n as usize)?.as_ref(),
+            _ => self.others.get(&area)?.as_ref(),
+        }
+    }
+
+    fn of(&mut self, area: Area) -> &mut Option<View<'a>> {
+        let listed = |views: &mut Vec<Option<View<'a>>>, n: u32| {
+            if views.len() <= n as usize {
+                views.resize(n as usize + 1, None);
+            }
+        };
+        match area {
+            Area::In => &mut self.user[0],
+            Area::Out => &mut self.user[1],
+            Area::Line(n) if n < Self::MANY => {
+                listed(&mut self.lines, n);
+                &mut self.lines[n as usize]
+            }
+            Area::Shared(Level::NODE, n) if n < Self::MANY => {
+                listed(&mut self.shared, n);
+                &mut self.shared[n as usize]
+            }
+            _ => self.others.entry(area).or_default(),
+        }
+    }
+}
+
 /// The places of one execution.
 pub(super) struct Places<'a> {
     program: &'a Program,
@@ -66,7 +110,7 @@ pub(super) struct Places<'a> {
     /// How many cells the buffers have in which slots are placed, and whether each slot is one.
     sizes: HashMap<Buffer, (usize, bool)>,
     spaces: HashMap<Buffer, Space>,
-    views: Vec<HashMap<Area, View<'a>>>,
+    views: Vec<Views<'a>>,
     /// Whether a chunk is empty; nothing where none is.
     empty: Vec<bool>,
 }
@@ -91,7 +135,7 @@ impl<'a> Places<'a> {
             tables: HashMap::default(),
             sizes: HashMap::default(),
             spaces: HashMap::default(),
-            views: vec![HashMap::default(); program.ranks.len()],
+            views: vec![Views::default(); program.ranks.len()],
             empty,
         };
         let before = violations.len();
@@ -183,7 +227,7 @@ impl<'a> Places<'a> {
     fn view(&mut self, rank: Rank, area: Area, memory: &mut Memory) {
         let (program, problem) = (self.program, &self.program.problem);
         let (sizes, spaces, tables, unit) = (&self.sizes, &mut self.spaces, &self.tables, self.unit);
-        self.views[rank.0 as usize].entry(area).or_insert_with(|| {
+        let view = {
             let buffer = buffer_of(program, rank, area);
             let of_user = match area {
                 Area::In => problem.input(rank).bounds(),
@@ -211,7 +255,8 @@ impl<'a> Places<'a> {
             let kind = Kind { shared, single, local };
             let space = *spaces.entry(buffer).or_insert_with(|| memory.space(cells, kind));
             View { space, placed, first }
-        });
+        };
+        *self.views[rank.0 as usize].of(area) = Some(view);
     }
 
     /// Appends the blocks of a run of chunks.
@@ -223,10 +268,10 @@ impl<'a> Places<'a> {
         memory: &mut Memory,
         blocks: &mut Blocks,
     ) -> Result<(), Missing> {
-        if !self.views[rank.0 as usize].contains_key(&area) {
+        if self.views[rank.0 as usize].get(area).is_none() {
             self.view(rank, area, memory);
         }
-        let view = &self.views[rank.0 as usize][&area];
+        let view = self.views[rank.0 as usize].get(area).expect("just made");
         if self.empty.is_empty() || run.len() == 1 && !self.is_empty(run.start()) {
             return self.filled(view, run, blocks);
         }

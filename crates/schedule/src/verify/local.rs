@@ -28,10 +28,12 @@ impl Machine<'_> {
 
     pub(super) fn copy(&mut self, rank: usize, to: &Place, from: &Place, site: Site) {
         let Some((left, right)) = self.pair(rank, to, from, site) else { return };
-        let mut values = Vec::with_capacity(len(&right) as usize);
+        let mut values = std::mem::take(&mut self.scratch.0);
+        values.clear();
         let sizes = self.read(rank, from.area, &right, site, &mut values);
         self.fit(to.area, &left, &right, &sizes, site);
         self.write(rank, to.area, &left, site, &values);
+        self.scratch.0 = values;
     }
 
     /// Values of these sizes come into slots without a message: the slots' lengths are shared knowledge, or become known
@@ -71,18 +73,20 @@ impl Machine<'_> {
         }
         let Some((right, left)) = self.pair(rank, into, with, site) else { return };
         let alike = left.len() == right.len() && left.iter().zip(&right).all(|(l, r)| l.chunks == r.chunks);
-        let other = |(l, r): &(u64, u64)| l != r;
-        if let Some((l, r)) = chunks(&left).zip(chunks(&right)).find(|pair| !alike && other(pair)) {
+        let other = || chunks(&left).zip(chunks(&right)).find(|(l, r)| l != r);
+        if let Some((l, r)) = if alike { None } else { other() } {
             let message = format!("combines chunk {l} with chunk {r}");
             return self.complain(Invariant::Shape, site, message);
         }
-        let (mut lefts, mut rights) = (Vec::with_capacity(len(&left) as usize), Vec::new());
+        let (mut lefts, mut rights) = std::mem::take(&mut self.scratch);
+        lefts.clear();
+        rights.clear();
         self.read(rank, with.area, &left, site, &mut lefts);
-        rights.reserve(lefts.len());
         self.read(rank, into.area, &right, site, &mut rights);
         for (left, right) in lefts.iter().zip(&mut rights) {
             *right = if *left == Expr::EMPTY { Expr::EMPTY } else { self.exprs.combine(*left, *right) };
         }
         self.write(rank, into.area, &right, site, &rights);
+        self.scratch = (lefts, rights);
     }
 }

@@ -164,6 +164,8 @@ pub(super) struct Machine<'a> {
     pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
     pub(super) memory: Memory,
+    /// Room for values, kept from one instruction to the next.
+    pub(super) scratch: (Vec<Expr>, Vec<Expr>),
     pub(super) clocks: Clocks,
     pub(super) exprs: Exprs,
     pub(super) violations: Vec<Violation>,
@@ -198,6 +200,7 @@ impl<'a> Machine<'a> {
             touched: HashMap::default(),
             ready: (0..present).collect(),
             memory: Memory::default(),
+            scratch: Default::default(),
             clocks: Clocks::new(present, programs.iter().any(|program| shares_memory(program))),
             exprs: Exprs::new(present as u64, if vast { 0 } else { chunks }),
             violations: Vec::new(),
