@@ -3,13 +3,19 @@
 //! For every number of ranks P up to a limit:
 //!
 //! - **flat** algorithms, which do not look at nodes, on `Px1`: every allgather pattern, and its reverse as
-//!   reduce_scatter; every allreduce; every alltoall. Radices: all from 2 to P−1 for P ≤ 64, and 2, 3, 4, 8, ⌈√P⌉ and
-//!   P−1 above.
+//!   reduce_scatter; every allreduce; every alltoall; reordered and pipelined ones. Radices: all from 2 to P−1 for
+//!   P ≤ 64, and 2, 3, 4, 8, ⌈√P⌉ and P−1 above.
 //! - **factor-and-ports forms** of allreduce, at most twelve (see [`forms`]).
-//! - **locality-aware** algorithms on six topologies (see [`topologies`]), the on-node ones on the last.
+//! - **regional** algorithms (locality, leaders, lanes, on-node, pipelined) of every collective on six topologies (see
+//!   [`topologies`]).
 //!
-//! Counts are equal, ragged (0, 1, 2, 3, 0, …) and zero; an alltoall's are equal, zero and local. Radices that are in
-//! the catalogue only because P ≤ 64 are proven with equal counts.
+//! Counts are equal, ragged (0, 1, 2, 3, 0, …), zero and one root's; an alltoall's are equal, zero and local. Radices that
+//! are in the catalogue only because P ≤ 64 are proven with equal counts.
+//!
+//! That is the whole list for P ≤ 24. Above, the list is the same, but for one P only every n-th of its entries is taken,
+//! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each several times to 64,
+//! and once or more from 65 to 128 and from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms aside,
+//! are taken for every P up to 128. All of them for every P up to 512 would take a month.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 
@@ -120,8 +126,29 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
     (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
 }
 
+/// Of how many entries of the list one is taken for P ranks.
+pub fn share(p: u32) -> usize {
+    match p {
+        0..=24 => 1,
+        25..=64 => 6,
+        65..=128 => 48,
+        _ => 384,
+    }
+}
+
 /// The entries for exactly P ranks.
 pub fn entries(p: u32) -> Vec<Entry> {
+    let always = |entry: &Entry| {
+        let flat = !entry.expression.shares_memory() && !matches!(entry.expression, Expression::Factors(_));
+        p <= 128 && flat && entry.task.counts == Counts::Equal(1)
+    };
+    let turn = p as usize % share(p);
+    let all = list(p).into_iter().enumerate();
+    all.filter(|(number, entry)| number % share(p) == turn || always(entry)).map(|(_, entry)| entry).collect()
+}
+
+/// The whole list for P ranks.
+fn list(p: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     let flat = Topology::flat(p);
     let ragged = || Counts::Listed((0..p).map(|i| u64::from(i % 5 % 4)).collect());
@@ -156,6 +183,20 @@ pub fn entries(p: u32) -> Vec<Entry> {
             }
         }
     }
+    let boxed = |plain_name| Box::new(plain(plain_name));
+    let pipelined = |parts, of: Expression| Expression::Pipeline { parts, of: Box::new(of) };
+    for pattern in [Box::new(Expression::Bruck(2)), boxed(Plain::RecursiveDoubling)] {
+        for collective in [Collective::Allgather, Collective::ReduceScatter] {
+            add(collective, &flat, ragged(), Expression::Reorder(pattern.clone()));
+        }
+    }
+    for counts in [Counts::Equal(5), ragged(), root()] {
+        add(Collective::Allgather, &flat, counts.clone(), pipelined(3, plain(Plain::Ring)));
+        add(Collective::ReduceScatter, &flat, counts, pipelined(3, plain(Plain::Ring)));
+    }
+    add(Collective::Allreduce, &flat, Counts::Equal(3 * u64::from(p)), pipelined(3, plain(Plain::Ring)));
+    add(Collective::Allreduce, &flat, Counts::Equal(5), pipelined(2, plain(Plain::RecursiveDoubling)));
+    add(Collective::Alltoall, &flat, Counts::Equal(2), pipelined(2, Expression::Bruck(2)));
     for elements in [2 * u64::from(p) - 1, 0] {
         for algorithm in [Plain::RecursiveDoubling, Plain::Rabenseifner, Plain::Ring, Plain::Sparbit] {
             add(Collective::Allreduce, &flat, Counts::Equal(elements), plain(algorithm));
@@ -187,14 +228,14 @@ pub fn entries(p: u32) -> Vec<Entry> {
             locality(Level::NODE, shm.clone(), Lanes::Paper),
             locality(Level::NODE, Expression::Bruck(2), Lanes::All),
         ];
-        let ring = || Box::new(plain(Plain::Ring));
-        ways.push(Expression::Leader { level: Level::NODE, between: ring(), leaders: 1 });
-        ways.push(Expression::Leader {
-            level: Level::NODE,
-            between: Box::new(Expression::Bruck(3)),
-            leaders: 2,
-        });
-        ways.push(Expression::MultiLane { level: Level::NODE, between: Box::new(plain(Plain::Sparbit)) });
+        let (level, bruck) = (Level::NODE, |radix| Box::new(Expression::Bruck(radix)));
+        let leader = |between, leaders| Expression::Leader { level, between, leaders };
+        let lanes = |between| Expression::MultiLane { level, between };
+        ways.push(leader(boxed(Plain::Ring), 1));
+        ways.push(leader(bruck(3), 2));
+        ways.push(leader(Box::new(Expression::Reorder(boxed(Plain::RecursiveDoubling))), 2));
+        ways.push(lanes(boxed(Plain::Sparbit)));
+        ways.push(pipelined(2, locality(level, shm.clone(), Lanes::All)));
         if name == "two levels" {
             ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::All), Lanes::All));
             ways.push(locality(Level::SOCKET, shm.clone(), Lanes::All));
@@ -209,6 +250,11 @@ pub fn entries(p: u32) -> Vec<Entry> {
             (Plain::Shm, Counts::Equal(0)),
         ] {
             add(Collective::Alltoall, &topology, counts, locality(Level::NODE, plain(inside), Lanes::All));
+        }
+        for way in [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut))] {
+            for counts in [Counts::Equal(1), Counts::Local, Counts::Equal(0)] {
+                add(Collective::Alltoall, &topology, counts, way.clone());
+            }
         }
         for way in ways {
             for collective in [Collective::Allgather, Collective::ReduceScatter] {

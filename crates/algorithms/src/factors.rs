@@ -22,7 +22,9 @@
 mod lines;
 pub mod stages;
 
-use bruckner_schedule::{Area, End, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology};
+use bruckner_schedule::{
+    Area, End, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
+};
 
 use crate::expression::Factor;
 use crate::{Algorithm, Builder, Refusal};
@@ -64,7 +66,7 @@ impl Factored {
     }
 
     /// The slots of some lines of a rank, in as few places as their order allows.
-    fn places(&self, rank: u32, slots: impl Iterator<Item = (Area, usize)>) -> Vec<Place> {
+    fn places(&self, rank: u32, slots: impl Iterator<Item = (Area, usize)>) -> Places {
         let slots = slots.map(|(area, l)| (area, self.form.fraction(rank, self.lines.all[l].offset)));
         group(slots).into_iter().map(|(area, fractions)| Place::new(area, fractions)).collect()
     }

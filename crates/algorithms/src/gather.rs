@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use bruckner_schedule::{
-    Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology,
+    Area, End, Level, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
 };
 
 use crate::patterns::{Parcel, Pattern};
@@ -85,11 +85,11 @@ impl<'a> Group<'a> {
 /// What members hold before a gathering.
 pub trait Held {
     /// The slots of these members, in an order that does not depend on who asks.
-    fn of(&self, members: &Set) -> Vec<Place>;
+    fn of(&self, members: &Set) -> Places;
 }
 
-impl<F: Fn(&Set) -> Vec<Place>> Held for F {
-    fn of(&self, members: &Set) -> Vec<Place> {
+impl<F: Fn(&Set) -> Places> Held for F {
+    fn of(&self, members: &Set) -> Places {
         self(members)
     }
 }
@@ -149,7 +149,7 @@ impl Gather for PatternGather {
             for (end, parcels) in [(End::Send, step.sends), (End::Recv, step.recvs)] {
                 for Parcel { peer, blocks } in parcels {
                     let places = held.of(&blocks.shifted(first.into()));
-                    let places: Vec<Place> = places.into_iter().filter(|p| !p.set.is_empty()).collect();
+                    let places: Places = places.into_iter().filter(|p| !p.set.is_empty()).collect();
                     let peer = group.rank(first + peer);
                     b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
                 }
@@ -171,7 +171,8 @@ impl GatherAll {
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
         // Empty blocks are left out from the start, so that regions do not meet over nothing.
-        let blocks = |members: &Set| vec![Place::new(Area::Out, problem.filled(&group.ranks(members)))];
+        let blocks =
+            |members: &Set| Places::from_buf([Place::new(Area::Out, problem.filled(&group.ranks(members)))]);
         self.gather.gather(b, &group, group.member(rank), &blocks);
     }
 }

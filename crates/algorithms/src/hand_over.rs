@@ -1,7 +1,7 @@
 //! Blocks of an alltoall handed from rank to rank inside a region: through the segment, or by messages, which is what
 //! sizes that are known only locally need. Their lengths then go one message ahead.
 
-use bruckner_schedule::{Area, End, Place, Rank, Set};
+use bruckner_schedule::{Area, End, Place, Places, Rank, Set};
 
 use crate::regional_alltoall::{Lengths, View, from, message};
 
@@ -63,9 +63,9 @@ fn spread_by_messages(view: &mut View<'_>) {
     let (mut carry, mut direct) = (Vec::new(), Vec::new());
     for mate in others(view) {
         let (give, take) = (to_carry(view, me, mate), to_carry(view, mate, me));
-        carry.push(message(End::Send, vec![Place::new(Area::In, give)], mate));
-        carry.push(message(End::Recv, vec![Place::new(from(mate), take)], mate));
-        let block = |area| vec![Place::new(area, Set::one(mate.0.into()))];
+        carry.push(message(End::Send, Places::from_buf([Place::new(Area::In, give)]), mate));
+        carry.push(message(End::Recv, Places::from_buf([Place::new(from(mate), take)]), mate));
+        let block = |area| Places::from_buf([Place::new(area, Set::one(mate.0.into()))]);
         direct.push(message(End::Send, block(Area::In), mate));
         direct.push(message(End::Recv, block(Area::Out), mate));
     }
@@ -102,7 +102,7 @@ fn deliver_by_messages(view: &mut View<'_>, arrived: &Set) {
     for mate in others(view) {
         let block = |source: u64| Place::new(from(Rank(source as u32)), Set::one(mate.0.into()));
         handed.push(message(End::Send, arrived.iter().map(block).collect(), mate));
-        handed.push(message(End::Recv, vec![Place::new(Area::Out, view.arrived(mate))], mate));
+        handed.push(message(End::Recv, Places::from_buf([Place::new(Area::Out, view.arrived(mate))]), mate));
     }
     view.messages(handed, Lengths::Known);
 }

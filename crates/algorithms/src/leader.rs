@@ -15,7 +15,7 @@
 //! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two meetings of the region.
 
 use bruckner_schedule::{
-    Area, End, Level, Message, Payload, Place, Problem, Rank, Round, Run, Set, Tag, Topology,
+    Area, End, Level, Message, Payload, Place, Places, Problem, Rank, Round, Run, Set, Tag, Topology,
 };
 
 use crate::gather::{Gather, Group, Held, ShmGather, in_segment, members};
@@ -78,11 +78,11 @@ impl Gather for LeaderGather {
         let alone = own.span.len() == 1;
         let (mine_only, rank) = (members(me..me + 1), own.rank(me));
         let lead: Vec<u32> = (0..k).filter(|&j| own.server(j) == rank).collect();
-        let all: Vec<Place> = held.of(&members(group.span.clone()));
+        let all: Places = held.of(&members(group.span.clone()));
         if all.iter().all(|p| p.set.is_empty()) {
             return;
         }
-        let get = |b: &mut Builder, places: Vec<Place>| {
+        let get = |b: &mut Builder, places: Places| {
             for place in places {
                 let from = in_segment(level, &place);
                 b.copy(place, from);
@@ -169,8 +169,8 @@ impl Regional<'_> {
     }
 
     /// What leader j carries of some regions.
-    fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Vec<Place> {
-        let mut places = Vec::new();
+    fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Places {
+        let mut places = Places::new();
         for shares in blocks.runs().iter().flat_map(|run| self.shares(run, j)) {
             for place in held.of(&shares).into_iter().filter(|place| !place.set.is_empty()) {
                 Place::join(&mut places, place);

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use bruckner_schedule::{End, Level, Message, Payload, Place, Set, Tag};
+use bruckner_schedule::{End, Level, Message, Payload, Place, Places, Set, Tag};
 
 use crate::Builder;
 use crate::expression::Lanes;
@@ -61,7 +61,7 @@ impl Step<'_> {
     }
 
     /// What `count` regions hold, from one on, round the group.
-    fn held_by(&self, region: u32, count: u32, held: &dyn Held) -> Vec<Place> {
+    fn held_by(&self, region: u32, count: u32, held: &dyn Held) -> Places {
         let topology = self.group.topology;
         let straight = count.min(self.regions.end - region);
         let span = |first: u32, n: u32| {
@@ -104,8 +104,8 @@ impl Gather for Locality {
                 let get = step.held_by(from, count, held);
                 b.message(message(End::Recv, get, step.region(from).server(lane)));
             }
-            let fetched = |members: &Set| -> Vec<Place> {
-                let mut places = Vec::new();
+            let fetched = |members: &Set| -> Places {
+                let mut places = Places::new();
                 for lane in members.iter().flat_map(|at| own.lanes_of(at as u32, step.lanes)) {
                     let Some((distance, count)) = step.reach(lane) else { continue };
                     for place in step.held_by(step.on(mine, distance), count, held) {

@@ -18,7 +18,7 @@
 
 use std::ops::Range;
 
-use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
+use bruckner_schedule::{Area, Level, Place, Places, Problem, Rank, Round, Set, Topology};
 
 use crate::expression::Lanes;
 use crate::gather::{Gather, Group};
@@ -130,7 +130,7 @@ impl Algorithm for Nap {
                 }
                 b.recv(place(lines[other]), peer(x % part.len() as u32));
             }
-            let heard = |members: &Set| -> Vec<Place> {
+            let heard = |members: &Set| -> Places {
                 let served = others().filter(|&other| {
                     let server = own.server(self.lane(a, other));
                     members.position(topology.position(server).into()).is_some()

@@ -16,7 +16,7 @@
 //! Cost of `locality`: ⌈(n − 1)/lanes⌉ non-local messages per rank instead of p − p/n, with the same non-local data.
 
 use bruckner_schedule::{
-    Area, Counts, End, Level, Message, Payload, Place, Problem, Rank, Round, Set, Tag, Topology,
+    Area, Counts, End, Level, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
 };
 
 use crate::gather::Group;
@@ -167,7 +167,7 @@ pub(crate) enum Lengths {
     Known,
 }
 
-pub(crate) fn message(end: End, places: Vec<Place>, peer: Rank) -> Message {
+pub(crate) fn message(end: End, places: Places, peer: Rank) -> Message {
     Message { end, payload: Payload::Data, places, peer, tag: Tag(0) }
 }
 

@@ -24,7 +24,7 @@ pub mod verify;
 pub use ids::{Flag, Level, Rank, Request, Tag};
 pub use problem::{Collective, Counts, Order, Problem};
 pub use program::{Code, Instr, Layout, Placed, Program};
-pub use schedule::{Area, Claims, End, Local, Message, Payload, Place, Round, Schedule, Whole};
+pub use schedule::{Area, Claims, End, Local, Message, Payload, Place, Places, Round, Schedule, Whole};
 pub use set::{Run, Set};
 pub use text::{Document, Read, TextError, read};
 pub use topology::{Topology, TopologyError};

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{Flag, Level, Problem, Rank, Set, Tag, Topology};
 
 /// Where values lie.
@@ -50,7 +52,7 @@ impl Place {
     }
 
     /// Appends a place to a list; one of the same area as the last is joined to it.
-    pub fn join(places: &mut Vec<Place>, place: Place) {
+    pub fn join(places: &mut Places, place: Place) {
         match places.last_mut() {
             Some(last) if last.area == place.area => last.set.extend(&place.set),
             _ => places.push(place),
@@ -63,6 +65,9 @@ impl fmt::Display for Place {
         write!(f, "{}[{}]", self.area, self.set)
     }
 }
+
+/// Places in order: nearly always one.
+pub type Places = SmallVec<[Place; 1]>;
 
 /// What a message carries of its slots.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -90,7 +95,7 @@ pub struct Message {
     /// Data or sizes.
     pub payload: Payload,
     /// From where, or to where.
-    pub places: Vec<Place>,
+    pub places: Places,
     /// The rank at the other end.
     pub peer: Rank,
     /// Told apart from other messages between the two by this.
@@ -100,12 +105,12 @@ pub struct Message {
 impl Message {
     /// A send of values.
     pub fn send(place: Place, to: Rank) -> Message {
-        Message { end: End::Send, payload: Payload::Data, places: vec![place], peer: to, tag: Tag(0) }
+        Message { end: End::Send, payload: Payload::Data, places: smallvec![place], peer: to, tag: Tag(0) }
     }
 
     /// A receive of values.
     pub fn recv(place: Place, from: Rank) -> Message {
-        Message { end: End::Recv, payload: Payload::Data, places: vec![place], peer: from, tag: Tag(0) }
+        Message { end: End::Recv, payload: Payload::Data, places: smallvec![place], peer: from, tag: Tag(0) }
     }
 
     /// The same message carrying sizes only.

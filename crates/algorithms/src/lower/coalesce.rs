@@ -3,7 +3,7 @@
 //! Two messages from one rank to another become one where they follow each other in the same round at both ends; the
 //! joined message carries the chunks in their order. Places of one area that follow each other become one.
 
-use bruckner_schedule::{End, Message, Payload, Place, Rank, Round, Schedule, Tag};
+use bruckner_schedule::{End, Message, Payload, Place, Places, Rank, Round, Schedule, Tag};
 use rustc_hash::FxHashMap as HashMap;
 
 /// Runs the pass. Messages with ranks that the schedule does not have stay as they are.
@@ -25,7 +25,7 @@ pub fn run(mut schedule: Schedule) -> Schedule {
     }
     for message in schedule.ranks.values_mut().flatten().flat_map(|round| &mut round.messages) {
         if message.places.windows(2).any(|pair| pair[0].area == pair[1].area) {
-            let mut joined = Vec::new();
+            let mut joined = Places::new();
             message.places.drain(..).for_each(|place| Place::join(&mut joined, place));
             message.places = joined;
         }

@@ -4,7 +4,7 @@
 //! Signals and barriers stay: what they order is not theirs to know. For the same reason messages stay, empty as
 //! they are, in a schedule that shares memory.
 
-use bruckner_schedule::{Local, Place, Problem, Round, Schedule};
+use bruckner_schedule::{Local, Place, Places, Problem, Round, Schedule};
 
 /// Runs the pass.
 pub fn run(schedule: Schedule) -> Schedule {
@@ -26,7 +26,7 @@ enum Purpose {
 fn prune(problem: &Problem, purpose: Purpose, mut round: Round) -> Option<Round> {
     round.messages.retain_mut(|message| {
         let places = message.places.iter().map(|place| filled(problem, place));
-        let places: Vec<Place> = places.filter(|place| !place.set.is_empty()).collect();
+        let places: Places = places.filter(|place| !place.set.is_empty()).collect();
         let carries = !places.is_empty();
         if carries {
             message.places = places;

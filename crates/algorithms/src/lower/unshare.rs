@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
-    Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Problem, Program,
-    Rank, Request, Run, Set, Tag,
+    Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Places, Problem,
+    Program, Rank, Request, Run, Set, Tag,
 };
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
@@ -48,7 +48,7 @@ struct Flow {
     to: Moment,
     tag: Tag,
     /// Slots of shared lines.
-    slots: Vec<Place>,
+    slots: Places,
 }
 
 /// For each slot of a line who wrote it last, and with which instruction.
@@ -206,7 +206,7 @@ impl<'a> Play<'a> {
                     from,
                     to: now,
                     tag: Tag(0),
-                    slots: vec![Place::new(place.area, Set::new())],
+                    slots: Places::from_buf([Place::new(place.area, Set::new())]),
                 });
             }
             flows[at].slots[0].set.push(Run::new(chunks.start, chunks.end - chunks.start, 0, 1));
@@ -253,7 +253,7 @@ struct Rewriter<'a> {
     request: u32,
     out: Vec<Instr>,
     /// Sends of ours under way, and the shadow slots that they read.
-    sending: Vec<(Request, Vec<Place>)>,
+    sending: Vec<(Request, Places)>,
 }
 
 impl<'a> Rewriter<'a> {

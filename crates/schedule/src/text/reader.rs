@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use crate::program::{Code, Instr, Layout, Placed};
-use crate::schedule::{Area, Claims, End, Local, Message, Payload, Round, Whole};
+use crate::schedule::{Area, Claims, End, Local, Message, Payload, Places, Round, Whole};
 use crate::text::cursor::Cursor;
 use crate::text::{Document, Read, TextError};
 use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Tag, Topology};
@@ -249,7 +249,7 @@ fn message(line: &mut Cursor<'_>) -> Result<Option<Message>> {
         return Ok(None);
     };
     let payload = if line.keyword("sizes") { Payload::Sizes } else { Payload::Data };
-    let mut places = vec![line.place()?];
+    let mut places = Places::from_elem(line.place()?, 1);
     while line.at_place() {
         places.push(line.place()?);
     }
