@@ -1,4 +1,6 @@
 //! prof
+#[global_allocator]
+static A: mimalloc::MiMalloc = mimalloc::MiMalloc;
 use bruckner_algorithms::catalogue::entries;
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::plan;
@@ -74,7 +76,7 @@ fn main() {
     let mut v: Vec<_> = t.into_iter().collect();
     v.sort_by_key(|(_, (_, d))| std::cmp::Reverse(d.iter().sum::<Duration>()));
     println!("{:60} {:4}    plan   vsched   lower   vprog  lmsg   vmsg", "", "");
-    for (k, (n, d)) in v.iter().take(600) {
+    for (k, (n, d)) in v.iter().take(40) {
         println!("{k:60} {n:4}{} {:.0}", ms(d), d.iter().sum::<Duration>().as_secs_f64() * 1e3);
     }
     println!("total {} {:.2}", ms(&total), total.iter().sum::<Duration>().as_secs_f64());

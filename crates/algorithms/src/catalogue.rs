@@ -3,8 +3,8 @@
 //! For every number of ranks P up to a limit:
 //!
 //! - **flat** algorithms, which do not look at nodes, on `Px1`: every allgather pattern, and its reverse as
-//!   reduce_scatter; every allreduce; every alltoall; reordered and pipelined ones. Radices: all from 2 to P−1 for
-//!   P ≤ 64, and 2, 3, 4, 8, ⌈√P⌉ and P−1 above.
+//!   reduce_scatter; every allreduce; every alltoall; reordered and pipelined ones. Radices: 2, 3, 4, 8,
+//!   ⌈√P⌉ and P−1, and of alltoall all from 2 to P−1 for P ≤ 64.
 //! - **factor-and-ports forms** of allreduce, at most twelve (see [`forms`]).
 //! - **regional** algorithms (locality, leaders, lanes, on-node, pipelined) of every collective on six topologies (see
 //!   [`topologies`]).
@@ -13,9 +13,9 @@
 //! are in the catalogue only because P ≤ 64 are proven with equal counts.
 //!
 //! That is the whole list for P ≤ 24. Above, the list is the same, but for one P only every n-th of its entries is taken,
-//! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each several times to 64,
-//! and once or more from 65 to 128 and from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms aside,
-//! are taken for every P up to 128. All of them for every P up to 512 would take a month.
+//! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each 5 times from 25 to 64,
+//! once from 65 to 128, and once from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms aside, are
+//! taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take a month.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 
@@ -126,25 +126,28 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
     (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
 }
 
-/// Of how many entries of the list one is taken for P ranks.
-pub fn share(p: u32) -> usize {
+/// Of how many entries of the list one is taken for P ranks, and of how many flat ones with equal counts.
+pub fn share(p: u32) -> (usize, usize) {
     match p {
-        0..=24 => 1,
-        25..=64 => 6,
-        65..=128 => 48,
-        _ => 384,
+        0..=24 => (1, 1),
+        25..=64 => (8, 1),
+        65..=128 => (64, 4),
+        _ => (384, 384),
     }
 }
 
 /// The entries for exactly P ranks.
 pub fn entries(p: u32) -> Vec<Entry> {
-    let always = |entry: &Entry| {
+    let is_flat = |entry: &Entry| {
         let flat = !entry.expression.shares_memory() && !matches!(entry.expression, Expression::Factors(_));
-        p <= 128 && flat && entry.task.counts == Counts::Equal(1)
+        flat && entry.task.counts == Counts::Equal(1)
     };
-    let turn = p as usize % share(p);
-    let all = list(p).into_iter().enumerate();
-    all.filter(|(number, entry)| number % share(p) == turn || always(entry)).map(|(_, entry)| entry).collect()
+    let taken = |(number, entry): &(usize, Entry)| {
+        let (any, flat) = share(p);
+        let of = if is_flat(entry) { flat } else { any };
+        number % of == p as usize % of
+    };
+    list(p).into_iter().enumerate().filter(taken).map(|(_, entry)| entry).collect()
 }
 
 /// The whole list for P ranks.
@@ -175,11 +178,9 @@ fn list(p: u32) -> Vec<Entry> {
                 add(collective, &flat, counts, plain(pattern));
             }
         }
-        for (radix, all) in radices(p) {
-            add(collective, &flat, Counts::Equal(1), Expression::Bruck(radix));
-            if all {
-                add(collective, &flat, ragged(), Expression::Bruck(radix));
-                add(collective, &flat, Counts::Equal(0), Expression::Bruck(radix));
+        for (radix, _) in radices(p).into_iter().filter(|(_, all)| *all) {
+            for counts in [Counts::Equal(1), Counts::Equal(0), ragged()] {
+                add(collective, &flat, counts, Expression::Bruck(radix));
             }
         }
     }

@@ -154,10 +154,17 @@ impl fmt::Display for Run {
 }
 
 /// A sequence of chunk numbers, as runs.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub struct Set {
     /// Nearly always one.
     runs: SmallVec<[Run; 1]>,
+}
+
+// Sets are cloned more often than anything else, and runs can be copied as they are.
+impl Clone for Set {
+    fn clone(&self) -> Set {
+        Set { runs: SmallVec::from_slice(&self.runs) }
+    }
 }
 
 impl Set {

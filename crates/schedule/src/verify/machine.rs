@@ -59,65 +59,93 @@ pub(super) struct Posted {
     pub(super) levels: SmallVec<[Level; 2]>,
     /// On the receiving end of data, the lengths of the slots when it was posted, where ranks do not share them.
     pub(super) expected: Vec<Size>,
-    /// On the receiving end, once matched: values, their lengths, and what the sender knew.
-    pub(super) arrived: Option<(Vec<Expr>, Vec<Size>, Stamp)>,
+    /// On the sending end until it is matched, and on the receiving end from then on.
+    pub(super) cargo: Cargo,
     pub(super) matched: bool,
     /// Whether its rank waits for it to be matched.
     pub(super) awaited: bool,
 }
 
-/// A send that waits for its receive.
-pub(super) struct Sent {
-    pub(super) request: Request,
-    pub(super) site: Site,
-    pub(super) payload: Payload,
-    /// How many chunks it carries, and which, where they differ in size.
-    pub(super) count: u64,
-    pub(super) parts: Parts,
+/// What a send takes along.
+#[derive(Default)]
+pub(super) struct Cargo {
     pub(super) values: Vec<Expr>,
+    /// Their lengths, where ranks do not share that knowledge.
     pub(super) sizes: Vec<Size>,
     pub(super) stamp: Stamp,
 }
 
-/// Messages from one rank to another with one tag that have not met.
+/// Ends of messages from one rank to another with one tag that wait for their other ends, the first in first out: all
+/// of them sends, or all receives.
 #[derive(Default)]
 pub(super) struct Channel {
-    pub(super) sends: Queue<Sent>,
-    pub(super) recvs: Queue<(Request, Site)>,
+    pub(super) sends: bool,
+    pub(super) first: Option<(Request, Site)>,
+    more: VecDeque<(Request, Site)>,
 }
 
 impl Channel {
-    /// The next two ends that meet.
-    pub(super) fn next(&mut self) -> Option<(Sent, (Request, Site))> {
-        if self.sends.first.is_none() || self.recvs.first.is_none() {
-            return None;
+    /// The end that a new one meets; the new one waits if there is none.
+    pub(super) fn meet(&mut self, end: End, request: Request, site: Site) -> Option<(Request, Site)> {
+        if self.first.is_some() && self.sends != (end == End::Send) {
+            return std::mem::replace(&mut self.first, self.more.pop_front());
         }
-        self.sends.pop().zip(self.recvs.pop())
-    }
-}
-
-/// First in, first out; hardly ever more than one.
-pub(super) struct Queue<T> {
-    pub(super) first: Option<T>,
-    more: VecDeque<T>,
-}
-
-impl<T> Default for Queue<T> {
-    fn default() -> Queue<T> {
-        Queue { first: None, more: VecDeque::new() }
-    }
-}
-
-impl<T> Queue<T> {
-    pub(super) fn push(&mut self, item: T) {
+        self.sends = end == End::Send;
         match self.first {
-            None => self.first = Some(item),
-            Some(_) => self.more.push_back(item),
+            None => self.first = Some((request, site)),
+            Some(_) => self.more.push_back((request, site)),
+        }
+        None
+    }
+}
+
+/// The messages of a rank that are under way: those with small numbers by number.
+#[derive(Default)]
+pub(super) struct Requests {
+    listed: Vec<Option<Posted>>,
+    others: HashMap<Request, Posted>,
+    pub(super) len: usize,
+}
+
+impl Requests {
+    const MANY: u32 = 1 << 12;
+
+    pub(super) fn get_mut(&mut self, request: Request) -> Option<&mut Posted> {
+        match request.0 < Self::MANY {
+            true => self.listed.get_mut(request.0 as usize)?.as_mut(),
+            false => self.others.get_mut(&request),
         }
     }
 
-    fn pop(&mut self) -> Option<T> {
-        std::mem::replace(&mut self.first, self.more.pop_front())
+    /// Adds one; there must be none of its number.
+    pub(super) fn insert(&mut self, request: Request, posted: Posted) {
+        let at = request.0 as usize;
+        if request.0 >= Self::MANY {
+            self.others.insert(request, posted);
+        } else {
+            if self.listed.len() <= at {
+                self.listed.resize_with(at + 1, || None);
+            }
+            self.listed[at] = Some(posted);
+        }
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, request: Request) -> Option<Posted> {
+        let posted = match request.0 < Self::MANY {
+            true => self.listed.get_mut(request.0 as usize)?.take(),
+            false => self.others.remove(&request),
+        };
+        self.len -= usize::from(posted.is_some());
+        posted
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Posted> {
+        self.listed.iter().flatten().chain(self.others.values())
+    }
+
+    fn clear(&mut self) {
+        (self.listed, self.others, self.len) = Default::default();
     }
 }
 
@@ -125,7 +153,7 @@ impl<T> Queue<T> {
 pub(super) struct State {
     pub(super) execution: u32,
     pub(super) instr: usize,
-    pub(super) requests: HashMap<Request, Posted>,
+    pub(super) requests: Requests,
     /// How many requests it waits for.
     pub(super) awaited: usize,
     /// The level and moment at which it last touched a segment.
@@ -294,13 +322,15 @@ impl<'a> Machine<'a> {
     }
 
     fn end_execution(&mut self, rank: usize) {
-        let mut open: Vec<Site> = self.states[rank].requests.values().map(|r| r.site).collect();
+        let mut open: Vec<Site> = self.states[rank].requests.iter().map(|r| r.site).collect();
         open.sort();
         for site in open {
             self.complain(Invariant::Request, site, "this message is never finished");
         }
         let state = &mut self.states[rank];
-        state.requests.clear();
+        if state.requests.len > 0 {
+            state.requests.clear();
+        }
         state.waits.clear();
         state.barriers.clear();
         state.instr = 0;
@@ -338,10 +368,14 @@ impl<'a> Machine<'a> {
             let message = match &code.instrs[self.states[rank].instr] {
                 Instr::Finish(_) => {
                     let state = &self.states[rank];
-                    let mut open: Vec<(Site, &Request)> =
-                        state.requests.iter().filter(|(_, p)| !p.matched).map(|(r, p)| (p.site, r)).collect();
+                    let mut open: Vec<Site> = state
+                        .requests
+                        .iter()
+                        .filter(|posted| !posted.matched)
+                        .map(|posted| posted.site)
+                        .collect();
                     open.sort();
-                    open.first().map_or("waits for ever".to_owned(), |(at, _)| {
+                    open.first().map_or("waits for ever".to_owned(), |at| {
                         let post = &code.instrs[at.instr.unwrap_or(0) as usize];
                         format!("waits for ever; nobody meets `{post}`")
                     })
@@ -353,20 +387,13 @@ impl<'a> Machine<'a> {
         if deadlock {
             return;
         }
-        let mut unmet: Vec<(Rank, Rank, Tag)> = self
-            .channels
-            .iter()
-            .filter(|(_, c)| c.sends.first.is_some() || c.recvs.first.is_some())
-            .map(|(key, _)| *key)
-            .collect();
+        let mut unmet: Vec<(Rank, Rank, Tag)> =
+            self.channels.iter().filter(|(_, c)| c.first.is_some()).map(|(key, _)| *key).collect();
         unmet.sort();
         for (from, to, tag) in unmet {
             let channel = &self.channels[&(from, to, tag)];
-            let (end, site) = match (&channel.sends.first, &channel.recvs.first) {
-                (Some(sent), _) => ("send", sent.site),
-                (None, Some((_, site))) => ("receive", *site),
-                (None, None) => continue,
-            };
+            let end = if channel.sends { "send" } else { "receive" };
+            let Some((_, site)) = channel.first else { continue };
             let message = format!("nobody meets this {end} from {from} to {to} with tag {tag}");
             self.complain(Invariant::Match, site, message);
         }

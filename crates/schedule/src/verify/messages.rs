@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::expr::Expr;
-use super::machine::{Channel, Machine, Parts, Posted, Sent, Size, Step};
+use super::machine::{Cargo, Machine, Posted, Size, Step};
 use super::memory::Block;
 use super::places::{Blocks, chunks, first_other_size, len};
 use super::{Invariant, Site};
@@ -21,7 +21,7 @@ impl Machine<'_> {
             parts: SmallVec::new(),
             levels: SmallVec::new(),
             expected: Vec::new(),
-            arrived: None,
+            cargo: Cargo::default(),
             matched: false,
             awaited: false,
         };
@@ -38,7 +38,7 @@ impl Machine<'_> {
             };
             return self.complain(Invariant::Bounds, site, what);
         }
-        if self.states[rank].requests.contains_key(&request) {
+        if self.states[rank].requests.get_mut(request).is_some() {
             return self.complain(Invariant::Request, site, format!("request {request} is still under way"));
         }
         let mut all_found = true;
@@ -60,32 +60,20 @@ impl Machine<'_> {
         posted.levels = message.places.iter().filter_map(|place| self.shared_level(place, site)).collect();
         posted.levels.dedup();
         match end {
-            End::Send => {
-                let (values, sizes) = self.take(rank, &posted.parts, payload, site);
-                let count = count(&posted.parts);
-                let parts =
-                    if program.problem.equal().is_some() { Parts::new() } else { posted.parts.clone() };
-                let stamp = self.clocks.release(rank);
-                let sent = Sent { request, site, payload, count, parts, values, sizes, stamp };
-                self.channels.entry(key).or_default().sends.push(sent);
-            }
-            End::Recv => {
-                posted.expected = self.expect(rank, &posted.parts, payload, site);
-                self.channels.entry(key).or_default().recvs.push((request, site));
-            }
+            End::Send => posted.cargo = self.take(rank, &posted.parts, payload, site),
+            End::Recv => posted.expected = self.expect(rank, &posted.parts, payload, site),
         }
         self.states[rank].requests.insert(request, posted);
-        self.meet(key);
+        if let Some((other, other_site)) = self.channels.entry(key).or_default().meet(end, request, site) {
+            match end {
+                End::Send => self.meet(key, (request, site), (other, other_site)),
+                End::Recv => self.meet(key, (other, other_site), (request, site)),
+            }
+        }
     }
 
     /// What a send takes from its slots.
-    fn take(
-        &mut self,
-        rank: usize,
-        parts: &[(Area, Blocks)],
-        payload: Payload,
-        site: Site,
-    ) -> (Vec<Expr>, Vec<Size>) {
+    fn take(&mut self, rank: usize, parts: &[(Area, Blocks)], payload: Payload, site: Site) -> Cargo {
         let (mut values, mut sizes) = (Vec::new(), Vec::new());
         for (area, blocks) in parts {
             match payload {
@@ -107,7 +95,7 @@ impl Machine<'_> {
                 }
             }
         }
-        (values, sizes)
+        Cargo { values, sizes, stamp: self.clocks.release(rank) }
     }
 
     /// What posting a receive does to its slots. Gives their lengths, where data comes and ranks do not share them.
@@ -173,7 +161,7 @@ impl Machine<'_> {
     fn matched(&mut self, rank: usize, request: Request, site: Site) -> Option<&mut Posted> {
         let state = &mut self.states[rank];
         // A request that was never finished may have been forgotten, and its number be another's.
-        let posted = state.requests.get_mut(&request).filter(|posted| posted.site == site)?;
+        let posted = state.requests.get_mut(request).filter(|posted| posted.site == site)?;
         posted.matched = true;
         if posted.awaited {
             state.awaited -= 1;
@@ -184,24 +172,28 @@ impl Machine<'_> {
         Some(posted)
     }
 
-    /// Lets the next send and receive of a channel meet.
-    fn meet(&mut self, key: (Rank, Rank, Tag)) {
-        let Some((sent, (recv, site))) = self.channels.get_mut(&key).and_then(Channel::next) else { return };
+    /// A send and a receive of a channel meet.
+    fn meet(&mut self, key: (Rank, Rank, Tag), send: (Request, Site), recv: (Request, Site)) {
         let (from, to) = (key.0.0 as usize, key.1.0 as usize);
-        self.matched(from, sent.request, sent.site);
-        let Some(received) = self.matched(to, recv, site) else { return };
-        let payload = received.payload;
-        let parts = std::mem::take(&mut received.parts);
-        let agree = if (sent.payload, sent.site.execution) != (payload, site.execution) {
+        let sent = self
+            .matched(from, send.0, send.1)
+            .map(|sent| (std::mem::take(&mut sent.cargo), sent.payload, std::mem::take(&mut sent.parts)));
+        let Some(received) = self.matched(to, recv.0, recv.1) else { return };
+        // A send that was never finished is forgotten, and has been complained of: what it brought is unknown.
+        let Some((cargo, sent_payload, sent_parts)) = sent else { return };
+        received.cargo = cargo;
+        let (site, payload, parts) = (recv.1, received.payload, std::mem::take(&mut received.parts));
+        let agree = if (sent_payload, send.1.execution) != (payload, site.execution) {
             Err("the send that it meets is of another kind or execution".to_owned())
-        } else if sent.count != count(&parts) {
-            Err(format!("receives {} chunks, but rank {from} sends {}", count(&parts), sent.count))
+        } else if count(&sent_parts) != count(&parts) {
+            let (wanted, sent) = (count(&parts), count(&sent_parts));
+            Err(format!("receives {wanted} chunks, but rank {from} sends {sent}"))
         } else {
             let problem = &self.programs[site.execution as usize].problem;
             let flat = |parts: &[(Area, Blocks)]| -> Blocks {
                 parts.iter().flat_map(|(_, blocks)| blocks.iter().copied()).collect()
             };
-            let differs = match (&sent.parts[..], &parts[..]) {
+            let differs = match (&sent_parts[..], &parts[..]) {
                 _ if problem.equal().is_some() => None,
                 ([(_, sent)], [(_, received)]) => first_other_size(problem, received, sent),
                 (sent, received) => first_other_size(problem, &flat(received), &flat(sent)),
@@ -211,23 +203,23 @@ impl Machine<'_> {
         if let Err(message) = agree {
             self.complain(Invariant::Match, site, message);
         }
-        if let Some(received) = self.states[to].requests.get_mut(&recv) {
-            received.arrived = Some((sent.values, sent.sizes, sent.stamp));
-            received.parts = parts;
+        for (rank, request, parts) in [(from, send.0, sent_parts), (to, recv.0, parts)] {
+            if let Some(posted) = self.states[rank].requests.get_mut(request) {
+                posted.parts = parts;
+            }
         }
     }
 
     pub(super) fn finish(&mut self, rank: usize, requests: &Set, site: Site) -> Step {
         let named = || requests.iter().map(|r| Request(r as u32));
         let state = &mut self.states[rank];
-        if requests.len() > state.requests.len() as u64 || requests.bounds().is_some_and(|b| b.end > 1 << 32)
-        {
+        if requests.len() > state.requests.len as u64 || requests.bounds().is_some_and(|b| b.end > 1 << 32) {
             self.complain(Invariant::Request, site, "finishes more requests than are under way");
             return Step::Next;
         }
         let mut open = 0;
         for request in named() {
-            match state.requests.get_mut(&request) {
+            match state.requests.get_mut(request) {
                 Some(posted) if !posted.matched && !posted.awaited => {
                     posted.awaited = true;
                     open += 1;
@@ -244,7 +236,7 @@ impl Machine<'_> {
             return Step::Wait;
         }
         for request in named() {
-            let Some(posted) = self.states[rank].requests.remove(&request) else {
+            let Some(posted) = self.states[rank].requests.remove(request) else {
                 self.complain(Invariant::Request, site, format!("request {request} is named twice"));
                 continue;
             };
@@ -266,7 +258,7 @@ impl Machine<'_> {
     }
 
     fn deliver(&mut self, rank: usize, posted: Posted) {
-        let (mut values, mut sizes, stamp) = posted.arrived.unwrap_or_default();
+        let Cargo { mut values, mut sizes, stamp } = posted.cargo;
         self.clocks.acquire(rank, &stamp);
         let (local, mut at) = (self.local(posted.site), 0);
         let wanted = posted.parts.iter().map(|(_, blocks)| len(blocks) as usize).sum();
