@@ -14,8 +14,8 @@
 //!
 //! That is the whole list for P ≤ 24. Above, the list is the same, but for one P only every n-th of its entries is taken,
 //! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each 5 times from 25 to 64,
-//! once from 65 to 128, and once from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms aside, are
-//! taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take a month.
+//! once from 65 to 128, and once from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms and
+//! modified Bruck aside, are taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take a month.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 
@@ -139,8 +139,8 @@ pub fn share(p: u32) -> (usize, usize) {
 /// The entries for exactly P ranks.
 pub fn entries(p: u32) -> Vec<Entry> {
     let is_flat = |entry: &Entry| {
-        let flat = !entry.expression.shares_memory() && !matches!(entry.expression, Expression::Factors(_));
-        flat && entry.task.counts == Counts::Equal(1)
+        let rotates = matches!(entry.expression, Expression::Factors(_) | Expression::ModifiedBruck(_));
+        !rotates && !entry.expression.shares_memory() && entry.task.counts == Counts::Equal(1)
     };
     let taken = |(number, entry): &(usize, Entry)| {
         let (any, flat) = share(p);
