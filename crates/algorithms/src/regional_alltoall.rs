@@ -138,17 +138,18 @@ impl View<'_> {
 
     /// The lanes carry their loads from region to region.
     fn between(&mut self) {
-        let (n, mine) = (self.regions(), self.lanes_of(self.rank));
-        let steps: Vec<_> = (0..self.lanes).map(|lane| self.way.route.steps(n, self.region, lane)).collect();
-        for step in 0..steps[0].len() {
+        let steps = |lane: u32| self.way.route.steps(self.regions(), self.region, lane);
+        let mine: Vec<_> = self.lanes_of(self.rank).into_iter().map(|lane| (lane, steps(lane))).collect();
+        for step in 0..steps(0).len() {
             let mut messages = Vec::new();
-            for &lane in &mine {
+            for (lane, steps) in &mine {
+                let lane = *lane;
                 let places = |load: &Load| {
                     let blocks = self.topology.ranks_at(self.topology.span(self.level, load.target));
                     let sources = self.sources(load.source, lane).into_iter();
                     sources.map(move |source| Place::new(from(source), blocks.clone()))
                 };
-                for leg in &steps[lane as usize][step] {
+                for leg in &steps[step] {
                     let (sends, recvs) =
                         (leg.sends.iter().flat_map(places), leg.recvs.iter().flat_map(places));
                     messages.push(message(End::Send, sends.collect(), self.group(leg.to).server(lane)));

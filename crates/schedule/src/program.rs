@@ -88,7 +88,7 @@ impl Code {
                         lines.entry(line).or_default().push(&place.set);
                     }
                 }
-                lines.values().map(|sets| extent(problem, &Set::union(sets.iter().copied(), u64::MAX))).sum()
+                lines.values().map(|sets| extent(problem, &Set::union(sets, u64::MAX))).sum()
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bruckner_schedule::{Area, Claims, Code, Instr, Layout, Place, Problem, Program, Set};
+use bruckner_schedule::{Area, Claims, Code, Instr, Layout, Place, Problem, Program, Run, Set};
 use rustc_hash::FxHashMap as HashMap;
 
 /// Where slots lie.
@@ -50,7 +50,7 @@ impl<'a> Addresses<'a> {
             Some((_, last)) if last.end == range.start => last.end = range.end,
             _ => stretches.push((buffer, range)),
         };
-        let blocks = place.set.runs().iter().flat_map(|run| run.blocks());
+        let blocks = place.set.runs().iter().flat_map(Run::blocks);
         if matches!(place.area, Area::In | Area::Out) {
             blocks.for_each(push);
             return Some(stretches);

@@ -46,7 +46,7 @@ fn lay_out(problem: &Problem, rounds: &[Round]) -> Vec<Placed> {
         let (set, at) = match area {
             Area::Shared(_, number) => (all.clone(), u64::from(number) * extent(problem, &all)),
             _ => {
-                let set = Set::union(line.sets.iter().copied(), MANY);
+                let set = Set::union(&line.sets, MANY);
                 let at = first_fit(extent(problem, &set), line, &placed);
                 (set, at)
             }

@@ -211,7 +211,7 @@ impl<'a> Play<'a> {
             }
             flows[at].slots[0].set.push(Run::new(chunks.start, chunks.end - chunks.start, 0, 1));
         };
-        for block in place.set.runs().iter().flat_map(|run| run.blocks()) {
+        for block in place.set.runs().iter().flat_map(Run::blocks) {
             // Slots that follow each other and were written at once go together.
             let mut from = block.start;
             while from < block.end {
@@ -238,7 +238,7 @@ impl<'a> Play<'a> {
         let Some(region) = self.region(place.area, now.0) else { return };
         let chunks = self.program.problem.chunks() as usize;
         let writers = self.writers.entry((place.area, region)).or_insert_with(|| vec![None; chunks]);
-        for block in place.set.runs().iter().flat_map(|run| run.blocks()) {
+        for block in place.set.runs().iter().flat_map(Run::blocks) {
             writers[block.start as usize..block.end as usize].fill(Some(now));
         }
     }
@@ -370,7 +370,7 @@ impl<'a> Rewriter<'a> {
         }
         let mut placed: Vec<Placed> = placed.into_iter().filter(|p| !is_shared(p.place.area)).collect();
         for (area, sets) in used {
-            let set = Set::union(sets.into_iter(), u64::MAX);
+            let set = Set::union(&sets, u64::MAX);
             let len = extent(problem, &set);
             placed.push(Placed { place: Place::new(area, set), at: end });
             end += len;

@@ -46,12 +46,15 @@ impl Turns {
 /// First cell and number of cells of each of a line's slots.
 type Table = Rc<[(u32, u32)]>;
 
+/// A placed line, with the cells of its slots where there is no unit.
+type Line<'a> = (&'a Placed, Option<Table>);
+
 /// The slots of one area of one rank.
 #[derive(Clone)]
 struct View<'a> {
     space: Space,
     /// `None` where each chunk has a cell of its own, from this one on.
-    placed: Option<Vec<(&'a Placed, Option<Table>)>>,
+    placed: Option<Vec<Line<'a>>>,
     first: u64,
 }
 
@@ -377,10 +380,7 @@ impl<'a> Places<'a> {
 }
 
 /// The line in which a chunk's slot is, where in it, and how many slots from there on follow in the order of chunks.
-fn find<'t, 'a>(
-    lines: &'t [(&'a Placed, Option<Table>)],
-    chunk: u64,
-) -> Option<(&'t (&'a Placed, Option<Table>), u64, u64)> {
+fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64, u64)> {
     lines.iter().find_map(|line| {
         let mut before = 0;
         for run in line.0.place.set.runs() {
