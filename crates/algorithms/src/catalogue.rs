@@ -64,6 +64,43 @@ pub fn topologies(p: u32) -> Vec<(&'static str, String)> {
     ]
 }
 
+fn group(factor: u32, ports: Vec<i32>) -> Factor {
+    Factor { factor, ports }
+}
+
+/// Allgather steps of q ports for a group of f.
+fn gathers(f: u32, q: u32) -> Vec<i32> {
+    let (mut ports, mut covered) = (Vec::new(), 1u64);
+    while covered < f.into() {
+        ports.push(q as i32);
+        covered *= u64::from(q) + 1;
+    }
+    ports
+}
+
+/// At most so many reduce_scatter steps of q ports.
+fn scatters(f: u32, q: u32, most: usize) -> Vec<i32> {
+    let (mut ports, mut window) = (Vec::new(), f);
+    while window > 1 && ports.len() < most {
+        ports.push(-(q as i32));
+        window = window.div_ceil(q + 1);
+    }
+    ports
+}
+
+fn partial(f: u32, q: u32) -> Factor {
+    group(f, [scatters(f, q, 1), gathers(f, q)].concat())
+}
+
+fn whole(f: u32, q: u32) -> Vec<Factor> {
+    vec![group(f, scatters(f, q, usize::MAX)), group(f, gathers(f, q))]
+}
+
+/// ⌈√P⌉ − 1, but at least 1.
+fn root(p: u32) -> u32 {
+    (2..).find(|r| r * r >= p).unwrap_or(2) - 1
+}
+
 /// The factor-and-ports forms for P ranks, at most twelve. With f the least prime factor of P and g = P/f:
 /// one port short, whole and partial; as many ports as ⌈√P⌉ − 1, likewise; both factors short, either way round; the
 /// first scattered, the second short; both scattered; and all ports at once.
@@ -71,26 +108,7 @@ pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     if p < 2 {
         return Vec::new();
     }
-    let gathers = |f: u32, q: u32| {
-        let (mut ports, mut covered) = (Vec::new(), 1u64);
-        while covered < f.into() {
-            ports.push(q as i32);
-            covered *= u64::from(q) + 1;
-        }
-        ports
-    };
-    let scatters = |f: u32, q: u32, most: usize| {
-        let (mut ports, mut window) = (Vec::new(), f);
-        while window > 1 && ports.len() < most {
-            ports.push(-(q as i32));
-            window = window.div_ceil(q + 1);
-        }
-        ports
-    };
-    let group = |factor, ports: Vec<i32>| Factor { factor, ports };
-    let partial = |f: u32, q: u32| group(f, [scatters(f, q, 1), gathers(f, q)].concat());
-    let whole = |f: u32, q: u32| vec![group(f, scatters(f, q, usize::MAX)), group(f, gathers(f, q))];
-    let root = (2..).find(|r| r * r >= p).unwrap_or(2).max(2) - 1;
+    let root = root(p);
     let mut forms = vec![
         vec![group(p, gathers(p, 1))],
         whole(p, 1),
@@ -116,6 +134,57 @@ pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     }
     forms.dedup();
     forms
+}
+
+/// One of each algorithm for a collective on a topology: what a comparison shows. Factor-and-ports forms are one short,
+/// one long and one partial, with ⌈√P⌉ − 1 ports.
+pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
+    let p = topology.ranks();
+    let read = |text: &&str| text.parse().expect("an expression");
+    let flat: &[&str] = match collective {
+        Collective::Alltoall => &["spread-out", "pairwise", "bruck(2)", "bruck(4)", "modified-bruck(2)"],
+        Collective::ReduceScatter => {
+            &["ring", "neighbor-exchange", "recursive-halving", "bruck(2)", "bruck(4)", "sparbit", "pairwise"]
+        }
+        Collective::Allgather => &[
+            "ring",
+            "neighbor-exchange",
+            "recursive-doubling",
+            "bruck(2)",
+            "bruck(4)",
+            "sparbit",
+            "spread-out",
+        ],
+        Collective::Allreduce => &["ring", "recursive-doubling", "rabenseifner", "bruck(2)"],
+    };
+    let regional: &[&str] = match collective {
+        Collective::Alltoall => &[
+            "locality(node)",
+            "leader(node, between=pairwise)",
+            "leader(node, between=bruck(2))",
+            "leader(node, between=pairwise, leaders=2)",
+            "lanes(node, between=pairwise)",
+        ],
+        _ => &[
+            "locality(node)",
+            "locality(node, lanes=paper)",
+            "locality(node, inside=bruck(2))",
+            "leader(node, between=bruck(2))",
+            "leader(node, between=bruck(2), leaders=2)",
+            "lanes(node, between=bruck(2))",
+            "pipeline(4, lanes(node, between=ring))",
+        ],
+    };
+    let mut kinds: Vec<Expression> = flat.iter().map(read).collect();
+    if collective == Collective::Allreduce {
+        let root = root(p);
+        kinds.extend(
+            [vec![group(p, gathers(p, root))], whole(p, root), vec![partial(p, root)]]
+                .map(Expression::Factors),
+        );
+    }
+    kinds.extend(regional.iter().map(read));
+    kinds
 }
 
 /// The radices for P ranks, and whether each is proven with all counts or only with equal ones.

@@ -19,16 +19,19 @@
 //! Rank k sums from k on round the circle: the result is the same from run to run, but its bits differ between
 //! ranks. That is for the verifier to say (`consistent`) and for the chooser to heed.
 
+mod form;
 mod lines;
+mod live;
 pub mod stages;
 
-use bruckner_schedule::{
-    Area, End, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
-};
+use std::ops::Range;
+
+use bruckner_schedule::{Area, End, Message, Payload, Place, Places, Problem, Rank, Round, Tag, Topology};
 
 use crate::expression::Factor;
 use crate::{Algorithm, Builder, Refusal};
-use lines::{Form, Lines, Port, Shift, Step};
+use form::{Form, Shift};
+use live::{Live, Port, Slot, live};
 
 /// Checks that a form of allgather steps fits a number of ranks: one group, which gathers everything.
 pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
@@ -44,44 +47,122 @@ pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
 /// The algorithm for one number of ranks.
 pub struct Factored {
     form: Form,
-    lines: Lines,
 }
 
 impl Factored {
-    /// Checks that the factors fit the number of ranks, and works out which lines live.
+    /// Checks that the factors fit the number of ranks.
     pub fn new(factors: &[Factor], ranks: u32) -> Result<Factored, Refusal> {
-        let form = Form::new(factors, ranks).map_err(Refusal)?;
-        let lines = Lines::new(&form);
-        Ok(Factored { form, lines })
-    }
-
-    /// Where a line's slot is: the input while it is untouched, the output once it is a result.
-    fn area(&self, line: usize) -> Area {
-        let line = &self.lines.all[line];
-        match (line.result, line.copy) {
-            (true, _) => Area::Out,
-            (false, 0) if line.given_first || !self.form.scatters() => Area::In,
-            (false, copy) => Area::Line(copy),
-        }
-    }
-
-    /// The slots of some lines of a rank, in as few places as their order allows.
-    fn places(&self, rank: u32, slots: impl Iterator<Item = (Area, usize)>) -> Places {
-        let slots = slots.map(|(area, l)| (area, self.form.fraction(rank, self.lines.all[l].offset)));
-        group(slots).into_iter().map(|(area, fractions)| Place::new(area, fractions)).collect()
+        Ok(Factored { form: Form::new(factors, ranks).map_err(Refusal)? })
     }
 }
 
-/// Runs of equal keys, each with the set of its numbers.
-fn group<K: PartialEq>(slots: impl Iterator<Item = (K, u64)>) -> Vec<(K, Set)> {
-    let mut groups: Vec<(K, Vec<u64>)> = Vec::new();
-    for (key, number) in slots {
-        match groups.last_mut() {
-            Some((last, numbers)) if *last == key => numbers.push(number),
-            _ => groups.push((key, vec![number])),
-        }
+/// The line for what a port brings to be added; line 0 is for what it is added to.
+fn temporary(port: usize) -> Area {
+    Area::Line(1 + port as u32)
+}
+
+/// What one rank has while it is being worked out.
+struct View<'a> {
+    b: Builder,
+    form: &'a Form,
+    rank: u32,
+    /// For each digit whether all its fractions are there, or only the own one.
+    full: Vec<bool>,
+    /// Where what the rank has is.
+    held: Area,
+    /// The next line that is free.
+    next: u32,
+}
+
+impl View<'_> {
+    /// Fractions at offsets of a digit, with what is there of the other digits.
+    fn place(&self, area: Area, digit: usize, offsets: Range<u64>) -> Place {
+        Place::new(area, self.form.fractions(self.rank, &self.full, digit, offsets))
     }
-    groups.into_iter().map(|(key, numbers)| (key, numbers.into_iter().collect())).collect()
+
+    fn message(&mut self, end: End, places: Places, digit: usize, by: u64) {
+        let peer = Rank(self.form.shift(self.rank, Shift { digit, by: by as u32 }));
+        self.b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
+    }
+
+    /// The reduce_scatter steps of a group: of a window of fractions only the first stay.
+    fn scatter(&mut self, digit: usize, ports: &[u32]) -> u64 {
+        let f = self.form.factor(digit);
+        let mut window = f;
+        for &q in ports {
+            let next = window.div_ceil(u64::from(q) + 1);
+            let kept = if self.held == Area::In { Area::Line(0) } else { self.held };
+            // The first step gives away input as it is, and makes the rest the rank's own.
+            let given = self.held;
+            if self.held == Area::In {
+                let (to, from) = (self.place(kept, digit, 0..next), self.place(Area::In, digit, 0..next));
+                self.b.copy(to, from);
+                self.held = kept;
+            }
+            self.b.round();
+            let shifts: Vec<u64> = (next..window).step_by(next as usize).collect();
+            for (port, &by) in shifts.iter().enumerate() {
+                let give = self.place(given, digit, by..(by + next).min(window));
+                self.message(End::Send, Places::from_buf([give]), digit, by);
+                let brought = self.place(temporary(port), digit, 0..next.min(window - by));
+                self.message(End::Recv, Places::from_buf([brought]), digit, f - by);
+            }
+            for (port, &by) in shifts.iter().enumerate() {
+                let offsets = 0..next.min(window - by);
+                let (into, with) =
+                    (self.place(kept, digit, offsets.clone()), self.place(temporary(port), digit, offsets));
+                self.b.reduce(into, with);
+            }
+            window = next;
+        }
+        window
+    }
+
+    /// The allgather steps of a group in which a rank has a window of fractions; the results go to an area.
+    fn gather(&mut self, digit: usize, window: u64, ports: &[u32], results: Area) {
+        let f = self.form.factor(digit);
+        let Live { steps, lines } = live(f, window, ports);
+        let (held, first) = (self.held, self.next);
+        if window == 1 && held != results {
+            // What the rank has is a result already.
+            let (to, from) = (self.place(results, digit, 0..1), self.place(held, digit, 0..1));
+            self.b.copy(to, from);
+        }
+        let area = |slot: Slot| match slot {
+            Slot::Base => held,
+            Slot::Result => results,
+            Slot::Line(n) => Area::Line(first + n),
+        };
+        for step in &steps {
+            self.b.round();
+            for Port { by, pieces } in step {
+                // The same fractions as the receiver's, who is so much further back.
+                let back = |offsets: &Range<u64>| offsets.start + f - by..offsets.end + f - by;
+                let (mut given, mut brought) = (Places::new(), Places::new());
+                for piece in pieces {
+                    Place::join(&mut given, self.place(area(piece.given), digit, back(&piece.offsets)));
+                    Place::join(&mut brought, self.place(area(piece.into), digit, piece.offsets.clone()));
+                }
+                self.message(End::Send, given, digit, f - by);
+                self.message(End::Recv, brought, digit, *by);
+            }
+            let mut combined: Vec<(Place, Place)> = Vec::new();
+            for piece in step.iter().flat_map(|port| &port.pieces) {
+                let Some(with) = piece.with else { continue };
+                let place = |slot| self.place(area(slot), digit, piece.offsets.clone());
+                let (into, with) = (place(piece.into), place(with));
+                match combined.last_mut() {
+                    Some((last, other)) if (last.area, other.area) == (into.area, with.area) => {
+                        last.set.extend(&into.set);
+                        other.set.extend(&with.set);
+                    }
+                    _ => combined.push((into, with)),
+                }
+            }
+            combined.into_iter().for_each(|(into, with)| self.b.reduce(into, with));
+        }
+        (self.held, self.next) = (results, first + lines);
+    }
 }
 
 impl Algorithm for Factored {
@@ -90,61 +171,28 @@ impl Algorithm for Factored {
     }
 
     fn rounds(&self, _: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
-        let me = rank.0;
-        let mut b = Builder::new();
-        let fraction = |line: usize| self.form.fraction(me, self.lines.all[line].offset);
-        // The fractions that this rank goes on with become its own; the others are sent as they are.
-        let own = (0..self.lines.initial).map(|l| (self.area(l), fraction(l)));
-        for (area, set) in group(own.filter(|(area, _)| *area != Area::In)) {
-            b.copy(Place::new(area, set.clone()), Place::new(Area::In, set));
-        }
-        let message = |end, places, to: Shift| Message {
-            end,
-            payload: Payload::Data,
-            places,
-            peer: Rank(self.form.shift(me, to)),
-            tag: Tag(0),
-        };
-        for step in &self.lines.steps {
-            b.round();
-            match step {
-                Step::Scatter { ports, .. } => {
-                    let temporary = |port: usize| Area::Line(self.lines.copies + port as u32);
-                    for (port, moves) in ports.iter().enumerate() {
-                        let given = self.places(me, moves.pairs.iter().map(|&(l, _)| (self.area(l), l)));
-                        b.message(message(End::Send, given, moves.forward));
-                        let added = self.places(me, moves.pairs.iter().map(|&(_, l)| (temporary(port), l)));
-                        b.message(message(End::Recv, added, moves.backward));
-                    }
-                    for (port, moves) in ports.iter().enumerate() {
-                        for (area, set) in
-                            group(moves.pairs.iter().map(|&(_, l)| (self.area(l), fraction(l))))
-                        {
-                            b.reduce(Place::new(area, set.clone()), Place::new(temporary(port), set));
-                        }
-                    }
-                }
-                Step::Gather { ports } => {
-                    let live = |port: &Port| port.lines.clone().filter(|&l| self.lines.all[l].live);
-                    for port in ports {
-                        let given = live(port).map(|l| self.lines.source(l).peer_line);
-                        let given = self.places(me, given.map(|l| (self.area(l), l)));
-                        b.message(message(End::Send, given, port.backward));
-                        let brought = self.places(me, live(port).map(|l| (self.area(l), l)));
-                        b.message(message(End::Recv, brought, port.forward));
-                    }
-                    for port in ports {
-                        let combined = live(port).filter_map(|l| {
-                            let parent = self.lines.source(l).parent?;
-                            Some(((self.area(l), self.area(parent)), fraction(l)))
-                        });
-                        for ((into, with), set) in group(combined) {
-                            b.reduce(Place::new(into, set.clone()), Place::new(with, set));
-                        }
-                    }
+        let form = &self.form;
+        let full = vec![true; form.digits()];
+        let mut view =
+            View { b: Builder::new(), form, rank: rank.0, full, held: Area::In, next: 1 + form.most_ports() };
+        for (number, phase) in form.phases.iter().enumerate() {
+            let digit = phase.digit;
+            let mut window = if view.full[digit] { form.factor(digit) } else { 1 };
+            // What follows only copies: so what is there is a result, and belongs into the output.
+            let last =
+                form.phases[number + 1..].iter().all(|p| p.scatters.is_empty() && form.is_scattered(p.digit));
+            if !phase.scatters.is_empty() {
+                window = view.scatter(digit, &phase.scatters);
+                if phase.gathers.is_empty() {
+                    view.full[digit] = false;
+                    continue;
                 }
             }
+            let results = if last { Area::Out } else { Area::Line(view.next) };
+            view.next += u32::from(!last);
+            view.gather(digit, window, &phase.gathers, results);
+            view.full[digit] = true;
         }
-        b.finish()
+        view.b.finish()
     }
 }

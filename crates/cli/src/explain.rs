@@ -11,6 +11,7 @@ use bruckner_schedule::{Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
 use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
+use crate::compare::compare;
 use crate::{Answer, json, print, table};
 
 /// Show what an algorithm does, rank by rank.
@@ -25,7 +26,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     sizes: Sizes,
     /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; without it, bruck(2) for
-    /// alltoall, sparbit for bcast and barrier, and locality(node)
+    /// alltoall, sparbit for bcast and barrier, and locality(node); `all` compares every algorithm (table only)
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
     /// Only this rank; needed for the table and the stages, and where there are many ranks
@@ -69,15 +70,25 @@ impl Explain {
     pub(crate) fn run(self) -> Result<Answer> {
         let task = self.sizes.task(&self.collective, &self.topology)?;
         let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(&self.collective));
+        if algorithm == "all" {
+            ensure!(
+                self.format == Format::Table && self.rank.is_none(),
+                "--algorithm all goes with --format table, for no rank"
+            );
+            return self.show(&compare(&task)?);
+        }
         let (expression, plan) = find_plan(&task, algorithm)?;
         let ranks = self.topology.ranks();
         if let Some(rank) = self.rank {
             ensure!(rank < ranks, "rank {rank} is not one of {ranks} ranks");
         }
-        let text = self.text(&expression, &plan)?;
+        self.show(&self.text(&expression, &plan)?)
+    }
+
+    fn show(&self, text: &str) -> Result<Answer> {
         match &self.output {
             Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
-            None => print(&text)?,
+            None => print(text)?,
         }
         Ok(Answer::Holds)
     }

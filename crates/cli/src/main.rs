@@ -5,6 +5,7 @@
 
 mod ask;
 mod catalogue;
+mod compare;
 mod explain;
 mod json;
 mod table;

@@ -55,7 +55,7 @@ impl Totals {
     }
 }
 
-fn apart(topology: &Topology, a: Rank, b: Rank) -> usize {
+pub(crate) fn apart(topology: &Topology, a: Rank, b: Rank) -> usize {
     usize::from(topology.apart(a, b).map_or(topology.levels(), |level| level.0))
 }
 
@@ -67,7 +67,7 @@ fn reach(topology: &Topology, apart: usize) -> String {
     }
 }
 
-fn elements(plan: &Plan, message: &Message) -> Option<u64> {
+pub(crate) fn elements(plan: &Plan, message: &Message) -> Option<u64> {
     match message.payload {
         Payload::Data => message.places.iter().map(|p| plan.problem.elements_of(&p.set)).sum(),
         Payload::Sizes => Some(0),
@@ -159,7 +159,7 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
         });
         let _ = writeln!(text, "sent      {messages} messages, {sent}, {}", reach(topology, apart));
     }
-    if let (Some(received), Some(least)) = (totals.received, least.elements) {
+    if let (Some(received), Some(least)) = (totals.received, least.elements_of_rank()) {
         let _ = writeln!(
             text,
             "received  {} bytes (evenly shared: at least {})",

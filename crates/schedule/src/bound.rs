@@ -11,20 +11,36 @@ pub enum Party {
     Node,
 }
 
-/// The least that a rank can do, if the work is shared evenly.
+/// The least that a party can do, and each of its ranks if they share the work evenly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// Rounds of messages.
     pub rounds: u32,
+    /// Messages that the busiest party receives.
+    pub messages: u64,
     /// Elements that it receives; `None` where sizes are not shared knowledge.
     pub elements: Option<u64>,
+    /// The ranks of a party.
+    pub members: u64,
+}
+
+impl Bound {
+    /// Messages that the busiest rank receives.
+    pub fn messages_of_rank(&self) -> u64 {
+        self.messages.div_ceil(self.members)
+    }
+
+    /// Elements that the busiest rank receives.
+    pub fn elements_of_rank(&self) -> Option<u64> {
+        self.elements.map(|n| n.div_ceil(self.members))
+    }
 }
 
 /// The least that a problem takes with `ports` messages of each rank at once.
 ///
-/// What a party knows grows by a factor of at most one more than the messages that it receives in a round. It
-/// must receive what it has not: all blocks but its own in an allgather or alltoall, its reduced block in a
-/// reduce_scatter, and in an allreduce of n parties 2(n−1)/n of the vector, if each does its share.
+/// What a party knows grows by a factor of at most one more than the messages that it receives in a round, and at most
+/// doubles with each message. It must receive what it has not: all blocks but its own in an allgather or alltoall, its
+/// reduced blocks in a reduce_scatter, and in an allreduce of n parties 2(n−1)/n of the vector, if each does its share.
 pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -> Bound {
     let (parties, members) = match party {
         Party::Rank => (u64::from(problem.ranks), 1),
@@ -34,10 +50,13 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
     let sizes = || (0..blocks.chunks()).map(|b| blocks.elements(b).unwrap_or(1));
     let nothing = problem.counts == Counts::Equal(0)
         || !matches!(problem.counts, Counts::Equal(_)) && sizes().all(|n| n == 0);
-    let (mut rounds, mut known) = (0, 1);
+    let (mut rounds, mut messages, mut known) = (0, 0, 1);
     while known < parties && !nothing {
         known *= u64::from(ports.max(1)) * members + 1;
         rounds += 1;
+    }
+    while 1 << messages < parties && !nothing {
+        messages += 1;
     }
     let others = u64::from(problem.ranks) - members.min(problem.ranks.into());
     let elements = match (problem.collective, &problem.counts) {
@@ -53,10 +72,11 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
             sizes.sort_unstable();
             Some(sizes[..others as usize].iter().sum())
         }
+        (Collective::ReduceScatter, Counts::Equal(n)) => Some(n * members),
         (Collective::ReduceScatter, _) => Some(sizes().max().unwrap_or(0)),
         (Collective::Allreduce, _) => Some((2 * sizes().sum::<u64>() * (parties - 1)).div_ceil(parties)),
     };
-    Bound { rounds, elements: elements.map(|n| n.div_ceil(members)) }
+    Bound { rounds, messages, elements, members }
 }
 
 #[cfg(test)]
@@ -83,6 +103,7 @@ mod tests {
         let topology: Topology = "65536x16".parse().unwrap();
         let problem = Problem::new(Collective::Allgather, topology.ranks(), Counts::Equal(1), 8).unwrap();
         let least = bound(&problem, &topology, Party::Node, 1);
-        assert_eq!((least.rounds, least.elements), (4, Some(65535)));
+        assert_eq!((least.rounds, least.messages, least.messages_of_rank()), (4, 16, 1));
+        assert_eq!(least.elements_of_rank(), Some(65535));
     }
 }

@@ -9,7 +9,8 @@ use std::fmt::Write;
 use bruckner_schedule::Rank;
 
 use super::Factored;
-use super::lines::Step;
+use super::form::Form;
+use super::lines::{Lines, Step};
 
 /// A line within a stage.
 struct Entry {
@@ -18,8 +19,19 @@ struct Entry {
 }
 
 impl Factored {
-    /// The listing for one rank.
+    /// The listing for one rank. It has every line, dead or alive, so it is for few ranks.
     pub fn stages(&self, rank: Rank) -> String {
+        Listing { form: &self.form, lines: Lines::new(&self.form) }.stages(rank)
+    }
+}
+
+struct Listing<'a> {
+    form: &'a Form,
+    lines: Lines,
+}
+
+impl Listing<'_> {
+    fn stages(&self, rank: Rank) -> String {
         let me = rank.0;
         let mut text = String::new();
         let mut number = vec![None; self.lines.all.len()];

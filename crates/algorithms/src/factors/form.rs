@@ -1,0 +1,237 @@
+//! Factors and ports that fit a number of ranks, and their arithmetic.
+//!
+//! Each factor is a digit of the rank and of the fraction. The fraction at *offset* 0 is the one that the rank itself
+//! would keep, and a shift goes towards higher ranks of a group. Ranks differ only in where they start, so what is true
+//! of one is true of all.
+
+use std::ops::Range;
+
+use bruckner_schedule::{Run, Set};
+
+use crate::expression::Factor;
+
+/// A digit of the rank: the groups of one factor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Digit {
+    pub(super) factor: u32,
+    /// The distance in ranks between members of a group.
+    stride: u32,
+    /// The distance in fractions between neighbours in this digit.
+    pub(super) weight: u64,
+}
+
+/// A move within the groups of one digit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shift {
+    pub(super) digit: usize,
+    pub(super) by: u32,
+}
+
+/// A group's part in the form: its digit, and its steps' ports.
+#[derive(Clone, Debug)]
+pub(super) struct Phase {
+    pub(super) digit: usize,
+    pub(super) scatters: Vec<u32>,
+    pub(super) gathers: Vec<u32>,
+}
+
+/// Factors and ports that fit a number of ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    pub(super) digits: Vec<Digit>,
+    pub(super) phases: Vec<Phase>,
+}
+
+impl Form {
+    /// Checks the factors: those that reduce come first and multiply to the ranks, those that only gather
+    /// mirror those that only scatter, and each has the steps that it needs and no more.
+    pub(super) fn new(factors: &[Factor], ranks: u32) -> Result<Form, String> {
+        let (mut digits, mut phases, mut scattered) = (Vec::<Digit>::new(), Vec::new(), Vec::new());
+        let mut product = 1u32;
+        let mut reducing = false;
+        for group in factors {
+            let negative = group.ports.iter().take_while(|&&q| q < 0).count();
+            let (scatters, gathers) = group.ports.split_at(negative);
+            if gathers.iter().any(|&q| q < 0) {
+                return Err(format!("`{group}`: reduce_scatter steps come before allgather steps"));
+            }
+            let ports = |steps: &[i32]| steps.iter().map(|q| q.unsigned_abs()).collect::<Vec<_>>();
+            let (scatters, gathers) = (ports(scatters), ports(gathers));
+            let digit = if product == ranks && !scattered.is_empty() {
+                // The last phase undoes the first.
+                let digit: usize = scattered.pop().expect("not empty");
+                if digits[digit].factor != group.factor || !scatters.is_empty() {
+                    let factor = digits[digit].factor;
+                    return Err(format!("`{group}`: here the groups of {factor} must be gathered again"));
+                }
+                digit
+            } else {
+                let next =
+                    product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
+                let Some(next) = next else {
+                    return Err(format!("`{group}`: the factors do not multiply to {ranks} ranks"));
+                };
+                if gathers.is_empty() {
+                    if reducing {
+                        return Err(format!("`{group}`: groups that only scatter come first"));
+                    }
+                    scattered.push(digits.len());
+                } else {
+                    reducing = true;
+                }
+                digits.push(Digit { factor: group.factor, stride: product, weight: 0 });
+                product = next;
+                digits.len() - 1
+            };
+            check_steps(group, &scatters, &gathers)?;
+            phases.push(Phase { digit, scatters, gathers });
+        }
+        if product != ranks {
+            return Err(format!("the factors multiply to {product}, but there are {ranks} ranks"));
+        }
+        if let Some(&digit) = scattered.last() {
+            return Err(format!("the groups of {} are scattered and never gathered", digits[digit].factor));
+        }
+        let mut weight = u64::from(ranks);
+        for digit in &mut digits {
+            weight /= u64::from(digit.factor);
+            digit.weight = weight;
+        }
+        Ok(Form { digits, phases })
+    }
+
+    /// Whether there are several groups, as in the paper's Fig. 9.
+    pub(super) fn grouped(&self) -> bool {
+        self.phases.len() > 1
+    }
+
+    /// The group, counted from 1, that a step belongs to.
+    pub(super) fn group_of(&self, step: usize) -> usize {
+        let steps = |phase: &Phase| phase.scatters.len() + phase.gathers.len();
+        let ends = self.phases.iter().scan(0, |end, phase| {
+            *end += steps(phase);
+            Some(*end)
+        });
+        ends.take_while(|&end| end <= step).count() + 1
+    }
+
+    /// The number of ranks, and of fractions.
+    pub(super) fn ranks(&self) -> u32 {
+        self.digits.iter().map(|d| d.factor).product()
+    }
+
+    /// The fraction at an offset of a rank.
+    pub(super) fn fraction(&self, rank: u32, offset: u64) -> u64 {
+        let in_digit = |d: &Digit| {
+            let own = u64::from(rank / d.stride % d.factor);
+            (own + self.part(*d, offset)) % u64::from(d.factor) * d.weight
+        };
+        self.digits.iter().map(in_digit).sum()
+    }
+
+    /// The number of digits.
+    pub(super) fn digits(&self) -> usize {
+        self.digits.len()
+    }
+
+    /// The ranks of a digit's groups.
+    pub(super) fn factor(&self, digit: usize) -> u64 {
+        self.digits[digit].factor.into()
+    }
+
+    /// Whether a digit is scattered wholly, and gathered again at the end.
+    pub(super) fn is_scattered(&self, digit: usize) -> bool {
+        self.phases.iter().any(|phase| phase.digit == digit && phase.gathers.is_empty())
+    }
+
+    /// The most ports of any reduce_scatter step.
+    pub(super) fn most_ports(&self) -> u32 {
+        self.phases.iter().flat_map(|phase| &phase.scatters).copied().max().unwrap_or(0)
+    }
+
+    /// The fractions at offsets of a digit from a rank's own, and of every other digit all or only the rank's own.
+    /// Offsets may go once round the circle. In ascending order on either side of its end.
+    pub(super) fn fractions(&self, rank: u32, full: &[bool], digit: usize, offsets: Range<u64>) -> Set {
+        let f = u64::from(self.digits[digit].factor);
+        let own = |d: &Digit| u64::from(rank / d.stride % d.factor);
+        let (start, len) = ((own(&self.digits[digit]) + offsets.start) % f, offsets.end - offsets.start);
+        let mut set = Set::new();
+        for values in [start..(start + len).min(f), 0..(start + len).saturating_sub(f)] {
+            if values.start < values.end {
+                let parts = self.digits.iter().enumerate().map(|(i, d)| {
+                    let range = match () {
+                        () if i == digit => values.clone(),
+                        () if full[i] => 0..d.factor.into(),
+                        () => own(d)..own(d) + 1,
+                    };
+                    (range, d.weight)
+                });
+                product(parts.collect()).into_iter().for_each(|run| set.push(run));
+            }
+        }
+        set
+    }
+
+    /// An offset's part in one digit.
+    pub(super) fn part(&self, digit: Digit, offset: u64) -> u64 {
+        offset / digit.weight % u64::from(digit.factor)
+    }
+
+    /// The rank that a shift leads to.
+    pub(super) fn shift(&self, rank: u32, shift: Shift) -> u32 {
+        let digit = self.digits[shift.digit];
+        let own = rank / digit.stride % digit.factor;
+        rank - own * digit.stride + (own + shift.by) % digit.factor * digit.stride
+    }
+}
+
+/// All numbers with digits in these ranges, the heaviest digit first: one run where the pattern allows.
+fn product(digits: Vec<(Range<u64>, u64)>) -> Vec<Run> {
+    let mut runs = vec![Run::new(0, 1, 0, 1)];
+    for (range, weight) in digits.into_iter().rev() {
+        let (at, count) = (range.start * weight, range.end - range.start);
+        let run = match runs[..] {
+            [run] if count == 1 => Some(Run::new(run.start() + at, run.block(), run.stride(), run.count())),
+            [run] if run.count() == 1 => Some(Run::new(run.start() + at, run.block(), weight as i64, count)),
+            [run] if run.stride() as u64 * run.count() == weight => {
+                Some(Run::new(run.start() + at, run.block(), run.stride(), run.count() * count))
+            }
+            _ => None,
+        };
+        runs = match run {
+            Some(run) => vec![run],
+            None => {
+                let shift =
+                    |run: &Run, by| Run::new(run.start() + by, run.block(), run.stride(), run.count());
+                range.flat_map(|v| runs.iter().map(move |run| shift(run, v * weight))).collect()
+            }
+        };
+    }
+    runs
+}
+
+/// Whether a group's steps do the whole of their work, and no more.
+fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), String> {
+    let f = group.factor;
+    let mut window = f;
+    for &q in scatters {
+        if window == 1 {
+            return Err(format!("`{group}`: the last reduce_scatter steps have nothing to scatter"));
+        }
+        window = window.div_ceil(q.saturating_add(1));
+    }
+    if gathers.is_empty() && window > 1 {
+        return Err(format!("`{group}`: {window} fractions are left, so a reduce_scatter step is missing"));
+    }
+    let mut covered = 1u32;
+    for &q in gathers {
+        if covered >= f {
+            return Err(format!("`{group}`: the last allgather steps have nothing to gather"));
+        }
+        covered = covered.saturating_mul(q.saturating_add(1));
+    }
+    if !gathers.is_empty() && covered < f {
+        return Err(format!("`{group}`: covers {covered} of {f}, so an allgather step or port is missing"));
+    }
+    Ok(())
+}
