@@ -250,6 +250,15 @@ impl Problem {
                 let root = u64::from(root.0);
                 if count > 0 && set.position(root).is_some() { Set::one(root) } else { Set::new() }
             }
+            // A vector of fewer elements than pieces: the pieces in which one ends.
+            Counts::Equal(n) if self.collective == Collective::Allreduce && n < set.len() => {
+                let piece = |element: u64| ((element + 1) * self.pieces).div_ceil(n) - 1;
+                let mut filled: Vec<(u64, u64)> = (0..n)
+                    .filter_map(|element| Some((set.position(piece(element))?, piece(element))))
+                    .collect();
+                filled.sort_unstable();
+                filled.into_iter().map(|(_, piece)| piece).collect()
+            }
             _ => set.iter().filter(|&c| !self.is_empty(c)).collect(),
         }
     }
@@ -324,6 +333,18 @@ mod tests {
         assert_eq!(problem.chunks(), 6);
         assert_eq!((0..6).map(|c| problem.elements(c).unwrap()).collect::<Vec<_>>(), [2, 3, 0, 0, 1, 1]);
         assert_eq!(problem.input(Rank(2)).to_string(), "4..6");
+    }
+
+    #[test]
+    fn short_vectors_fill_few_pieces() {
+        for (elements, pieces) in [(1, 8), (3, 8), (5, 12), (7, 12), (2, 13)] {
+            let vector = Problem::new(Collective::Allreduce, 4, Counts::Equal(elements), 8).unwrap();
+            let problem = vector.cut(pieces).unwrap();
+            for set in [Set::from(0..pieces), Set::cyclic(pieces / 2, pieces - 1, pieces)] {
+                let one_by_one: Set = set.iter().filter(|&c| !problem.is_empty(c)).collect();
+                assert_eq!(problem.filled(&set), one_by_one, "{elements} in {pieces}");
+            }
+        }
     }
 
     #[test]
