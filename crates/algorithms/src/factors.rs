@@ -196,3 +196,56 @@ impl Algorithm for Factored {
         view.b.finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::forms;
+    use lines::{Lines, Step};
+
+    /// The lines in closed form are those that the paper's Algorithm 1 leaves alive, step by step.
+    #[test]
+    fn as_many_lines_as_live() {
+        for p in 2..40 {
+            for factors in forms(p) {
+                let factored = Factored::new(&factors, p).unwrap();
+                let lines = Lines::new(&factored.form);
+                let live = |l: &usize| lines.all[*l].live;
+                let listed: Vec<Vec<u64>> = lines
+                    .steps
+                    .iter()
+                    .map(|step| match step {
+                        Step::Scatter { ports, .. } => {
+                            ports.iter().map(|moves| moves.pairs.len() as u64).collect()
+                        }
+                        Step::Gather { ports } => {
+                            ports.iter().map(|port| port.lines.clone().filter(live).count() as u64).collect()
+                        }
+                    })
+                    .collect();
+                let problem = Problem::new(
+                    bruckner_schedule::Collective::Allreduce,
+                    p,
+                    bruckner_schedule::Counts::Equal(1),
+                    8,
+                );
+                let problem = problem.unwrap().cut(p.into()).unwrap();
+                let rounds = factored.rounds(&problem, &Topology::flat(p), Rank(p / 3));
+                let sent = rounds.iter().filter(|round| !round.messages.is_empty()).map(|round| {
+                    round
+                        .messages
+                        .iter()
+                        .filter(|m| m.end == End::Send)
+                        .map(Message::len)
+                        .collect::<Vec<u64>>()
+                });
+                let nothing = |ports: &Vec<u64>| ports.iter().any(|&n| n > 0);
+                assert_eq!(
+                    sent.collect::<Vec<_>>(),
+                    listed.into_iter().filter(nothing).collect::<Vec<_>>(),
+                    "{factors:?}"
+                );
+            }
+        }
+    }
+}

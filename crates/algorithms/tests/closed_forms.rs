@@ -112,4 +112,35 @@ fn between_nodes() {
     // What goes from node to node goes at once: 16 blocks a message, ⌈15/4⌉ of them instead of 60.
     assert_eq!(of(Alltoall, "locality(node)"), [4, 4 * 16, 15, 240]);
     assert_eq!(of(Alltoall, "spread-out"), [60, 60, 240, 240]);
+    assert_eq!(of(Alltoall, "leader(node, between=pairwise)"), [15, 240, 15, 240]);
+    assert_eq!(of(Alltoall, "lanes(node, between=pairwise)"), [15, 60, 60, 240]);
+    // Radix 2 among 16 nodes: 4 messages of 8 times 16 blocks.
+    assert_eq!(of(Alltoall, "leader(node, between=bruck(2))"), [4, 4 * 8 * 16, 4, 4 * 8 * 16]);
+}
+
+/// Parts: as many times the messages, the same data.
+#[test]
+fn pipelines() {
+    for p in 2..20 {
+        assert_eq!(each(Collective::Allreduce, p, "pipeline(3, ring)").0, 3 * 2 * (p - 1));
+        assert_eq!(each(Collective::Allgather, p, "pipeline(3, bruck(2))"), (3 * log2(p), p - 1));
+        assert_eq!(each(Collective::ReduceScatter, p, "pipeline(2, sparbit)"), (2 * log2(p), p - 1));
+    }
+}
+
+/// The whole forms of Jocksch's family: ⌈log2 p⌉ steps either way, 2(p − 1)/p of the vector. The short ones: ⌈log2 p⌉
+/// steps, each with the whole vector where p is a power of two, and at most twice that where it is not.
+#[test]
+fn factors_and_ports() {
+    let ones = |sign: &str, p: u64| vec![format!("{sign}1"); log2(p) as usize].join(" ");
+    for p in 2..34 {
+        let whole = format!("{p}({}) {p}({})", ones("-", p), ones("", p));
+        assert_eq!(each(Collective::Allreduce, p, &whole), (2 * log2(p), 2 * (p - 1)));
+        let (messages, sent) = each(Collective::Allreduce, p, &format!("{p}({})", ones("", p)));
+        assert_eq!(messages, log2(p));
+        if p.is_power_of_two() {
+            assert_eq!(sent, p * log2(p));
+        }
+        assert!(sent >= p * log2(p) && sent < 2 * p * log2(p));
+    }
 }

@@ -6,7 +6,9 @@ use bruckner_algorithms::probes::{Probe, probes};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan};
 use bruckner_schedule::verify::{verify, verify_sequence};
-use bruckner_schedule::{Collective, Counts, Document, Level, Order, Program, Rank, Round, interpret, read};
+use bruckner_schedule::{
+    Collective, Counts, Document, End, Level, Message, Order, Program, Rank, Round, Topology, interpret, read,
+};
 
 fn probe(name: &str) -> Probe {
     probes().into_iter().find(|probe| probe.name == name).expect("there is such a probe")
@@ -246,34 +248,44 @@ fn nap_sends_few_messages() {
     }
 }
 
-/// Fan and Kumar, Eq. 2 and numD, for many P and r.
+/// Fan and Kumar: numD blocks at each step, and as many steps as Eq. 2 says, counted with integers. (The caption of their
+/// Fig. 1 has 5 steps for 6 ranks and radix 4; Eq. 2 gives 4.)
 #[test]
 fn bruck_moves_what_the_formulas_say() {
-    for p in (2u64..40).chain([64, 125]) {
+    let sent = |p: u64, expression: &str| -> Vec<u64> {
+        let task = Task::new(Collective::Alltoall, Topology::flat(p as u32));
+        let rounds = plan(&task, &expression.parse().unwrap()).unwrap().rounds(Rank(0));
+        let sends = rounds.iter().flat_map(|round| &round.messages).filter(|m| m.end == End::Send);
+        sends.map(Message::len).collect()
+    };
+    let check = |p: u64, r: u64| {
+        let (mut want, mut power) = (Vec::new(), 1);
+        while power < p {
+            for z in (1..r).filter(|z| z * power < p) {
+                let rest = (p % (power * r)).saturating_sub(z * power).min(power);
+                want.push(p / (power * r) * power + rest);
+            }
+            power *= r;
+        }
+        assert_eq!(sent(p, &format!("bruck({r})")), want, "p {p} r {r}");
+        assert_eq!(sent(p, &format!("modified-bruck({r})")), want, "p {p} r {r}");
+        let (mut w, mut reach) = (1, r);
+        while reach < p {
+            reach *= r;
+            w += 1;
+        }
+        assert_eq!(want.len() as u64, w * (r - 1) - (reach - p) / (reach / r), "p {p} r {r}");
+        (want.len(), want.iter().sum::<u64>())
+    };
+    for p in 2u64..200 {
         for r in (2..p).chain([2]) {
-            let sent: Vec<u64> =
-                traffic(&rounds(Collective::Alltoall, &format!("{p}x1"), &format!("bruck({r})"), 1))
-                    .into_iter()
-                    .filter(|(what, ..)| what == "send")
-                    .map(|(.., chunks)| chunks.len() as u64)
-                    .collect();
-            let (mut want, mut power) = (Vec::new(), 1);
-            while power < p {
-                for z in (1..r).filter(|z| z * power < p) {
-                    let rest = (p % (power * r)).saturating_sub(z * power).min(power);
-                    want.push(p / (power * r) * power + rest);
-                }
-                power *= r;
-            }
-            assert_eq!(sent, want, "p {p} r {r}");
-            let (mut w, mut reach) = (1, r);
-            while reach < p {
-                reach *= r;
-                w += 1;
-            }
-            assert_eq!(sent.len() as u64, w * (r - 1) - (reach - p) / (reach / r), "p {p} r {r}");
+            check(p, r);
         }
     }
+    assert_eq!((check(6, 2).0, check(6, 4).0, check(6, 5).0), (3, 4, 5));
+    assert_eq!(check(4096, 2), (12, 24576));
+    assert_eq!(check(4096, 64), (126, 8064));
+    assert_eq!(check(4096, 4095), (4095, 4095));
 }
 
 /// Jocksch et al., Table 1.
