@@ -22,6 +22,7 @@ pub mod gather;
 pub mod gather_reduce;
 pub mod hand_over;
 pub mod leader;
+pub mod leader_allreduce;
 pub mod locality;
 pub mod lower;
 pub mod nap;

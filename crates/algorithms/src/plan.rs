@@ -13,7 +13,8 @@ use crate::factors::Factored;
 use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
 use crate::gather_reduce::GatherReduce;
 use crate::hand_over::Inside;
-use crate::leader::{LeaderAllreduce, LeaderGather, Leaders};
+use crate::leader::{LeaderGather, Leaders};
+use crate::leader_allreduce::LeaderAllreduce;
 use crate::locality::Locality;
 use crate::nap::{Flat, Nap};
 use crate::patterns::{
