@@ -39,8 +39,9 @@ impl Bound {
 /// The least that a problem takes with `ports` messages of each rank at once.
 ///
 /// What a party knows grows by a factor of at most one more than the messages that it receives in a round, and at most
-/// doubles with each message. It must receive what it has not: all blocks but its own in an allgather or alltoall, its
-/// reduced blocks in a reduce_scatter, and in an allreduce of n parties 2(n−1)/n of the vector, if each does its share.
+/// doubles with each message. It must receive what it has not: all blocks but its own in an allgather or alltoall. In a
+/// reduce_scatter each party must send something for every block but its own, so the busiest receives as much. In an
+/// allreduce of n parties it is 2(n−1)/n of the vector, if each does its share.
 pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -> Bound {
     let (parties, members) = match party {
         Party::Rank => (u64::from(problem.ranks), 1),
@@ -62,18 +63,17 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
     let elements = match (problem.collective, &problem.counts) {
         (_, Counts::Local) => None,
         _ if parties == 1 => Some(0),
-        (Collective::Allgather, Counts::Equal(n)) => Some(n * others),
+        // What a reduce_scatter needs is what an allgather needs, backwards.
+        (Collective::Allgather | Collective::ReduceScatter, Counts::Equal(n)) => Some(n * others),
         (Collective::Alltoall, Counts::Equal(n)) => Some(n * others * members),
         (Collective::Alltoall, _) => None,
-        (Collective::Allgather, Counts::Root { count, .. }) => Some(*count),
-        (Collective::Allgather, _) => {
+        (Collective::Allgather | Collective::ReduceScatter, Counts::Root { count, .. }) => Some(*count),
+        (Collective::Allgather | Collective::ReduceScatter, _) => {
             // At best a party has the largest blocks itself.
             let mut sizes: Vec<u64> = sizes().collect();
             sizes.sort_unstable();
             Some(sizes[..others as usize].iter().sum())
         }
-        (Collective::ReduceScatter, Counts::Equal(n)) => Some(n * members),
-        (Collective::ReduceScatter, _) => Some(sizes().max().unwrap_or(0)),
         (Collective::Allreduce, _) => Some((2 * sizes().sum::<u64>() * (parties - 1)).div_ceil(parties)),
     };
     Bound { rounds, messages, elements, members }
