@@ -66,6 +66,17 @@ fn subjects() -> Vec<Program> {
         ("5x1", Collective::Allreduce, Counts::Equal(1), "bruck(2)"),
         ("6x1", Collective::Alltoall, Counts::Equal(1), "modified-bruck(2)"),
         ("5x1", Collective::Alltoall, Counts::Local, "pairwise"),
+        ("4,3,1", Collective::Allgather, Counts::Equal(1), "leader(node, between=ring)"),
+        ("3,2,3", Collective::Allgather, Counts::Equal(2), "lanes(node, between=bruck(2))"),
+        ("3,2", Collective::ReduceScatter, Counts::Equal(1), "lanes(node, between=sparbit)"),
+        ("2,2,1", Collective::Allreduce, Counts::Equal(6), "lanes(node, between=ring)"),
+        ("2,2,2", Collective::Allreduce, Counts::Equal(3), "leader(node, between=3(1 1))"),
+        ("3,2", Collective::Alltoall, Counts::Equal(1), "locality(node)"),
+        ("2,2,1", Collective::Alltoall, Counts::Local, "leader(node, between=bruck(2))"),
+        ("2,1,2", Collective::Alltoall, Counts::Equal(1), "lanes(node, between=pairwise)"),
+        ("4x1", Collective::Allgather, Counts::Root { root: Rank(1), count: 4 }, "pipeline(2, ring)"),
+        ("3,1", Collective::Allreduce, Counts::Equal(4), "pipeline(2, locality(node))"),
+        ("5x1", Collective::Allgather, Counts::Listed(vec![3, 0, 1, 2, 1]), "reorder(recursive-doubling)"),
     ];
     for (topology, collective, counts, expression) in more {
         tasks.push(Probe {
