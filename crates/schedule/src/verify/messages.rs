@@ -217,18 +217,16 @@ impl Machine<'_> {
             self.complain(Invariant::Request, site, "finishes more requests than are under way");
             return Step::Next;
         }
+        if let Some(request) = named().find(|&request| state.requests.get_mut(request).is_none()) {
+            self.complain(Invariant::Request, site, format!("request {request} is not under way"));
+            return Step::Next;
+        }
         let mut open = 0;
         for request in named() {
-            match state.requests.get_mut(request) {
-                Some(posted) if !posted.matched && !posted.awaited => {
-                    posted.awaited = true;
-                    open += 1;
-                }
-                Some(_) => {}
-                None => {
-                    self.complain(Invariant::Request, site, format!("request {request} is not under way"));
-                    return Step::Next;
-                }
+            let posted = state.requests.get_mut(request).expect("all are under way");
+            if !posted.matched && !posted.awaited {
+                posted.awaited = true;
+                open += 1;
             }
         }
         state.awaited += open;
