@@ -3,20 +3,20 @@
 
 use bruckner_schedule::{Area, End, Place, Places, Rank, Set};
 
+use crate::patterns::{Parcel, Pattern};
 use crate::regional_alltoall::{Lengths, View, from, message};
 
 /// How blocks go from rank to rank inside a region.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inside {
     /// Through the segment.
     Segment,
-    /// By messages, all at once.
-    Messages,
+    /// By messages, at the steps of a pattern that goes straight from each to each.
+    Messages(Box<dyn Pattern>),
 }
 
 impl Inside {
     /// Own blocks go to the ranks that carry them, and to mates at once.
-    pub(crate) fn spread(self, view: &mut View<'_>) {
+    pub(crate) fn spread(&self, view: &mut View<'_>) {
         let me = view.rank;
         for (mates, targets) in view.carried(me) {
             if mates.contains(&me) {
@@ -25,12 +25,12 @@ impl Inside {
         }
         match self {
             Inside::Segment => spread_by_segment(view),
-            Inside::Messages => spread_by_messages(view),
+            Inside::Messages(pattern) => spread_by_messages(view, &**pattern),
         }
     }
 
     /// What arrived goes to the ranks that it is for; they know how much it is.
-    pub(crate) fn deliver(self, view: &mut View<'_>) {
+    pub(crate) fn deliver(&self, view: &mut View<'_>) {
         let (arrived, own) = (view.arrived(view.rank), Set::one(view.rank.0.into()));
         for source in arrived.iter() {
             let line = from(Rank(source as u32));
@@ -38,7 +38,7 @@ impl Inside {
         }
         match self {
             Inside::Segment => deliver_by_segment(view, &arrived),
-            Inside::Messages => deliver_by_messages(view, &arrived),
+            Inside::Messages(pattern) => deliver_by_messages(view, &arrived, &**pattern),
         }
     }
 }
@@ -58,19 +58,39 @@ fn to_carry(view: &View<'_>, of: Rank, by: Rank) -> Set {
     set
 }
 
-fn spread_by_messages(view: &mut View<'_>) {
-    let me = view.rank;
-    let (mut carry, mut direct) = (Vec::new(), Vec::new());
-    for mate in others(view) {
-        let (give, take) = (to_carry(view, me, mate), to_carry(view, mate, me));
-        carry.push(message(End::Send, Places::from_buf([Place::new(Area::In, give)]), mate));
-        carry.push(message(End::Recv, Places::from_buf([Place::new(from(mate), take)]), mate));
-        let block = |area| Places::from_buf([Place::new(area, Set::one(mate.0.into()))]);
-        direct.push(message(End::Send, block(Area::In), mate));
-        direct.push(message(End::Recv, block(Area::Out), mate));
+/// Messages with mates, at the steps of a pattern: what goes to one, and what comes from one.
+fn exchange(
+    view: &mut View<'_>,
+    pattern: &dyn Pattern,
+    lengths: Lengths,
+    give: &dyn Fn(&View<'_>, Rank) -> Places,
+    take: &dyn Fn(&View<'_>, Rank) -> Places,
+) {
+    let mates = view.mates();
+    let me = mates.iter().position(|&mate| mate == view.rank).expect("a mate") as u32;
+    for step in pattern.steps(mates.len() as u32, me) {
+        let mate = |parcel: &Parcel| mates[parcel.peer as usize];
+        let mut messages = Vec::new();
+        for to in step.sends.iter().map(mate) {
+            messages.push(message(End::Send, give(view, to), to));
+        }
+        for from in step.recvs.iter().map(mate) {
+            messages.push(message(End::Recv, take(view, from), from));
+        }
+        view.messages(messages, lengths);
     }
-    view.messages(carry, Lengths::Travel);
-    view.messages(direct, Lengths::Known);
+}
+
+fn spread_by_messages(view: &mut View<'_>, pattern: &dyn Pattern) {
+    let me = view.rank;
+    let one = |area, set: Set| Places::from_buf([Place::new(area, set)]);
+    let give = |view: &View<'_>, mate| one(Area::In, to_carry(view, me, mate));
+    let take = |view: &View<'_>, mate| one(from(mate), to_carry(view, mate, me));
+    exchange(view, pattern, Lengths::Travel, &give, &take);
+    let block = |area, mate: Rank| one(area, Set::one(mate.0.into()));
+    exchange(view, pattern, Lengths::Known, &|_, mate| block(Area::In, mate), &|_, mate| {
+        block(Area::Out, mate)
+    });
 }
 
 /// All put what others need, and take what they carry and what is for them.
@@ -97,14 +117,13 @@ fn spread_by_segment(view: &mut View<'_>) {
     }
 }
 
-fn deliver_by_messages(view: &mut View<'_>, arrived: &Set) {
-    let mut handed = Vec::new();
-    for mate in others(view) {
+fn deliver_by_messages(view: &mut View<'_>, arrived: &Set, pattern: &dyn Pattern) {
+    let give = |_: &View<'_>, mate: Rank| {
         let block = |source: u64| Place::new(from(Rank(source as u32)), Set::one(mate.0.into()));
-        handed.push(message(End::Send, arrived.iter().map(block).collect(), mate));
-        handed.push(message(End::Recv, Places::from_buf([Place::new(Area::Out, view.arrived(mate))]), mate));
-    }
-    view.messages(handed, Lengths::Known);
+        arrived.iter().map(block).collect()
+    };
+    let take = |view: &View<'_>, mate| Places::from_buf([Place::new(Area::Out, view.arrived(mate))]);
+    exchange(view, pattern, Lengths::Known, &give, &take);
 }
 
 /// Lanes put what arrived, a line for each mate, and mates take theirs.

@@ -183,9 +183,12 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
         (Alltoall, Expression::Locality { level, inside, .. }) => {
             let inside = match **inside {
                 // Sizes that are known only locally do not go through a segment.
-                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => Inside::Messages,
+                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
+                    Inside::Messages(Box::new(SpreadOut))
+                }
                 Expression::Plain(Plain::Shm) => Inside::Segment,
-                Expression::Plain(Plain::SpreadOut) => Inside::Messages,
+                Expression::Plain(Plain::SpreadOut) => Inside::Messages(Box::new(SpreadOut)),
+                Expression::Plain(Plain::Pairwise) => Inside::Messages(Box::new(Pairwise)),
                 _ => return Err(Refusal(format!("`{inside}` does not run inside a region's alltoall"))),
             };
             let route = Box::new(Dealt(task.topology.largest(*level)));
@@ -196,7 +199,10 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
                 Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
                 _ => Leaders::All,
             };
-            let inside = if task.counts == Counts::Local { Inside::Messages } else { Inside::Segment };
+            let inside = match task.counts {
+                Counts::Local => Inside::Messages(Box::new(SpreadOut)),
+                _ => Inside::Segment,
+            };
             let (route, share) = (route(between)?, Share::Every(leaders));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share }))
         }

@@ -97,7 +97,8 @@ fn between_nodes() {
     for collective in [Allgather, ReduceScatter] {
         // 16 regions of 4: with 5 a step, two steps; the node gets 60 blocks, the lower bound.
         assert_eq!(of(collective, "locality(node)"), [2, 24, 7, 60]);
-        // The paper leaves one lane idle: 16 = 4², two steps, 4 + 16 values of the busiest rank.
+        // The paper leaves one lane idle: 16 = 4², two steps, 4 + 16 values of the busiest rank. Its Eq. 4 has b/p_ℓ, which
+        // would be 16: that holds only for as many regions as a region has ranks.
         assert_eq!(of(collective, "locality(node, lanes=paper)"), [2, 20, 6, 60]);
         // One leader runs a ring among 16 nodes with 4 blocks each; four leaders share the same.
         assert_eq!(of(collective, "leader(node, between=ring)"), [15, 60, 15, 60]);

@@ -81,6 +81,7 @@ fn expression() -> impl Strategy<Value = String> {
         Just("shm".to_owned()),
         Just("bruck(2)".into()),
         Just("spread-out".into()),
+        Just("pairwise".into()),
         Just("locality(socket)".into())
     ];
     let one = prop_oneof![

@@ -161,7 +161,12 @@ impl<'a> Places<'a> {
         if violations.len() > before {
             return places;
         }
-        let unit = problem.equal().filter(|&n| n > 0 && lines().all(|(_, line)| line.at.is_multiple_of(n)));
+        // A text may place a line very far out: then only where slots begin and end is looked at.
+        let slots: u64 = lines().map(|(_, line)| line.place.set.len()).sum();
+        let fits = |n: u64, line: &Placed| {
+            line.at.is_multiple_of(n) && line.at / n + line.place.set.len() <= 2 * slots + 1024
+        };
+        let unit = problem.equal().filter(|&n| n > 0 && lines().all(|(_, line)| fits(n, line)));
         places.unit = unit;
         for (rank, line) in lines() {
             let buffer = buffer_of(program, rank, line.place.area);
