@@ -4,10 +4,6 @@
 //! would keep, and a shift goes towards higher ranks of a group. Ranks differ only in where they start, so what is true
 //! of one is true of all.
 
-use std::ops::Range;
-
-use bruckner_schedule::{Run, Set};
-
 use crate::expression::Factor;
 
 /// A digit of the rank: the groups of one factor.
@@ -15,7 +11,7 @@ use crate::expression::Factor;
 pub(super) struct Digit {
     pub(super) factor: u32,
     /// The distance in ranks between members of a group.
-    stride: u32,
+    pub(super) stride: u32,
     /// The distance in fractions between neighbours in this digit.
     pub(super) weight: u64,
 }
@@ -149,29 +145,6 @@ impl Form {
         self.phases.iter().flat_map(|phase| &phase.scatters).copied().max().unwrap_or(0)
     }
 
-    /// The fractions at offsets of a digit from a rank's own, and of every other digit all or only the rank's own.
-    /// Offsets may go once round the circle. In ascending order on either side of its end.
-    pub(super) fn fractions(&self, rank: u32, full: &[bool], digit: usize, offsets: Range<u64>) -> Set {
-        let f = u64::from(self.digits[digit].factor);
-        let own = |d: &Digit| u64::from(rank / d.stride % d.factor);
-        let (start, len) = ((own(&self.digits[digit]) + offsets.start) % f, offsets.end - offsets.start);
-        let mut set = Set::new();
-        for values in [start..(start + len).min(f), 0..(start + len).saturating_sub(f)] {
-            if values.start < values.end {
-                let parts = self.digits.iter().enumerate().map(|(i, d)| {
-                    let range = match () {
-                        () if i == digit => values.clone(),
-                        () if full[i] => 0..d.factor.into(),
-                        () => own(d)..own(d) + 1,
-                    };
-                    (range, d.weight)
-                });
-                product(parts.collect()).into_iter().for_each(|run| set.push(run));
-            }
-        }
-        set
-    }
-
     /// An offset's part in one digit.
     pub(super) fn part(&self, digit: Digit, offset: u64) -> u64 {
         offset / digit.weight % u64::from(digit.factor)
@@ -183,31 +156,6 @@ impl Form {
         let own = rank / digit.stride % digit.factor;
         rank - own * digit.stride + (own + shift.by) % digit.factor * digit.stride
     }
-}
-
-/// All numbers with digits in these ranges, the heaviest digit first: one run where the pattern allows.
-fn product(digits: Vec<(Range<u64>, u64)>) -> Vec<Run> {
-    let mut runs = vec![Run::new(0, 1, 0, 1)];
-    for (range, weight) in digits.into_iter().rev() {
-        let (at, count) = (range.start * weight, range.end - range.start);
-        let run = match runs[..] {
-            [run] if count == 1 => Some(Run::new(run.start() + at, run.block(), run.stride(), run.count())),
-            [run] if run.count() == 1 => Some(Run::new(run.start() + at, run.block(), weight as i64, count)),
-            [run] if run.stride() as u64 * run.count() == weight => {
-                Some(Run::new(run.start() + at, run.block(), run.stride(), run.count() * count))
-            }
-            _ => None,
-        };
-        runs = match run {
-            Some(run) => vec![run],
-            None => {
-                let shift =
-                    |run: &Run, by| Run::new(run.start() + by, run.block(), run.stride(), run.count());
-                range.flat_map(|v| runs.iter().map(move |run| shift(run, v * weight))).collect()
-            }
-        };
-    }
-    runs
 }
 
 /// Whether a group's steps do the whole of their work, and no more.

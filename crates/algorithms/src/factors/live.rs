@@ -67,36 +67,37 @@ fn add(stretches: &mut Stretches, new: Range<u64>) {
 }
 
 /// What is in both.
-fn common(a: &Range<u64>, b: Range<u64>) -> Range<u64> {
+pub(super) fn common(a: &Range<u64>, b: Range<u64>) -> Range<u64> {
     let start = a.start.max(b.start);
     start..a.end.min(b.end).max(start)
 }
 
-struct Group {
-    f: u64,
-    w: u64,
+pub(super) struct Group {
+    pub(super) f: u64,
+    pub(super) w: u64,
     /// The shifts of all ports, ascending, and how many reaches each brings.
-    batches: Vec<(u64, u64)>,
-    column: Stretches,
+    pub(super) batches: Vec<(u64, u64)>,
+    pub(super) column: Stretches,
     /// For each reach the offsets from 1 on.
-    rows: BTreeMap<u64, Stretches>,
-    numbers: BTreeMap<(u64, bool), u32>,
+    pub(super) rows: BTreeMap<u64, Stretches>,
+    /// The lines that were given to rows and to the columns of batches.
+    pub(super) numbers: BTreeMap<(u64, bool), u32>,
 }
 
 /// A column line at a reach, or row lines at offsets.
-enum Parent {
+pub(super) enum Parent {
     None,
     Column(Range<u64>),
     Row(u64, Range<u64>),
 }
 
 impl Group {
-    fn batch_of(&self, reach: u64) -> u64 {
+    pub(super) fn batch_of(&self, reach: u64) -> u64 {
         self.batches.iter().rev().map(|&(by, _)| by).find(|&by| by <= reach).unwrap_or(0)
     }
 
     /// What row lines of a batch are combined with, by their offsets.
-    fn parents_of_row(&self, by: u64, r: u64, offsets: &Range<u64>) -> Vec<(Range<u64>, Parent)> {
+    pub(super) fn parents_of_row(&self, by: u64, r: u64, offsets: &Range<u64>) -> Vec<(Range<u64>, Parent)> {
         let (f, w, s) = (self.f, self.w, r - by + 1);
         let near = common(offsets, 0..w.saturating_sub(s));
         let around = common(offsets, w.saturating_sub(s).max(f - r)..f.saturating_sub(s));
@@ -152,90 +153,6 @@ impl Group {
                 }
             }
         }
-    }
-
-    fn number(&mut self, key: (u64, bool)) -> Slot {
-        let next = self.numbers.len() as u32;
-        Slot::Line(*self.numbers.entry(key).or_insert(next))
-    }
-
-    fn row_slot(&mut self, r: u64) -> Slot {
-        match r {
-            0 => Slot::Base,
-            _ if r == self.f - 1 => Slot::Result,
-            _ => self.number((r, true)),
-        }
-    }
-
-    /// The slots of column lines, stretch by stretch.
-    fn column_slots(&mut self, reaches: Range<u64>) -> Vec<(Range<u64>, Slot)> {
-        let mut slots = Vec::new();
-        let mut from = reaches.start;
-        while from < reaches.end {
-            let batch = self.batch_of(from);
-            let next = self.batches.iter().map(|&(by, _)| by).find(|&by| by > from).unwrap_or(self.f);
-            let (slot, to) = match from {
-                _ if from >= self.w - 1 => (Slot::Result, reaches.end),
-                0 => (Slot::Base, 1),
-                _ => (self.number((batch, false)), next.min(self.w - 1)),
-            };
-            let to = to.min(reaches.end);
-            slots.push((from..to, slot));
-            from = to;
-        }
-        slots
-    }
-
-    /// The lines that a port brings.
-    fn port(&mut self, by: u64, count: u64) -> Port {
-        let (f, w, reaches) = (self.f, self.w, by..(by + count).min(self.f));
-        let mut pieces = Vec::new();
-        for part in self.column.clone().iter().map(|part| common(part, reaches.clone())) {
-            for (sources, given) in
-                self.column_slots(part.start.saturating_sub(by)..part.end.saturating_sub(by))
-            {
-                for (lines, into) in self.column_slots(sources.start + by..sources.end + by) {
-                    let combined = common(&lines, by..by + w - 1);
-                    let with = if w > 1 { Some(self.row_slot(by - 1)) } else { None };
-                    let alone = combined.end.max(lines.start)..lines.end;
-                    for (offsets, with) in [(combined, with), (alone, None)] {
-                        if offsets.start < offsets.end {
-                            pieces.push(Piece { offsets, given, into, with });
-                        }
-                    }
-                }
-            }
-        }
-        for (r, parts) in self.rows.clone().range(reaches) {
-            let (given, into) = (self.row_slot(r - by), self.row_slot(*r));
-            for part in parts {
-                for (offsets, parent) in self.parents_of_row(by, *r, part) {
-                    let withs = match parent {
-                        Parent::None => vec![(offsets, None)],
-                        Parent::Row(row, _) => vec![(offsets, Some(self.row_slot(row)))],
-                        Parent::Column(columns) => {
-                            let start = offsets.start;
-                            let slots = self.column_slots(columns.clone());
-                            let at = |reach: u64| start + reach - columns.start;
-                            slots.into_iter().map(|(c, slot)| (at(c.start)..at(c.end), Some(slot))).collect()
-                        }
-                    };
-                    for (offsets, with) in withs {
-                        let below = common(&offsets, 0..f - r);
-                        let above = common(&offsets, f - r..f);
-                        for offsets in [
-                            below.start + r..below.end + r,
-                            above.start + r - (f).min(above.start + r)..(above.end + r).saturating_sub(f),
-                        ] {
-                            if offsets.start < offsets.end {
-                                pieces.push(Piece { offsets, given, into, with });
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Port { by, pieces }
     }
 }
 

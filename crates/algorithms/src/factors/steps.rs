@@ -1,0 +1,118 @@
+//! What one rank does at each step of a form.
+
+use std::ops::Range;
+
+use bruckner_schedule::{Area, End, Message, Payload, Place, Places, Rank, Tag};
+
+use super::form::{Form, Shift};
+use super::live::{Live, Port, Slot, live};
+use crate::Builder;
+
+/// The line for what a port brings to be added; line 0 is for what it is added to.
+fn temporary(port: usize) -> Area {
+    Area::Line(1 + port as u32)
+}
+
+/// What one rank has while it is being worked out.
+pub(super) struct View<'a> {
+    pub(super) b: Builder,
+    pub(super) form: &'a Form,
+    pub(super) rank: u32,
+    /// For each digit whether all its fractions are there, or only the own one.
+    pub(super) full: Vec<bool>,
+    /// Where what the rank has is.
+    pub(super) held: Area,
+    /// The next line that is free.
+    pub(super) next: u32,
+}
+
+impl View<'_> {
+    /// Fractions at offsets of a digit, with what is there of the other digits.
+    fn place(&self, area: Area, digit: usize, offsets: Range<u64>) -> Place {
+        Place::new(area, self.form.fractions(self.rank, &self.full, digit, offsets))
+    }
+
+    fn message(&mut self, end: End, places: Places, digit: usize, by: u64) {
+        let peer = Rank(self.form.shift(self.rank, Shift { digit, by: by as u32 }));
+        self.b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
+    }
+
+    /// The reduce_scatter steps of a group: of a window of fractions only the first stay.
+    pub(super) fn scatter(&mut self, digit: usize, ports: &[u32]) -> u64 {
+        let f = self.form.factor(digit);
+        let mut window = f;
+        for &q in ports {
+            let next = window.div_ceil(u64::from(q) + 1);
+            let kept = if self.held == Area::In { Area::Line(0) } else { self.held };
+            // The first step gives away input as it is, and makes the rest the rank's own.
+            let given = self.held;
+            if self.held == Area::In {
+                let (to, from) = (self.place(kept, digit, 0..next), self.place(Area::In, digit, 0..next));
+                self.b.copy(to, from);
+                self.held = kept;
+            }
+            self.b.round();
+            let shifts: Vec<u64> = (next..window).step_by(next as usize).collect();
+            for (port, &by) in shifts.iter().enumerate() {
+                let give = self.place(given, digit, by..(by + next).min(window));
+                self.message(End::Send, Places::from_buf([give]), digit, by);
+                let brought = self.place(temporary(port), digit, 0..next.min(window - by));
+                self.message(End::Recv, Places::from_buf([brought]), digit, f - by);
+            }
+            for (port, &by) in shifts.iter().enumerate() {
+                let offsets = 0..next.min(window - by);
+                let (into, with) =
+                    (self.place(kept, digit, offsets.clone()), self.place(temporary(port), digit, offsets));
+                self.b.reduce(into, with);
+            }
+            window = next;
+        }
+        window
+    }
+
+    /// The allgather steps of a group in which a rank has a window of fractions; the results go to an area.
+    pub(super) fn gather(&mut self, digit: usize, window: u64, ports: &[u32], results: Area) {
+        let f = self.form.factor(digit);
+        let Live { steps, lines } = live(f, window, ports);
+        let (held, first) = (self.held, self.next);
+        if window == 1 && held != results {
+            // What the rank has is a result already.
+            let (to, from) = (self.place(results, digit, 0..1), self.place(held, digit, 0..1));
+            self.b.copy(to, from);
+        }
+        let area = |slot: Slot| match slot {
+            Slot::Base => held,
+            Slot::Result => results,
+            Slot::Line(n) => Area::Line(first + n),
+        };
+        for step in &steps {
+            self.b.round();
+            for Port { by, pieces } in step {
+                // The same fractions as the receiver's, who is so much further back.
+                let back = |offsets: &Range<u64>| offsets.start + f - by..offsets.end + f - by;
+                let (mut given, mut brought) = (Places::new(), Places::new());
+                for piece in pieces {
+                    Place::join(&mut given, self.place(area(piece.given), digit, back(&piece.offsets)));
+                    Place::join(&mut brought, self.place(area(piece.into), digit, piece.offsets.clone()));
+                }
+                self.message(End::Send, given, digit, f - by);
+                self.message(End::Recv, brought, digit, *by);
+            }
+            let mut combined: Vec<(Place, Place)> = Vec::new();
+            for piece in step.iter().flat_map(|port| &port.pieces) {
+                let Some(with) = piece.with else { continue };
+                let place = |slot| self.place(area(slot), digit, piece.offsets.clone());
+                let (into, with) = (place(piece.into), place(with));
+                match combined.last_mut() {
+                    Some((last, other)) if (last.area, other.area) == (into.area, with.area) => {
+                        last.set.extend(&into.set);
+                        other.set.extend(&with.set);
+                    }
+                    _ => combined.push((into, with)),
+                }
+            }
+            combined.into_iter().for_each(|(into, with)| self.b.reduce(into, with));
+        }
+        (self.held, self.next) = (results, first + lines);
+    }
+}
