@@ -15,7 +15,8 @@
 //! That is the whole list for P ≤ 24. Above, the list is the same, but for one P only every n-th of its entries is taken,
 //! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each 5 times from 25 to 64,
 //! once from 65 to 128, and three times from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms and
-//! modified Bruck aside, are taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take a month.
+//! modified Bruck aside, are taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take
+//! days.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 

@@ -8,7 +8,7 @@ use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_schedule::bound::{Party, bound};
-use bruckner_schedule::{End, Level, Payload, Rank, Round, Topology};
+use bruckner_schedule::{Counts, End, Level, Payload, Rank, Round, Topology};
 
 use crate::table::{apart, elements};
 
@@ -75,7 +75,10 @@ fn line(task: &Task, expression: &Expression) -> Result<String> {
         node.most(sum);
     }
     let most = |both: [u64; 2]| both[0].max(both[1]);
-    let element = u64::from(task.element);
+    let bytes = |both: [u64; 2]| match task.counts {
+        Counts::Local => "later".to_owned(),
+        _ => (most(both) * u64::from(task.element)).to_string(),
+    };
     let said = properties(task.collective, expression, Placement::of(topology), topology.ranks());
     let yes = |so| match (task.collective.reduces(), so) {
         (false, _) => "",
@@ -87,8 +90,8 @@ fn line(task: &Task, expression: &Expression) -> Result<String> {
         expression.to_string(),
         most(rank.messages),
         most(node.messages),
-        most(rank.elements) * element,
-        most(node.elements) * element,
+        bytes(rank.elements),
+        bytes(node.elements),
         yes(said.consistent),
         yes(said.ordered)
     ))
@@ -124,7 +127,11 @@ pub(crate) fn compare(task: &Task) -> Result<String> {
         least.elements.unwrap_or(0) * element
     )?;
     for expression in &kinds {
-        writeln!(text, "{}", line(task, expression)?)?;
+        // What does not fit the task says why.
+        match line(task, expression) {
+            Ok(line) => writeln!(text, "{line}")?,
+            Err(refusal) => writeln!(text, "{:<42} {refusal}", expression.to_string())?,
+        }
     }
     if topology.ranks() > MANY {
         writeln!(text, "\nThe first, a middle and the last node were looked at.")?;

@@ -56,8 +56,13 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
         known *= u64::from(ports.max(1)) * members + 1;
         rounds += 1;
     }
-    while 1 << messages < parties && !nothing {
-        messages += 1;
+    // Only parties that have something must be heard from.
+    let filled = match problem.counts {
+        Counts::Equal(_) | Counts::Local => parties,
+        _ => (sizes().filter(|&n| n > 0).count() as u64).div_ceil(members),
+    };
+    if parties > 1 && !nothing {
+        messages = u64::from(filled.next_power_of_two().trailing_zeros()).max(1);
     }
     let others = u64::from(problem.ranks) - members.min(problem.ranks.into());
     let elements = match (problem.collective, &problem.counts) {
@@ -93,6 +98,8 @@ mod tests {
         assert_eq!(of(Collective::Allgather, Counts::Equal(3), 4).rounds, 1);
         let ragged = of(Collective::Allgather, Counts::Listed(vec![7, 1, 0, 2, 1]), 1);
         assert_eq!(ragged.elements, Some(4));
+        let bcast = of(Collective::Allgather, Counts::Root { root: crate::Rank(0), count: 3 }, 1);
+        assert_eq!((bcast.rounds, bcast.messages, bcast.elements), (3, 1, Some(3)));
         let allreduce = of(Collective::Allreduce, Counts::Equal(10), 1);
         assert_eq!(allreduce.elements, Some(16));
         assert_eq!(of(Collective::Alltoall, Counts::Local, 1).elements, None);
