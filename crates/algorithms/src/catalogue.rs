@@ -221,7 +221,7 @@ pub fn entries(p: u32) -> Vec<Entry> {
 }
 
 /// The whole list for P ranks.
-fn list(p: u32) -> Vec<Entry> {
+pub fn list(p: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     let flat = Topology::flat(p);
     let ragged = || Counts::Listed((0..p).map(|i| u64::from(i % 5 % 4)).collect());

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::Result;
-use bruckner_algorithms::catalogue::{Entry, entries};
+use bruckner_algorithms::catalogue::{Entry, entries, list};
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::plan;
 use bruckner_schedule::verify::verify as prove;
@@ -14,8 +14,8 @@ use crate::verify::bar;
 use crate::{Answer, print};
 
 /// The entries for every number of ranks up to a limit, the largest first: they take longest.
-fn all(max_ranks: u32) -> Vec<Entry> {
-    (1..=max_ranks).rev().flat_map(entries).collect()
+fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
+    (1..=max_ranks).rev().flat_map(if whole { list } else { entries }).collect()
 }
 
 fn describe(entry: &Entry) -> String {
@@ -24,9 +24,9 @@ fn describe(entry: &Entry) -> String {
 }
 
 /// Prints the catalogue.
-pub(crate) fn print_all(max_ranks: u32) -> Result<Answer> {
+pub(crate) fn print_all(max_ranks: u32, whole: bool) -> Result<Answer> {
     let mut text = String::new();
-    for entry in (1..=max_ranks).flat_map(entries) {
+    for entry in (1..=max_ranks).flat_map(if whole { list } else { entries }) {
         let _ = writeln!(text, "{}", describe(&entry));
     }
     print(&text)?;
@@ -49,8 +49,8 @@ fn judge(entry: &Entry) -> Result<u64, String> {
 }
 
 /// Proves the catalogue.
-pub(crate) fn verify(max_ranks: u32) -> Result<Answer> {
-    let entries = all(max_ranks);
+pub(crate) fn verify(max_ranks: u32, whole: bool) -> Result<Answer> {
+    let entries = all(max_ranks, whole);
     let bar = bar(entries.len() as u64);
     let (next, verified, refused) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -25,6 +25,9 @@ pub(crate) struct Verify {
     /// With `all`: every number of ranks up to this
     #[arg(long, value_name = "N", default_value_t = 32)]
     max_ranks: u32,
+    /// With `all` and --catalogue: every entry for every number of ranks, also above 24
+    #[arg(long)]
+    whole: bool,
     /// Print the catalogue for up to --max-ranks ranks: one task and algorithm a line
     #[arg(long, conflicts_with = "what")]
     catalogue: bool,
@@ -57,12 +60,12 @@ impl Verify {
             return random(wanted, self.seed);
         }
         if self.catalogue {
-            return catalogue::print_all(self.max_ranks);
+            return catalogue::print_all(self.max_ranks, self.whole);
         }
         let what = self.what.as_deref().context("nothing to verify")?;
         if what == "all" {
             ensure!(self.topology.is_empty() && self.algorithm.is_none(), "`all` is the whole catalogue");
-            return catalogue::verify(self.max_ranks);
+            return catalogue::verify(self.max_ranks, self.whole);
         }
         if what == "probes" {
             return verify_all(probes());
