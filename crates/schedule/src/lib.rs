@@ -16,7 +16,7 @@ mod problem;
 pub mod program;
 pub mod random;
 pub mod schedule;
-mod set;
+pub mod set;
 mod text;
 mod topology;
 pub mod verify;

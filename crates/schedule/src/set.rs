@@ -263,14 +263,7 @@ impl Set {
             return all.map_or(Set::new(), Set::from);
         }
         let mut blocks: Vec<Range<u64>> = runs().flat_map(Run::blocks).collect();
-        blocks.sort_unstable_by_key(|block| block.start);
-        blocks.dedup_by(|next, last| {
-            let touches = next.start <= last.end;
-            if touches {
-                last.end = last.end.max(next.end);
-            }
-            touches
-        });
+        merge(&mut blocks);
         Set::from_blocks(&blocks)
     }
 
@@ -369,6 +362,18 @@ impl Set {
     pub fn bounds(&self) -> Option<Range<u64>> {
         self.runs.iter().map(Run::bounds).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
     }
+}
+
+/// Sorts ranges, and makes one of those that touch.
+pub fn merge(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
 }
 
 impl From<Run> for Set {

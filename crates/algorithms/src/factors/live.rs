@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bruckner_schedule::set::merge;
+
 /// Where a line's slots are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
@@ -55,14 +57,7 @@ type Stretches = Vec<Range<u64>>;
 fn add(stretches: &mut Stretches, new: Range<u64>) {
     if new.start < new.end {
         stretches.push(new);
-        stretches.sort_by_key(|s| s.start);
-        stretches.dedup_by(|next, last| {
-            let joins = next.start <= last.end;
-            if joins {
-                last.end = last.end.max(next.end);
-            }
-            joins
-        });
+        merge(stretches);
     }
 }
 
@@ -106,10 +101,7 @@ impl Group {
         let mut parents = vec![
             (near.clone(), Parent::Row(by - 1, near.start + s..near.end + s)),
             (nothing, Parent::None),
-            (
-                around.clone(),
-                Parent::Column((around.start + r).saturating_sub(f)..(around.end + r).saturating_sub(f)),
-            ),
+            (around.clone(), Parent::Column(around.start + r - f..around.end + r - f)),
         ];
         if over.start < over.end {
             // Offset 0 of a row is part of the column.

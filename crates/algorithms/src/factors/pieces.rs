@@ -74,10 +74,9 @@ impl Group {
                     for (offsets, with) in withs {
                         let below = common(&offsets, 0..f - r);
                         let above = common(&offsets, f - r..f);
-                        for offsets in [
-                            below.start + r..below.end + r,
-                            above.start + r - (f).min(above.start + r)..(above.end + r).saturating_sub(f),
-                        ] {
+                        for offsets in
+                            [below.start + r..below.end + r, above.start + r - f..above.end + r - f]
+                        {
                             if offsets.start < offsets.end {
                                 pieces.push(Piece { offsets, given, into, with });
                             }
