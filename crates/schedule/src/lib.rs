@@ -8,6 +8,7 @@
 //!
 //! There is no MPI here, no clock, no randomness and no operating system.
 
+pub mod addresses;
 pub mod bound;
 mod ids;
 pub mod interpret;

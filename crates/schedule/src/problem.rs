@@ -194,7 +194,7 @@ impl Problem {
         if self.pieces == 1 {
             return Some(elements);
         }
-        Some(self.start(elements, piece + 1) - self.start(elements, piece))
+        Some(self.piece_start(elements, piece + 1) - self.piece_start(elements, piece))
     }
 
     /// The elements of every chunk, where all have as many. Chunks of sizes known only locally count as cells of 1.
@@ -220,15 +220,17 @@ impl Problem {
                 Some(blocks().map(|range| of(range).map_or(0, |counts| counts.iter().sum())).sum())
             }
             // The pieces of one vector: where the last ends less where the first starts.
-            Counts::Equal(n) if self.collective == Collective::Allreduce => {
-                Some(blocks().map(|range| self.start(*n, range.end) - self.start(*n, range.start)).sum())
-            }
+            Counts::Equal(n) if self.collective == Collective::Allreduce => Some(
+                blocks()
+                    .map(|range| self.piece_start(*n, range.end) - self.piece_start(*n, range.start))
+                    .sum(),
+            ),
             _ => set.iter().map(|i| self.elements(i)).sum(),
         }
     }
 
     /// Where a piece of a block of so many elements starts.
-    fn start(&self, elements: u64, piece: u64) -> u64 {
+    pub fn piece_start(&self, elements: u64, piece: u64) -> u64 {
         match piece.checked_mul(elements) {
             Some(product) => product / self.pieces,
             None => (u128::from(piece) * u128::from(elements) / u128::from(self.pieces)) as u64,

@@ -8,6 +8,7 @@
 //! | `2+2,2+1,1` | the ranks of each socket of each node |
 //! | `16x4:cyclic` | ranks dealt to the nodes in turn |
 //! | `16x4:permuted=7` | ranks shuffled by seed 7 |
+//! | `2,2:ranks=0,3,1,2` | the rank at each place, node by node |
 //!
 //! A *position* counts the places of the machine node by node; a region is a range of positions. A placement
 //! says which rank sits at which position. A level that the topology does not have coincides with the level
@@ -20,6 +21,7 @@
 //! assert_eq!(t.node_of(Rank(4)), 1);
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -39,7 +41,7 @@ pub struct Topology {
 
 impl PartialEq for Topology {
     fn eq(&self, other: &Topology) -> bool {
-        (&self.shape, self.placement) == (&other.shape, other.placement)
+        (&self.shape, &self.placement) == (&other.shape, &other.placement)
     }
 }
 
@@ -53,11 +55,27 @@ enum Shape {
     Listed { nodes: Vec<Vec<u32>>, starts: Vec<Vec<u32>> },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+impl Shape {
+    /// Nodes of sockets of so many ranks.
+    fn listed(nodes: Vec<Vec<u32>>) -> Shape {
+        let starts_of = |sizes: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
+            sizes.scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect()
+        };
+        let mut starts = vec![starts_of(&mut nodes.iter().map(|n| n.iter().sum()))];
+        if nodes.iter().any(|n| n.len() > 1) {
+            starts.push(starts_of(&mut nodes.iter().flatten().copied()));
+        }
+        Shape::Listed { nodes, starts }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Placement {
     Block,
     Cyclic,
     Permuted(u64),
+    /// The rank at each position.
+    Listed(Vec<u32>),
 }
 
 /// Position of each rank, and rank at each position.
@@ -89,15 +107,70 @@ impl Topology {
         Topology { shape, placement, table: OnceLock::new() }
     }
 
+    /// The topology of ranks of which each says its node and, within that, its socket. Nodes come in the order of
+    /// their lowest ranks, and so do the sockets of a node.
+    ///
+    /// ```
+    /// use bruckner_schedule::Topology;
+    /// assert_eq!(Topology::of(&[(7, 0), (7, 0), (3, 0), (3, 0)]).to_string(), "2x2");
+    /// assert_eq!(Topology::of(&[(1, 0), (0, 0), (1, 0), (0, 0)]).to_string(), "2x2:cyclic");
+    /// assert_eq!(Topology::of(&[(1, 4), (0, 5), (1, 2), (1, 4)]).to_string(), "2+1,1:ranks=0,3,2,1");
+    /// ```
+    ///
+    /// # Panics
+    /// If there are no ranks.
+    pub fn of(places: &[(u64, u64)]) -> Topology {
+        assert!(!places.is_empty(), "a topology has ranks");
+        let mut nodes: Vec<(u64, Vec<(u64, Vec<u32>)>)> = Vec::new();
+        let mut known: BTreeMap<u64, usize> = BTreeMap::new();
+        for (rank, &(node, socket)) in places.iter().enumerate() {
+            let at = *known.entry(node).or_insert(nodes.len());
+            if at == nodes.len() {
+                nodes.push((node, Vec::new()));
+            }
+            let sockets = &mut nodes[at].1;
+            match sockets.iter_mut().find(|(name, _)| *name == socket) {
+                Some((_, ranks)) => ranks.push(rank as u32),
+                None => sockets.push((socket, vec![rank as u32])),
+            }
+        }
+        let ranks: Vec<u32> = nodes
+            .iter()
+            .flat_map(|(_, sockets)| sockets.iter().flat_map(|(_, ranks)| ranks.clone()))
+            .collect();
+        let sizes: Vec<Vec<u32>> = nodes
+            .iter()
+            .map(|(_, sockets)| sockets.iter().map(|(_, ranks)| ranks.len() as u32).collect())
+            .collect();
+        let (first, sockets) = (sizes[0][0], sizes[0].len());
+        let regular = sizes.iter().all(|node| node.len() == sockets && node.iter().all(|&n| n == first));
+        let shape = match (regular, sockets) {
+            (true, 1) => Shape::Regular(vec![sizes.len() as u32, first]),
+            (true, _) => Shape::Regular(vec![sizes.len() as u32, sockets as u32, first]),
+            (false, _) => Shape::listed(sizes),
+        };
+        if ranks.is_sorted() {
+            return Topology::build(shape, Placement::Block);
+        }
+        let cyclic = Topology::build(shape, Placement::Cyclic);
+        if (0..cyclic.ranks()).all(|at| cyclic.rank_at(at).0 == ranks[at as usize]) {
+            return cyclic;
+        }
+        Topology::build(cyclic.shape, Placement::Listed(ranks))
+    }
+
     fn seats(&self) -> Seats<'_> {
-        match (self.placement, &self.shape) {
+        match (&self.placement, &self.shape) {
             (Placement::Block, _) => Seats::Block,
             (Placement::Cyclic, Shape::Regular(dims)) => {
                 Seats::Cyclic { nodes: dims[0], per_node: self.ranks() / dims[0] }
             }
             (Placement::Cyclic, _) => Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.deal()))),
             (Placement::Permuted(seed), _) => {
-                Seats::Table(self.table.get_or_init(|| Table::from_ranks(shuffle(self.ranks(), seed))))
+                Seats::Table(self.table.get_or_init(|| Table::from_ranks(shuffle(self.ranks(), *seed))))
+            }
+            (Placement::Listed(ranks), _) => {
+                Seats::Table(self.table.get_or_init(|| Table::from_ranks(ranks.clone())))
             }
         }
     }
@@ -298,6 +371,7 @@ impl FromStr for Topology {
     fn from_str(text: &str) -> Result<Topology, TopologyError> {
         let error = |at: usize, reason| TopologyError { text: text.to_owned(), column: at + 1, reason };
         let (shape, placement) = text.split_once(':').map_or((text, None), |(s, p)| (s, Some(p)));
+        let canonical = |text: &str| text.parse::<u64>().ok().filter(|n| n.to_string() == text);
         // A number and the column where it stands; no sign, no leading zero, so that each topology has one text.
         let number = |part: &str, at: usize| -> Result<u32, TopologyError> {
             if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) || part.starts_with('0') {
@@ -335,25 +409,33 @@ impl FromStr for Topology {
             if fits(&flat).is_none_or(|n| n > Topology::MAX_RANKS) {
                 return Err(error(0, "too many ranks or levels"));
             }
-            let starts_of = |sizes: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
-                sizes.scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect()
-            };
-            let mut starts = vec![starts_of(&mut nodes.iter().map(|n| n.iter().sum()))];
-            if nodes.iter().any(|n| n.len() > 1) {
-                starts.push(starts_of(&mut flat.into_iter()));
-            }
-            Shape::Listed { nodes, starts }
+            Shape::listed(nodes)
         };
         let placement = match placement {
             None => Placement::Block,
             Some("cyclic") => Placement::Cyclic,
             Some(other) => {
                 let at = text.len() - other.len();
+                if let Some(list) = other.strip_prefix("ranks=") {
+                    let start = text.len() - list.len();
+                    let ranks =
+                        list.split(',').map(|rank| canonical(rank).and_then(|r| u32::try_from(r).ok()));
+                    let ranks: Option<Vec<u32>> = ranks.collect();
+                    let ranks = ranks.ok_or_else(|| error(start, "expected ranks"))?;
+                    let shaped = Topology::build(shape, Placement::Block);
+                    let mut sorted = ranks.clone();
+                    sorted.sort_unstable();
+                    if !sorted.into_iter().eq(0..shaped.ranks()) {
+                        return Err(error(start, "expected every rank once"));
+                    }
+                    return Ok(Topology::build(shaped.shape, Placement::Listed(ranks)));
+                }
                 let seed = other
                     .strip_prefix("permuted=")
-                    .ok_or_else(|| error(at, "expected `cyclic` or `permuted=SEED`"))?;
-                let canonical = seed.parse::<u64>().ok().filter(|s| s.to_string() == seed);
-                Placement::Permuted(canonical.ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?)
+                    .ok_or_else(|| error(at, "expected `cyclic`, `permuted=SEED` or `ranks=RANK,…`"))?;
+                Placement::Permuted(
+                    canonical(seed).ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?,
+                )
             }
         };
         Ok(Topology::build(shape, placement))
@@ -370,10 +452,11 @@ impl fmt::Display for Topology {
                 f.write_str(&nodes.iter().map(|n| join(n, "+")).collect::<Vec<_>>().join(","))?;
             }
         }
-        match self.placement {
+        match &self.placement {
             Placement::Block => Ok(()),
             Placement::Cyclic => f.write_str(":cyclic"),
             Placement::Permuted(seed) => write!(f, ":permuted={seed}"),
+            Placement::Listed(ranks) => write!(f, ":ranks={}", join(ranks, ",")),
         }
     }
 }
@@ -384,9 +467,16 @@ mod tests {
 
     #[test]
     fn every_placement_is_a_bijection_and_regions_partition() {
-        for text in
-            ["16x4", "3x2x5", "4,4,3,1", "2+2,1,3+1", "4,4,3,1:cyclic", "4x3:cyclic", "3x2x2:permuted=9"]
-        {
+        for text in [
+            "16x4",
+            "3x2x5",
+            "4,4,3,1",
+            "2+2,1,3+1",
+            "4,4,3,1:cyclic",
+            "4x3:cyclic",
+            "3x2x2:permuted=9",
+            "2,3:ranks=4,0,2,1,3",
+        ] {
             let t: Topology = text.parse().unwrap();
             assert_eq!(t.to_string(), text);
             for position in 0..t.ranks() {
@@ -420,7 +510,10 @@ mod tests {
         let text = |t: &str| t.parse::<Topology>().unwrap_err().to_string();
         assert_eq!(text("4,,3"), "expected a number of at least 1 at column 3 of `4,,3`");
         assert_eq!(text("4x0"), "expected a number of at least 1 at column 3 of `4x0`");
-        assert_eq!(text("4x4:scatter"), "expected `cyclic` or `permuted=SEED` at column 5 of `4x4:scatter`");
+        assert_eq!(
+            text("4x4:scatter"),
+            "expected `cyclic`, `permuted=SEED` or `ranks=RANK,…` at column 5 of `4x4:scatter`"
+        );
         assert_eq!(text("99999x99999"), "too many ranks or levels at column 1 of `99999x99999`");
     }
 }

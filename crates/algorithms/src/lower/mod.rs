@@ -16,7 +16,7 @@
 pub mod alternate;
 pub mod coalesce;
 pub mod empty;
-mod memory;
+mod lines;
 pub mod overlap;
 pub mod pack;
 pub mod place;
@@ -40,6 +40,6 @@ pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
     let program = overlap::run(pack::run(place::run(schedule)));
     match on_node {
         OnNode::Segment => alternate::run(program),
-        OnNode::Messages => unshare::run(program),
+        OnNode::Messages => pack::run(unshare::run(program)),
     }
 }

@@ -4,9 +4,8 @@
 //! or would let it overtake a message of its own channel, or lies too many rounds back. Messages that end later than
 //! they did must not get in the way of one that starts earlier: all that are under way at once are compared.
 
+use bruckner_schedule::addresses::{Addresses, Stretch};
 use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Program, Request, Set};
-
-use super::memory::{Addresses, Stretch};
 
 /// Runs the pass.
 pub fn run(program: Program) -> Program {

@@ -6,13 +6,14 @@
 
 use std::cell::OnceCell;
 
+use bruckner_schedule::addresses::Addresses;
 use bruckner_schedule::program::extent;
 use bruckner_schedule::{
     Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
 };
 use rustc_hash::FxHashMap as HashMap;
 
-use super::memory::{Addresses, next_line, without_costs};
+use super::lines::{next_line, without_costs};
 
 /// Runs the pass.
 pub fn run(program: Program) -> Program {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bruckner_schedule::program::{extent, flatten};
 use bruckner_schedule::{Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set};
 
-use super::memory::without_costs;
+use super::lines::without_costs;
 
 /// Runs the pass.
 pub fn run(schedule: Schedule) -> Program {

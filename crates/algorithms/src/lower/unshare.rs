@@ -15,7 +15,7 @@ use bruckner_schedule::{
 };
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use super::memory::{next_line, without_costs};
+use super::lines::{next_line, without_costs};
 
 /// Runs the pass.
 ///

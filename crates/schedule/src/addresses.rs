@@ -1,14 +1,45 @@
-//! What passes ask of a program's memory.
+//! Where slots lie: from places to stretches of buffers.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
-use bruckner_schedule::{Area, Claims, Code, Instr, Layout, Place, Problem, Program, Run, Set};
 use rustc_hash::FxHashMap as HashMap;
 
-/// Where slots lie.
-pub(super) struct Addresses<'a> {
+use crate::{Area, Code, Counts, Layout, Level, Place, Problem, Run, Set};
+
+/// What slots lie in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Buffer {
+    /// The user's input.
+    In,
+    /// The user's output.
+    Out,
+    /// The rank's own temporary memory: all private lines.
+    Temporary,
+    /// The segment of the rank's region of a level: all lines shared there.
+    Segment(Level),
+}
+
+impl From<Area> for Buffer {
+    fn from(area: Area) -> Buffer {
+        match area {
+            Area::In => Buffer::In,
+            Area::Out => Buffer::Out,
+            Area::Line(_) => Buffer::Temporary,
+            Area::Shared(level, _) => Buffer::Segment(level),
+        }
+    }
+}
+
+/// A stretch of a buffer, in elements (in cells where sizes are known only locally).
+pub type Stretch = (Buffer, Range<u64>);
+
+/// Where the slots of one rank's program lie.
+pub struct Addresses<'a> {
     problem: &'a Problem,
     lines: HashMap<Area, Line<'a>>,
+    /// Where each chunk of the user's buffers starts, where no formula says it.
+    user: OnceCell<Vec<u64>>,
 }
 
 /// A line that has a place.
@@ -19,11 +50,9 @@ struct Line<'a> {
     starts: Vec<u64>,
 }
 
-/// A stretch of a buffer.
-pub(super) type Stretch = (Option<Area>, Range<u64>);
-
 impl<'a> Addresses<'a> {
-    pub(super) fn new(problem: &'a Problem, code: &'a Code) -> Addresses<'a> {
+    /// Those of a program.
+    pub fn new(problem: &'a Problem, code: &'a Code) -> Addresses<'a> {
         let equal = problem.equal();
         let mut lines = HashMap::default();
         if let Layout::Buffers { placed, .. } = &code.layout {
@@ -39,20 +68,20 @@ impl<'a> Addresses<'a> {
                 lines.insert(line.place.area, Line { at: line.at, set, starts });
             }
         }
-        Addresses { problem, lines }
+        Addresses { problem, lines, user: OnceCell::new() }
     }
 
     /// The stretches of a place, in order; `None` for slots without place. User buffers are in the order of chunks.
-    pub(super) fn stretches(&self, place: &Place) -> Option<Vec<Stretch>> {
+    pub fn stretches(&self, place: &Place) -> Option<Vec<Stretch>> {
         let mut stretches: Vec<Stretch> = Vec::new();
-        let buffer = buffer(place.area);
+        let buffer = Buffer::from(place.area);
         let mut push = |range: Range<u64>| match stretches.last_mut() {
             Some((_, last)) if last.end == range.start => last.end = range.end,
             _ => stretches.push((buffer, range)),
         };
         let blocks = place.set.runs().iter().flat_map(Run::blocks);
         if matches!(place.area, Area::In | Area::Out) {
-            blocks.for_each(push);
+            blocks.for_each(|block| push(self.user_start(block.start)..self.user_start(block.end)));
             return Some(stretches);
         }
         let line = self.lines.get(&place.area)?;
@@ -78,8 +107,33 @@ impl<'a> Addresses<'a> {
         Some(stretches)
     }
 
+    /// The elements before a chunk in a user's buffer that has all of them.
+    pub fn user_start(&self, chunk: u64) -> u64 {
+        if let Some(n) = self.problem.equal() {
+            return chunk * n;
+        }
+        let (block, piece) = (chunk / self.problem.pieces, chunk % self.problem.pieces);
+        let within = |elements| self.problem.piece_start(elements, piece);
+        match &self.problem.counts {
+            Counts::Equal(n) => block * n + within(*n),
+            Counts::Root { root, count } => match block.cmp(&root.0.into()) {
+                std::cmp::Ordering::Less => 0,
+                std::cmp::Ordering::Equal => within(*count),
+                std::cmp::Ordering::Greater => *count,
+            },
+            Counts::Listed(counts) => {
+                let starts = self.user.get_or_init(|| {
+                    let before = counts.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n)));
+                    before.chain([counts.iter().sum()]).collect()
+                });
+                starts[block as usize] + counts.get(block as usize).map_or(0, |n| within(*n))
+            }
+            Counts::Local => chunk,
+        }
+    }
+
     /// Whether slots follow each other without gaps in one buffer.
-    pub(super) fn is_one_stretch(&self, places: &[Place]) -> bool {
+    pub fn is_one_stretch(&self, places: &[Place]) -> bool {
         let mut end: Option<Stretch> = None;
         places.iter().all(|place| {
             self.stretches(place).is_some_and(|stretches| {
@@ -102,28 +156,4 @@ impl Line<'_> {
             _ => self.at,
         }
     }
-}
-
-/// A pass that adds copies or messages cannot keep what was claimed of their number.
-pub(super) fn without_costs(mut program: Program) -> Program {
-    program.claims = Claims { messages: None, sent: None, memory: None, ..program.claims };
-    program
-}
-
-/// Private lines share one buffer; so do the lines of a level's segment.
-fn buffer(area: Area) -> Option<Area> {
-    match area {
-        Area::Line(_) => None,
-        Area::Shared(level, _) => Some(Area::Shared(level, 0)),
-        user => Some(user),
-    }
-}
-
-/// The first number that no private line has.
-pub(super) fn next_line(code: &Code) -> u32 {
-    let lines = code.instrs.iter().flat_map(Instr::places).filter_map(|place| match place.area {
-        Area::Line(n) => Some(n + 1),
-        _ => None,
-    });
-    lines.max().unwrap_or(0)
 }

@@ -1,0 +1,217 @@
+//! Runs steps: all at once, or bit by bit.
+
+use std::sync::Arc;
+
+use crate::compile::{Compiled, Step};
+use crate::memory::Bases;
+use crate::reduce::Reduction;
+use crate::segment::{Flag, Patience, Segment};
+use crate::transport::{Failure, Transport};
+
+/// The buffers of one execution. What is not needed may be null.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// The input; never written.
+    pub input: *const u8,
+    /// The output.
+    pub output: *mut u8,
+    /// Temporary memory.
+    pub temporary: *mut u8,
+}
+
+/// The segments of the regions that a rank is in, by level.
+pub type Segments = Vec<Option<Arc<Segment>>>;
+
+/// A compiled program with its requests and segments, ready to run.
+pub struct Plan<T: Transport> {
+    compiled: Compiled,
+    requests: T::Requests,
+    segments: Segments,
+    reduction: Reduction,
+    patience: Patience,
+    /// The execution under way: its buffers and its next step.
+    bases: Bases,
+    execution: [u64; Bases::LEVELS],
+    next: usize,
+}
+
+// SAFETY: the pointers are the caller's promise, not the thread's.
+#[allow(unsafe_code)]
+unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
+
+impl<T: Transport> Plan<T> {
+    /// A plan. There is a segment, large enough, for every level that the program uses.
+    ///
+    /// # Panics
+    /// If a segment is missing or too small.
+    pub fn new(
+        compiled: Compiled,
+        transport: &T,
+        segments: Segments,
+        reduction: Reduction,
+        patience: Patience,
+    ) -> Plan<T> {
+        for (level, need) in compiled.shared.iter().enumerate() {
+            if let Some(need) = need {
+                let part = segments.get(level).and_then(Option::as_ref).map(|segment| segment.part());
+                assert!(
+                    part.is_some_and(|part| part >= *need),
+                    "a segment of {need} bytes for level {level}"
+                );
+            }
+        }
+        let requests = transport.requests(compiled.requests);
+        let next = compiled.steps.len();
+        Plan {
+            compiled,
+            requests,
+            segments,
+            reduction,
+            patience,
+            bases: Bases::new(),
+            execution: [0; Bases::LEVELS],
+            next,
+        }
+    }
+
+    /// What the plan needs.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// Other segments, for when they have grown.
+    pub fn set_segments(&mut self, segments: Segments) {
+        self.segments = segments;
+    }
+
+    /// Other handling of elements: the steps stay.
+    pub fn set_reduction(&mut self, reduction: Reduction) {
+        self.reduction = reduction;
+    }
+
+    /// Whether an execution is under way.
+    pub fn is_active(&self) -> bool {
+        self.next < self.compiled.steps.len()
+    }
+
+    fn begin(&mut self, buffers: Buffers) {
+        self.bases.0[Bases::IN as usize] = buffers.input.cast_mut();
+        self.bases.0[Bases::OUT as usize] = buffers.output;
+        self.bases.0[Bases::TEMPORARY as usize] = buffers.temporary;
+        for (level, segment) in self.segments.iter().enumerate() {
+            if let Some(segment) = segment {
+                let (execution, part) = segment.begin(self.compiled.alternates[level]);
+                self.execution[level] = execution;
+                self.bases.0[Bases::SEGMENT as usize + level] = part;
+            }
+        }
+        self.next = 0;
+    }
+
+    /// Runs it from beginning to end.
+    ///
+    /// # Safety
+    /// The buffers have the sizes that [`Compiled::needs`] says, and nobody else uses them meanwhile; input and output
+    /// are the same memory only where [`Compiled::in_place`] says so.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
+        self.begin(buffers);
+        // SAFETY: the caller's promise.
+        unsafe { self.advance::<true>(transport) }.map(|_| ())
+    }
+
+    /// Starts it, and does what can be done without waiting.
+    ///
+    /// # Safety
+    /// As for [`Plan::run`], until the plan is no longer active.
+    ///
+    /// # Panics
+    /// If it is active already.
+    #[allow(unsafe_code)]
+    pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
+        assert!(!self.is_active(), "the plan is started already");
+        self.begin(buffers);
+        // SAFETY: the caller's promise.
+        unsafe { self.advance::<false>(transport) }.map(|_| ())
+    }
+
+    /// Does what can be done without waiting; whether all is done.
+    pub fn test(&mut self, transport: &T) -> Result<bool, Failure> {
+        if self.is_active() {
+            transport.progress();
+        }
+        // SAFETY: whoever started it promised it until now.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.advance::<false>(transport)
+        }
+    }
+
+    /// Waits until all is done.
+    pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
+        // SAFETY: whoever started it promised it until now.
+        #[allow(unsafe_code)]
+        unsafe { self.advance::<true>(transport) }.map(|_| ())
+    }
+
+    /// Runs steps until the end, or, unless waiting is allowed, until one would have to wait.
+    #[allow(unsafe_code)]
+    #[inline]
+    unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
+        let (bases, requests, segments) = (&self.bases, &mut self.requests, &self.segments);
+        let steps = self.compiled.steps.as_slice();
+        while let Some(step) = steps.get(self.next) {
+            match step {
+                Step::Send { data, bytes, to, request } => {
+                    // SAFETY: the place lies in the buffers, and nothing that was proven touches it before its finish.
+                    unsafe {
+                        transport.send(requests, *request as usize, bases.address(*data), *bytes, *to)
+                    }?;
+                }
+                Step::Recv { data, bytes, from, request } => {
+                    // SAFETY: as above.
+                    unsafe {
+                        transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from)
+                    }?;
+                }
+                Step::Finish { first, end } => {
+                    let which = *first as usize..*end as usize;
+                    if WAIT {
+                        transport.finish(requests, which)?;
+                    } else if !transport.test(requests, which)? {
+                        return Ok(false);
+                    }
+                }
+                Step::Copy { to, from, bytes } => {
+                    // SAFETY: the places lie in the buffers, and were proven free of races.
+                    unsafe { bases.copy(*to, *from, *bytes) };
+                }
+                Step::Reduce { into, with, elements } => {
+                    // SAFETY: as above.
+                    unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
+                }
+                Step::Raise { level, slot, times } => {
+                    if let Some(Some(segment)) = segments.get(usize::from(*level)) {
+                        let value = Flag::value(self.execution[usize::from(*level)], *times);
+                        segment.flag(segment.me(), *slot).raise(value);
+                    }
+                }
+                Step::Await { level, member, slot, times } => {
+                    if let Some(Some(segment)) = segments.get(usize::from(*level)) {
+                        let value = Flag::value(self.execution[usize::from(*level)], *times);
+                        let flag = segment.flag(*member, *slot);
+                        if !flag.has_reached(value) {
+                            if !WAIT {
+                                return Ok(false);
+                            }
+                            self.patience.wait(|| flag.has_reached(value), || transport.progress());
+                        }
+                    }
+                }
+            }
+            self.next += 1;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,459 @@
+//! Reductions: `R = L ⊕ R`, element by element.
+//!
+//! Kernels for all built-in operations on all built-in types are loops that the compiler makes vector code of, once for
+//! the least machine and once for AVX2, chosen when the kernel is looked up. An element's result does not depend on that
+//! choice. Anything else is reduced by a function of the caller's, in the end `MPI_Reduce_local`.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+/// The built-in operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// The greater.
+    Max,
+    /// The lesser.
+    Min,
+    /// The sum; integers wrap.
+    Sum,
+    /// The product; integers wrap.
+    Prod,
+    /// Both are not zero.
+    LogicalAnd,
+    /// One is not zero.
+    LogicalOr,
+    /// Just one is not zero.
+    LogicalXor,
+    /// Bit by bit.
+    BitAnd,
+    /// Bit by bit.
+    BitOr,
+    /// Bit by bit.
+    BitXor,
+    /// The pair with the lesser value; of equal ones the lesser index.
+    MinLoc,
+    /// The pair with the greater value; of equal ones the lesser index.
+    MaxLoc,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 12] = [
+        Operation::Max,
+        Operation::Min,
+        Operation::Sum,
+        Operation::Prod,
+        Operation::LogicalAnd,
+        Operation::LogicalOr,
+        Operation::LogicalXor,
+        Operation::BitAnd,
+        Operation::BitOr,
+        Operation::BitXor,
+        Operation::MinLoc,
+        Operation::MaxLoc,
+    ];
+}
+
+/// What an element is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// A signed integer of 8 bits.
+    I8,
+    /// A signed integer of 16 bits.
+    I16,
+    /// A signed integer of 32 bits.
+    I32,
+    /// A signed integer of 64 bits.
+    I64,
+    /// An unsigned integer of 8 bits.
+    U8,
+    /// An unsigned integer of 16 bits.
+    U16,
+    /// An unsigned integer of 32 bits.
+    U32,
+    /// An unsigned integer of 64 bits.
+    U64,
+    /// A byte without meaning: only bit operations.
+    Byte,
+    /// A truth value in a byte: only logical operations.
+    Bool,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of a single.
+    Bf16,
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+    /// Two singles.
+    C32,
+    /// Two doubles.
+    C64,
+    /// A 16-bit integer and an index.
+    I16Index,
+    /// A 32-bit integer and an index.
+    I32Index,
+    /// A 64-bit integer and an index.
+    I64Index,
+    /// A single and an index.
+    F32Index,
+    /// A double and an index.
+    F64Index,
+    /// A single, and an index that is one too (Fortran's pairs).
+    F32Pair,
+    /// A double, and an index that is one too (Fortran's pairs).
+    F64Pair,
+}
+
+/// `into[i] = left[i] ⊕ into[i]` for so many elements at any addresses.
+pub type Kernel = unsafe fn(left: *const u8, into: *mut u8, elements: usize);
+
+/// A function of the caller's that reduces so many elements.
+pub type Foreign = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
+
+/// How a plan reduces.
+#[derive(Clone)]
+pub enum Reduction {
+    /// It does not.
+    None,
+    /// By a kernel.
+    Kernel(Kernel),
+    /// By somebody else.
+    Foreign(Foreign),
+}
+
+impl Reduction {
+    /// The kernel of a built-in pair, if the pair has a meaning.
+    pub fn of(operation: Operation, kind: Kind) -> Option<Reduction> {
+        kernel(operation, kind).map(Reduction::Kernel)
+    }
+
+    /// # Safety
+    /// Both places have so many elements of the type that the reduction is for, and do not overlap.
+    #[inline]
+    pub(crate) unsafe fn apply(&self, left: *const u8, into: *mut u8, elements: usize) {
+        match self {
+            // SAFETY: the caller's promise.
+            Reduction::Kernel(kernel) => unsafe { kernel(left, into, elements) },
+            Reduction::Foreign(call) => call(left, into, elements),
+            Reduction::None => {}
+        }
+    }
+}
+
+/// One operation on one type.
+trait Op<T> {
+    fn of(left: T, right: T) -> T;
+}
+
+#[inline(always)]
+unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
+    let (left, into) = (left.cast::<T>(), into.cast::<T>());
+    for i in 0..elements {
+        // SAFETY: the caller's promise, element by element.
+        unsafe {
+            let result = O::of(left.add(i).read_unaligned(), into.add(i).read_unaligned());
+            into.add(i).write_unaligned(result);
+        }
+    }
+}
+
+unsafe fn plain<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { apply::<T, O>(left, into, elements) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn wide<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { apply::<T, O>(left, into, elements) }
+}
+
+fn pick<T: Copy, O: Op<T>>() -> Option<Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        return Some(wide::<T, O>);
+    }
+    Some(plain::<T, O>)
+}
+
+struct Max;
+struct Min;
+struct Sum;
+struct Prod;
+struct LogicalAnd;
+struct LogicalOr;
+struct LogicalXor;
+struct BitAnd;
+struct BitOr;
+struct BitXor;
+struct MinLoc;
+struct MaxLoc;
+
+/// A complex number.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Complex<T>(T, T);
+
+/// A value and where it is.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Pair<T, I>(T, I);
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Op<$t> for Sum { #[inline(always)] fn of(l: $t, r: $t) -> $t { l.wrapping_add(r) } }
+        impl Op<$t> for Prod { #[inline(always)] fn of(l: $t, r: $t) -> $t { l.wrapping_mul(r) } }
+        impl Op<$t> for LogicalAnd { #[inline(always)] fn of(l: $t, r: $t) -> $t { (l != 0 && r != 0) as $t } }
+        impl Op<$t> for LogicalOr { #[inline(always)] fn of(l: $t, r: $t) -> $t { (l != 0 || r != 0) as $t } }
+        impl Op<$t> for LogicalXor { #[inline(always)] fn of(l: $t, r: $t) -> $t { ((l != 0) != (r != 0)) as $t } }
+        impl Op<$t> for BitAnd { #[inline(always)] fn of(l: $t, r: $t) -> $t { l & r } }
+        impl Op<$t> for BitOr { #[inline(always)] fn of(l: $t, r: $t) -> $t { l | r } }
+        impl Op<$t> for BitXor { #[inline(always)] fn of(l: $t, r: $t) -> $t { l ^ r } }
+    )*};
+}
+
+macro_rules! floats {
+    ($($t:ty),*) => {$(
+        impl Op<$t> for Sum { #[inline(always)] fn of(l: $t, r: $t) -> $t { l + r } }
+        impl Op<$t> for Prod { #[inline(always)] fn of(l: $t, r: $t) -> $t { l * r } }
+        impl Op<Complex<$t>> for Sum {
+            #[inline(always)] fn of(l: Complex<$t>, r: Complex<$t>) -> Complex<$t> { Complex(l.0 + r.0, l.1 + r.1) }
+        }
+        impl Op<Complex<$t>> for Prod {
+            #[inline(always)] fn of(l: Complex<$t>, r: Complex<$t>) -> Complex<$t> {
+                Complex(l.0 * r.0 - l.1 * r.1, l.0 * r.1 + l.1 * r.0)
+            }
+        }
+    )*};
+}
+
+macro_rules! ordered {
+    ($($t:ty),*) => {$(
+        impl Op<$t> for Max { #[inline(always)] fn of(l: $t, r: $t) -> $t { if l > r { l } else { r } } }
+        impl Op<$t> for Min { #[inline(always)] fn of(l: $t, r: $t) -> $t { if l < r { l } else { r } } }
+    )*};
+}
+
+macro_rules! located {
+    ($($t:ty, $i:ty);*) => {$(
+        impl Op<Pair<$t, $i>> for MaxLoc {
+            #[inline(always)] fn of(l: Pair<$t, $i>, r: Pair<$t, $i>) -> Pair<$t, $i> {
+                if l.0 > r.0 || (l.0 == r.0 && l.1 < r.1) { l } else { r }
+            }
+        }
+        impl Op<Pair<$t, $i>> for MinLoc {
+            #[inline(always)] fn of(l: Pair<$t, $i>, r: Pair<$t, $i>) -> Pair<$t, $i> {
+                if l.0 < r.0 || (l.0 == r.0 && l.1 < r.1) { l } else { r }
+            }
+        }
+    )*};
+}
+
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+floats!(f32, f64);
+ordered!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, f16, bf16);
+located!(i16, i32; i32, i32; i64, i32; f32, i32; f64, i32; f32, f32; f64, f64);
+
+// Halves are summed and multiplied as singles and rounded once.
+impl Op<f16> for Sum {
+    #[inline(always)]
+    fn of(l: f16, r: f16) -> f16 {
+        f16::from_f32(l.to_f32() + r.to_f32())
+    }
+}
+impl Op<f16> for Prod {
+    #[inline(always)]
+    fn of(l: f16, r: f16) -> f16 {
+        f16::from_f32(l.to_f32() * r.to_f32())
+    }
+}
+impl Op<bf16> for Sum {
+    #[inline(always)]
+    fn of(l: bf16, r: bf16) -> bf16 {
+        bf16::from_f32(l.to_f32() + r.to_f32())
+    }
+}
+impl Op<bf16> for Prod {
+    #[inline(always)]
+    fn of(l: bf16, r: bf16) -> bf16 {
+        bf16::from_f32(l.to_f32() * r.to_f32())
+    }
+}
+
+fn kernel(operation: Operation, kind: Kind) -> Option<Kernel> {
+    macro_rules! number {
+        ($t:ty) => {
+            match operation {
+                Operation::Max => pick::<$t, Max>(),
+                Operation::Min => pick::<$t, Min>(),
+                Operation::Sum => pick::<$t, Sum>(),
+                Operation::Prod => pick::<$t, Prod>(),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! logical {
+        ($t:ty) => {
+            match operation {
+                Operation::LogicalAnd => pick::<$t, LogicalAnd>(),
+                Operation::LogicalOr => pick::<$t, LogicalOr>(),
+                Operation::LogicalXor => pick::<$t, LogicalXor>(),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! bits {
+        ($t:ty) => {
+            match operation {
+                Operation::BitAnd => pick::<$t, BitAnd>(),
+                Operation::BitOr => pick::<$t, BitOr>(),
+                Operation::BitXor => pick::<$t, BitXor>(),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! integer {
+        ($t:ty) => {
+            number!($t).or_else(|| logical!($t)).or_else(|| bits!($t))
+        };
+    }
+    macro_rules! complex {
+        ($t:ty) => {
+            match operation {
+                Operation::Sum => pick::<Complex<$t>, Sum>(),
+                Operation::Prod => pick::<Complex<$t>, Prod>(),
+                _ => None,
+            }
+        };
+    }
+    macro_rules! pair {
+        ($t:ty, $i:ty) => {
+            match operation {
+                Operation::MinLoc => pick::<Pair<$t, $i>, MinLoc>(),
+                Operation::MaxLoc => pick::<Pair<$t, $i>, MaxLoc>(),
+                _ => None,
+            }
+        };
+    }
+    match kind {
+        Kind::I8 => integer!(i8),
+        Kind::I16 => integer!(i16),
+        Kind::I32 => integer!(i32),
+        Kind::I64 => integer!(i64),
+        Kind::U8 => integer!(u8),
+        Kind::U16 => integer!(u16),
+        Kind::U32 => integer!(u32),
+        Kind::U64 => integer!(u64),
+        Kind::Byte => bits!(u8),
+        Kind::Bool => logical!(u8),
+        Kind::F16 => number!(f16),
+        Kind::Bf16 => number!(bf16),
+        Kind::F32 => number!(f32),
+        Kind::F64 => number!(f64),
+        Kind::C32 => complex!(f32),
+        Kind::C64 => complex!(f64),
+        Kind::I16Index => pair!(i16, i32),
+        Kind::I32Index => pair!(i32, i32),
+        Kind::I64Index => pair!(i64, i32),
+        Kind::F32Index => pair!(f32, i32),
+        Kind::F64Index => pair!(f64, i32),
+        Kind::F32Pair => pair!(f32, f32),
+        Kind::F64Pair => pair!(f64, f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<T: Copy>(operation: Operation, kind: Kind, left: &[T], right: &[T]) -> Vec<T> {
+        let mut into = right.to_vec();
+        let kernel = kernel(operation, kind).expect("a pair that has a meaning");
+        // SAFETY: both have as many elements.
+        unsafe { kernel(left.as_ptr().cast(), into.as_mut_ptr().cast(), left.len()) };
+        into
+    }
+
+    #[test]
+    fn integers_wrap_and_compare() {
+        let (l, r) = ([i32::MAX, -5, 0, 7], [1, 3, 0, 7]);
+        assert_eq!(run(Operation::Sum, Kind::I32, &l, &r), [i32::MIN, -2, 0, 14]);
+        assert_eq!(run(Operation::Max, Kind::I32, &l, &r), [i32::MAX, 3, 0, 7]);
+        assert_eq!(run(Operation::Min, Kind::I32, &l, &r), [1, -5, 0, 7]);
+        assert_eq!(run(Operation::LogicalAnd, Kind::I32, &l, &r), [1, 1, 0, 1]);
+        assert_eq!(run(Operation::LogicalXor, Kind::I32, &[5, 0, 5, 0], &[7, 7, 0, 0]), [0, 1, 1, 0]);
+        assert_eq!(run(Operation::BitXor, Kind::U8, &[0xf0u8], &[0x3c]), [0xcc]);
+        // Unsigned numbers compare as such.
+        assert_eq!(run(Operation::Max, Kind::U32, &[u32::MAX], &[1]), [u32::MAX]);
+    }
+
+    #[test]
+    fn long_vectors_are_right_at_every_length() {
+        for n in [0usize, 1, 3, 4, 5, 31, 32, 33, 1000] {
+            let left: Vec<f64> = (0..n).map(|i| i as f64 * 0.5).collect();
+            let right: Vec<f64> = (0..n).map(|i| 3.0 - i as f64).collect();
+            let want: Vec<f64> = left.iter().zip(&right).map(|(l, r)| l + r).collect();
+            assert_eq!(run(Operation::Sum, Kind::F64, &left, &right), want);
+        }
+    }
+
+    #[test]
+    fn complex_numbers_multiply() {
+        assert_eq!(run(Operation::Prod, Kind::C64, &[[1.0f64, 2.0]], &[[3.0, -1.0]]), [[5.0, 5.0]]);
+        assert_eq!(run(Operation::Sum, Kind::C32, &[[1.0f32, 2.0]], &[[3.0, -1.0]]), [[4.0, 1.0]]);
+    }
+
+    #[test]
+    fn halves_round_once() {
+        let h = |x: f32| f16::from_f32(x);
+        assert_eq!(run(Operation::Sum, Kind::F16, &[h(2048.0)], &[h(1.0)]), [h(2048.0)]);
+        assert_eq!(
+            run(Operation::Max, Kind::Bf16, &[bf16::from_f32(2.0)], &[bf16::from_f32(-3.0)]),
+            [bf16::from_f32(2.0)]
+        );
+    }
+
+    #[test]
+    fn locations_break_ties_downwards() {
+        let pair = |v: f64, i: i32| Pair(v, i);
+        let (l, r) = ([pair(1.0, 4), pair(2.0, 1)], [pair(1.0, 2), pair(3.0, 0)]);
+        let max = run(Operation::MaxLoc, Kind::F64Index, &l, &r);
+        assert_eq!((max[0].0, max[0].1, max[1].0, max[1].1), (1.0, 2, 3.0, 0));
+        let min = run(Operation::MinLoc, Kind::F64Index, &l, &r);
+        assert_eq!((min[0].1, min[1].1), (2, 1));
+    }
+
+    #[test]
+    fn what_has_no_meaning_has_no_kernel() {
+        for (operation, kind) in [
+            (Operation::BitAnd, Kind::F64),
+            (Operation::Max, Kind::C64),
+            (Operation::Sum, Kind::F64Index),
+            (Operation::MinLoc, Kind::I32),
+            (Operation::Sum, Kind::Byte),
+            (Operation::BitOr, Kind::Bool),
+        ] {
+            assert!(kernel(operation, kind).is_none(), "{operation:?} {kind:?}");
+        }
+        let pairs = Operation::ALL.iter().filter(|op| kernel(**op, Kind::I32).is_some()).count();
+        assert_eq!(pairs, 10);
+    }
+
+    #[test]
+    fn both_forms_of_a_kernel_agree() {
+        let left: Vec<u8> = (0..800u32).map(|i| (i * 37 % 251) as u8).collect();
+        let right: Vec<u8> = (0..800u32).map(|i| (i * 91 % 253) as u8).collect();
+        let (mut a, mut b) = (right.clone(), right);
+        let n = 100;
+        // SAFETY: 800 bytes are 100 elements of 8.
+        unsafe {
+            plain::<i64, Max>(left.as_ptr(), a.as_mut_ptr(), n);
+            kernel(Operation::Max, Kind::I64).expect("a kernel")(left.as_ptr(), b.as_mut_ptr(), n);
+        }
+        assert_eq!(a, b);
+    }
+}

@@ -1,0 +1,164 @@
+//! Flags, and barriers made of them.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only its owner raises.
+///
+/// Its value is the execution in the upper 48 bits and how often it was raised in that execution in the lower 16: so a
+/// value never falls, and whoever awaits "the third time in execution 7" knows the number without knowing what other
+/// plans did before.
+#[repr(transparent)]
+pub(crate) struct Flag(AtomicU64);
+
+impl Flag {
+    #[cfg(loom)]
+    pub(crate) fn new() -> Flag {
+        Flag(AtomicU64::new(0))
+    }
+
+    pub(crate) fn value(execution: u64, times: u16) -> u64 {
+        execution << 16 | u64::from(times)
+    }
+
+    /// Whoever sees this value sees all that the owner did before.
+    #[inline]
+    pub(crate) fn raise(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn has_reached(&self, value: u64) -> bool {
+        self.0.load(Ordering::Acquire) >= value
+    }
+}
+
+/// The rounds of a barrier among so many: in round k a member raises its flag and awaits that of the member 2^k before
+/// it. After ⌈log2 n⌉ rounds each has heard, directly or not, of all.
+pub(crate) fn barrier_rounds(members: u32, me: u32) -> impl Iterator<Item = u32> {
+    (0..u32::BITS).map(|k| 1u64 << k).take_while(move |d| *d < members.into()).map(move |distance| {
+        let (members, me) = (u64::from(members), u64::from(me));
+        ((me + members - distance) % members) as u32
+    })
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    //! Every interleaving, within loom's bounds: `RUSTFLAGS="--cfg loom" cargo test -p bruckner-runtime --release loom`.
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Node {
+        flags: Vec<Vec<Flag>>,
+        data: Vec<UnsafeCell<u64>>,
+    }
+
+    fn node(members: usize, cells: usize) -> Arc<Node> {
+        Arc::new(Node {
+            flags: (0..members).map(|_| (0..3).map(|_| Flag::new()).collect()).collect(),
+            data: (0..cells).map(|_| UnsafeCell::new(0)).collect(),
+        })
+    }
+
+    fn await_flag(flag: &Flag, value: u64) {
+        while !flag.has_reached(value) {
+            thread::yield_now();
+        }
+    }
+
+    fn barrier(node: &Node, members: u32, me: u32, execution: u64, times: u16) {
+        for (k, partner) in barrier_rounds(members, me).enumerate() {
+            node.flags[me as usize][k].raise(Flag::value(execution, times));
+            await_flag(&node.flags[partner as usize][k], Flag::value(execution, times));
+        }
+    }
+
+    fn all(members: u32, node: &Arc<Node>, run: fn(&Node, u32)) {
+        let others: Vec<_> = (1..members)
+            .map(|me| {
+                let node = node.clone();
+                thread::spawn(move || run(&node, me))
+            })
+            .collect();
+        run(node, 0);
+        others.into_iter().for_each(|t| t.join().expect("a member ends"));
+    }
+
+    /// loom itself refuses an access to a cell that is not ordered with a write of another thread.
+    #[test]
+    fn loom_a_flag_carries_the_data() {
+        loom::model(|| {
+            all(2, &node(2, 4), |node, me| {
+                for execution in 1..=3u64 {
+                    let half = 2 * (execution as usize % 2);
+                    node.data[half + me as usize].with_mut(|p| unsafe { *p = execution + u64::from(me) });
+                    node.flags[me as usize][0].raise(Flag::value(execution, 1));
+                    let other = 1 - me as usize;
+                    await_flag(&node.flags[other][0], Flag::value(execution, 1));
+                    let got = node.data[half + other].with(|p| unsafe { *p });
+                    assert_eq!(got, execution + other as u64);
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn loom_a_barrier_of_two_holds_twice() {
+        loom::model(|| {
+            all(2, &node(2, 2), |node, me| {
+                for execution in 1..=2 {
+                    node.data[me as usize].with_mut(|p| unsafe { *p = execution });
+                    barrier(node, 2, me, execution, 1);
+                    assert_eq!(node.data[1 - me as usize].with(|p| unsafe { *p }), execution);
+                    barrier(node, 2, me, execution, 2);
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn loom_a_barrier_of_three_holds() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            all(3, &node(3, 3), |node, me| {
+                node.data[me as usize].with_mut(|p| unsafe { *p = 1 });
+                barrier(node, 3, me, 1, 1);
+                for other in 0..3 {
+                    assert_eq!(node.data[other].with(|p| unsafe { *p }), 1);
+                }
+            });
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn after_all_rounds_everybody_has_heard_of_everybody() {
+        for members in 1..70u32 {
+            let mut heard: Vec<BTreeSet<u32>> = (0..members).map(|m| BTreeSet::from([m])).collect();
+            let partners: Vec<Vec<u32>> =
+                (0..members).map(|m| barrier_rounds(members, m).collect()).collect();
+            for round in 0..partners[0].len() {
+                let before = heard.clone();
+                for me in 0..members as usize {
+                    heard[me].extend(&before[partners[me][round] as usize]);
+                }
+            }
+            assert!(heard.iter().all(|h| h.len() == members as usize), "{members} members");
+        }
+    }
+
+    #[test]
+    fn a_later_execution_counts_as_reached() {
+        assert!(Flag::value(8, 0) > Flag::value(7, u16::MAX));
+    }
+}

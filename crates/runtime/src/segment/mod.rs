@@ -1,0 +1,125 @@
+//! On-node shared memory: flags, barriers and parts of a segment. `README.md` beside this file argues why it is right.
+#![allow(unsafe_code)]
+
+mod flag;
+mod patience;
+mod pool;
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use flag::{Flag, barrier_rounds};
+pub use patience::Patience;
+pub use pool::{Lease, Pool, PoolError};
+
+/// A cache line, and a little more than one: neighbouring lines are often fetched together.
+const LINE: usize = 128;
+
+/// Flags that a program may use.
+pub(crate) const FLAGS: u32 = 4;
+/// Rounds of a barrier: enough for 4096 members.
+const ROUNDS: u32 = 12;
+/// Flags of a member, those of barriers included.
+const SLOTS: usize = (FLAGS + ROUNDS) as usize;
+
+/// A region's segment, as one of its members sees it.
+///
+/// ```text
+/// | leavers | flags of member 0 | flags of member 1 | … | part | half | half |
+/// ```
+///
+/// Programs that do not alternate use the part; those that do use the halves in turn. All members run the same plans on
+/// a segment in the same order, so they count executions alike.
+pub struct Segment {
+    start: *mut u8,
+    members: u32,
+    me: u32,
+    part: usize,
+    /// Executions so far, and those that alternated.
+    executions: AtomicU64,
+    turns: AtomicU64,
+    /// Whatever keeps the memory there.
+    _memory: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory is shared between processes anyway: flags are atomic, and programs were proven free of races.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// The bytes of a segment whose parts have so many.
+    pub fn bytes(members: u32, part: usize) -> usize {
+        Segment::header(members) + 3 * part.next_multiple_of(LINE)
+    }
+
+    fn header(members: u32) -> usize {
+        (LINE + members as usize * SLOTS * LINE).next_multiple_of(4096)
+    }
+
+    /// A segment on memory that is all zero and that all members see.
+    ///
+    /// # Safety
+    /// `start` lies on a cache line, and [`Segment::bytes`] bytes from there are there as long as `memory` is. Members
+    /// have numbers of their own, and run the same plans on the segment in the same order.
+    pub unsafe fn new(
+        start: *mut u8,
+        members: u32,
+        me: u32,
+        part: usize,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> Segment {
+        assert!(me < members && start as usize % 64 == 0, "a member of the segment, on a cache line");
+        let part = part.next_multiple_of(LINE);
+        let (executions, turns) = (AtomicU64::new(0), AtomicU64::new(0));
+        Segment { start, members, me, part, executions, turns, _memory: memory }
+    }
+
+    /// How many bytes a part has.
+    pub fn part(&self) -> usize {
+        self.part
+    }
+
+    /// How many members it has.
+    pub fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// The shares of the segment that a member touches first, as offset and length: so they lie near it.
+    pub fn shares(members: u32, part: usize, me: u32) -> impl Iterator<Item = (usize, usize)> {
+        let part = part.next_multiple_of(LINE);
+        let header = Segment::header(members);
+        let cut = move |bytes: usize, at: u32| bytes * at as usize / members as usize;
+        (0..3usize)
+            .map(move |i| (header + i * part + cut(part, me), cut(part, me + 1) - cut(part, me)))
+            .chain((me == 0).then_some((0, header)))
+            .filter(|(_, len)| *len > 0)
+    }
+
+    /// Begins an execution: its number, and where its part starts.
+    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8) {
+        let execution = self.executions.load(Ordering::Relaxed) + 1;
+        self.executions.store(execution, Ordering::Relaxed);
+        let part = if alternates {
+            let turn = self.turns.load(Ordering::Relaxed);
+            self.turns.store(turn + 1, Ordering::Relaxed);
+            1 + (turn % 2) as usize
+        } else {
+            0
+        };
+        // SAFETY: three parts lie behind the header.
+        (execution, unsafe { self.start.add(Segment::header(self.members) + part * self.part) })
+    }
+
+    /// A member's flag.
+    pub(crate) fn flag(&self, member: u32, slot: u32) -> &Flag {
+        debug_assert!(member < self.members && (slot as usize) < SLOTS);
+        let at = LINE + (member as usize * SLOTS + slot as usize) * LINE;
+        // SAFETY: within the header, on a cache line of its own, and only ever used as a flag.
+        unsafe { &*self.start.add(at).cast::<Flag>() }
+    }
+
+    pub(crate) fn me(&self) -> u32 {
+        self.me
+    }
+}

