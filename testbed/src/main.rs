@@ -1,19 +1,75 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
+mod launch;
+mod matrix;
 mod mpis;
 mod setup;
 
+use std::process::Command;
+
+use anyhow::{Result, bail};
 use clap::Parser;
+
+use mpis::{Mpi, root};
 
 /// The real MPIs, and Bruckner on them.
 #[derive(Parser)]
 enum Ask {
     /// Brings the MPIs: Debian's, and those of Python packages.
     Setup,
+    /// Runs every algorithm of every collective on each MPI, against the MPI's own.
+    Matrix {
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
+        /// 1, 2 and 5 ranks, and every seventh algorithm, other ones for each MPI.
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Ask::parse() {
-        Ask::Setup => setup::run(),
+fn main() -> std::process::ExitCode {
+    match ask() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testbed: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
     }
+}
+
+fn ask() -> Result<()> {
+    let ask = Ask::parse();
+    if !matches!(ask, Ask::Setup) {
+        library()?;
+    }
+    match ask {
+        Ask::Setup => setup::run(),
+        Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
+    }
+}
+
+fn some<'a>(asked: &'a [Mpi], all: &'a [Mpi]) -> &'a [Mpi] {
+    if asked.is_empty() { all } else { asked }
+}
+
+/// Builds the library: one file for all MPIs.
+fn library() -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let build = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "bruckner-preload", "--package", "bruckner-cli"])
+        .current_dir(root())
+        .status()?;
+    if !build.success() {
+        bail!("the library does not build");
+    }
+    let sum = Command::new("sha256sum").arg(root().join("target/release/libbruckner.so")).output()?;
+    let sum = String::from_utf8_lossy(&sum.stdout);
+    eprintln!("libbruckner.so {}", sum.split_whitespace().next().unwrap_or("?"));
+    for mpi in Mpi::ALL {
+        if let Some(missing) = mpi.missing().first() {
+            bail!("{} is not there: run `cargo testbed setup`", missing.display());
+        }
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bruckner_schedule::{
-    Claims, Collective, Counts, Level, Local, Order, Problem, Rank, Round, Schedule, Topology, Whole,
+    Claims, Code, Collective, Counts, Level, Local, Order, Problem, Rank, Round, Schedule, Topology, Whole,
 };
 
 use crate::alltoall::Direct;
@@ -16,6 +16,7 @@ use crate::hand_over::Inside;
 use crate::leader::{LeaderGather, Leaders};
 use crate::leader_allreduce::LeaderAllreduce;
 use crate::locality::Locality;
+use crate::lower::{OnNode, Purpose, lower_part};
 use crate::nap::{Flat, Nap};
 use crate::patterns::{
     Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
@@ -102,6 +103,36 @@ impl Plan {
             claims: Claims::default(),
             ranks: ranks.into_iter().map(|rank| (rank, self.rounds(rank))).collect(),
         }
+    }
+
+    /// What a rank does at run time, lowered: only the ranks that must be looked at for that are planned. Those are the
+    /// ranks of its node where they share memory, and whoever two messages of one round go to or come from, because these
+    /// may become one. Where shared memory becomes messages, all ranks must be looked at.
+    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode) -> Option<Code> {
+        let schedule = match (expression.shares_memory(), on_node) {
+            (true, OnNode::Messages) => self.schedule(),
+            (true, OnNode::Segment) => {
+                let node = self.topology.span(Level::NODE, self.topology.node_of(rank));
+                self.schedule_with_partners(node.map(|at| self.topology.rank_at(at)))
+            }
+            (false, _) => self.schedule_with_partners([rank]),
+        };
+        let purpose = Purpose::expected(expression, &self.topology);
+        lower_part(&schedule, on_node, purpose).ranks.remove(&rank)
+    }
+
+    fn schedule_with_partners(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
+        let mut schedule = self.schedule_of(ranks);
+        let mut partners: BTreeSet<Rank> = BTreeSet::new();
+        for round in schedule.ranks.values().flatten() {
+            let mut ways: Vec<_> = round.messages.iter().map(|m| (m.end, m.peer, m.tag)).collect();
+            ways.sort_unstable();
+            partners.extend(ways.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].1));
+        }
+        for partner in partners {
+            schedule.ranks.entry(partner).or_insert_with(|| self.rounds(partner));
+        }
+        schedule
     }
 
     /// What all ranks do.

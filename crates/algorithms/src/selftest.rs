@@ -91,7 +91,7 @@ fn subjects() -> Vec<Program> {
         let name = probe.name;
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
-        let pruned = crate::lower::empty::run(schedule.clone());
+        let pruned = crate::lower::empty::run(schedule.clone(), crate::lower::Purpose::of(&schedule));
         for mut program in
             [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
         {

@@ -1,7 +1,7 @@
 //! The seven probes all the way: algorithm, text, proof, lowering, proof, run on data.
 
 use bruckner_algorithms::catalogue::{Entry, entries};
-use bruckner_algorithms::lower::{OnNode, coalesce, empty, lower, pack, place};
+use bruckner_algorithms::lower::{OnNode, Purpose, coalesce, empty, lower, pack, place};
 use bruckner_algorithms::probes::{Probe, probes};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan};
@@ -36,7 +36,7 @@ fn each_probe_goes_all_the_way() {
         assert_eq!(read(&text).unwrap().document, Document::Schedule(schedule.clone()), "{name}");
         assert_right(&schedule.flatten(), name);
         // Every pass by itself keeps it right.
-        let pruned = empty::run(schedule.clone());
+        let pruned = empty::run(schedule.clone(), Purpose::of(&schedule));
         assert_right(&pruned.flatten(), name);
         let joined = coalesce::run(pruned.clone());
         assert_right(&joined.flatten(), name);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use bruckner_algorithms::factors::Factored;
-use bruckner_algorithms::lower::{OnNode, empty, lower};
+use bruckner_algorithms::lower::{OnNode, Purpose, empty, lower};
 use bruckner_algorithms::{Expression, Plan};
 use bruckner_schedule::{Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
@@ -107,14 +107,15 @@ impl Explain {
     }
 
     /// The schedule of the ranks asked for, without what is known to be empty.
-    fn shown(&self, plan: &Plan) -> Result<Schedule> {
-        Ok(empty::run(plan.schedule_of(self.ranks()?)))
+    fn shown(&self, expression: &Expression, plan: &Plan) -> Result<Schedule> {
+        let purpose = Purpose::expected(expression, &plan.topology);
+        Ok(empty::run(plan.schedule_of(self.ranks()?), purpose))
     }
 
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
         ensure!(self.lowered.is_none() || self.format == Format::Text, "--lowered goes with --format text");
         match (self.format, self.lowered) {
-            (Format::Text, None) => Ok(self.shown(plan)?.to_string()),
+            (Format::Text, None) => Ok(self.shown(expression, plan)?.to_string()),
             (Format::Text, Some(how)) => {
                 let ranks = self.ranks()?;
                 ensure!(self.topology.ranks() <= MOST_RANKS, "programs are shown up to {MOST_RANKS} ranks");
@@ -128,9 +129,9 @@ impl Explain {
             }
             (Format::Table, _) => {
                 let rank = self.one_rank("table")?;
-                Ok(table::table(expression, plan, rank, &self.shown(plan)?.ranks[&rank]))
+                Ok(table::table(expression, plan, rank, &self.shown(expression, plan)?.ranks[&rank]))
             }
-            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(plan)?)),
+            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(expression, plan)?)),
             (Format::Stages, _) => self.stages(expression, plan),
         }
     }

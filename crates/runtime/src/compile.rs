@@ -104,6 +104,11 @@ pub struct Compiled {
     pub tags: u32,
     /// Whether the input may be the output's own memory: all of it is read before any other of it is written.
     pub in_place: bool,
+    /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
+    /// that alternates.
+    pub fixed: bool,
+    /// Messages of an execution.
+    pub messages: usize,
     /// Rounds of messages that must be awaited one after the other.
     pub rounds: usize,
 }
@@ -141,6 +146,7 @@ pub fn compile(
         shared: vec![None; Bases::LEVELS],
         steps: Vec::new(),
         requests: 0,
+        open: Vec::new(),
         tags: 0,
         lines: shared_lines,
     };
@@ -165,12 +171,14 @@ pub fn compile(
             .iter()
             .filter(|s| matches!(s, Step::Finish { .. } | Step::Await { .. }))
             .count(),
-        steps: compiler.steps,
+        fixed: compiler.steps_are_fixed(&alternates),
+        messages: compiler.requests,
         requests: compiler.requests,
         needs,
         shared: compiler.shared,
         alternates,
         tags: compiler.tags,
+        steps: compiler.steps,
     })
 }
 
@@ -227,6 +235,8 @@ struct Compiler<'a> {
     shared: Vec<Option<usize>>,
     steps: Vec<Step>,
     requests: usize,
+    /// Requests by their numbers in the program, and by numbers that no other has: so each can be kept for good.
+    open: Vec<(u32, u32)>,
     tags: u32,
     lines: u32,
 }
@@ -235,13 +245,21 @@ impl Compiler<'_> {
     fn instr(&mut self, instr: &Instr) -> Result<(), Unfit> {
         match instr {
             Instr::Post(request, message) => {
-                self.requests = self.requests.max(request.0 as usize + 1);
-                let step = self.message(request.0, message)?;
+                let own = self.requests as u32;
+                self.requests += 1;
+                self.open.retain(|(old, _)| *old != request.0);
+                self.open.push((request.0, own));
+                let step = self.message(own, message)?;
                 self.steps.push(step);
             }
             Instr::Finish(requests) => {
-                for block in requests.runs().iter().flat_map(Run::blocks) {
-                    self.steps.push(Step::Finish { first: block.start as u32, end: block.end as u32 });
+                let own = |number: u64| {
+                    self.open.iter().find(|(old, _)| u64::from(*old) == number).map(|(_, own)| *own)
+                };
+                let mut own: Vec<u32> = requests.iter().filter_map(own).collect();
+                own.sort_unstable();
+                for block in own.chunk_by(|a, b| a + 1 == *b) {
+                    self.steps.push(Step::Finish { first: block[0], end: block[block.len() - 1] + 1 });
                 }
             }
             Instr::Local(Local::Copy { to, from }) => {
@@ -290,6 +308,14 @@ impl Compiler<'_> {
             }
         }
         Ok(())
+    }
+
+    fn steps_are_fixed(&self, alternates: &[bool; Bases::LEVELS]) -> bool {
+        let moves = |at: &At| at.base >= Bases::SEGMENT && alternates[usize::from(at.base - Bases::SEGMENT)];
+        !self.steps.iter().any(|step| match step {
+            Step::Send { data, .. } | Step::Recv { data, .. } => moves(data),
+            _ => false,
+        })
     }
 
     fn level(&self, level: Level) -> Result<usize, Unfit> {

@@ -80,8 +80,21 @@ impl<T: Transport> Plan<T> {
     }
 
     /// Other segments, for when they have grown.
-    pub fn set_segments(&mut self, segments: Segments) {
-        self.segments = segments;
+    #[inline]
+    pub fn set_segments(&mut self, segments: &Segments) {
+        let same = |(a, b): (&Option<Arc<Segment>>, &Option<Arc<Segment>>)| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        if self.segments.len() != segments.len() || !self.segments.iter().zip(segments).all(same) {
+            self.segments.clone_from(segments);
+        }
+    }
+
+    /// The requests, for a transport that has more than one way to post.
+    pub fn requests_mut(&mut self) -> &mut T::Requests {
+        &mut self.requests
     }
 
     /// Other handling of elements: the steps stay.

@@ -4,23 +4,56 @@
 //! Signals and barriers stay: what they order is not theirs to know. For the same reason messages stay, empty as
 //! they are, in a schedule that shares memory.
 
-use bruckner_schedule::{Local, Place, Places, Problem, Round, Schedule};
+use bruckner_schedule::{Level, Local, Place, Places, Problem, Round, Schedule, Topology};
+
+use crate::expression::{Expression, Plain};
 
 /// Runs the pass.
-pub fn run(schedule: Schedule) -> Schedule {
+pub fn run(schedule: Schedule, purpose: Purpose) -> Schedule {
     let problem = schedule.problem.clone();
-    let mut locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
-    let shares = locals.any(|local| local.shared().next().is_some());
-    let purpose = if shares { Purpose::OrdersMemory } else { Purpose::CarriesData };
     schedule
         .into(|_, rounds| rounds.into_iter().filter_map(|round| prune(&problem, purpose, round)).collect())
 }
 
-/// What a message is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+/// What messages are for. All ranks must see it alike, also one that is lowered without the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Only to carry data.
     CarriesData,
+    /// Also to order what ranks do to shared memory.
     OrdersMemory,
+}
+
+impl Purpose {
+    /// As seen from all ranks of a schedule.
+    pub fn of(schedule: &Schedule) -> Purpose {
+        let mut locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
+        match locals.any(|local| local.shared().next().is_some()) {
+            true => Purpose::OrdersMemory,
+            false => Purpose::CarriesData,
+        }
+    }
+
+    /// As known before any schedule is there.
+    pub fn expected(expression: &Expression, topology: &Topology) -> Purpose {
+        match uses_segment(expression, topology, Level::NODE) {
+            true => Purpose::OrdersMemory,
+            false => Purpose::CarriesData,
+        }
+    }
+}
+
+/// Whether an algorithm within regions of a level goes through a segment.
+fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> bool {
+    match expression {
+        Expression::Plain(Plain::Shm) => topology.largest(level) > 1,
+        Expression::Locality { level, inside, .. } => uses_segment(inside, topology, *level),
+        Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => {
+            topology.largest(*level) > 1
+        }
+        Expression::Pipeline { of, .. } => uses_segment(of, topology, level),
+        _ => false,
+    }
 }
 
 fn prune(problem: &Problem, purpose: Purpose, mut round: Round) -> Option<Round> {

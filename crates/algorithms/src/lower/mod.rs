@@ -23,6 +23,7 @@ pub mod place;
 pub mod unshare;
 
 use bruckner_schedule::{Program, Schedule};
+pub use empty::Purpose;
 
 /// How ranks of a node exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -34,9 +35,14 @@ pub enum OnNode {
     Messages,
 }
 
-/// The whole chain.
+/// The whole chain, for a schedule of all ranks.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
-    let schedule = coalesce::run(empty::run(schedule.clone()));
+    lower_part(schedule, on_node, Purpose::of(schedule))
+}
+
+/// The whole chain, for a schedule of some ranks: those of whole nodes where it shares memory.
+pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose) -> Program {
+    let schedule = coalesce::run(empty::run(schedule.clone(), purpose));
     let program = overlap::run(pack::run(place::run(schedule)));
     match on_node {
         OnNode::Segment => alternate::run(program),

@@ -1,0 +1,32 @@
+//! A rank's program is the same whether all ranks are lowered together, which is what is proven, or only those that must be
+//! looked at, which is what a rank does at run time.
+
+use bruckner_algorithms::catalogue::list;
+use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::plan;
+
+#[test]
+fn a_rank_runs_what_was_proven() {
+    for p in 1..=13 {
+        for entry in list(p) {
+            let plan = plan(&entry.task, &entry.expression).expect("an entry of the catalogue");
+            for on_node in [OnNode::Segment, OnNode::Messages] {
+                let whole = lower(&plan.schedule(), on_node);
+                for (&rank, code) in &whole.ranks {
+                    let alone = plan.code(rank, &entry.expression, on_node);
+                    assert_eq!(
+                        alone.as_ref(),
+                        Some(code),
+                        "{} by {} on {}, rank {rank}",
+                        plan.problem,
+                        entry.expression,
+                        plan.topology
+                    );
+                }
+                if p > 7 && on_node == OnNode::Segment {
+                    break;
+                }
+            }
+        }
+    }
+}

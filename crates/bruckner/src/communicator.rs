@@ -1,0 +1,340 @@
+//! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bruckner_algorithms::expression::Plain;
+use bruckner_algorithms::lower::OnNode;
+use bruckner_algorithms::{Expression, Task, plan};
+use bruckner_mpi::{Agree, Messages, Mpi, TagRange, Word};
+use bruckner_runtime::segment::Lease;
+use bruckner_runtime::{Compiled, Names, Plan, Scratch, Segment, Segments, Transport, compile, sized};
+use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
+use rustc_hash::FxBuildHasher;
+
+use crate::Error;
+use crate::choose::{Rules, choose};
+use crate::hidden::Hidden;
+use crate::normal::{Key, Normal};
+
+/// Levels that can have segments here: node and socket.
+const LEVELS: usize = 2;
+
+/// The most temporary memory of a plan, unless `BRUCKNER_MEMORY` says otherwise.
+const MEMORY: u64 = 64 << 20;
+
+/// The most plans that a communicator keeps.
+const PLANS: usize = 256;
+
+/// The names of a communicator's ranks on the hidden one.
+pub(crate) enum RankNames {
+    Same,
+    Listed(Vec<u32>),
+}
+
+impl Names for RankNames {
+    fn peer(&self, rank: Rank) -> u32 {
+        match self {
+            RankNames::Same => rank.0,
+            RankNames::Listed(names) => names[rank.0 as usize],
+        }
+    }
+}
+
+/// Segments of the regions that a rank is in, and how large their parts are: the same on all ranks.
+#[derive(Clone)]
+pub(crate) struct Room {
+    pub(crate) segments: Segments,
+    parts: [usize; LEVELS],
+}
+
+impl Room {
+    pub(crate) fn none() -> Room {
+        Room { segments: vec![None; LEVELS], parts: [0; LEVELS] }
+    }
+}
+
+/// A plan that was made, or why there is none.
+pub(crate) enum Prepared {
+    Ready(Box<Plan<Messages>>),
+    Sized(Box<sized::Plan<Messages>>),
+    Native,
+}
+
+/// What changes from call to call.
+pub(crate) struct State {
+    pub(crate) plans: HashMap<Key, (Prepared, Expression, u64), FxBuildHasher>,
+    pub(crate) room: Room,
+    pub(crate) temporary: Scratch,
+    pub(crate) staged_input: Scratch,
+    pub(crate) staged_output: Scratch,
+    pub(crate) rules: Rules,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) calls: u64,
+}
+
+/// A user's communicator.
+pub(crate) struct Communicator {
+    pub(crate) hidden: Arc<Hidden>,
+    pub(crate) comm: Word,
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+    pub(crate) names: RankNames,
+    tags: TagRange,
+    /// Taken out while a call runs, so that no lock is held across one.
+    state: Mutex<Option<Box<State>>>,
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // No MPI call: this may be a delete callback.
+        self.hidden.give_back(self.tags);
+    }
+}
+
+impl Communicator {
+    /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; `None` where tags have
+    /// run out, on all ranks.
+    pub(crate) fn new(hidden: Arc<Hidden>, comm: Word) -> Result<Option<Communicator>, Error> {
+        let mpi = hidden.mpi;
+        let (rank, size) = (mpi.rank(comm)?, mpi.size(comm)?);
+        let names: Option<Vec<u32>> = mpi.translate(comm, hidden.comm)?.into_iter().collect();
+        let mut inside = [u64::from(names.is_some())];
+        mpi.agree(comm, Agree::Min, &mut inside)?;
+        let Some(names) = names.filter(|_| inside[0] == 1) else { return Ok(None) };
+        let Some(tags) = hidden.take_tags(comm)? else { return Ok(None) };
+        let places: Vec<(u64, u64)> =
+            names.iter().map(|name| hidden.places[*name as usize]).map(|p| (p.node, p.socket)).collect();
+        let same =
+            names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
+        let state = State {
+            plans: HashMap::default(),
+            room: Room::none(),
+            temporary: Scratch::new(0),
+            staged_input: Scratch::new(0),
+            staged_output: Scratch::new(0),
+            rules: hidden.rules.clone(),
+            topology: Arc::new(Topology::of(&places)),
+            calls: 0,
+        };
+        let names = if same { RankNames::Same } else { RankNames::Listed(names) };
+        let state = Mutex::new(Some(Box::new(state)));
+        Ok(Some(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
+    }
+
+    /// Takes the state for a call.
+    pub(crate) fn take(&self) -> Result<Box<State>, Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
+    }
+
+    /// Puts it back.
+    pub(crate) fn put(&self, state: Box<State>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    }
+
+    fn mpi(&self) -> &'static Mpi {
+        self.hidden.mpi
+    }
+
+    /// The plan of a call, made if there is none yet. Making one is collective; whether there is one depends on what all
+    /// ranks share.
+    pub(crate) fn prepare<'s>(
+        &self,
+        state: &'s mut State,
+        normal: &Normal,
+    ) -> Result<&'s mut Prepared, Error> {
+        state.calls += 1;
+        if !state.plans.contains_key(&normal.key) {
+            if state.plans.len() >= PLANS {
+                let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.2).map(|(key, _)| key.clone());
+                oldest.and_then(|key| state.plans.remove(&key));
+            }
+            let expression = choose(&normal.key, &state.topology, &state.rules);
+            let made =
+                self.make(&state.topology, &normal.key, &expression, self.tags, &mut state.room, normal)?;
+            state.plans.insert(normal.key.clone(), (made, expression, 0));
+        }
+        let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
+        entry.2 = state.calls;
+        if let Prepared::Ready(plan) = &mut entry.0 {
+            // The room may have grown since.
+            plan.set_segments(&state.room.segments);
+            state.temporary.grow(plan.compiled().needs.temporary);
+        }
+        Ok(&mut entry.0)
+    }
+
+    /// Makes a plan. Collective: all ranks agree on whether it can be had, and on how much room it needs.
+    pub(crate) fn make(
+        &self,
+        topology: &Arc<Topology>,
+        key: &Key,
+        expression: &Expression,
+        tags: TagRange,
+        room: &mut Room,
+        normal: &Normal,
+    ) -> Result<Prepared, Error> {
+        if *expression == Expression::Plain(Plain::Native) {
+            return Ok(Prepared::Native);
+        }
+        let on_node = if self.hidden.pool.is_some() { OnNode::Segment } else { OnNode::Messages };
+        let mut tried = self.attempt(topology, key, expression, tags, room, normal, on_node)?;
+        if tried.is_none() && on_node == OnNode::Segment && expression.shares_memory() {
+            tried = self.attempt(topology, key, expression, tags, room, normal, OnNode::Messages)?;
+        }
+        Ok(tried.unwrap_or(Prepared::Native))
+    }
+
+    /// One way to make a plan; `None`, on all ranks, if it cannot be had on any.
+    #[allow(clippy::too_many_arguments)]
+    fn attempt(
+        &self,
+        topology: &Arc<Topology>,
+        key: &Key,
+        expression: &Expression,
+        tags: TagRange,
+        room: &mut Room,
+        normal: &Normal,
+        on_node: OnNode,
+    ) -> Result<Option<Prepared>, Error> {
+        let mpi = self.mpi();
+        let code = self.code(topology, key, expression, on_node);
+        let local = key.counts == Counts::Local;
+        let (mut compiled, mut sized_plan) = (None, None);
+        if let Some((problem, code)) = &code {
+            if local {
+                sized_plan =
+                    sized::Plan::new(problem, code, &self.names, tags.first, &self.hidden.messages).ok();
+            } else {
+                compiled = compile(problem, topology, self.rank, code, &self.names, tags.first).ok();
+            }
+        }
+        // One agreement: failed here, tags, memory, and the room in each level's segment (1 more, so that 0 is none).
+        let mut needs = [0u64; 3 + LEVELS];
+        needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
+        if let Some(plan) = &sized_plan {
+            needs[1] = u64::from(plan.tags) + 1;
+        }
+        if let Some(compiled) = &compiled {
+            needs[1] = u64::from(compiled.tags) + 1;
+            needs[2] = compiled.needs.temporary as u64;
+            for (level, need) in compiled.shared.iter().enumerate() {
+                match need {
+                    Some(_) if level >= LEVELS => needs[0] = 1,
+                    Some(bytes) => needs[3 + level] = *bytes as u64 + 1,
+                    None => {}
+                }
+            }
+        }
+        mpi.agree(self.comm, Agree::Max, &mut needs)?;
+        if needs[0] != 0 || needs[1] > tags.count.into() || needs[2] > MEMORY {
+            return Ok(None);
+        }
+        for level in 0..LEVELS {
+            let Some(part) = needs[3 + level].checked_sub(1) else { continue };
+            let missing = room.segments[level].is_none() || room.parts[level] < part as usize;
+            if missing && !self.grow(topology, room, level, part as usize, tags)? {
+                return Ok(None);
+            }
+        }
+        if let Some(plan) = sized_plan {
+            return Ok(Some(Prepared::Sized(Box::new(plan))));
+        }
+        let compiled: Compiled = compiled.expect("agreed on by all");
+        let messages = &self.hidden.messages;
+        let (segments, reduction) = (room.segments.clone(), normal.reduction(mpi));
+        let plan = Plan::new(compiled, messages, segments, reduction, messages.patience());
+        Ok(Some(Prepared::Ready(Box::new(plan))))
+    }
+
+    /// This rank's program.
+    fn code(
+        &self,
+        topology: &Arc<Topology>,
+        key: &Key,
+        expression: &Expression,
+        on_node: OnNode,
+    ) -> Option<(bruckner_schedule::Problem, Code)> {
+        let task = Task {
+            collective: key.collective,
+            topology: Topology::clone(topology),
+            counts: key.counts.clone(),
+            element: key.element,
+            order: key.order,
+        };
+        let plan = plan(&task, expression).ok()?;
+        let code = plan.code(self.rank, expression, on_node)?;
+        Some((plan.problem, code))
+    }
+
+    /// Makes larger segments for the regions of a level. Collective; whether it could be done is agreed on.
+    fn grow(
+        &self,
+        topology: &Topology,
+        room: &mut Room,
+        level: usize,
+        part: usize,
+        tags: TagRange,
+    ) -> Result<bool, Error> {
+        let Some(pool) = &self.hidden.pool else { return Ok(false) };
+        let part = part.max(4096).next_power_of_two();
+        let region = {
+            let level = Level(level as u8);
+            topology.span(level, topology.region_of(level, self.rank))
+        };
+        let members = region.len() as u32;
+        let me = topology.position(self.rank) - region.start;
+        let bytes = Segment::bytes(members, part);
+        // The first of a region lends, and tells the others where.
+        let offset = if me == 0 {
+            let offset = pool.lend(bytes, members).map_or(u64::MAX, |offset| offset as u64);
+            for at in region.clone().skip(1) {
+                self.tell(topology.rank_at(at), offset, tags)?;
+            }
+            offset
+        } else {
+            self.hear(topology.rank_at(region.start), tags)?
+        };
+        let mut made = None;
+        if offset != u64::MAX {
+            // SAFETY: lent to the members of this region, of whom this is one.
+            let lease = unsafe { Lease::new(pool, offset as usize) };
+            let mut shares = Segment::shares(members, part, me);
+            if shares.all(|(at, len)| pool.reserve(offset as usize + at, len)) {
+                // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
+                let segment = unsafe { Segment::new(lease.start(), members, me, part, Box::new(lease)) };
+                made = Some(Arc::new(segment));
+            }
+        }
+        let mut all = [u64::from(made.is_some())];
+        self.mpi().agree(self.comm, Agree::Min, &mut all)?;
+        if all[0] == 0 {
+            return Ok(false);
+        }
+        room.segments[level] = made;
+        room.parts[level] = part;
+        Ok(true)
+    }
+
+    fn tell(&self, to: Rank, number: u64, tags: TagRange) -> Result<(), Error> {
+        let messages = &self.hidden.messages;
+        let mut requests = messages.requests(1);
+        let peer = bruckner_runtime::Peer { rank: self.names.peer(to), tag: tags.first };
+        // SAFETY: the number lives until the request is finished.
+        unsafe { messages.send(&mut requests, 0, (&raw const number).cast(), 8, peer) }?;
+        messages.finish(&mut requests, 0..1)?;
+        Ok(())
+    }
+
+    fn hear(&self, from: Rank, tags: TagRange) -> Result<u64, Error> {
+        let messages = &self.hidden.messages;
+        let mut requests = messages.requests(1);
+        let mut number = 0u64;
+        let peer = bruckner_runtime::Peer { rank: self.names.peer(from), tag: tags.first };
+        // SAFETY: the number lives until the request is finished.
+        unsafe { messages.recv(&mut requests, 0, (&raw mut number).cast(), 8, peer) }?;
+        messages.finish(&mut requests, 0..1)?;
+        Ok(number)
+    }
+}

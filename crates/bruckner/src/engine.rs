@@ -1,0 +1,433 @@
+//! The engine of a process: a call comes in, choose, plan, cache, run.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bruckner_mpi::{Agree, Messages, Mpi, Registry, Word};
+use bruckner_runtime::sized::Blocks;
+use bruckner_runtime::{Buffers, Plan, Scratch, sized};
+
+use crate::Error;
+use crate::call::Call;
+use crate::choose::Rules;
+use crate::communicator::{Communicator, Prepared, State};
+use crate::hidden::Hidden;
+use crate::normal::{Normal, Side, normal, personal};
+use crate::persistent::Active;
+
+/// Communicators that may have a hidden one of their own, where `bruckner_init` was not called.
+const QUOTA: usize = 64;
+
+/// What is kept for a communicator.
+pub(crate) enum Entry {
+    Served(Communicator),
+    Native,
+}
+
+/// The engine.
+pub struct Engine {
+    pub(crate) mpi: &'static Mpi,
+    registry: Registry,
+    world: Mutex<Option<Arc<Hidden>>>,
+    private: AtomicUsize,
+    pub(crate) active: Active,
+}
+
+/// What an engine found, for people.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Ranks of the communicator.
+    pub ranks: u32,
+    /// Where they are.
+    pub topology: String,
+    /// Whether nodes have shared memory.
+    pub shared_memory: bool,
+    /// Whether ranks outnumber cores.
+    pub shared_cores: bool,
+    /// What was wrong with the settings.
+    pub complaint: Option<String>,
+}
+
+thread_local! {
+    /// The communicator of the last call: its handle, the generation, and what is kept.
+    static LAST: Cell<(Word, u64, *const Entry)> = const { Cell::new((0, u64::MAX, std::ptr::null())) };
+}
+
+impl Engine {
+    /// The engine of this process.
+    pub fn get() -> Result<&'static Engine, Error> {
+        static ENGINE: OnceLock<Engine> = OnceLock::new();
+        if let Some(engine) = ENGINE.get() {
+            return Ok(engine);
+        }
+        let mpi = Mpi::find_or_load()?;
+        if !mpi.is_running() {
+            return Err(Error::NotRunning);
+        }
+        let registry = Registry::new(mpi)?;
+        let engine = Engine {
+            mpi,
+            registry,
+            world: Mutex::new(None),
+            private: AtomicUsize::new(0),
+            active: Active::default(),
+        };
+        Ok(ENGINE.get_or_init(|| engine))
+    }
+
+    /// Makes the hidden communicator. Collective over `MPI_COMM_WORLD`; a second call does nothing.
+    pub fn init(&self) -> Result<(), Error> {
+        self.world().map(|_| ())
+    }
+
+    /// A handle as the caller passed it, without what a wider register may carry besides.
+    #[inline]
+    pub fn handle(&self, word: Word) -> Word {
+        self.mpi.handle(word)
+    }
+
+    /// A constant of `mpi.h` by its name.
+    pub fn constant(&self, name: &str) -> Option<Word> {
+        self.mpi.constants.get(name)
+    }
+
+    /// The version and the family of the MPI.
+    pub fn about(&self) -> (String, &'static str) {
+        (self.mpi.version(), self.mpi.family.name())
+    }
+
+    fn world(&self) -> Result<Arc<Hidden>, Error> {
+        if let Some(world) = &*self.world.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(world.clone());
+        }
+        let made = Arc::new(Hidden::new(self.mpi, self.mpi.world())?);
+        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Forgets everything that needs MPI, before it is finalised.
+    pub fn finalize(&self) {
+        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if self.registry.get(self.mpi.world()).is_some() {
+            self.registry.remove(self.mpi.world());
+        }
+        LAST.set((0, u64::MAX, std::ptr::null()));
+        if let Some(world) = world.and_then(Arc::into_inner) {
+            self.mpi.free(world.comm);
+        }
+    }
+
+    /// What is kept for a communicator; made at first use, which is collective.
+    #[inline]
+    pub(crate) fn entry(&self, comm: Word) -> Result<&Entry, Error> {
+        let (handle, generation, entry) = LAST.get();
+        if handle == comm && generation == Registry::generation() && !entry.is_null() {
+            // SAFETY: kept until its communicator is freed, which would have changed the generation.
+            return Ok(unsafe { &*entry });
+        }
+        let kept = self.kept(comm)?;
+        let entry: *const Entry = Arc::as_ptr(&kept);
+        LAST.set((comm, Registry::generation(), entry));
+        // SAFETY: the registry keeps it until the communicator is freed.
+        Ok(unsafe { &*entry })
+    }
+
+    /// The same, shared: for plans, which may outlive the communicator's handle.
+    pub(crate) fn kept(&self, comm: Word) -> Result<Arc<Entry>, Error> {
+        if let Some(kept) = self.registry.get(comm) {
+            return kept
+                .downcast::<Entry>()
+                .map_err(|_| Error::NotServed("an attribute of another kind".into()));
+        }
+        let entry = match self.serve(comm)? {
+            Some(communicator) => Entry::Served(communicator),
+            None => Entry::Native,
+        };
+        let entry = Arc::new(entry);
+        self.registry.put(comm, entry.clone())?;
+        Ok(entry)
+    }
+
+    fn serve(&self, comm: Word) -> Result<Option<Communicator>, Error> {
+        if self.mpi.is_inter(comm)? {
+            return Ok(None);
+        }
+        if comm == self.mpi.world() {
+            return Communicator::new(self.world()?, comm);
+        }
+        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(world) = world {
+            return Communicator::new(world, comm);
+        }
+        let mut used = [self.private.load(Ordering::Relaxed) as u64];
+        self.mpi.agree(comm, Agree::Max, &mut used)?;
+        if used[0] >= QUOTA as u64 {
+            return Ok(None);
+        }
+        self.private.fetch_add(1, Ordering::Relaxed);
+        Communicator::new(Arc::new(Hidden::new(self.mpi, comm)?), comm)
+    }
+
+    /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
+    pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
+        let rules: Rules = rules.parse()?;
+        self.change(comm, |state| {
+            state.rules.extend(rules);
+            Ok(())
+        })
+    }
+
+    /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
+    /// text on all ranks. Ranks that are said to share a node must really share one.
+    pub fn set_topology(&self, comm: Word, text: &str) -> Result<(), Error> {
+        let topology: bruckner_schedule::Topology =
+            text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
+        let size = self.mpi.size(comm)?;
+        if topology.ranks() != size {
+            return Err(Error::Argument(format!(
+                "`{text}` has {} ranks, and there are {size}",
+                topology.ranks()
+            )));
+        }
+        self.change(comm, |state| {
+            state.topology = Arc::new(topology);
+            state.room = crate::communicator::Room::none();
+            Ok(())
+        })
+    }
+
+    /// Changes what is chosen on a communicator: plans are made anew.
+    fn change(&self, comm: Word, change: impl FnOnce(&mut State) -> Result<(), Error>) -> Result<(), Error> {
+        let Entry::Served(communicator) = self.entry(comm)? else { return Ok(()) };
+        let mut state = communicator.take()?;
+        let result = change(&mut state);
+        state.plans.clear();
+        communicator.put(state);
+        result
+    }
+
+    /// The algorithm that the last plan for a collective uses on a communicator, for tests and reports.
+    pub fn algorithm_of(&self, comm: Word, name: crate::call::Name) -> Result<Option<String>, Error> {
+        let Entry::Served(communicator) = self.entry(comm)? else { return Ok(None) };
+        let state = communicator.take()?;
+        let newest = state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, plan)| plan.2);
+        let text = newest.map(|(_, (prepared, expression, _))| match prepared {
+            Prepared::Native => "native".to_owned(),
+            _ => expression.to_string(),
+        });
+        communicator.put(state);
+        Ok(text)
+    }
+
+    /// What was found about a communicator. Collective at first use.
+    pub fn findings(&self, comm: Word) -> Result<Option<Findings>, Error> {
+        let Entry::Served(communicator) = self.entry(comm)? else { return Ok(None) };
+        let state = communicator.take()?;
+        let topology = state.topology.to_string();
+        communicator.put(state);
+        let hidden = &communicator.hidden;
+        Ok(Some(Findings {
+            ranks: communicator.size,
+            topology,
+            shared_memory: hidden.pool.is_some(),
+            shared_cores: hidden.shared_cores,
+            complaint: hidden.complaint.clone(),
+        }))
+    }
+
+    /// Runs a collective.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    pub unsafe fn run(&self, call: &Call, comm: Word) -> Result<(), Error> {
+        let Entry::Served(communicator) = self.entry(comm)? else {
+            // SAFETY: the caller's promise.
+            return unsafe { call.native(self.mpi, comm) }.map_err(Error::from);
+        };
+        let normal = normal(self.mpi, call, communicator.rank.0, communicator.size)?;
+        let Ok(normal) = normal else {
+            // SAFETY: the caller's promise.
+            return unsafe { call.native(self.mpi, comm) }.map_err(Error::from);
+        };
+        let mut state = communicator.take()?;
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.execute(communicator, &mut state, call, &normal) };
+        communicator.put(state);
+        result
+    }
+
+    unsafe fn execute(
+        &self,
+        communicator: &Communicator,
+        state: &mut State,
+        call: &Call,
+        normal: &Normal,
+    ) -> Result<(), Error> {
+        communicator.prepare(state, normal)?;
+        let State { plans, temporary, staged_input, staged_output, .. } = state;
+        let prepared = &mut plans.get_mut(&normal.key).expect("just prepared").0;
+        let messages = &communicator.hidden.messages;
+        let mut stage =
+            Stage { mpi: self.mpi, comm: communicator.comm, input: staged_input, output: staged_output };
+        match prepared {
+            // SAFETY: the caller's promise.
+            Prepared::Native => unsafe { call.native(self.mpi, communicator.comm) }.map_err(Error::from),
+            Prepared::Ready(plan) => {
+                if normal.foreign.is_some() {
+                    plan.set_reduction(normal.reduction(self.mpi));
+                }
+                stage.grow(normal);
+                let (buffers, staged) = stage.bring(normal, plan, temporary)?;
+                if self.active.is_empty() {
+                    // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+                    unsafe { plan.run(messages, buffers) }?;
+                } else {
+                    // SAFETY: as above.
+                    unsafe { plan.start(messages, buffers) }?;
+                    self.active.while_waiting(messages, || plan.test(messages))?;
+                }
+                stage.take(normal, staged, plan.compiled().needs.output)
+            }
+            Prepared::Sized(plan) => {
+                let (buffers, staged) = stage.bring_sized(call, communicator.size, plan)?;
+                // SAFETY: as above.
+                unsafe { plan.start(messages, buffers) }?;
+                if self.active.is_empty() {
+                    plan.wait(messages)?;
+                } else {
+                    self.active.while_waiting(messages, || plan.test(messages))?;
+                }
+                staged.take(self.mpi, communicator.comm)
+            }
+        }
+    }
+}
+
+/// Memory in which buffers are put together, where the user's are not as a plan wants them.
+pub(crate) struct Stage<'a> {
+    pub(crate) mpi: &'static Mpi,
+    pub(crate) comm: Word,
+    pub(crate) input: &'a mut Scratch,
+    pub(crate) output: &'a mut Scratch,
+}
+
+/// Whether the output is to be unpacked.
+pub(crate) enum Output {
+    Direct,
+    Staged(*const u8),
+}
+
+/// The output of an alltoallv, if it is to be unpacked.
+pub(crate) struct Received {
+    side: Side,
+    from: *const u8,
+    bytes: usize,
+    staged: bool,
+}
+
+impl Received {
+    pub(crate) fn take(&self, mpi: &Mpi, comm: Word) -> Result<(), Error> {
+        if self.staged { self.side.unpack(mpi, comm, self.from, self.bytes) } else { Ok(()) }
+    }
+}
+
+impl Stage<'_> {
+    /// The buffers of an execution, the input brought into shape.
+    pub(crate) fn bring(
+        &self,
+        normal: &Normal,
+        plan: &Plan<Messages>,
+        temporary: &Scratch,
+    ) -> Result<(Buffers, Output), Error> {
+        let put_aside = normal.overlaps && !plan.compiled().in_place;
+        let input = match &normal.input {
+            Side::None => std::ptr::null(),
+            Side::Direct(data) if !put_aside => data.cast_const().cast(),
+            side => {
+                side.pack(self.mpi, self.comm, self.input.start(), normal.bytes.0)?;
+                self.input.start().cast_const()
+            }
+        };
+        let (output, staged) = match &normal.output {
+            Side::None => (std::ptr::null_mut(), Output::Direct),
+            Side::Direct(data) => (data.cast(), Output::Direct),
+            Side::Blocks { .. } => (self.output.start(), Output::Staged(self.output.start())),
+        };
+        Ok((Buffers { input, output, temporary: temporary.start() }, staged))
+    }
+
+    /// Makes the memory large enough; its addresses stay until it must grow again.
+    pub(crate) fn grow(&mut self, normal: &Normal) {
+        let staged = |side: &Side| matches!(side, Side::Blocks { .. });
+        if normal.overlaps || staged(&normal.input) {
+            self.input.grow(normal.bytes.0);
+        }
+        if staged(&normal.output) {
+            self.output.grow(normal.bytes.1);
+        }
+    }
+
+    /// Brings the output to the user.
+    pub(crate) fn take(&self, normal: &Normal, staged: Output, bytes: usize) -> Result<(), Error> {
+        match staged {
+            Output::Direct => Ok(()),
+            Output::Staged(from) => normal.output.unpack(self.mpi, self.comm, from, bytes),
+        }
+    }
+
+    /// The buffers of an alltoallv, and its sizes.
+    pub(crate) fn bring_sized(
+        &mut self,
+        call: &Call,
+        size: u32,
+        plan: &mut sized::Plan<Messages>,
+    ) -> Result<(sized::Buffers, Received), Error> {
+        let personal = personal(self.mpi, call, size)?;
+        // A dense type's blocks lie where they are; others are packed one behind the other.
+        let place = |side: &Side, lengths: &[usize], packed: bool| -> (Vec<usize>, usize) {
+            let total: usize = lengths.iter().sum();
+            let ends = lengths.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n)));
+            match side {
+                Side::Blocks { shape, blocks, .. } if !packed => {
+                    // Negative displacements are fine: offsets wrap around with the addresses.
+                    (blocks.iter().map(|(at, _)| (at * shape.extent) as usize).collect(), total)
+                }
+                _ => (ends.collect(), total),
+            }
+        };
+        let is_dense = |side: &Side| matches!(side, Side::Blocks { shape, .. } if shape.is_dense());
+        let start = |side: &Side| match side {
+            Side::Blocks { data, .. } | Side::Direct(data) => data.cast::<u8>(),
+            Side::None => std::ptr::null_mut(),
+        };
+        let packed_input = personal.overlaps || !is_dense(&personal.input);
+        let (input_offsets, input_bytes) = place(&personal.input, &personal.sent, packed_input);
+        let input = if packed_input {
+            self.input.grow(input_bytes);
+            personal.input.pack(self.mpi, self.comm, self.input.start(), input_bytes)?;
+            self.input.start()
+        } else {
+            start(&personal.input)
+        };
+        let packed_output = !is_dense(&personal.output);
+        let (output_offsets, output_bytes) = place(&personal.output, &personal.received, packed_output);
+        let output = if packed_output {
+            self.output.grow(output_bytes);
+            self.output.start()
+        } else {
+            start(&personal.output)
+        };
+        plan.set_blocks(
+            Blocks { offsets: input_offsets, lengths: personal.sent },
+            Blocks { offsets: output_offsets, lengths: personal.received },
+        );
+        let received = Received {
+            side: personal.output,
+            from: output.cast_const(),
+            bytes: output_bytes,
+            staged: packed_output,
+        };
+        Ok((sized::Buffers { input: input.cast_const(), output }, received))
+    }
+}

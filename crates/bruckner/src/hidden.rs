@@ -1,0 +1,154 @@
+//! The hidden communicator, and what its processes share: places, memory, tags, settings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bruckner_mpi::{Agree, Messages, Mpi, Place, TagRange, Tags, Word, places, sharers};
+use bruckner_runtime::segment::Pool;
+use bruckner_schedule::{Level, Rank, Topology};
+
+use crate::Error;
+use crate::choose::Rules;
+
+/// A communicator of our own on which all messages go.
+pub(crate) struct Hidden {
+    pub(crate) mpi: &'static Mpi,
+    pub(crate) comm: Word,
+    /// Where each of its ranks runs: by topology, if one was given, else as found.
+    pub(crate) places: Vec<Place>,
+    /// The node's memory, if all have it; and for each rank of the node its number there.
+    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) messages: Messages,
+    pub(crate) shared_cores: bool,
+    pub(crate) rules: Rules,
+    /// What was wrong with the settings, for the report.
+    pub(crate) complaint: Option<String>,
+    books: Mutex<Books>,
+}
+
+/// The tags that are free, and whether a thread is just agreeing about them.
+struct Books {
+    tags: Tags,
+    lent: bool,
+}
+
+/// Settings from the environment of rank 0, which all ranks get.
+const SETTINGS: [&str; 3] = ["BRUCKNER_TOPOLOGY", "BRUCKNER_ALGORITHM", "BRUCKNER_SHM"];
+
+impl Hidden {
+    /// Makes one for the processes of a communicator. Collective.
+    pub(crate) fn new(mpi: &'static Mpi, of: Word) -> Result<Hidden, Error> {
+        let comm = mpi.hide(of)?;
+        let mine: Vec<String> = SETTINGS.iter().map(|name| std::env::var(name).unwrap_or_default()).collect();
+        let shared = mpi.share_text(comm, &mine.join("\n"))?;
+        let mut settings = shared.split('\n');
+        let mut setting = || settings.next().unwrap_or_default();
+        let (topology, rules, shm) = (setting(), setting(), setting());
+        let mut complaint = None;
+        let mut found = places(mpi, comm)?;
+        let node = mpi.node(comm)?;
+        let (processes, cores) = sharers(mpi, node)?;
+        let mut crowded = [u64::from(processes > cores)];
+        mpi.agree(comm, Agree::Max, &mut crowded)?;
+        let pool = if shm == "off" { None } else { pool(mpi, comm, node)? };
+        mpi.free(node);
+        if !topology.is_empty() {
+            match topology.parse::<Topology>() {
+                Ok(given) if given.ranks() as usize == found.len() => {
+                    for (rank, place) in found.iter_mut().enumerate() {
+                        let region = |level| u64::from(given.region_of(level, Rank(rank as u32)));
+                        *place = Place { node: region(Level::NODE), socket: region(Level::SOCKET) };
+                    }
+                }
+                Ok(given) => {
+                    complaint = Some(format!(
+                        "BRUCKNER_TOPOLOGY={given} has {} ranks, and there are {}",
+                        given.ranks(),
+                        found.len()
+                    ));
+                }
+                Err(error) => complaint = Some(format!("BRUCKNER_TOPOLOGY: {error}")),
+            }
+        }
+        let rules = rules.parse().unwrap_or_else(|error| {
+            complaint = Some(format!("BRUCKNER_ALGORITHM: {error}"));
+            Rules::default()
+        });
+        let shared_cores = crowded[0] != 0;
+        Ok(Hidden {
+            mpi,
+            comm,
+            places: found,
+            pool,
+            messages: Messages::new(mpi, comm, shared_cores),
+            shared_cores,
+            rules,
+            complaint,
+            books: Mutex::new(Books { tags: Tags::new(mpi.tag_limit()), lent: false }),
+        })
+    }
+
+    /// A range of tags that is free on all processes of a communicator. Collective over it.
+    ///
+    /// Several threads may be here for different communicators. In a process only one of them has the books at a time; the
+    /// others say so, and all processes of their communicators try again.
+    pub(crate) fn take_tags(&self, comm: Word) -> Result<Option<TagRange>, Error> {
+        let books = || self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        for attempt in 1.. {
+            let (mut offer, mine) = {
+                let mut books = books();
+                let mine = !std::mem::replace(&mut books.lent, true);
+                let mut offer = books.tags.free().to_vec();
+                offer.push(if mine { u64::MAX } else { 0 });
+                (offer, mine)
+            };
+            let agreed = self.mpi.agree(comm, Agree::And, &mut offer);
+            let mut books = books();
+            let (everyone, free) = offer.split_last().expect("at least one word");
+            let range = if *everyone != 0 { books.tags.first(free) } else { None };
+            if mine {
+                books.lent = false;
+            }
+            agreed?;
+            if let Some(range) = range {
+                books.tags.take(range);
+            }
+            if *everyone != 0 {
+                return Ok(range);
+            }
+            drop(books);
+            // Processes pause for different times, so that one thread finds the books free everywhere.
+            let pause = u64::from(std::process::id()) * attempt % 97;
+            std::thread::sleep(std::time::Duration::from_micros(pause));
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    pub(crate) fn give_back(&self, range: TagRange) {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner).tags.give_back(range);
+    }
+}
+
+/// The node's shared memory: created by its first process, attached by the others, unlinked at once; `None` on all ranks
+/// if any could not.
+fn pool(mpi: &'static Mpi, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, Error> {
+    let (me, size) = (mpi.rank(node)?, mpi.size(node)?);
+    let mut name = String::new();
+    let mut made = None;
+    if me == 0 {
+        name = Pool::name();
+        made = Pool::create(&name, size, 0).ok();
+        if made.is_none() {
+            name.clear();
+        }
+    }
+    let name = mpi.share_text(node, &name)?;
+    if me != 0 && !name.is_empty() {
+        made = Pool::attach(&name, size, me).ok();
+    }
+    let mut all = [u64::from(made.is_some())];
+    mpi.agree(comm, Agree::Min, &mut all)?;
+    if me == 0 && !name.is_empty() {
+        Pool::unlink(&name);
+    }
+    Ok(made.filter(|_| all[0] == 1).map(Arc::new))
+}

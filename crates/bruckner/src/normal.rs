@@ -1,0 +1,484 @@
+//! From a call to what is planned: the problem that all ranks share, and how this rank's buffers lie.
+//!
+//! What may differ between ranks (datatypes of one signature, displacements, addresses) only decides how a buffer is
+//! staged; what all ranks share becomes the [`Key`] of a plan.
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_mpi::{Mpi, Shape, Word};
+use bruckner_runtime::Reduction;
+use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_schedule::{Collective, Counts, Order, Rank};
+
+use crate::Error;
+use crate::call::{Call, Ints, Name};
+
+/// How elements are combined, as far as all ranks share it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Combine {
+    /// They are not.
+    Nothing,
+    /// By a kernel.
+    Kernel(Operation, Kind),
+    /// By `MPI_Reduce_local`. Handles may be used again for something else, so this is not kept with a plan.
+    Foreign,
+}
+
+/// What a plan is for. Equal on all ranks.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    pub(crate) name: Name,
+    pub(crate) collective: Collective,
+    pub(crate) counts: Counts,
+    pub(crate) element: u32,
+    pub(crate) order: Order,
+    pub(crate) combine: Combine,
+}
+
+/// One of the user's buffers.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// Nothing is there on this rank.
+    None,
+    /// The bytes of all blocks, one behind the other.
+    Direct(*mut c_void),
+    /// Blocks here and there, or of a type with gaps: packed and unpacked.
+    Blocks { data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usize)> },
+}
+
+/// A call that can be planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Normal {
+    pub(crate) key: Key,
+    pub(crate) input: Side,
+    pub(crate) output: Side,
+    /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
+    pub(crate) overlaps: bool,
+    pub(crate) bytes: (usize, usize),
+    pub(crate) foreign: Option<(Word, Word)>,
+}
+
+/// Why a call goes to the MPI's own function; the same on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Native {
+    /// A reduction on a type with gaps.
+    Gaps,
+    /// A reduction that may take any size: nothing is known of it.
+    Unknown,
+}
+
+impl Normal {
+    /// The reduction, for a plan of this call.
+    pub(crate) fn reduction(&self, mpi: &'static Mpi) -> Reduction {
+        match (self.key.combine, self.foreign) {
+            (Combine::Kernel(operation, kind), _) => {
+                Reduction::of(operation, kind).unwrap_or(Reduction::None)
+            }
+            (Combine::Foreign, Some((datatype, op))) => {
+                let size = self.key.element as usize;
+                let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
+                    for at in (0..elements).step_by(c_int::MAX as usize) {
+                        let count = (elements - at).min(c_int::MAX as usize) as c_int;
+                        let (left, into) = (left.wrapping_add(at * size), into.wrapping_add(at * size));
+                        // SAFETY: both have so many elements of this type.
+                        unsafe { (mpi.f.reduce_local)(left.cast(), into.cast(), count, datatype, op) };
+                    }
+                };
+                Reduction::Foreign(std::sync::Arc::new(reduce))
+            }
+            _ => Reduction::None,
+        }
+    }
+}
+
+/// Reads one number for each rank.
+fn list(numbers: Ints, size: u32) -> Vec<c_int> {
+    if numbers.is_null() {
+        return vec![0; size as usize];
+    }
+    // SAFETY: MPI asks for one number for each rank.
+    unsafe { std::slice::from_raw_parts(numbers, size as usize) }.to_vec()
+}
+
+fn positive(count: c_int) -> Result<usize, Error> {
+    usize::try_from(count).map_err(|_| Error::Argument(format!("a count is negative: {count}")))
+}
+
+/// What is to be planned for a call by this rank of so many.
+pub(crate) fn normal(
+    mpi: &'static Mpi,
+    call: &Call,
+    rank: u32,
+    size: u32,
+) -> Result<Result<Normal, Native>, Error> {
+    let moves = |name, collective, counts, element| Key {
+        name,
+        collective,
+        counts,
+        element,
+        order: Order::Any,
+        combine: Combine::Nothing,
+    };
+    let plain =
+        |key, input, output, bytes| Normal { key, input, output, overlaps: false, bytes, foreign: None };
+    match *call {
+        Call::Barrier => {
+            let key = moves(Name::Barrier, Collective::Allgather, Counts::Equal(1), 0);
+            Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
+        }
+        Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
+            let (count, shape) = (positive(recv_count)?, mpi.shape(recv_type)?);
+            let bytes = count * shape.size;
+            let blocks = (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
+            let output = side(recv, recv_type, shape, blocks, bytes * size as usize);
+            let input = gather_input(
+                mpi,
+                (send, send_count, send_type),
+                &output,
+                rank,
+                rank as usize * bytes,
+                bytes,
+            )?;
+            let (element, each) = units(bytes);
+            let key = moves(Name::Allgather, Collective::Allgather, Counts::Equal(each), element);
+            Ok(Ok(plain(key, input, output, (bytes, bytes * size as usize))))
+        }
+        Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
+            let shape = mpi.shape(recv_type)?;
+            let counts = list(recv_counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
+            let at = list(displacements, size);
+            let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
+            let total: usize = counts.iter().map(|count| count * shape.size).sum();
+            let output = side(recv, recv_type, shape, blocks, total);
+            let own = counts[rank as usize] * shape.size;
+            let before = counts[..rank as usize].iter().sum::<usize>() * shape.size;
+            let input = gather_input(mpi, (send, send_count, send_type), &output, rank, before, own)?;
+            let bytes: Vec<u64> = counts.iter().map(|count| (count * shape.size) as u64).collect();
+            let element = if bytes.iter().all(|n| n % 8 == 0) { 8 } else { 1 };
+            let listed = Counts::Listed(bytes.iter().map(|n| n / u64::from(element)).collect());
+            let key = moves(Name::Allgather, Collective::Allgather, listed, element);
+            Ok(Ok(plain(key, input, output, (own, total))))
+        }
+        Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
+            let (count, shape) = (positive(recv_count)?, mpi.shape(recv_type)?);
+            let bytes = count * shape.size;
+            let all = bytes * size as usize;
+            let blocks = |count: usize| (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
+            let output = side(recv, recv_type, shape, blocks(count), all);
+            let overlaps = mpi.is_in_place(send);
+            let input = if overlaps {
+                output.clone()
+            } else {
+                let (count, shape) = (positive(send_count)?, mpi.shape(send_type)?);
+                same_bytes(count * shape.size, bytes)?;
+                side(send.cast_mut(), send_type, shape, blocks(count), all)
+            };
+            let (element, each) = units(bytes);
+            let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
+            Ok(Ok(Normal { overlaps, ..plain(key, input, output, (all, all)) }))
+        }
+        Call::Alltoallv { .. } => {
+            let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Local, 1);
+            Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
+        }
+        Call::Bcast { data, count, datatype, root } => {
+            let (count, shape, root) = (positive(count)?, mpi.shape(datatype)?, rooted(root, size)?);
+            let bytes = count * shape.size;
+            let output = side(data, datatype, shape, vec![(0, count)], bytes);
+            let input = if root == rank { output.clone() } else { Side::None };
+            let (element, each) = units(bytes);
+            let counts = Counts::Root { root: Rank(root), count: each };
+            let key = moves(Name::Bcast, Collective::Allgather, counts, element);
+            Ok(Ok(plain(key, input, output, (if root == rank { bytes } else { 0 }, bytes))))
+        }
+        Call::Allreduce { send, recv, count, datatype, op } => {
+            let count = positive(count)?;
+            let reduced = reduced(mpi, datatype, op)?;
+            let Ok((element, order, combine, foreign)) = reduced else {
+                return Ok(reduced.map(|_| unreachable!()));
+            };
+            let bytes = count * element as usize;
+            let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
+            let input = Side::Direct(if overlaps { recv } else { send.cast_mut() });
+            let counts = Counts::Equal(count as u64);
+            let key = Key {
+                name: Name::Allreduce,
+                collective: Collective::Allreduce,
+                counts,
+                element,
+                order,
+                combine,
+            };
+            let output = Side::Direct(recv);
+            Ok(Ok(Normal { key, input, output, overlaps, bytes: (bytes, bytes), foreign }))
+        }
+        Call::ReduceScatterBlock { send, recv, count, datatype, op } => {
+            let count = positive(count)?;
+            scattered(
+                mpi,
+                (send, recv),
+                Counts::Equal(count as u64),
+                (datatype, op),
+                (count, count * size as usize),
+            )
+        }
+        Call::ReduceScatter { send, recv, counts, datatype, op } => {
+            let counts = list(counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
+            let listed = Counts::Listed(counts.iter().map(|n| *n as u64).collect());
+            let sizes = (counts[rank as usize], counts.iter().sum());
+            scattered(mpi, (send, recv), listed, (datatype, op), sizes)
+        }
+        Call::Reduce { send, recv, count, datatype, op, root } => {
+            let (count, root) = (positive(count)?, rooted(root, size)?);
+            let counts = Counts::Root { root: Rank(root), count: count as u64 };
+            let own = if root == rank { count } else { 0 };
+            let made = scattered(mpi, (send, recv), counts, (datatype, op), (own, count))?;
+            Ok(made.map(|mut normal| {
+                normal.key.name = Name::Reduce;
+                normal
+            }))
+        }
+    }
+}
+
+/// A reduce_scatter or a reduce: sizes are this rank's share and the whole.
+fn scattered(
+    mpi: &'static Mpi,
+    (send, recv): (*const c_void, *mut c_void),
+    counts: Counts,
+    (datatype, op): (Word, Word),
+    (own, all): (usize, usize),
+) -> Result<Result<Normal, Native>, Error> {
+    let reduced = reduced(mpi, datatype, op)?;
+    let Ok((element, order, combine, foreign)) = reduced else { return Ok(reduced.map(|_| unreachable!())) };
+    let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
+    let input = Side::Direct(if overlaps { recv } else { send.cast_mut() });
+    let output = if own == 0 { Side::None } else { Side::Direct(recv) };
+    let (name, collective) = (Name::ReduceScatter, Collective::ReduceScatter);
+    let key = Key { name, collective, counts, element, order, combine };
+    let bytes = (all * element as usize, own * element as usize);
+    Ok(Ok(Normal { key, input, output, overlaps, bytes, foreign }))
+}
+
+type Reduced = (u32, Order, Combine, Option<(Word, Word)>);
+
+/// How a type is reduced by an operation. Both are the same on all ranks, so this may send the call to native.
+fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced, Native>, Error> {
+    let types = mpi.types();
+    if let (Some(operation), Some(kind)) = (types.operation(op), types.kind(datatype)) {
+        if Reduction::of(operation, kind).is_some() {
+            let size = kind_bytes(kind);
+            return Ok(Ok((size, Order::Any, Combine::Kernel(operation, kind), None)));
+        }
+    }
+    let shape = mpi.shape(datatype)?;
+    if !shape.is_dense() {
+        return Ok(Err(Native::Gaps));
+    }
+    let Ok(size) = u32::try_from(shape.size) else { return Ok(Err(Native::Unknown)) };
+    let order = if mpi.is_commutative(op)? { Order::Any } else { Order::Ranks };
+    Ok(Ok((size, order, Combine::Foreign, Some((datatype, op)))))
+}
+
+/// The extent of a built-in type that kernels know.
+fn kind_bytes(kind: Kind) -> u32 {
+    match kind {
+        Kind::I8 | Kind::U8 | Kind::Byte | Kind::Bool => 1,
+        Kind::I16 | Kind::U16 | Kind::F16 | Kind::Bf16 => 2,
+        Kind::I32 | Kind::U32 | Kind::F32 => 4,
+        Kind::I64 | Kind::U64 | Kind::F64 | Kind::C32 => 8,
+        Kind::I16Index | Kind::I32Index | Kind::F32Index | Kind::F32Pair => 8,
+        Kind::C64 | Kind::I64Index | Kind::F64Index | Kind::F64Pair => 16,
+    }
+}
+
+fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
+    u32::try_from(root)
+        .ok()
+        .filter(|root| *root < size)
+        .ok_or_else(|| Error::Argument(format!("root {root} is not one of {size} ranks")))
+}
+
+fn same_bytes(sent: usize, received: usize) -> Result<(), Error> {
+    if sent == received {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("{sent} bytes are sent where {received} are received")))
+}
+
+/// Bytes as elements of 8 where that divides them.
+fn units(bytes: usize) -> (u32, u64) {
+    if bytes.is_multiple_of(8) { (8, bytes as u64 / 8) } else { (1, bytes as u64) }
+}
+
+/// A buffer of blocks, given by where they start and how many elements they have.
+fn side(data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usize)>, bytes: usize) -> Side {
+    if bytes == 0 {
+        return Side::None;
+    }
+    let mut next = 0;
+    let follow = blocks.iter().all(|(at, count)| {
+        let follows = *count == 0 || *at == next;
+        next = if *count == 0 { next } else { at + *count as isize };
+        follows
+    });
+    if follow && shape.is_dense() {
+        return Side::Direct(data);
+    }
+    Side::Blocks { data, datatype, shape, blocks }
+}
+
+/// The input of an allgather: given, or this rank's block of the output.
+fn gather_input(
+    mpi: &Mpi,
+    (send, count, datatype): (*const c_void, c_int, Word),
+    output: &Side,
+    rank: u32,
+    before: usize,
+    bytes: usize,
+) -> Result<Side, Error> {
+    if bytes == 0 {
+        return Ok(Side::None);
+    }
+    if !mpi.is_in_place(send) {
+        let (count, shape) = (positive(count)?, mpi.shape(datatype)?);
+        same_bytes(count * shape.size, bytes)?;
+        return Ok(side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes));
+    }
+    Ok(match output {
+        Side::None => Side::None,
+        Side::Direct(data) => Side::Direct(data.wrapping_byte_add(before)),
+        Side::Blocks { data, datatype, shape, blocks } => Side::Blocks {
+            data: *data,
+            datatype: *datatype,
+            shape: *shape,
+            blocks: vec![blocks[rank as usize]],
+        },
+    })
+}
+
+impl Side {
+    /// Packs the blocks, one behind the other.
+    pub(crate) fn pack(&self, mpi: &Mpi, comm: Word, into: *mut u8, bytes: usize) -> Result<(), Error> {
+        match self {
+            Side::None => {}
+            // SAFETY: both have so many bytes; they do not overlap, because one is ours.
+            Side::Direct(data) => unsafe { std::ptr::copy_nonoverlapping(data.cast(), into, bytes) },
+            Side::Blocks { data, datatype, shape, blocks } => {
+                let mut at = 0usize;
+                for (start, count) in blocks {
+                    let from = data.wrapping_byte_offset(start * shape.extent);
+                    let len = count * shape.size;
+                    if shape.is_dense() {
+                        // SAFETY: as above.
+                        unsafe { std::ptr::copy_nonoverlapping(from.cast(), into.wrapping_add(at), len) };
+                    } else if len > 0 {
+                        let mut position = 0;
+                        // SAFETY: room for so many bytes; a valid type and buffer by the user's promise.
+                        let code = unsafe {
+                            (mpi.f.pack)(
+                                from,
+                                *count as c_int,
+                                *datatype,
+                                into.wrapping_add(at).cast(),
+                                int(len)?,
+                                &mut position,
+                                comm,
+                            )
+                        };
+                        mpi_done("MPI_Pack", code)?;
+                    }
+                    at += len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Unpacks blocks that lie one behind the other.
+    pub(crate) fn unpack(&self, mpi: &Mpi, comm: Word, from: *const u8, bytes: usize) -> Result<(), Error> {
+        match self {
+            Side::None => {}
+            // SAFETY: both have so many bytes; they do not overlap, because one is ours.
+            Side::Direct(data) => unsafe { std::ptr::copy_nonoverlapping(from, data.cast(), bytes) },
+            Side::Blocks { data, datatype, shape, blocks } => {
+                let mut at = 0usize;
+                for (start, count) in blocks {
+                    let into = data.wrapping_byte_offset(start * shape.extent);
+                    let len = count * shape.size;
+                    if shape.is_dense() {
+                        // SAFETY: as above.
+                        unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(at), into.cast(), len) };
+                    } else if len > 0 {
+                        let mut position = 0;
+                        // SAFETY: so many bytes were packed; a valid type and buffer by the user's promise.
+                        let code = unsafe {
+                            (mpi.f.unpack)(
+                                from.wrapping_add(at).cast(),
+                                int(len)?,
+                                &mut position,
+                                into,
+                                *count as c_int,
+                                *datatype,
+                                comm,
+                            )
+                        };
+                        mpi_done("MPI_Unpack", code)?;
+                    }
+                    at += len;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn int(bytes: usize) -> Result<c_int, Error> {
+    c_int::try_from(bytes)
+        .map_err(|_| Error::NotServed(format!("a block of {bytes} bytes of a type with gaps")))
+}
+
+fn mpi_done(call: &'static str, code: c_int) -> Result<(), Error> {
+    if code == 0 { Ok(()) } else { Err(Error::Mpi(bruckner_mpi::MpiError { call, code })) }
+}
+
+/// The blocks of an alltoallv, packed: its sides with the length of each block in bytes.
+pub(crate) struct Personal {
+    pub(crate) input: Side,
+    pub(crate) output: Side,
+    pub(crate) sent: Vec<usize>,
+    pub(crate) received: Vec<usize>,
+    pub(crate) overlaps: bool,
+}
+
+/// What this rank knows of an alltoallv.
+pub(crate) fn personal(mpi: &Mpi, call: &Call, size: u32) -> Result<Personal, Error> {
+    let Call::Alltoallv {
+        send,
+        send_counts,
+        send_displacements,
+        send_type,
+        recv,
+        recv_counts,
+        recv_displacements,
+        recv_type,
+    } = *call
+    else {
+        return Err(Error::Argument("not an alltoallv".into()));
+    };
+    let blocks = |data: *mut c_void, counts: Ints, at: Ints, datatype: Word| {
+        let shape = mpi.shape(datatype)?;
+        let counts = list(counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
+        let lengths: Vec<usize> = counts.iter().map(|count| count * shape.size).collect();
+        let at = list(at, size);
+        let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
+        Ok::<_, Error>((Side::Blocks { data, datatype, shape, blocks }, lengths))
+    };
+    let (output, received) = blocks(recv, recv_counts, recv_displacements, recv_type)?;
+    let overlaps = mpi.is_in_place(send);
+    let (input, sent) = match overlaps {
+        true => (output.clone(), received.clone()),
+        false => blocks(send.cast_mut(), send_counts, send_displacements, send_type)?,
+    };
+    Ok(Personal { input, output, sent, received, overlaps })
+}

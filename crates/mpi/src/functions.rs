@@ -1,0 +1,113 @@
+//! The functions of the MPI that is there, by their `PMPI_` names.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::load::{Library, NoMpi};
+
+/// A handle by value.
+pub type Word = u64;
+
+/// Where a handle, an array of handles or a status lies, of the family's width.
+pub(crate) type At = *mut c_void;
+
+/// A buffer.
+pub(crate) type Data = *const c_void;
+
+/// Counts and displacements.
+pub(crate) type Ints = *const c_int;
+
+macro_rules! functions {
+    ($($field:ident $name:ident ($($argument:ty),*);)*) => {
+        /// The functions.
+        #[allow(missing_docs)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct Functions {
+            $(pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Functions {
+            pub(crate) fn of(library: &Library) -> Result<Functions, NoMpi> {
+                Ok(Functions { $($field: {
+                    let name = concat!("P", stringify!($name), "\0");
+                    let symbol = CStr::from_bytes_with_nul(name.as_bytes())
+                        .ok()
+                        .and_then(|name| library.symbol(name))
+                        .ok_or(NoMpi::Lacks(stringify!($name)))?;
+                    // SAFETY: the function of this name has this signature in every MPI of a known family.
+                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(symbol) }
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    init_thread MPI_Init_thread(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    finalize MPI_Finalize();
+    initialized MPI_Initialized(*mut c_int);
+    finalized MPI_Finalized(*mut c_int);
+    get_version MPI_Get_version(*mut c_int, *mut c_int);
+    get_library_version MPI_Get_library_version(*mut c_char, *mut c_int);
+    error_string MPI_Error_string(c_int, *mut c_char, *mut c_int);
+
+    comm_rank MPI_Comm_rank(Word, *mut c_int);
+    comm_size MPI_Comm_size(Word, *mut c_int);
+    comm_split MPI_Comm_split(Word, c_int, c_int, At);
+    comm_split_type MPI_Comm_split_type(Word, c_int, c_int, Word, At);
+    comm_free MPI_Comm_free(At);
+    comm_group MPI_Comm_group(Word, At);
+    comm_test_inter MPI_Comm_test_inter(Word, *mut c_int);
+    comm_set_errhandler MPI_Comm_set_errhandler(Word, Word);
+    comm_create_keyval MPI_Comm_create_keyval(At, At, *mut c_int, At);
+    comm_set_attr MPI_Comm_set_attr(Word, c_int, At);
+    comm_get_attr MPI_Comm_get_attr(Word, c_int, At, *mut c_int);
+    comm_delete_attr MPI_Comm_delete_attr(Word, c_int);
+    group_translate_ranks MPI_Group_translate_ranks(Word, c_int, Ints, Word, *mut c_int);
+    group_free MPI_Group_free(At);
+
+    isend MPI_Isend(Data, c_int, Word, c_int, c_int, Word, At);
+    irecv MPI_Irecv(At, c_int, Word, c_int, c_int, Word, At);
+    send MPI_Send(Data, c_int, Word, c_int, c_int, Word);
+    recv MPI_Recv(At, c_int, Word, c_int, c_int, Word, At);
+    send_init MPI_Send_init(Data, c_int, Word, c_int, c_int, Word, At);
+    recv_init MPI_Recv_init(At, c_int, Word, c_int, c_int, Word, At);
+    start MPI_Start(At);
+    waitall MPI_Waitall(c_int, At, At);
+    testall MPI_Testall(c_int, At, *mut c_int, At);
+    iprobe MPI_Iprobe(c_int, c_int, Word, *mut c_int, At);
+    request_free MPI_Request_free(At);
+
+    type_size MPI_Type_size(Word, *mut c_int);
+    type_get_extent MPI_Type_get_extent(Word, *mut isize, *mut isize);
+    type_get_true_extent MPI_Type_get_true_extent(Word, *mut isize, *mut isize);
+    type_contiguous MPI_Type_contiguous(c_int, Word, At);
+    type_create_struct MPI_Type_create_struct(c_int, Ints, *const isize, *const c_void, At);
+    type_commit MPI_Type_commit(At);
+    type_free MPI_Type_free(At);
+    pack MPI_Pack(Data, c_int, Word, At, c_int, *mut c_int, Word);
+    unpack MPI_Unpack(Data, c_int, *mut c_int, At, c_int, Word, Word);
+    op_commutative MPI_Op_commutative(Word, *mut c_int);
+    reduce_local MPI_Reduce_local(Data, At, c_int, Word, Word);
+
+    allgather MPI_Allgather(Data, c_int, Word, At, c_int, Word, Word);
+    allgatherv MPI_Allgatherv(Data, c_int, Word, At, Ints, Ints, Word, Word);
+    allreduce MPI_Allreduce(Data, At, c_int, Word, Word, Word);
+    reduce_scatter MPI_Reduce_scatter(Data, At, Ints, Word, Word, Word);
+    reduce_scatter_block MPI_Reduce_scatter_block(Data, At, c_int, Word, Word, Word);
+    alltoall MPI_Alltoall(Data, c_int, Word, At, c_int, Word, Word);
+    alltoallv MPI_Alltoallv(Data, Ints, Ints, Word, At, Ints, Ints, Word, Word);
+    bcast MPI_Bcast(At, c_int, Word, c_int, Word);
+    reduce MPI_Reduce(Data, At, c_int, Word, Word, c_int, Word);
+    barrier MPI_Barrier(Word);
+
+    iallgather MPI_Iallgather(Data, c_int, Word, At, c_int, Word, Word, At);
+    iallgatherv MPI_Iallgatherv(Data, c_int, Word, At, Ints, Ints, Word, Word, At);
+    iallreduce MPI_Iallreduce(Data, At, c_int, Word, Word, Word, At);
+    ireduce_scatter MPI_Ireduce_scatter(Data, At, Ints, Word, Word, Word, At);
+    ireduce_scatter_block MPI_Ireduce_scatter_block(Data, At, c_int, Word, Word, Word, At);
+    ialltoall MPI_Ialltoall(Data, c_int, Word, At, c_int, Word, Word, At);
+    ialltoallv MPI_Ialltoallv(Data, Ints, Ints, Word, At, Ints, Ints, Word, Word, At);
+    ibcast MPI_Ibcast(At, c_int, Word, c_int, Word, At);
+    ireduce MPI_Ireduce(Data, At, c_int, Word, Word, c_int, Word, At);
+    ibarrier MPI_Ibarrier(Word, At);
+}

@@ -1,0 +1,234 @@
+//! Finding the MPI of this process, or loading the one that launched it.
+//!
+//! Nothing here links an MPI. A process that uses one has it loaded, whatever its file is called: the object that
+//! exports `PMPI_Init` is it. A process that has none (the `bruckner` command under mpirun) loads the one that its
+//! launcher belongs to, told by the environment that the launcher set, or by `BRUCKNER_MPI`.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+/// An MPI library in memory.
+#[derive(Debug)]
+pub struct Library {
+    handle: *mut c_void,
+    /// Its file.
+    pub path: PathBuf,
+}
+
+// SAFETY: a handle of the dynamic linker may be used by any thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// Why no MPI could be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoMpi {
+    /// The process has none loaded.
+    #[error("this process has no MPI loaded")]
+    NotLoaded,
+    /// No launcher says which to load.
+    #[error("no MPI launcher started this process; start it with mpirun, or name a library in BRUCKNER_MPI")]
+    NoLauncher,
+    /// Libraries that were tried.
+    #[error("none of the MPI libraries {tried} can be loaded: {reason}")]
+    CannotLoad {
+        /// Their names.
+        tried: String,
+        /// What the dynamic linker says of the last.
+        reason: String,
+    },
+    /// It is neither MPICH, nor Open MPI, nor follows the MPI-5 ABI.
+    #[error("{0} is an MPI of no family that is known here")]
+    Unknown(String),
+    /// It lacks a function.
+    #[error("the MPI library lacks {0}")]
+    Lacks(&'static str),
+}
+
+impl Library {
+    /// The address of a symbol.
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: a handle that dlopen gave, and a C string.
+        let at = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!at.is_null()).then_some(at)
+    }
+
+    /// The address of a variable. Where the program has a copy of its own (a copy relocation), that one is it, for the
+    /// library too.
+    pub(crate) fn variable(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: looks up a C string among what is loaded.
+        let copy = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        if copy.is_null() { self.symbol(name) } else { Some(copy) }
+    }
+
+    /// The MPI that this process uses.
+    pub(crate) fn loaded() -> Result<Library, NoMpi> {
+        // The one that the program itself is bound to comes first; under Python only a search finds it.
+        // SAFETY: looks up a symbol among what is loaded.
+        let bound = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()) };
+        if let Some(library) = object_of(bound).and_then(|path| Library::already(&path)) {
+            return Ok(library);
+        }
+        let mut found: Option<Library> = None;
+        visit_objects(&mut |path| {
+            if let Some(library) = Library::already(path) {
+                found = Some(library);
+            }
+            found.is_some()
+        });
+        found.ok_or(NoMpi::NotLoaded)
+    }
+
+    /// An object that is loaded already, if it is an MPI.
+    fn already(path: &CStr) -> Option<Library> {
+        // SAFETY: a C string; nothing is loaded that was not.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            return None;
+        }
+        let library = Library { handle, path: PathBuf::from(path.to_string_lossy().into_owned()) };
+        let init = library.symbol(c"PMPI_Init")?;
+        // dlsym also looks into what the object depends on; only the object itself counts.
+        object_of(init).filter(|object| object.as_c_str() == path).map(|_| library)
+    }
+
+    /// Loads the MPI that launched this process.
+    pub(crate) fn launched() -> Result<Library, NoMpi> {
+        let candidates = candidates(&|name| std::env::var(name).ok(), &launcher());
+        if candidates.is_empty() {
+            return Err(NoMpi::NoLauncher);
+        }
+        let mut reason = String::new();
+        for path in &candidates {
+            let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else { continue };
+            // SAFETY: a C string. Initialisers of an MPI library run; that is what loading one means.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+            if handle.is_null() {
+                // SAFETY: dlerror gives a C string after a failure.
+                let error = unsafe { libc::dlerror() };
+                if !error.is_null() {
+                    // SAFETY: as above.
+                    reason = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+                }
+                continue;
+            }
+            return Ok(Library { handle, path: path.clone() });
+        }
+        let tried: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+        Err(NoMpi::CannotLoad { tried: tried.join(", "), reason })
+    }
+}
+
+/// The executable of the process that started this one.
+fn launcher() -> PathBuf {
+    // SAFETY: always succeeds.
+    let parent = unsafe { libc::getppid() };
+    std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default()
+}
+
+/// The libraries to try, best first.
+fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> Vec<PathBuf> {
+    if let Some(chosen) = environment("BRUCKNER_MPI") {
+        return vec![chosen.into()];
+    }
+    let (directories, names): (Vec<PathBuf>, &[&str]) = if environment("OMPI_COMM_WORLD_SIZE").is_some() {
+        (environment("OMPI_LIBDIR_LOC").into_iter().map(PathBuf::from).collect(), &["libmpi.so.40"])
+    } else if environment("I_MPI_MPIRUN").is_some() {
+        let root = environment("I_MPI_ROOT").map(PathBuf::from);
+        (root.map(|root| root.join("lib")).into_iter().collect(), &["libmpi.so.12"])
+    } else if environment("PMI_RANK").is_some() || environment("PMI_FD").is_some() {
+        (Vec::new(), &["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"])
+    } else {
+        return Vec::new();
+    };
+    // The launcher's own installation, if it has a library beside it.
+    let beside = launcher.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
+    let directories = directories.into_iter().chain(beside);
+    let there: Vec<PathBuf> = directories
+        .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
+        .filter(|path| path.exists())
+        .collect();
+    // Debian's hydra launches MPICH, whose library has a name of its own there.
+    let by_name: Vec<&str> = match launcher.starts_with("/usr") {
+        true => names.iter().rev().copied().collect(),
+        false => names.to_vec(),
+    };
+    there
+        .into_iter()
+        .chain(by_name.into_iter().filter(|n| *n != "libmpi_abi.so.1").map(PathBuf::from))
+        .collect()
+}
+
+/// The file of the object that an address lies in.
+fn object_of(address: *mut c_void) -> Option<CString> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: all zero is a valid value of this plain struct.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr gave a C string.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
+}
+
+/// Calls a function with the file of each loaded object until it says that it is enough.
+fn visit_objects(enough: &mut dyn FnMut(&CStr) -> bool) {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the linker passes a valid struct.
+        let name: *const c_char = unsafe { (*info).dlpi_name };
+        if name.is_null() {
+            return 0;
+        }
+        // SAFETY: the linker's C string, and the list that was passed in.
+        let (name, list) = unsafe { (CStr::from_ptr(name), &mut *data.cast::<Vec<CString>>()) };
+        if !name.is_empty() {
+            list.push(name.to_owned());
+        }
+        0
+    }
+    // Nothing may be opened during the walk: it holds the linker's lock.
+    let mut names: Vec<CString> = Vec::new();
+    // SAFETY: the callback gets the list and uses it only during the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };
+    for name in &names {
+        if enough(name) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)], launcher: &str) -> Vec<String> {
+        let environment =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let found = candidates(&environment, Path::new(launcher));
+        found.into_iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn the_launcher_tells_which_library() {
+        assert_eq!(of(&[], "/bin/sh"), [""; 0]);
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "2")], "/opt/no/bin/prted"), ["libmpi.so.40"]);
+        assert_eq!(
+            of(&[("PMI_RANK", "0")], "/opt/no/bin/hydra_pmi_proxy"),
+            ["libmpi.so.12", "libmpich.so.12"]
+        );
+        assert_eq!(of(&[("PMI_RANK", "0")], "/usr/bin/hydra_pmi_proxy"), ["libmpich.so.12", "libmpi.so.12"]);
+        assert_eq!(of(&[("PMI_RANK", "0"), ("BRUCKNER_MPI", "/x/libmpi.so")], "/bin/sh"), ["/x/libmpi.so"]);
+        assert_eq!(
+            of(&[("I_MPI_MPIRUN", "mpirun"), ("PMI_RANK", "0")], "/opt/no/bin/hydra"),
+            ["libmpi.so.12"]
+        );
+    }
+
+    #[test]
+    fn a_process_without_mpi_has_none() {
+        assert_eq!(Library::loaded().unwrap_err(), NoMpi::NotLoaded);
+    }
+}

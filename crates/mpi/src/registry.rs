@@ -1,0 +1,97 @@
+//! What belongs to a communicator, kept as an attribute of it.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::functions::Word;
+use crate::{Mpi, MpiError, check};
+
+/// An attribute key under which something is kept until its communicator is freed.
+pub struct Registry {
+    mpi: &'static Mpi,
+    key: c_int,
+}
+
+/// Communicators freed so far: what is remembered by handle is void when this has changed.
+static FREED: AtomicU64 = AtomicU64::new(0);
+
+type Kept = Arc<dyn Any + Send + Sync>;
+
+/// A duplicate starts anew.
+unsafe extern "C" fn copy(
+    _comm: Word,
+    _key: c_int,
+    _extra: *mut c_void,
+    _value: *mut c_void,
+    _copied: *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    // SAFETY: MPI passes an integer to write.
+    unsafe { *flag = 0 };
+    0
+}
+
+/// Makes no MPI call: only memory is given back.
+unsafe extern "C" fn delete(_comm: Word, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
+    FREED.fetch_add(1, Ordering::Release);
+    // SAFETY: the value that `put` made, given back once.
+    drop(unsafe { Box::from_raw(value.cast::<Kept>()) });
+    0
+}
+
+impl Registry {
+    /// A registry of its own key.
+    pub fn new(mpi: &'static Mpi) -> Result<Registry, MpiError> {
+        let mut key: c_int = 0;
+        // SAFETY: callbacks with the signatures of the standard.
+        check("MPI_Comm_create_keyval", unsafe {
+            (mpi.f.comm_create_keyval)(
+                copy as *mut c_void,
+                delete as *mut c_void,
+                &mut key,
+                std::ptr::null_mut(),
+            )
+        })?;
+        Ok(Registry { mpi, key })
+    }
+
+    /// Changes whenever a communicator with something kept is freed.
+    pub fn generation() -> u64 {
+        FREED.load(Ordering::Acquire)
+    }
+
+    /// Keeps something until the communicator is freed.
+    pub fn put(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+        let value = Box::into_raw(Box::new(value));
+        // SAFETY: a valid handle by contract; the value is given back by `delete`.
+        let result =
+            check("MPI_Comm_set_attr", unsafe { (self.mpi.f.comm_set_attr)(comm, self.key, value.cast()) });
+        if result.is_err() {
+            // SAFETY: MPI did not take it.
+            drop(unsafe { Box::from_raw(value) });
+        }
+        result
+    }
+
+    /// What is kept.
+    pub fn get(&self, comm: Word) -> Option<Kept> {
+        let mut value: *mut Kept = std::ptr::null_mut();
+        let mut found: c_int = 0;
+        // SAFETY: a valid handle by contract; MPI writes the value that `put` gave.
+        let result =
+            unsafe { (self.mpi.f.comm_get_attr)(comm, self.key, (&raw mut value).cast(), &mut found) };
+        if result != 0 || found == 0 || value.is_null() {
+            return None;
+        }
+        // SAFETY: as above; it lives until the communicator is freed.
+        Some(unsafe { (*value).clone() })
+    }
+
+    /// Forgets what is kept.
+    pub fn remove(&self, comm: Word) {
+        // SAFETY: a valid handle by contract; `delete` gives the value back.
+        unsafe { (self.mpi.f.comm_delete_attr)(comm, self.key) };
+    }
+}

@@ -1,0 +1,99 @@
+//! Tags on a hidden communicator, shared out in ranges.
+//!
+//! Communicators share one hidden communicator, so their messages are told apart by tags. A range of them is free for a
+//! new communicator if it is free on each of its processes: they agree on the first such by the bits that all have. Ranges
+//! need not differ between communicators that have no process in common.
+
+/// Tags from a first one on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TagRange {
+    number: usize,
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// The ranges of one process.
+#[derive(Clone, Debug)]
+pub struct Tags {
+    free: Vec<u64>,
+    per_range: u32,
+}
+
+impl Tags {
+    /// How many ranges there are at most.
+    const RANGES: u32 = 8192;
+    /// A range is no smaller than this.
+    const LEAST: u32 = 16;
+
+    /// All tags up to a limit.
+    pub fn new(limit: u32) -> Tags {
+        let ranges = (limit / Tags::LEAST).min(Tags::RANGES) / 64 * 64;
+        Tags { free: vec![u64::MAX; ranges as usize / 64], per_range: limit / ranges }
+    }
+
+    /// What is free here, as bits.
+    pub fn free(&self) -> &[u64] {
+        &self.free
+    }
+
+    /// The first range of those that are free everywhere.
+    pub fn first(&self, everywhere: &[u64]) -> Option<TagRange> {
+        let word = everywhere.iter().position(|bits| *bits != 0)?;
+        let number = 64 * word + everywhere[word].trailing_zeros() as usize;
+        Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
+    }
+
+    /// Takes a range that all have agreed on.
+    pub fn take(&mut self, range: TagRange) {
+        self.free[range.number / 64] &= !(1 << (range.number % 64));
+    }
+
+    /// Gives one back, once nothing is under way on it.
+    pub fn give_back(&mut self, range: TagRange) {
+        self.free[range.number / 64] |= 1 << (range.number % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_once_and_come_back() {
+        let mut tags = Tags::new(32767);
+        let first = tags.first(tags.free()).unwrap();
+        assert_eq!((first.first, first.count), (0, 16));
+        tags.take(first);
+        let second = tags.first(tags.free()).unwrap();
+        assert_eq!(second.first, 16);
+        tags.give_back(first);
+        assert_eq!(tags.first(tags.free()), Some(first));
+    }
+
+    #[test]
+    fn all_ranges_are_within_the_limit() {
+        for limit in [32767, 65535, 1 << 20, (1 << 28) - 1, i32::MAX as u32] {
+            let mut tags = Tags::new(limit);
+            let (mut ranges, mut end) = (0, 0);
+            while let Some(range) = tags.first(tags.free()) {
+                assert!(range.first >= end && range.first + range.count <= limit);
+                end = range.first + range.count;
+                ranges += 1;
+                tags.take(range);
+            }
+            assert!(ranges >= 1984, "{ranges} ranges for tags up to {limit}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_anywhere_is_not_agreed_on() {
+        let (mut here, mut there) = (Tags::new(1 << 20), Tags::new(1 << 20));
+        here.take(here.first(here.free()).unwrap());
+        let two = there.first(&[0b10; 1]).unwrap();
+        there.take(two);
+        let both: Vec<u64> = here.free().iter().zip(there.free()).map(|(a, b)| a & b).collect();
+        assert_eq!(here.first(&both).unwrap().number, 2);
+    }
+}

@@ -1,0 +1,276 @@
+//! Messages over MPI.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+use bruckner_runtime::{Failure, Patience, Peer, Transport};
+
+use crate::functions::Word;
+use crate::{Mpi, MpiError, check};
+
+/// A plan's messages on a hidden communicator.
+#[derive(Clone, Copy)]
+pub struct Messages {
+    mpi: &'static Mpi,
+    comm: Word,
+    /// How to wait where ranks share cores: MPI's own waits spin. `None` where each has its own.
+    patience: Option<Patience>,
+}
+
+/// How messages are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// Anew each time.
+    Immediate,
+    /// Once, and started each time; for plans whose buffers stay.
+    Persistent,
+}
+
+/// The requests of a plan, in an array of the family's width.
+pub struct Requests {
+    mpi: &'static Mpi,
+    cells: Vec<u64>,
+    count: usize,
+    style: Style,
+    /// Which persistent requests are made.
+    made: Vec<bool>,
+}
+
+impl Messages {
+    /// Messages on a communicator whose errors are returned.
+    pub fn new(mpi: &'static Mpi, comm: Word, shared_cores: bool) -> Messages {
+        Messages { mpi, comm, patience: shared_cores.then_some(Patience::SHARED_CORES) }
+    }
+
+    /// How to wait for what is no message.
+    pub fn patience(&self) -> Patience {
+        self.patience.unwrap_or(Patience::CORE_EACH)
+    }
+
+    fn peer(&self, peer: Peer) -> (c_int, c_int) {
+        (peer.rank as c_int, peer.tag as c_int)
+    }
+
+    /// A datatype for so many bytes, where their number is no C integer.
+    fn large(&self, bytes: usize) -> Result<Word, MpiError> {
+        const UNIT: usize = 1 << 20;
+        let (mpi, f) = (self.mpi, &self.mpi.f);
+        let (mut unit, mut most, mut all) = (0u64, 0u64, 0u64);
+        let (units, rest) = (bytes / UNIT, bytes % UNIT);
+        // SAFETY: valid handles; two blocks, whose types lie in an array of the family's width.
+        unsafe {
+            check(
+                "MPI_Type_contiguous",
+                (f.type_contiguous)(UNIT as c_int, mpi.byte, (&raw mut unit).cast()),
+            )?;
+            check(
+                "MPI_Type_contiguous",
+                (f.type_contiguous)(units as c_int, mpi.handle(unit), (&raw mut most).cast()),
+            )?;
+            let mut types = [0u8; 16];
+            types[..mpi.width()].copy_from_slice(&most.to_le_bytes()[..mpi.width()]);
+            types[mpi.width()..2 * mpi.width()].copy_from_slice(&mpi.byte.to_le_bytes()[..mpi.width()]);
+            let (lengths, offsets) = ([1, rest as c_int], [0, (units * UNIT) as isize]);
+            let made = (f.type_create_struct)(
+                2,
+                lengths.as_ptr(),
+                offsets.as_ptr(),
+                types.as_ptr().cast(),
+                (&raw mut all).cast(),
+            );
+            check("MPI_Type_create_struct", made)?;
+            check("MPI_Type_commit", (f.type_commit)((&raw mut all).cast()))?;
+            (f.type_free)((&raw mut unit).cast());
+            (f.type_free)((&raw mut most).cast());
+        }
+        Ok(mpi.handle(all))
+    }
+
+    /// Calls a function with a count and a datatype for so many bytes.
+    #[inline]
+    fn counted(
+        &self,
+        bytes: usize,
+        call: impl FnOnce(c_int, Word) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if bytes <= c_int::MAX as usize {
+            return call(bytes as c_int, self.mpi.byte);
+        }
+        let mut large = self.large(bytes).map_err(|e| Failure { call: e.call, code: e.code })?;
+        let result = call(1, large);
+        // SAFETY: made above; a type that messages under way still use lives on until they are done.
+        unsafe { (self.mpi.f.type_free)((&raw mut large).cast()) };
+        result
+    }
+}
+
+impl Requests {
+    #[inline]
+    fn at(&mut self, at: usize) -> *mut c_void {
+        debug_assert!(at < self.count);
+        // SAFETY: within the array, which has room for the widest handles.
+        unsafe { self.cells.as_mut_ptr().cast::<u8>().add(at * self.mpi.width()).cast() }
+    }
+
+    fn set_null(&mut self) {
+        let (mpi, null) = (self.mpi, self.mpi.constants.must("MPI_REQUEST_NULL").to_le_bytes());
+        for i in 0..self.count {
+            let cell = self.at(i).cast::<u8>();
+            // SAFETY: a handle's width of bytes within the array.
+            unsafe { std::ptr::copy_nonoverlapping(null.as_ptr(), cell, mpi.width()) };
+        }
+    }
+
+    /// How messages are posted.
+    pub fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Posts messages otherwise from now on. Nothing may be under way.
+    pub fn set_style(&mut self, style: Style) {
+        if style != self.style {
+            self.free();
+            self.style = style;
+        }
+    }
+
+    fn free(&mut self) {
+        for i in 0..self.count {
+            if std::mem::take(&mut self.made[i]) {
+                let at = self.at(i);
+                // SAFETY: a persistent request that was made and is not under way.
+                unsafe { (self.mpi.f.request_free)(at) };
+            }
+        }
+        self.set_null();
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        if self.made.contains(&true) && self.mpi.is_running() {
+            self.free();
+        }
+    }
+}
+
+#[inline]
+fn done(call: &'static str, code: c_int) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
+}
+
+impl Transport for Messages {
+    type Requests = Requests;
+
+    fn requests(&self, count: usize) -> Requests {
+        let mut requests = Requests {
+            mpi: self.mpi,
+            cells: vec![0; count.max(1)],
+            count,
+            style: Style::Immediate,
+            made: vec![false; count],
+        };
+        requests.set_null();
+        requests
+    }
+
+    #[inline]
+    unsafe fn send(
+        &self,
+        requests: &mut Requests,
+        at: usize,
+        data: *const u8,
+        bytes: usize,
+        to: Peer,
+    ) -> Result<(), Failure> {
+        let (f, (rank, tag)) = (&self.mpi.f, self.peer(to));
+        let cell = requests.at(at);
+        if requests.style == Style::Immediate {
+            // SAFETY: the caller's promise about the bytes; valid handles.
+            return self.counted(bytes, |count, datatype| {
+                done("MPI_Isend", unsafe {
+                    (f.isend)(data.cast(), count, datatype, rank, tag, self.comm, cell)
+                })
+            });
+        }
+        if !requests.made[at] {
+            // SAFETY: as above.
+            self.counted(bytes, |count, datatype| {
+                done("MPI_Send_init", unsafe {
+                    (f.send_init)(data.cast(), count, datatype, rank, tag, self.comm, cell)
+                })
+            })?;
+            requests.made[at] = true;
+        }
+        // SAFETY: a persistent request that is not under way.
+        done("MPI_Start", unsafe { (f.start)(cell) })
+    }
+
+    #[inline]
+    unsafe fn recv(
+        &self,
+        requests: &mut Requests,
+        at: usize,
+        data: *mut u8,
+        bytes: usize,
+        from: Peer,
+    ) -> Result<(), Failure> {
+        let (f, (rank, tag)) = (&self.mpi.f, self.peer(from));
+        let cell = requests.at(at);
+        if requests.style == Style::Immediate {
+            // SAFETY: the caller's promise about the bytes; valid handles.
+            return self.counted(bytes, |count, datatype| {
+                done("MPI_Irecv", unsafe {
+                    (f.irecv)(data.cast(), count, datatype, rank, tag, self.comm, cell)
+                })
+            });
+        }
+        if !requests.made[at] {
+            // SAFETY: as above.
+            self.counted(bytes, |count, datatype| {
+                done("MPI_Recv_init", unsafe {
+                    (f.recv_init)(data.cast(), count, datatype, rank, tag, self.comm, cell)
+                })
+            })?;
+            requests.made[at] = true;
+        }
+        // SAFETY: a persistent request that is not under way.
+        done("MPI_Start", unsafe { (f.start)(cell) })
+    }
+
+    #[inline]
+    fn finish(&self, requests: &mut Requests, which: Range<usize>) -> Result<(), Failure> {
+        if let Some(patience) = self.patience {
+            let mut result = Ok(());
+            patience.wait(
+                || {
+                    let tested = self.test(requests, which.clone());
+                    result = tested.map(|_| ());
+                    !matches!(tested, Ok(false))
+                },
+                || {},
+            );
+            return result;
+        }
+        let (count, first) = (which.len() as c_int, requests.at(which.start));
+        // SAFETY: so many requests from there on.
+        done("MPI_Waitall", unsafe { (self.mpi.f.waitall)(count, first, self.mpi.status_ignore) })
+    }
+
+    fn test(&self, requests: &mut Requests, which: Range<usize>) -> Result<bool, Failure> {
+        let mut flag = 0;
+        let (count, first) = (which.len() as c_int, requests.at(which.start));
+        // SAFETY: so many requests from there on.
+        done("MPI_Testall", unsafe {
+            (self.mpi.f.testall)(count, first, &mut flag, self.mpi.status_ignore)
+        })?;
+        Ok(flag != 0)
+    }
+
+    fn progress(&self) {
+        let mut flag = 0;
+        let (any, tag) = (self.mpi.any_source, self.mpi.any_tag);
+        // SAFETY: valid handles. Its result does not matter: looking for a message is what makes MPI go on.
+        unsafe { (self.mpi.f.iprobe)(any, tag, self.comm, &mut flag, self.mpi.status_ignore) };
+    }
+}

@@ -1,0 +1,132 @@
+//! Starts a program on ranks, within a time, and reads what it says.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::mpis::Mpi;
+
+/// A program to run.
+pub(crate) struct Launch<'a> {
+    pub(crate) mpi: Mpi,
+    pub(crate) ranks: u32,
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(&'static str, String)>,
+    pub(crate) limit: Duration,
+}
+
+/// What it said.
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) succeeded: bool,
+    pub(crate) seconds: f64,
+}
+
+impl<'a> Launch<'a> {
+    pub(crate) fn new(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
+        let limit = Duration::from_secs(120);
+        Launch { mpi, ranks, program, arguments: Vec::new(), environment: Vec::new(), limit }
+    }
+
+    pub(crate) fn argument(mut self, argument: impl Into<String>) -> Launch<'a> {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(crate) fn set(mut self, name: &'static str, value: impl Into<String>) -> Launch<'a> {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn limit(mut self, seconds: u64) -> Launch<'a> {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Runs it. A program that does not end in time is ended, with its launcher, and has failed.
+    pub(crate) fn run(&self) -> Result<Said> {
+        let mut command = self.mpi.launch(self.ranks, self.ranks > 2);
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        command.arg(self.program).args(&self.arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let start = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
+        let out = reader(child.stdout.take().expect("piped"));
+        let err = reader(child.stderr.take().expect("piped"));
+        let mut note = String::new();
+        let succeeded = loop {
+            if let Some(status) = child.try_wait()? {
+                if !status.success() {
+                    let _ = writeln!(note, "{}: {status}", self.program.display());
+                }
+                break status.success();
+            }
+            if start.elapsed() > self.limit {
+                // The launcher passes the signal on to its ranks.
+                let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+                std::thread::sleep(Duration::from_secs(2));
+                let _ = child.kill();
+                let _ = child.wait();
+                let _ = writeln!(note, "{} still ran after {:?}", self.program.display(), self.limit);
+                break false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        let (out, mut err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        err.push_str(&note);
+        Ok(Said { out, err, succeeded, seconds })
+    }
+
+    /// Runs a test program, whose last line is `cases N failures M`.
+    pub(crate) fn test(&self) -> Result<Outcome> {
+        let said = self.run()?;
+        let line = said.out.lines().rev().find_map(|line| {
+            let (cases, failures) = line.strip_prefix("cases ")?.split_once(" failures ")?;
+            Some((cases.parse().ok()?, failures.trim().parse().ok()?))
+        });
+        let (cases, failures): (u64, u64) = line.unwrap_or((0, 1));
+        let failures = if said.succeeded { failures } else { failures.max(1) };
+        let mut talk = said.err;
+        if line.is_none() {
+            let _ = writeln!(talk, "{} printed no result", self.program.display());
+        }
+        Ok(Outcome { cases, failures, seconds: said.seconds, talk })
+    }
+}
+
+/// The result of a test program.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) cases: u64,
+    pub(crate) failures: u64,
+    pub(crate) seconds: f64,
+    pub(crate) talk: String,
+}
+
+impl Outcome {
+    pub(crate) fn add(&mut self, other: &Outcome) {
+        self.cases += other.cases;
+        self.failures += other.failures;
+        self.seconds += other.seconds;
+        if other.failures > 0 {
+            self.talk.push_str(&other.talk);
+        }
+    }
+}
+
+fn reader(mut stream: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}

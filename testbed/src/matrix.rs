@@ -1,0 +1,102 @@
+//! `cargo testbed matrix`: the MPI tests on each MPI, in one table.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::catalogue::list;
+use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_schedule::{Collective, Counts, Topology};
+
+use crate::launch::{Launch, Outcome};
+use crate::mpis::{Mpi, home};
+
+/// Runs the tests and prints the table; an error if any failed.
+pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
+    println!(
+        "{:<10} {:<28} {:<10} {:>5} {:>8} {:>8} {:>8}",
+        "MPI", "version", "family", "ranks", "cases", "failures", "seconds"
+    );
+    let mut failed = false;
+    for &mpi in mpis {
+        let program = mpi.compile("collectives")?;
+        let (version, family) = about(mpi)?;
+        let mut all = Outcome::default();
+        let ranks: &[u32] = if quick { &[1, 2, 5] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9] };
+        for &p in ranks {
+            let file = cases(p, quick.then_some(mpi))?;
+            let launch = Launch::new(mpi, p, &program).argument(file.display().to_string()).limit(900);
+            let outcome = launch.test()?;
+            println!(
+                "{:<10} {:<28} {:<10} {:>5} {:>8} {:>8} {:>8.1}",
+                mpi.name(),
+                version,
+                family,
+                p,
+                outcome.cases,
+                outcome.failures,
+                outcome.seconds
+            );
+            all.add(&outcome);
+        }
+        if all.failures > 0 {
+            failed = true;
+            eprint!("{}", all.talk);
+        }
+    }
+    if failed {
+        bail!("some cases failed");
+    }
+    Ok(())
+}
+
+/// What the library says of an MPI: its version and its family.
+fn about(mpi: Mpi) -> Result<(String, String)> {
+    let program = mpi.compile("about")?;
+    let said = Launch::new(mpi, 1, &program).run()?;
+    let mut lines = said.out.lines();
+    match (lines.next(), lines.next()) {
+        (Some(version), Some(family)) => Ok((version.to_owned(), family.to_owned())),
+        _ => bail!("{}: {}{}", mpi.name(), said.out, said.err),
+    }
+}
+
+/// Writes the cases for so many ranks, sorted by topology: everything in the catalogue's list. A quick run takes every
+/// seventh, a different one for each MPI.
+fn cases(p: u32, quick: Option<Mpi>) -> Result<PathBuf> {
+    let mut lines: BTreeSet<(String, &str, String, bool)> = BTreeSet::new();
+    for entry in list(p) {
+        let names: &[&str] = match (entry.task.collective, &entry.task.counts) {
+            (Collective::Allgather, Counts::Root { .. }) => &["bcast"],
+            (Collective::ReduceScatter, Counts::Root { .. }) => &["reduce"],
+            (Collective::Allgather, Counts::Equal(1)) => &["allgather", "barrier"],
+            (Collective::Allgather, _) => &["allgather"],
+            (Collective::ReduceScatter, _) => &["reduce_scatter"],
+            (Collective::Allreduce, _) => &["allreduce"],
+            (Collective::Alltoall, _) => &["alltoall"],
+        };
+        for name in names {
+            let consistent = consistent(entry.task.collective, &entry.expression, &entry.task.topology);
+            lines.insert((entry.task.topology.to_string(), name, entry.expression.to_string(), consistent));
+        }
+    }
+    let offset = quick.map_or(0, |mpi| mpi as usize);
+    let taken =
+        lines.into_iter().enumerate().filter(|(number, _)| quick.is_none() || (number + offset) % 7 == 0);
+    let text: String = taken
+        .map(|(_, (topology, name, algorithm, consistent))| {
+            format!("{topology}|{name}|{algorithm}|{}\n", u8::from(consistent))
+        })
+        .collect();
+    let file = home().join(match quick {
+        Some(mpi) => format!("cases-{p}-{}.txt", mpi.name()),
+        None => format!("cases-{p}.txt"),
+    });
+    std::fs::write(&file, text)?;
+    Ok(file)
+}
+
+fn consistent(collective: Collective, expression: &Expression, topology: &Topology) -> bool {
+    properties(collective, expression, Placement::of(topology), topology.ranks()).consistent
+}
