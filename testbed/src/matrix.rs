@@ -15,7 +15,7 @@ use crate::mpis::{Mpi, home};
 /// Runs the tests and prints the table; an error if any failed.
 pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     println!(
-        "{:<10} {:<28} {:<10} {:>5} {:>8} {:>8} {:>8}",
+        "{:<10} {:<20} {:<10} {:>5} {:>8} {:>8} {:>8}",
         "MPI", "version", "family", "ranks", "cases", "failures", "seconds"
     );
     let mut failed = false;
@@ -29,7 +29,7 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
             let launch = Launch::new(mpi, p, &program).argument(file.display().to_string()).limit(900);
             let outcome = launch.test()?;
             println!(
-                "{:<10} {:<28} {:<10} {:>5} {:>8} {:>8} {:>8.1}",
+                "{:<10} {:<20} {:<10} {:>5} {:>8} {:>8} {:>8.1}",
                 mpi.name(),
                 version,
                 family,

@@ -97,7 +97,6 @@ impl Mpi {
         match self {
             Mpi::Openmpi4 => "/usr/bin/mpicc.openmpi".into(),
             Mpi::Mpich4 => "/usr/bin/mpicc.mpich".into(),
-            // One program for both: that is what the ABI is for.
             Mpi::MpichAbi | Mpi::IntelAbi => home().join("mpich/bin/mpicc_abi"),
             _ => self.prefix().expect("a directory of its own").join("bin/mpicc"),
         }
@@ -153,8 +152,12 @@ impl Mpi {
         command
     }
 
-    /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns it.
+    /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns it. There is one for both MPIs
+    /// of the standard ABI: that is what the ABI is for.
     pub(crate) fn compile(self, program: &str) -> Result<PathBuf> {
+        if self == Mpi::IntelAbi {
+            return Mpi::MpichAbi.compile(program);
+        }
         let source = root().join("testbed/programs").join(program).with_extension("c");
         let directory = home().join("programs").join(self.name());
         std::fs::create_dir_all(&directory)?;

@@ -398,7 +398,9 @@ fn library_version(f: &Functions) -> String {
     text.truncate(length.clamp(0, 8192) as usize);
     let text = String::from_utf8_lossy(&text).into_owned();
     let line = text.lines().next().unwrap_or_default();
-    line.split(',').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    let name = line.split(',').next().unwrap_or_default().replace("Version:", "");
+    let name = name.replace("(R) MPI Library", " MPI").replace("for Linux* OS", "").replace(" v", " ");
+    name.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The family, by symbols and by what the library says of its ABI.
@@ -418,7 +420,7 @@ fn classify(library: &Library, f: &Functions) -> Result<Family, NoMpi> {
         }
     }
     let version = library_version(f);
-    let mpich = ["MPICH", "Intel(R) MPI", "MVAPICH", "CRAY MPICH"];
+    let mpich = ["MPICH", "Intel MPI", "MVAPICH"];
     if mpich.iter().any(|name| version.contains(name)) {
         return Ok(Family::Mpich);
     }
