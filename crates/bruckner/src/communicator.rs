@@ -1,7 +1,8 @@
 //! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::lower::OnNode;
@@ -61,9 +62,30 @@ pub(crate) enum Prepared {
     Native,
 }
 
+/// A plan with the algorithm it is by, and the last call that used it.
+pub(crate) struct Slot {
+    pub(crate) prepared: Box<Prepared>,
+    pub(crate) expression: Expression,
+    pub(crate) used: u64,
+}
+
+/// A call that came before and comes again, recognised by its arguments alone: all that decides about it is in them.
+#[derive(Clone, Copy)]
+pub(crate) struct Memo {
+    pub(crate) arguments: [u64; 5],
+    /// Its plan, in the map; whatever changes the map clears the memos.
+    pub(crate) slot: *mut Slot,
+    /// Bytes of one block, for allgather in place.
+    pub(crate) bytes: usize,
+}
+
+/// Memos of a communicator.
+pub(crate) const MEMOS: usize = 8;
+
 /// What changes from call to call.
 pub(crate) struct State {
-    pub(crate) plans: HashMap<Key, (Prepared, Expression, u64), FxBuildHasher>,
+    pub(crate) plans: HashMap<Key, Slot, FxBuildHasher>,
+    pub(crate) memos: [Option<Memo>; MEMOS],
     pub(crate) room: Room,
     pub(crate) temporary: Scratch,
     pub(crate) staged_input: Scratch,
@@ -82,12 +104,13 @@ pub(crate) struct Communicator {
     pub(crate) names: RankNames,
     tags: TagRange,
     /// Taken out while a call runs, so that no lock is held across one.
-    state: Mutex<Option<Box<State>>>,
+    state: AtomicPtr<State>,
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
         // No MPI call: this may be a delete callback.
+        drop(self.take());
         self.hidden.give_back(self.tags);
     }
 }
@@ -109,6 +132,7 @@ impl Communicator {
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
             plans: HashMap::default(),
+            memos: [None; MEMOS],
             room: Room::none(),
             temporary: Scratch::new(0),
             staged_input: Scratch::new(0),
@@ -118,19 +142,23 @@ impl Communicator {
             calls: 0,
         };
         let names = if same { RankNames::Same } else { RankNames::Listed(names) };
-        let state = Mutex::new(Some(Box::new(state)));
+        let state = AtomicPtr::new(Box::into_raw(Box::new(state)));
         Ok(Some(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
     }
 
     /// Takes the state for a call.
     pub(crate) fn take(&self) -> Result<Box<State>, Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
+        let state = self.state.swap(std::ptr::null_mut(), Ordering::Acquire);
+        if state.is_null() {
+            return Err(Error::Plan("another thread is in a collective on this communicator"));
+        }
+        // SAFETY: made by `put` or `new`, and taken once.
+        Ok(unsafe { Box::from_raw(state) })
     }
 
     /// Puts it back.
     pub(crate) fn put(&self, state: Box<State>) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        self.state.store(Box::into_raw(state), Ordering::Release);
     }
 
     fn mpi(&self) -> &'static Mpi {
@@ -147,22 +175,26 @@ impl Communicator {
         state.calls += 1;
         if !state.plans.contains_key(&normal.key) {
             if state.plans.len() >= PLANS {
-                let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.2).map(|(key, _)| key.clone());
+                state.memos = [None; MEMOS];
+                let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.used).map(|(key, _)| key.clone());
                 oldest.and_then(|key| state.plans.remove(&key));
             }
             let expression = choose(&normal.key, &state.topology, &state.rules);
             let made =
                 self.make(&state.topology, &normal.key, &expression, self.tags, &mut state.room, normal)?;
-            state.plans.insert(normal.key.clone(), (made, expression, 0));
+            // The room may have grown: memos, which do not look, start anew.
+            state.memos = [None; MEMOS];
+            let slot = Slot { prepared: Box::new(made), expression, used: 0 };
+            state.plans.insert(normal.key.clone(), slot);
         }
         let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
-        entry.2 = state.calls;
-        if let Prepared::Ready(plan) = &mut entry.0 {
+        entry.used = state.calls;
+        if let Prepared::Ready(plan) = &mut *entry.prepared {
             // The room may have grown since.
             plan.set_segments(&state.room.segments);
             state.temporary.grow(plan.compiled().needs.temporary);
         }
-        Ok(&mut entry.0)
+        Ok(&mut entry.prepared)
     }
 
     /// Makes a plan. Collective: all ranks agree on whether it can be had, and on how much room it needs.

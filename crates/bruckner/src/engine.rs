@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bruckner_mpi::{Agree, Messages, Mpi, Registry, Word};
 use bruckner_runtime::sized::Blocks;
-use bruckner_runtime::{Buffers, Plan, Scratch, sized};
+use bruckner_runtime::{Buffers, Failure, Plan, Scratch, sized};
 
 use crate::Error;
 use crate::call::Call;
 use crate::choose::Rules;
-use crate::communicator::{Communicator, Prepared, State};
+use crate::communicator::{Communicator, MEMOS, Memo, Prepared, State};
 use crate::hidden::Hidden;
 use crate::normal::{Normal, Side, normal, personal};
 use crate::persistent::Active;
@@ -54,11 +54,18 @@ thread_local! {
     static LAST: Cell<(Word, u64, *const Entry)> = const { Cell::new((0, u64::MAX, std::ptr::null())) };
 }
 
+static ENGINE: OnceLock<Engine> = OnceLock::new();
+
 impl Engine {
+    /// The engine of this process, if there is one already.
+    #[inline]
+    pub fn current() -> Option<&'static Engine> {
+        ENGINE.get()
+    }
+
     /// The engine of this process.
     pub fn get() -> Result<&'static Engine, Error> {
-        static ENGINE: OnceLock<Engine> = OnceLock::new();
-        if let Some(engine) = ENGINE.get() {
+        if let Some(engine) = Engine::current() {
             return Ok(engine);
         }
         let mpi = Mpi::find_or_load()?;
@@ -202,6 +209,7 @@ impl Engine {
         let Entry::Served(communicator) = self.entry(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
         let result = change(&mut state);
+        state.memos = [None; MEMOS];
         state.plans.clear();
         communicator.put(state);
         result
@@ -211,10 +219,10 @@ impl Engine {
     pub fn algorithm_of(&self, comm: Word, name: crate::call::Name) -> Result<Option<String>, Error> {
         let Entry::Served(communicator) = self.entry(comm)? else { return Ok(None) };
         let state = communicator.take()?;
-        let newest = state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, plan)| plan.2);
-        let text = newest.map(|(_, (prepared, expression, _))| match prepared {
+        let newest = state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.used);
+        let text = newest.map(|(_, slot)| match *slot.prepared {
             Prepared::Native => "native".to_owned(),
-            _ => expression.to_string(),
+            _ => slot.expression.to_string(),
         });
         communicator.put(state);
         Ok(text)
@@ -253,8 +261,111 @@ impl Engine {
         let mut state = communicator.take()?;
         // SAFETY: the caller's promise.
         let result = unsafe { self.execute(communicator, &mut state, call, &normal) };
+        if let Some(arguments) = self.arguments(call).filter(|_| self.is_built_in(call)) {
+            remember(&mut state, arguments, &normal);
+        }
         communicator.put(state);
         result
+    }
+
+    /// The arguments that decide about a call, if they alone do.
+    #[inline]
+    fn arguments(&self, call: &Call) -> Option<[u64; 5]> {
+        Some(match *call {
+            Call::Allreduce { count, datatype, op, .. } => [1, count as u64, datatype, op, 0],
+            Call::Allgather { send, send_count, send_type, recv_count, recv_type, .. } => {
+                let given = !self.mpi.is_in_place(send);
+                let (send_count, send_type) =
+                    if given { (send_count, send_type) } else { (recv_count, recv_type) };
+                [2, send_count as u64, send_type, recv_count as u64, recv_type]
+            }
+            Call::Alltoall { send, send_count, send_type, recv_count, recv_type, .. }
+                if !self.mpi.is_in_place(send) =>
+            {
+                [3, send_count as u64, send_type, recv_count as u64, recv_type]
+            }
+            Call::ReduceScatterBlock { count, datatype, op, .. } => [4, count as u64, datatype, op, 0],
+            Call::Reduce { count, datatype, op, root, .. } => [5, count as u64, datatype, op, root as u64],
+            Call::Bcast { count, datatype, root, .. } => [6, count as u64, datatype, root as u64, 0],
+            Call::Barrier => [7, 0, 0, 0, 0],
+            _ => return None,
+        })
+    }
+
+    /// Whether the types of a call are built in and dense: their handles never mean anything else.
+    fn is_built_in(&self, call: &Call) -> bool {
+        let is = |datatype: Word| self.mpi.types().kind(datatype).is_some();
+        match *call {
+            Call::Allgather { send, send_type, recv_type, .. }
+            | Call::Alltoall { send, send_type, recv_type, .. } => {
+                is(recv_type) && (self.mpi.is_in_place(send) || is(send_type))
+            }
+            Call::Allreduce { datatype, .. }
+            | Call::ReduceScatterBlock { datatype, .. }
+            | Call::Reduce { datatype, .. }
+            | Call::Bcast { datatype, .. } => is(datatype),
+            _ => true,
+        }
+    }
+
+    /// Runs a call that came before on the same communicator; `false` if it did not.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    #[inline]
+    pub unsafe fn again(&self, call: &Call, comm: Word) -> Result<bool, Failure> {
+        let (handle, generation, entry) = LAST.get();
+        if handle != comm
+            || generation != Registry::generation()
+            || entry.is_null()
+            || !self.active.is_empty()
+        {
+            return Ok(false);
+        }
+        // SAFETY: kept until its communicator is freed, which would have changed the generation.
+        let (Entry::Served(communicator), Some(arguments)) = (unsafe { &*entry }, self.arguments(call))
+        else {
+            return Ok(false);
+        };
+        let arguments = &arguments;
+        let Ok(mut state) = communicator.take() else { return Ok(false) };
+        let memo = state.memos[memo_place(arguments)].filter(|memo| memo.arguments == *arguments);
+        let result = memo.and_then(|memo| {
+            // SAFETY: in the map, which is changed only together with the memos.
+            let slot = unsafe { &mut *memo.slot };
+            let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
+            let rank = communicator.rank.0;
+            let (input, output) = match *call {
+                Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
+                    let overlaps = self.mpi.is_in_place(send) || send == recv.cast_const();
+                    if overlaps && !plan.compiled().in_place {
+                        return None;
+                    }
+                    (if overlaps { recv.cast_const() } else { send }, recv)
+                }
+                Call::Reduce { send, recv, root, .. } => {
+                    if self.mpi.is_in_place(send) || (rank == root as u32 && send == recv.cast_const()) {
+                        return None;
+                    }
+                    (send, recv)
+                }
+                Call::Allgather { send, recv, .. } => match self.mpi.is_in_place(send) {
+                    true => (recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const(), recv),
+                    false => (send, recv),
+                },
+                Call::Alltoall { send, recv, .. } => (send, recv),
+                Call::Bcast { data, .. } => (data.cast_const(), data),
+                _ => (std::ptr::null(), std::ptr::null_mut()),
+            };
+            state.calls += 1;
+            slot.used = state.calls;
+            let temporary = state.temporary.start();
+            let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
+            // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
+            Some(unsafe { plan.run(&communicator.hidden.messages, buffers) })
+        });
+        communicator.put(state);
+        result.map_or(Ok(false), |result| result.map(|()| true))
     }
 
     unsafe fn execute(
@@ -266,7 +377,7 @@ impl Engine {
     ) -> Result<(), Error> {
         communicator.prepare(state, normal)?;
         let State { plans, temporary, staged_input, staged_output, .. } = state;
-        let prepared = &mut plans.get_mut(&normal.key).expect("just prepared").0;
+        let prepared = &mut *plans.get_mut(&normal.key).expect("just prepared").prepared;
         let messages = &communicator.hidden.messages;
         let mut stage =
             Stage { mpi: self.mpi, comm: communicator.comm, input: staged_input, output: staged_output };
@@ -301,6 +412,25 @@ impl Engine {
                 staged.take(self.mpi, communicator.comm)
             }
         }
+    }
+}
+
+/// Where a call's memo lies.
+#[inline]
+fn memo_place(arguments: &[u64; 5]) -> usize {
+    (arguments[0] ^ arguments[1] ^ (arguments[1] >> 3)) as usize % MEMOS
+}
+
+/// Remembers a call whose buffers need no staging.
+fn remember(state: &mut State, arguments: [u64; 5], normal: &Normal) {
+    let direct = |side: &Side| !matches!(side, Side::Blocks { .. });
+    if normal.foreign.is_some() || !direct(&normal.input) || !direct(&normal.output) {
+        return;
+    }
+    let Some(slot) = state.plans.get_mut(&normal.key) else { return };
+    if matches!(*slot.prepared, Prepared::Ready(_)) {
+        let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
+        state.memos[memo_place(&arguments)] = Some(memo);
     }
 }
 

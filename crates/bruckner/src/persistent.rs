@@ -303,11 +303,7 @@ impl Persistent {
         let mut body = self.body();
         if self.0.engine.active.is_empty() && !body.is_active {
             // SAFETY: the caller's promise.
-            unsafe { body.start(&self.0) }?;
-            if body.is_active {
-                body.finish(&self.0, &communicator.hidden.messages);
-            }
-            return body.failed.take().map_or(Ok(()), Err);
+            return unsafe { body.run(&self.0, &communicator.hidden.messages) };
         }
         drop(body);
         // SAFETY: the caller's promise.
@@ -327,6 +323,32 @@ impl Persistent {
 }
 
 impl Body {
+    /// From beginning to end, with nothing else going on.
+    unsafe fn run(&mut self, inner: &Inner, messages: &Messages) -> Result<(), Error> {
+        if let (Prepared::Ready(plan), Learning::Settled, Some(normal)) =
+            (&mut self.prepared, &self.learning, &inner.normal)
+        {
+            let mpi = inner.engine.mpi;
+            let mut stage = Stage {
+                mpi,
+                comm: inner.comm,
+                input: &mut self.staged_input,
+                output: &mut self.staged_output,
+            };
+            stage.grow(normal);
+            let (buffers, output) = stage.bring(normal, plan, &self.temporary)?;
+            // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+            unsafe { plan.run(messages, buffers) }?;
+            return stage.take(normal, output, normal.bytes.1);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.start(inner) }?;
+        if self.is_active {
+            self.finish(inner, messages);
+        }
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
     unsafe fn start(&mut self, inner: &Inner) -> Result<(), Error> {
         let mpi = inner.engine.mpi;
         let Body { prepared, temporary, staged_input, staged_output, learning, .. } = self;

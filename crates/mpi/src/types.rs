@@ -1,8 +1,7 @@
 //! What datatypes and operations are.
 
-use std::collections::HashMap;
-
 use bruckner_runtime::reduce::{Kind, Operation};
+use rustc_hash::FxHashMap as HashMap;
 
 use crate::family::{Meaning, Sort};
 use crate::functions::Word;
@@ -37,7 +36,7 @@ impl Shape {
 
 impl Types {
     pub(crate) fn of(mpi: &Mpi) -> Types {
-        let (mut kinds, mut operations) = (HashMap::new(), HashMap::new());
+        let (mut kinds, mut operations) = (HashMap::default(), HashMap::default());
         for (handle, meaning) in mpi.constants.meanings() {
             match meaning {
                 Meaning::Op(operation) => {

@@ -66,7 +66,21 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     text.to_str().map_err(|_| Error::Argument("a text is not UTF-8".to_owned()))
 }
 
+#[inline]
 unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
+    if let Some(engine) = Engine::current() {
+        // SAFETY: the caller's promise.
+        let again = catch_unwind(AssertUnwindSafe(|| unsafe { engine.again(call, engine.handle(comm.0)) }));
+        if let Ok(Ok(true)) = again {
+            return 0;
+        }
+        if !matches!(again, Ok(Ok(false))) {
+            return guard(|| match again {
+                Ok(result) => result.map(|_| ()).map_err(Error::from),
+                Err(cause) => std::panic::resume_unwind(cause),
+            });
+        }
+    }
     guard(|| {
         let engine = Engine::get()?;
         // SAFETY: the caller's promise.
@@ -97,8 +111,12 @@ unsafe fn prepare(
 }
 
 /// A datatype or operation as the family has it.
+#[inline]
 fn word(handle: u64) -> u64 {
-    Engine::get().map_or(handle, |engine| engine.handle(handle))
+    match Engine::current().or_else(|| Engine::get().ok()) {
+        Some(engine) => engine.handle(handle),
+        None => handle,
+    }
 }
 
 /// Prepares the library: collective over MPI_COMM_WORLD, after MPI_Init. Without it, communicators other than

@@ -11,7 +11,7 @@ use bruckner_schedule::{
 };
 
 use crate::memory::{At, Bases, Needs};
-use crate::segment::{FLAGS, barrier_rounds};
+use crate::segment::{BESIDE, FLAGS, barrier_rounds, flag_at, lines_at, round_at};
 use crate::transport::Peer;
 
 /// One step.
@@ -45,15 +45,14 @@ pub(crate) enum Step {
     },
     /// Raises a flag of this rank's for the so-manieth time in this execution.
     Raise {
+        flag: At,
         level: u8,
-        slot: u32,
         times: u16,
     },
-    /// Until a member of the region has raised a flag so often.
+    /// Until a flag of another's is raised so often.
     Await {
+        flag: At,
         level: u8,
-        member: u32,
-        slot: u32,
         times: u16,
     },
 }
@@ -198,6 +197,8 @@ fn block_start(problem: &Problem, rank: Rank, addresses: &Addresses<'_>) -> u64 
 struct Cells {
     stride: Option<usize>,
     line: usize,
+    /// Whether a whole line fits beside a flag.
+    beside: bool,
 }
 
 impl Cells {
@@ -215,7 +216,11 @@ impl Cells {
             });
         let stride = small.then_some(Cells::LINE);
         let bytes = stride.map_or(bytes, |stride| stride * problem.chunks() as usize);
-        Cells { stride, line: bytes.next_multiple_of(Cells::LINE) }
+        Cells {
+            stride,
+            line: bytes.next_multiple_of(Cells::LINE),
+            beside: stride.is_none() && bytes <= BESIDE,
+        }
     }
 }
 
@@ -272,13 +277,15 @@ impl Compiler<'_> {
                 if flag.0 >= FLAGS {
                     return Err(Unfit::Beyond(format!("flag {flag}")));
                 }
-                self.use_segment(0);
+                self.use_segment(Level::NODE, 0);
+                let me = self.member(Level::NODE, self.rank);
                 let times = &mut self.flags[flag.0 as usize];
                 *times += 1;
-                self.steps.push(Step::Raise { level: 0, slot: flag.0, times: *times });
+                let flag = At { base: Bases::SEGMENT, offset: flag_at(me, flag.0) };
+                self.steps.push(Step::Raise { flag, level: 0, times: *times });
             }
             Instr::Local(Local::Wait { flag, of }) => {
-                self.use_segment(0);
+                self.use_segment(Level::NODE, 0);
                 let member = self.member(Level::NODE, *of);
                 let key = (*of, flag.0);
                 let times = match self.awaited.iter_mut().find(|(other, _)| *other == key) {
@@ -291,19 +298,21 @@ impl Compiler<'_> {
                         1
                     }
                 };
-                self.steps.push(Step::Await { level: 0, member, slot: flag.0, times });
+                let flag = At { base: Bases::SEGMENT, offset: flag_at(member, flag.0) };
+                self.steps.push(Step::Await { flag, level: 0, times });
             }
             Instr::Local(Local::Barrier(level)) => {
                 let index = self.level(*level)?;
-                self.use_segment(index);
+                self.use_segment(*level, index);
                 self.barriers[index] += 1;
                 let times = self.barriers[index];
                 let region = self.topology.span(*level, self.topology.region_of(*level, self.rank));
                 let me = self.member(*level, self.rank);
                 for (round, member) in barrier_rounds(region.len() as u32, me).enumerate() {
-                    let (level, slot) = (index as u8, FLAGS + round as u32);
-                    self.steps.push(Step::Raise { level, slot, times });
-                    self.steps.push(Step::Await { level, member, slot, times });
+                    let base = Bases::HEADER + index as u8;
+                    let flag = |member| At { base, offset: round_at(member, round as u32) };
+                    self.steps.push(Step::Raise { flag: flag(me), level: index as u8, times });
+                    self.steps.push(Step::Await { flag: flag(member), level: index as u8, times });
                 }
             }
         }
@@ -324,8 +333,14 @@ impl Compiler<'_> {
         if index < Bases::LEVELS { Ok(index) } else { Err(Unfit::Beyond(format!("level {level}"))) }
     }
 
-    fn use_segment(&mut self, level: usize) {
-        self.shared[level].get_or_insert(0);
+    fn use_segment(&mut self, level: Level, index: usize) {
+        let members = self.members(level);
+        self.shared[index].get_or_insert(lines_at(members));
+    }
+
+    /// How many ranks this rank's region of a level has.
+    fn members(&self, level: Level) -> u32 {
+        self.topology.span(level, self.topology.region_of(level, self.rank)).len() as u32
     }
 
     /// A rank's number within its region.
@@ -392,11 +407,16 @@ impl Compiler<'_> {
         let element = self.element;
         if let Area::Shared(level, line) = place.area {
             let index = self.level(level)?;
-            let need = (self.lines.max(line + 1)) as usize * self.cells.line;
+            let members = self.members(level);
+            let need = lines_at(members) + self.lines.max(line + 1) as usize * self.cells.line;
             let room = self.shared[index].get_or_insert(0);
             *room = (*room).max(need);
             let base = Bases::SEGMENT + index as u8;
-            let start = line as usize * self.cells.line;
+            // A line of few bytes lies beside a flag of the member of its number, and travels with it.
+            let start = match self.cells.beside && line < members {
+                true => flag_at(line, 0) + size_of::<u64>(),
+                false => lines_at(members) + line as usize * self.cells.line,
+            };
             let blocks = place.set.runs().iter().flat_map(Run::blocks);
             let stretch = |chunk: u64, end: u64| {
                 let (first, last) = (self.addresses.user_start(chunk), self.addresses.user_start(end));

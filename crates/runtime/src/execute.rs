@@ -107,15 +107,17 @@ impl<T: Transport> Plan<T> {
         self.next < self.compiled.steps.len()
     }
 
+    #[inline]
     fn begin(&mut self, buffers: Buffers) {
         self.bases.0[Bases::IN as usize] = buffers.input.cast_mut();
         self.bases.0[Bases::OUT as usize] = buffers.output;
         self.bases.0[Bases::TEMPORARY as usize] = buffers.temporary;
         for (level, segment) in self.segments.iter().enumerate() {
             if let Some(segment) = segment {
-                let (execution, part) = segment.begin(self.compiled.alternates[level]);
+                let (execution, part, header) = segment.begin(self.compiled.alternates[level]);
                 self.execution[level] = execution;
                 self.bases.0[Bases::SEGMENT as usize + level] = part;
+                self.bases.0[Bases::HEADER as usize + level] = header;
             }
         }
         self.next = 0;
@@ -172,7 +174,7 @@ impl<T: Transport> Plan<T> {
     #[allow(unsafe_code)]
     #[inline]
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
-        let (bases, requests, segments) = (&self.bases, &mut self.requests, &self.segments);
+        let (bases, requests) = (&self.bases, &mut self.requests);
         let steps = self.compiled.steps.as_slice();
         while let Some(step) = steps.get(self.next) {
             match step {
@@ -204,22 +206,20 @@ impl<T: Transport> Plan<T> {
                     // SAFETY: as above.
                     unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
                 }
-                Step::Raise { level, slot, times } => {
-                    if let Some(Some(segment)) = segments.get(usize::from(*level)) {
-                        let value = Flag::value(self.execution[usize::from(*level)], *times);
-                        segment.flag(segment.me(), *slot).raise(value);
-                    }
+                Step::Raise { flag, level, times } => {
+                    let value = Flag::value(self.execution[usize::from(*level)], *times);
+                    // SAFETY: a flag of a segment that is there: `new` has seen to that.
+                    unsafe { bases.flag(*flag) }.raise(value);
                 }
-                Step::Await { level, member, slot, times } => {
-                    if let Some(Some(segment)) = segments.get(usize::from(*level)) {
-                        let value = Flag::value(self.execution[usize::from(*level)], *times);
-                        let flag = segment.flag(*member, *slot);
-                        if !flag.has_reached(value) {
-                            if !WAIT {
-                                return Ok(false);
-                            }
-                            self.patience.wait(|| flag.has_reached(value), || transport.progress());
+                Step::Await { flag, level, times } => {
+                    let value = Flag::value(self.execution[usize::from(*level)], *times);
+                    // SAFETY: as above.
+                    let flag = unsafe { bases.flag(*flag) };
+                    if !flag.has_reached(value) {
+                        if !WAIT {
+                            return Ok(false);
                         }
+                        self.patience.wait(|| flag.has_reached(value), || transport.progress());
                     }
                 }
             }

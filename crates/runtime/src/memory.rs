@@ -6,6 +6,8 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
+use crate::segment::Flag;
+
 /// A place in one of a plan's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct At {
@@ -15,7 +17,8 @@ pub(crate) struct At {
     pub(crate) offset: usize,
 }
 
-/// The buffers of an execution by number: input, output, temporary, then the segment of each level.
+/// The buffers of an execution by number: input, output, temporary, then for each level the part of its segment, and the
+/// header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bases(pub(crate) [*mut u8; Bases::COUNT]);
 
@@ -26,7 +29,8 @@ impl Bases {
     pub(crate) const SEGMENT: u8 = 3;
     /// Levels that can have segments.
     pub(crate) const LEVELS: usize = 5;
-    const COUNT: usize = Bases::SEGMENT as usize + Bases::LEVELS;
+    pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
+    const COUNT: usize = Bases::SEGMENT as usize + 2 * Bases::LEVELS;
 
     pub(crate) fn new() -> Bases {
         Bases([std::ptr::null_mut(); Bases::COUNT])
@@ -35,6 +39,16 @@ impl Bases {
     #[inline]
     pub(crate) fn address(&self, at: At) -> *mut u8 {
         self.0[usize::from(at.base)].wrapping_add(at.offset)
+    }
+
+    /// A flag.
+    ///
+    /// # Safety
+    /// The place is one of the flags of a segment of this execution.
+    #[inline]
+    pub(crate) unsafe fn flag(&self, at: At) -> &Flag {
+        // SAFETY: the caller's promise; flags lie on cache lines, and are only ever used as such.
+        unsafe { &*self.address(at).cast::<Flag>() }
     }
 
     /// Copies bytes. Copying a place to itself is nothing; places that overlap otherwise are copied as if they did not.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`empty`] | schedule, schedule | drops chunks that all know to be empty, and messages that carry nothing |
 //! | [`coalesce`] | schedule, schedule | joins the messages of a round that go the same way |
+//! | [`forward`] | schedule, schedule | leaves out copies between private lines and the user's buffers |
 //! | [`place`] | schedule, program | posts and finishes messages, and gives every line a place in a buffer |
 //! | [`pack`] | program, program | gathers scattered slots so that each message is one stretch of memory |
 //! | [`overlap`] | program, program | starts messages early where rounds overlap |
@@ -16,6 +17,7 @@
 pub mod alternate;
 pub mod coalesce;
 pub mod empty;
+pub mod forward;
 mod lines;
 pub mod overlap;
 pub mod pack;
@@ -42,7 +44,7 @@ pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
 
 /// The whole chain, for a schedule of some ranks: those of whole nodes where it shares memory.
 pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose) -> Program {
-    let schedule = coalesce::run(empty::run(schedule.clone(), purpose));
+    let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
     let program = overlap::run(pack::run(place::run(schedule)));
     match on_node {
         OnNode::Segment => alternate::run(program),

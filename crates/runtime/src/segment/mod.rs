@@ -15,17 +15,33 @@ pub use pool::{Lease, Pool, PoolError};
 /// A cache line, and a little more than one: neighbouring lines are often fetched together.
 const LINE: usize = 128;
 
-/// Flags that a program may use.
+/// Flags of a member that a program may use.
 pub(crate) const FLAGS: u32 = 4;
 /// Rounds of a barrier: enough for 4096 members.
-const ROUNDS: u32 = 12;
-/// Flags of a member, those of barriers included.
-const SLOTS: usize = (FLAGS + ROUNDS) as usize;
+const ROUNDS: usize = 12;
+
+/// How much of a flag's cache line is left for data.
+pub(crate) const BESIDE: usize = 56;
+
+/// Where a member's flag lies within a part; up to [`BESIDE`] bytes of data may lie just behind it, on its cache line.
+pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
+    (member * FLAGS + flag) as usize * LINE
+}
+
+/// Where lines begin within a part: behind the flags.
+pub(crate) fn lines_at(members: u32) -> usize {
+    flag_at(members, 0)
+}
+
+/// Where a member's flag for a round of a barrier lies within the header.
+pub(crate) fn round_at(member: u32, round: u32) -> usize {
+    LINE + (member as usize * ROUNDS + round as usize) * LINE
+}
 
 /// A region's segment, as one of its members sees it.
 ///
 /// ```text
-/// | leavers | flags of member 0 | flags of member 1 | … | part | half | half |
+/// | leavers, flags for barriers | part: flags, lines | half: flags, lines | half: flags, lines |
 /// ```
 ///
 /// Programs that do not alternate use the part; those that do use the halves in turn. All members run the same plans on
@@ -33,7 +49,6 @@ const SLOTS: usize = (FLAGS + ROUNDS) as usize;
 pub struct Segment {
     start: *mut u8,
     members: u32,
-    me: u32,
     part: usize,
     /// Executions so far, and those that alternated.
     executions: AtomicU64,
@@ -54,7 +69,7 @@ impl Segment {
     }
 
     fn header(members: u32) -> usize {
-        (LINE + members as usize * SLOTS * LINE).next_multiple_of(4096)
+        round_at(members, 0).next_multiple_of(4096)
     }
 
     /// A segment on memory that is all zero and that all members see.
@@ -69,10 +84,13 @@ impl Segment {
         part: usize,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Segment {
-        assert!(me < members && start as usize % 64 == 0, "a member of the segment, on a cache line");
+        assert!(
+            me < members && (start as usize).is_multiple_of(64),
+            "a member of the segment, on a cache line"
+        );
         let part = part.next_multiple_of(LINE);
         let (executions, turns) = (AtomicU64::new(0), AtomicU64::new(0));
-        Segment { start, members, me, part, executions, turns, _memory: memory }
+        Segment { start, members, part, executions, turns, _memory: memory }
     }
 
     /// How many bytes a part has.
@@ -96,8 +114,9 @@ impl Segment {
             .filter(|(_, len)| *len > 0)
     }
 
-    /// Begins an execution: its number, and where its part starts.
-    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8) {
+    /// Begins an execution: its number, where its part starts, and where the header does.
+    #[inline]
+    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8, *mut u8) {
         let execution = self.executions.load(Ordering::Relaxed) + 1;
         self.executions.store(execution, Ordering::Relaxed);
         let part = if alternates {
@@ -108,18 +127,7 @@ impl Segment {
             0
         };
         // SAFETY: three parts lie behind the header.
-        (execution, unsafe { self.start.add(Segment::header(self.members) + part * self.part) })
-    }
-
-    /// A member's flag.
-    pub(crate) fn flag(&self, member: u32, slot: u32) -> &Flag {
-        debug_assert!(member < self.members && (slot as usize) < SLOTS);
-        let at = LINE + (member as usize * SLOTS + slot as usize) * LINE;
-        // SAFETY: within the header, on a cache line of its own, and only ever used as a flag.
-        unsafe { &*self.start.add(at).cast::<Flag>() }
-    }
-
-    pub(crate) fn me(&self) -> u32 {
-        self.me
+        let part = unsafe { self.start.add(Segment::header(self.members) + part * self.part) };
+        (execution, part, self.start)
     }
 }

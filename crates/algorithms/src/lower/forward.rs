@@ -1,0 +1,213 @@
+//! Leaves out copies between private lines and the user's buffers.
+//!
+//! A slot of a private line that only ever holds what was copied from the input is read from the input instead. A slot
+//! that in the end is copied to the output, or to another line, lies there from the beginning, if nothing else is there
+//! before. Each rank is looked at by itself. Operations name sets of slots, so a slot changes its place only if all slots
+//! of every operation that names it do.
+
+use bruckner_schedule::{Area, Counts, End, Local, Place, Round, Schedule, Set};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+
+/// Ranks that name more slots than this are left as they are: what this saves is small beside their data.
+const MANY: u64 = 1 << 14;
+
+/// Runs the pass. Where lengths are known only locally, slots have no fixed places and nothing is to be saved.
+pub fn run(schedule: Schedule) -> Schedule {
+    if schedule.problem.counts == Counts::Local {
+        return schedule;
+    }
+    schedule.into(|_, mut rounds| {
+        // Copies of copies take a few turns; each leaves fewer.
+        for pass in [from_input, to_the_end] {
+            while let Some(shorter) = pass(&rounds) {
+                rounds = shorter;
+            }
+        }
+        rounds
+    })
+}
+
+/// A slot of a private line.
+type Slot = (u32, u64);
+
+/// What an operation does to a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// A copy writes it; from where.
+    Copied(Area),
+    /// A copy reads it; to where.
+    CopiedTo(Area),
+}
+
+/// Every place that is named, in order, with what is done to it.
+fn accesses(rounds: &[Round]) -> Vec<(&Place, Access)> {
+    let mut all = Vec::new();
+    for round in rounds {
+        for message in &round.messages {
+            let access = if message.end == End::Send { Access::Read } else { Access::Write };
+            all.extend(message.places.iter().map(|place| (place, access)));
+        }
+        for local in &round.local {
+            match local {
+                Local::Copy { to, from } if to.set == from.set => {
+                    all.push((from, Access::CopiedTo(to.area)));
+                    all.push((to, Access::Copied(from.area)));
+                }
+                Local::Copy { to, from } => all.extend([(from, Access::Read), (to, Access::Write)]),
+                Local::Reduce { into, with } => {
+                    all.extend([(with, Access::Read), (into, Access::Read), (into, Access::Write)]);
+                }
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// Slots that hold what the input holds.
+fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
+    let all = accesses(rounds);
+    let copies = |access: &Access| *access == Access::Copied(Area::In);
+    let copied = all.iter().any(|(place, access)| copies(access) && matches!(place.area, Area::Line(_)));
+    if !copied || too_many(&all) {
+        return None;
+    }
+    let mut moves: HashSet<Slot> = HashSet::default();
+    let mut stays: HashSet<Slot> = HashSet::default();
+    for (place, access) in &all {
+        let Area::Line(line) = place.area else { continue };
+        for chunk in place.set.iter() {
+            match access {
+                // Copied once, and that before anything else.
+                Access::Copied(Area::In) if !stays.contains(&(line, chunk)) => {
+                    if !moves.insert((line, chunk)) {
+                        stays.insert((line, chunk));
+                    }
+                }
+                Access::Write | Access::Copied(_) => {
+                    stays.insert((line, chunk));
+                }
+                Access::Read | Access::CopiedTo(_) => {
+                    if !moves.contains(&(line, chunk)) {
+                        stays.insert((line, chunk));
+                    }
+                }
+            }
+        }
+    }
+    moves.retain(|slot| !stays.contains(slot));
+    let reads = all.iter().filter(|(_, access)| !copies(access)).map(|(place, _)| *place);
+    keep_whole(reads, &mut moves);
+    replace(rounds, &moves, Area::In)
+}
+
+/// Slots whose last use is a copy to where nothing is before: those of the first line that has some.
+fn to_the_end(rounds: &[Round]) -> Option<Vec<Round>> {
+    let all = accesses(rounds);
+    let is_private = |area: Area| matches!(area, Area::Line(_) | Area::Out);
+    let pairs: Vec<(u32, Area)> = all
+        .iter()
+        .filter_map(|(place, access)| match (place.area, access) {
+            (Area::Line(line), Access::CopiedTo(to)) if is_private(*to) => Some((line, *to)),
+            _ => None,
+        })
+        .collect();
+    if pairs.is_empty() || too_many(&all) {
+        return None;
+    }
+    // The first and the last use of every slot.
+    let (mut first, mut last): (HashMap<_, usize>, HashMap<_, usize>) = Default::default();
+    for (at, (place, _)) in all.iter().enumerate().filter(|(_, (place, _))| is_private(place.area)) {
+        for chunk in place.set.iter() {
+            first.entry((place.area, chunk)).or_insert(at);
+            last.insert((place.area, chunk), at);
+        }
+    }
+    pairs.into_iter().find_map(|(line, to)| {
+        let mut moves: HashSet<Slot> = HashSet::default();
+        for (at, (place, access)) in all.iter().enumerate() {
+            if place.area == Area::Line(line) && *access == Access::CopiedTo(to) {
+                // The copy is the last use of the slot and, just behind, the first of where it goes.
+                let ends = |chunk: &u64| {
+                    last.get(&(place.area, *chunk)) == Some(&at)
+                        && first.get(&(to, *chunk)) == Some(&(at + 1))
+                };
+                moves.extend(place.set.iter().filter(ends).map(|chunk| (line, chunk)));
+            }
+        }
+        keep_whole(all.iter().map(|(place, _)| *place), &mut moves);
+        replace(rounds, &moves, to)
+    })
+}
+
+fn too_many(all: &[(&Place, Access)]) -> bool {
+    all.iter().map(|(place, _)| place.set.len()).sum::<u64>() > MANY
+}
+
+/// Takes back slots that are named together with others that stay.
+fn keep_whole<'a>(places: impl Iterator<Item = &'a Place>, moves: &mut HashSet<Slot>) {
+    let mut named: Vec<Vec<Slot>> = Vec::new();
+    for place in places {
+        if let Area::Line(line) = place.area {
+            named.push(place.set.iter().map(|chunk| (line, chunk)).collect());
+        }
+    }
+    loop {
+        let before = moves.len();
+        for slots in &named {
+            if !slots.iter().all(|slot| moves.contains(slot)) {
+                slots.iter().for_each(|slot| {
+                    moves.remove(slot);
+                });
+            }
+        }
+        if moves.len() == before {
+            return;
+        }
+    }
+}
+
+/// Puts slots into another area, and drops copies of a place to itself; `None` if there are none to put.
+fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Round>> {
+    if moves.is_empty() {
+        return None;
+    }
+    let is_moved = |place: &Place| match (place.area, place.set.runs().first()) {
+        (Area::Line(line), Some(run)) => moves.contains(&(line, run.start())),
+        _ => false,
+    };
+    let put = |place: Place| if is_moved(&place) { Place { area, ..place } } else { place };
+    let replaced = |mut round: Round| {
+        for place in round.messages.iter_mut().flat_map(|message| &mut message.places) {
+            *place = put(place.clone());
+        }
+        let local = std::mem::take(&mut round.local);
+        for local in local {
+            match local {
+                // The copy that made the slots: what is left of it are those that stay.
+                Local::Copy { to, from } if from.area == area && area == Area::In => {
+                    let Area::Line(line) = to.area else {
+                        round.local.push(Local::Copy { to, from });
+                        continue;
+                    };
+                    let left: Set = to.set.iter().filter(|chunk| !moves.contains(&(line, *chunk))).collect();
+                    if left.len() == to.set.len() {
+                        round.local.push(Local::Copy { to, from });
+                    } else if !left.is_empty() {
+                        let (to, from) = (Place::new(to.area, left.clone()), Place::new(from.area, left));
+                        round.local.push(Local::Copy { to, from });
+                    }
+                }
+                local => match local.map(put) {
+                    Local::Copy { to, from } if to == from => {}
+                    local => round.local.push(local),
+                },
+            }
+        }
+        round
+    };
+    let rounds = rounds.iter().cloned().map(replaced);
+    Some(rounds.filter(|round| *round != Round::default()).collect())
+}

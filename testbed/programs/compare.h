@@ -1,0 +1,71 @@
+/* A against B: in one run, on the same buffers, in blocks of random order. A block's time is the slowest rank's. Rank 0
+   prints
+     compare NAME BYTES A_NS B_NS RATIO LOW HIGH
+   where RATIO is the median over pairs of blocks of A's time by B's, and LOW to HIGH its 95 % interval (by order
+   statistics). */
+#ifndef COMPARE_H
+#define COMPARE_H
+
+#include "check.h"
+#include <time.h>
+
+typedef void (*work)(void);
+
+static inline double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+enum { BLOCKS = 101 };
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double block_time(work run, int calls) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  double start = now();
+  for (int i = 0; i < calls; i++) run();
+  double mine = (now() - start) / calls, most;
+  PMPI_Allreduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
+
+/* Calls in a block, so that it takes about so long. */
+static int calls_for(work run, double nanoseconds) {
+  for (int i = 0; i < 40; i++) run();
+  double one = block_time(run, 10);
+  int calls = nanoseconds / (one + 1);
+  return calls < 5 ? 5 : calls > 20000 ? 20000 : calls;
+}
+
+static void compare(const char *name, size_t bytes, work a, work b, double nanoseconds) {
+  static double ratios[BLOCKS], times_a[BLOCKS], times_b[BLOCKS];
+  int calls = calls_for(a, nanoseconds), other = calls_for(b, nanoseconds);
+  if (other < calls) calls = other;
+  PMPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  unsigned seed = 12345 + bytes;
+  for (int i = 0; i < BLOCKS; i++) {
+    seed = seed * 1103515245 + 12345;
+    if (seed >> 16 & 1) {
+      times_a[i] = block_time(a, calls);
+      times_b[i] = block_time(b, calls);
+    } else {
+      times_b[i] = block_time(b, calls);
+      times_a[i] = block_time(a, calls);
+    }
+    ratios[i] = times_a[i] / times_b[i];
+  }
+  qsort(ratios, BLOCKS, sizeof(double), by_size);
+  qsort(times_a, BLOCKS, sizeof(double), by_size);
+  qsort(times_b, BLOCKS, sizeof(double), by_size);
+  /* 101 values: the median lies between the 41st and the 61st with 95 %. */
+  if (rank == 0)
+    printf("compare %s %zu %.1f %.1f %.4f %.4f %.4f\n", name, bytes, times_a[BLOCKS / 2], times_b[BLOCKS / 2],
+           ratios[BLOCKS / 2], ratios[40], ratios[60]);
+  fflush(stdout);
+}
+
+#endif
