@@ -423,8 +423,8 @@ fn memo_place(arguments: &[u64; 5]) -> usize {
 
 /// Remembers a call whose buffers need no staging.
 fn remember(state: &mut State, arguments: [u64; 5], normal: &Normal) {
-    let direct = |side: &Side| !matches!(side, Side::Blocks { .. });
-    if normal.foreign.is_some() || !direct(&normal.input) || !direct(&normal.output) {
+    // Input and output that overlap are looked at each time.
+    if normal.foreign.is_some() || !normal.is_direct(true) {
         return;
     }
     let Some(slot) = state.plans.get_mut(&normal.key) else { return };

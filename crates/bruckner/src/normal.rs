@@ -68,6 +68,12 @@ pub(crate) enum Native {
 }
 
 impl Normal {
+    /// Whether a plan works on the user's own buffers.
+    pub(crate) fn is_direct(&self, in_place: bool) -> bool {
+        let direct = |side: &Side| !matches!(side, Side::Blocks { .. });
+        direct(&self.input) && direct(&self.output) && (in_place || !self.overlaps)
+    }
+
     /// The reduction, for a plan of this call.
     pub(crate) fn reduction(&self, mpi: &'static Mpi) -> Reduction {
         match (self.key.combine, self.foreign) {

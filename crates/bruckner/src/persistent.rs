@@ -6,13 +6,15 @@
 //! time. So a rank that has started a plan must not wait in MPI for something that another rank sends only after its own
 //! plan is done.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bruckner_mpi::{Messages, Style, TagRange, Word};
-use bruckner_runtime::{Failure, Scratch, Transport};
+use bruckner_runtime::{Buffers, Failure, Scratch, Transport};
 
 use crate::Error;
 use crate::call::Call;
@@ -55,7 +57,7 @@ impl Active {
     fn advance(&self) {
         let plans = self.plans().clone();
         for plan in plans {
-            if let Ok(mut body) = plan.body.try_lock() {
+            if let Some(mut body) = plan.body.try_take() {
                 body.advance(&plan);
             }
         }
@@ -85,8 +87,8 @@ impl Active {
     }
 }
 
-/// Executions after which the way of posting messages is settled.
-const TRIALS: u32 = 16;
+/// Executions of each way of posting messages after which it is settled.
+const TRIALS: u32 = 40;
 
 /// Whether posting messages anew or starting persistent ones is faster here: measured, not guessed.
 enum Learning {
@@ -110,7 +112,60 @@ struct Body {
     output: Option<Output>,
     received: Option<Received>,
     learning: Learning,
+    /// The buffers, once it is settled that every execution has the same and nothing else is to be done.
+    settled: Option<Buffers>,
     failed: Option<Error>,
+}
+
+/// A lock that is taken for short: whoever finds it taken by a thread that waits only looks in passing.
+struct Turn<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+/// Having the turn.
+struct Taken<'a, T>(&'a Turn<T>);
+
+impl<T> Turn<T> {
+    fn new(value: T) -> Turn<T> {
+        Turn { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    fn try_take(&self) -> Option<Taken<'_, T>> {
+        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
+    }
+
+    #[inline]
+    fn take(&self) -> Taken<'_, T> {
+        loop {
+            if let Some(taken) = self.try_take() {
+                return taken;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: only one has the turn.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: only one has the turn.
+        unsafe { &mut *self.0.value.get() }
+    }
 }
 
 struct Inner {
@@ -121,7 +176,7 @@ struct Inner {
     call: Call,
     normal: Option<Normal>,
     tags: Option<TagRange>,
-    body: Mutex<Body>,
+    body: Turn<Body>,
 }
 
 // SAFETY: the addresses in it are the user's, who vouches for them until the plan is done.
@@ -211,14 +266,15 @@ impl Persistent {
             output: None,
             received: None,
             learning,
+            settled: None,
             failed: None,
         };
-        let inner = Inner { engine, entry, comm, call, normal: kept_normal, tags, body: Mutex::new(body) };
+        let inner = Inner { engine, entry, comm, call, normal: kept_normal, tags, body: Turn::new(body) };
         Ok(Persistent(Arc::new(inner)))
     }
 
-    fn body(&self) -> MutexGuard<'_, Body> {
-        self.0.body.lock().unwrap_or_else(PoisonError::into_inner)
+    fn body(&self) -> Taken<'_, Body> {
+        self.0.body.take()
     }
 
     /// Starts it. Not collective in order: ranks may start their plans in any order.
@@ -324,7 +380,12 @@ impl Persistent {
 
 impl Body {
     /// From beginning to end, with nothing else going on.
+    #[inline]
     unsafe fn run(&mut self, inner: &Inner, messages: &Messages) -> Result<(), Error> {
+        if let (Prepared::Ready(plan), Some(buffers)) = (&mut self.prepared, self.settled) {
+            // SAFETY: as in the execution before.
+            return unsafe { plan.run(messages, buffers) }.map_err(Error::from);
+        }
         if let (Prepared::Ready(plan), Learning::Settled, Some(normal)) =
             (&mut self.prepared, &self.learning, &inner.normal)
         {
@@ -339,6 +400,9 @@ impl Body {
             let (buffers, output) = stage.bring(normal, plan, &self.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(messages, buffers) }?;
+            if normal.is_direct(plan.compiled().in_place) {
+                self.settled = Some(buffers);
+            }
             return stage.take(normal, output, normal.bytes.1);
         }
         // SAFETY: the caller's promise.

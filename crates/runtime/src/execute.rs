@@ -27,6 +27,8 @@ pub struct Plan<T: Transport> {
     compiled: Compiled,
     requests: T::Requests,
     segments: Segments,
+    /// Whether there is any.
+    shares: bool,
     reduction: Reduction,
     patience: Patience,
     /// The execution under way: its buffers and its next step.
@@ -62,10 +64,12 @@ impl<T: Transport> Plan<T> {
         }
         let requests = transport.requests(compiled.requests);
         let next = compiled.steps.len();
+        let shares = segments.iter().any(Option::is_some);
         Plan {
             compiled,
             requests,
             segments,
+            shares,
             reduction,
             patience,
             bases: Bases::new(),
@@ -89,6 +93,7 @@ impl<T: Transport> Plan<T> {
         };
         if self.segments.len() != segments.len() || !self.segments.iter().zip(segments).all(same) {
             self.segments.clone_from(segments);
+            self.shares = segments.iter().any(Option::is_some);
         }
     }
 
@@ -112,6 +117,13 @@ impl<T: Transport> Plan<T> {
         self.bases.0[Bases::IN as usize] = buffers.input.cast_mut();
         self.bases.0[Bases::OUT as usize] = buffers.output;
         self.bases.0[Bases::TEMPORARY as usize] = buffers.temporary;
+        if self.shares {
+            self.begin_segments();
+        }
+        self.next = 0;
+    }
+
+    fn begin_segments(&mut self) {
         for (level, segment) in self.segments.iter().enumerate() {
             if let Some(segment) = segment {
                 let (execution, part, header) = segment.begin(self.compiled.alternates[level]);
@@ -120,7 +132,6 @@ impl<T: Transport> Plan<T> {
                 self.bases.0[Bases::HEADER as usize + level] = header;
             }
         }
-        self.next = 0;
     }
 
     /// Runs it from beginning to end.

@@ -151,6 +151,11 @@ trait Op<T> {
 #[inline(always)]
 unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
     let (left, into) = (left.cast::<T>(), into.cast::<T>());
+    // The commonest reduction of all has one element: no loop, no vectors.
+    if elements == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { into.write_unaligned(O::of(left.read_unaligned(), into.read_unaligned())) };
+    }
     for i in 0..elements {
         // SAFETY: the caller's promise, element by element.
         unsafe {
