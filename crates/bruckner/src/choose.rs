@@ -67,13 +67,12 @@ pub(crate) fn choose(key: &Key, topology: &Topology, rules: &Rules) -> Expressio
     let ordered = key.order == Order::Ranks && !topology.is_in_rank_order();
     match key.name {
         _ if ordered => read("native"),
-        Name::Allreduce if one_node && bytes <= 16 << 10 => read("shm"),
+        // On one node, up to where the MPIs that copy straight from one process to another begin to win.
         Name::Barrier if one_node => read("shm"),
-        Name::Allgather | Name::Bcast if one_node && bytes <= 64 << 10 => read("shm"),
-        Name::ReduceScatter | Name::Reduce if one_node && key.order == Order::Any && bytes <= 64 << 10 => {
-            read("shm")
-        }
-        Name::Alltoall if one_node && key.counts != Counts::Local && bytes <= 64 << 10 => {
+        Name::Allreduce | Name::Allgather | Name::Bcast if one_node && bytes <= 2 << 10 => read("shm"),
+        Name::Reduce if one_node && key.order == Order::Any && bytes <= 2 << 10 => read("shm"),
+        Name::ReduceScatter if one_node && key.order == Order::Any && bytes <= 16 << 10 => read("shm"),
+        Name::Alltoall if one_node && key.counts != Counts::Local && bytes <= 2 << 10 => {
             read("locality(node)")
         }
         Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => read("locality(node)"),

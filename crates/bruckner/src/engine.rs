@@ -333,7 +333,17 @@ impl Engine {
         let result = memo.and_then(|memo| {
             // SAFETY: in the map, which is changed only together with the memos.
             let slot = unsafe { &mut *memo.slot };
-            let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
+            let plan = match &mut *slot.prepared {
+                Prepared::Ready(plan) => plan,
+                Prepared::Native => {
+                    state.calls += 1;
+                    slot.used = state.calls;
+                    // SAFETY: the caller's promise.
+                    let result = unsafe { call.native(self.mpi, comm) };
+                    return Some(result.map_err(|error| Failure { call: error.call, code: error.code }));
+                }
+                Prepared::Sized(_) => return None,
+            };
             let rank = communicator.rank.0;
             let (input, output) = match *call {
                 Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
@@ -428,7 +438,7 @@ fn remember(state: &mut State, arguments: [u64; 5], normal: &Normal) {
         return;
     }
     let Some(slot) = state.plans.get_mut(&normal.key) else { return };
-    if matches!(*slot.prepared, Prepared::Ready(_)) {
+    if !matches!(*slot.prepared, Prepared::Sized(_)) {
         let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
         state.memos[memo_place(&arguments)] = Some(memo);
     }

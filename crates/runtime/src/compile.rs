@@ -1,7 +1,7 @@
 //! From one rank's program to steps on addresses: what the executor runs.
 //!
-//! A place becomes a buffer and an offset in bytes, a barrier becomes raising and awaiting flags, and of the messages
-//! that are posted together the receives come first. Nothing else changes: the steps are the instructions that were
+//! A place becomes a buffer and an offset in bytes, a barrier becomes raising and awaiting flags, and messages that are
+//! posted together are posted in the order that serves them best. Nothing else changes: the steps are the instructions that were
 //! proven.
 
 use bruckner_schedule::addresses::{Addresses, Buffer, Stretch};
@@ -156,7 +156,7 @@ pub fn compile(
     for level in alternate {
         alternates[compiler.level(*level)?] = true;
     }
-    receives_first(&mut compiler.steps);
+    order_posts(&mut compiler.steps);
     let total = |set| problem.elements_of(&set).unwrap_or(0) as usize * problem.element as usize;
     let needs = Needs {
         input: total(problem.input(rank)),
@@ -446,11 +446,19 @@ impl Compiler<'_> {
     }
 }
 
-/// Of messages that are posted one behind the other, receives first: what arrives then finds its place.
-fn receives_first(steps: &mut [Step]) {
+/// Messages up to this size are sent before receives are posted.
+const SHORT: usize = 256;
+
+/// Of messages that are posted one behind the other: short sends first, because others wait for them; then receives, so
+/// that what arrives finds its place; then long sends, which wait for their receives anyway.
+fn order_posts(steps: &mut [Step]) {
     let is_post = |step: &Step| matches!(step, Step::Send { .. } | Step::Recv { .. });
     for posts in steps.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
-        posts.sort_by_key(|step| !matches!(step, Step::Recv { .. }));
+        posts.sort_by_key(|step| match step {
+            Step::Send { bytes, .. } if *bytes <= SHORT => 0,
+            Step::Recv { .. } => 1,
+            _ => 2,
+        });
     }
 }
 

@@ -22,18 +22,25 @@ pub struct Buffers {
 /// The segments of the regions that a rank is in, by level.
 pub type Segments = Vec<Option<Arc<Segment>>>;
 
+fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
+    let levels = segments.iter().enumerate();
+    levels.filter_map(|(level, segment)| Some((level, segment.clone()?))).collect()
+}
+
 /// A compiled program with its requests and segments, ready to run.
 pub struct Plan<T: Transport> {
     compiled: Compiled,
     requests: T::Requests,
     segments: Segments,
-    /// Whether there is any.
-    shares: bool,
+    /// Those that there are, with their levels.
+    in_use: Vec<(usize, Arc<Segment>)>,
     reduction: Reduction,
     patience: Patience,
     /// The execution under way: its buffers and its next step.
     bases: Bases,
     execution: [u64; Bases::LEVELS],
+    /// From the half of the node's segment that this execution uses to the other.
+    other_half: isize,
     next: usize,
 }
 
@@ -64,16 +71,17 @@ impl<T: Transport> Plan<T> {
         }
         let requests = transport.requests(compiled.requests);
         let next = compiled.steps.len();
-        let shares = segments.iter().any(Option::is_some);
+        let in_use = present(&segments);
         Plan {
             compiled,
             requests,
             segments,
-            shares,
+            in_use,
             reduction,
             patience,
             bases: Bases::new(),
             execution: [0; Bases::LEVELS],
+            other_half: 0,
             next,
         }
     }
@@ -93,7 +101,7 @@ impl<T: Transport> Plan<T> {
         };
         if self.segments.len() != segments.len() || !self.segments.iter().zip(segments).all(same) {
             self.segments.clone_from(segments);
-            self.shares = segments.iter().any(Option::is_some);
+            self.in_use = present(segments);
         }
     }
 
@@ -117,20 +125,21 @@ impl<T: Transport> Plan<T> {
         self.bases.0[Bases::IN as usize] = buffers.input.cast_mut();
         self.bases.0[Bases::OUT as usize] = buffers.output;
         self.bases.0[Bases::TEMPORARY as usize] = buffers.temporary;
-        if self.shares {
+        if !self.in_use.is_empty() {
             self.begin_segments();
         }
         self.next = 0;
     }
 
     fn begin_segments(&mut self) {
-        for (level, segment) in self.segments.iter().enumerate() {
-            if let Some(segment) = segment {
-                let (execution, part, header) = segment.begin(self.compiled.alternates[level]);
-                self.execution[level] = execution;
-                self.bases.0[Bases::SEGMENT as usize + level] = part;
-                self.bases.0[Bases::HEADER as usize + level] = header;
+        for (level, segment) in &self.in_use {
+            let (execution, part, header, other_half) = segment.begin(self.compiled.alternates[*level]);
+            if *level == 0 {
+                self.other_half = other_half;
             }
+            self.execution[*level] = execution;
+            self.bases.0[Bases::SEGMENT as usize + level] = part;
+            self.bases.0[Bases::HEADER as usize + level] = header;
         }
     }
 
@@ -187,7 +196,12 @@ impl<T: Transport> Plan<T> {
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
         let (bases, requests) = (&self.bases, &mut self.requests);
         let steps = self.compiled.steps.as_slice();
-        while let Some(step) = steps.get(self.next) {
+        let mut raised: *const u8 = std::ptr::null();
+        let mut next = self.next;
+        // Put back wherever the loop is left, so that an execution that failed stays where it is.
+        let put_back = &mut self.next;
+        while let Some(step) = steps.get(next) {
+            *put_back = next;
             match step {
                 Step::Send { data, bytes, to, request } => {
                     // SAFETY: the place lies in the buffers, and nothing that was proven touches it before its finish.
@@ -218,12 +232,13 @@ impl<T: Transport> Plan<T> {
                     unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
                 }
                 Step::Raise { flag, level, times } => {
-                    let value = Flag::value(self.execution[usize::from(*level)], *times);
+                    let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.
                     unsafe { bases.flag(*flag) }.raise(value);
+                    raised = bases.address(*flag);
                 }
                 Step::Await { flag, level, times } => {
-                    let value = Flag::value(self.execution[usize::from(*level)], *times);
+                    let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: as above.
                     let flag = unsafe { bases.flag(*flag) };
                     if !flag.has_reached(value) {
@@ -232,10 +247,14 @@ impl<T: Transport> Plan<T> {
                         }
                         self.patience.wait(|| flag.has_reached(value), || transport.progress());
                     }
+                    // Whoever has come so far has read what this rank wrote in the execution before, in the other half,
+                    // where it writes again in the next one: its cache line can come back meanwhile.
+                    crate::memory::fetch_to_write(raised.wrapping_offset(self.other_half));
                 }
             }
-            self.next += 1;
+            next += 1;
         }
+        *put_back = next;
         Ok(true)
     }
 }

@@ -28,9 +28,10 @@ impl Bases {
     pub(crate) const TEMPORARY: u8 = 2;
     pub(crate) const SEGMENT: u8 = 3;
     /// Levels that can have segments.
-    pub(crate) const LEVELS: usize = 5;
+    pub(crate) const LEVELS: usize = 4;
     pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
-    const COUNT: usize = Bases::SEGMENT as usize + 2 * Bases::LEVELS;
+    /// A power of two, so that no index is out of bounds; more than there are.
+    const COUNT: usize = 16;
 
     pub(crate) fn new() -> Bases {
         Bases([std::ptr::null_mut(); Bases::COUNT])
@@ -38,7 +39,7 @@ impl Bases {
 
     #[inline]
     pub(crate) fn address(&self, at: At) -> *mut u8 {
-        self.0[usize::from(at.base)].wrapping_add(at.offset)
+        self.0[usize::from(at.base) % Bases::COUNT].wrapping_add(at.offset)
     }
 
     /// A flag.
@@ -70,6 +71,18 @@ impl Bases {
             }
         }
     }
+}
+
+/// Asks for a cache line that will soon be written. A hint: any address is allowed.
+#[inline]
+pub(crate) fn fetch_to_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch touches nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// How large the buffers of a plan must be, in bytes.

@@ -114,20 +114,21 @@ impl Segment {
             .filter(|(_, len)| *len > 0)
     }
 
-    /// Begins an execution: its number, where its part starts, and where the header does.
+    /// Begins an execution: its number, where its part starts, where the header does, and how far the other half is.
     #[inline]
-    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8, *mut u8) {
+    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8, *mut u8, isize) {
         let execution = self.executions.load(Ordering::Relaxed) + 1;
         self.executions.store(execution, Ordering::Relaxed);
-        let part = if alternates {
+        let (part, other_half) = if alternates {
             let turn = self.turns.load(Ordering::Relaxed);
             self.turns.store(turn + 1, Ordering::Relaxed);
-            1 + (turn % 2) as usize
+            let half = (turn % 2) as usize;
+            (1 + half, if half == 0 { self.part as isize } else { -(self.part as isize) })
         } else {
-            0
+            (0, 0)
         };
         // SAFETY: three parts lie behind the header.
         let part = unsafe { self.start.add(Segment::header(self.members) + part * self.part) };
-        (execution, part, self.start)
+        (execution, part, self.start, other_half)
     }
 }

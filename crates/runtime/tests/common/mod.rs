@@ -10,7 +10,7 @@ use bruckner_runtime::{Buffers, Patience, Plan, SameNames, Scratch, Segments, co
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
 /// Levels that have segments in these tests.
-const LEVELS: usize = 5;
+const LEVELS: usize = 4;
 
 /// How a plan is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
