@@ -4,6 +4,7 @@ mod launch;
 mod matrix;
 mod mpis;
 mod setup;
+mod suite;
 
 use std::process::Command;
 
@@ -23,6 +24,15 @@ enum Ask {
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
         /// 1, 2 and 5 ranks, and every seventh algorithm, other ones for each MPI.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Constants, progress, many communicators, threads, what is left behind, valgrind.
+    Suite {
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
+        /// Fewer communicators and calls.
         #[arg(long)]
         quick: bool,
     },
@@ -46,6 +56,7 @@ fn ask() -> Result<()> {
     match ask {
         Ask::Setup => setup::run(),
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
+        Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }
 

@@ -221,7 +221,7 @@ pub struct Constants {
 
 impl Constants {
     /// Those of a family, looked up in the library where they are symbols.
-    pub(crate) fn of(family: Family, library: &Library) -> Constants {
+    pub(crate) fn of(family: Family, library: &Library, version: &str) -> Constants {
         let value = |row: &Row| match (family, row.open) {
             (Family::Mpich, _) => row.mpich.map(|n| n as u64),
             (Family::Abi, _) => row.abi.map(|n| n as u64),
@@ -229,7 +229,16 @@ impl Constants {
             (Family::OpenMpi, Open::Symbol(name)) => library.variable(name).map(|at| at as u64),
             (Family::OpenMpi, Open::Missing) => None,
         };
-        Constants { values: ROWS.iter().filter_map(|row| Some((row.name, value(row)?))).collect() }
+        let mut values: HashMap<_, _> = ROWS.iter().filter_map(|row| Some((row.name, value(row)?))).collect();
+        // An extension that MPICH and Intel number differently, and whose number meant something else before.
+        match values.get_mut("MPIX_BFLOAT16") {
+            Some(number) if version.starts_with("Intel MPI") => *number = 0x4c00_0247,
+            Some(_) if version.starts_with("MPICH 5") => {}
+            _ => {
+                values.remove("MPIX_BFLOAT16");
+            }
+        }
+        Constants { values }
     }
 
     /// A constant by its name in `mpi.h`.

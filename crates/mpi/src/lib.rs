@@ -100,7 +100,7 @@ impl Mpi {
     fn of(library: Library) -> Result<Mpi, NoMpi> {
         let f = Functions::of(&library)?;
         let family = classify(&library, &f)?;
-        let constants = Constants::of(family, &library);
+        let constants = Constants::of(family, &library, &library_version(&f));
         Ok(Mpi {
             family,
             width: family.width(),

@@ -1,0 +1,44 @@
+/* Two threads on two communicators under MPI_THREAD_MULTIPLE; and communicators first used by both at the same time.
+
+   usage: threads CALLS */
+#include "check.h"
+#include <pthread.h>
+
+static int calls;
+static MPI_Comm comms[2], fresh[2][20];
+
+static void *run(void *which) {
+  int t = (int)(intptr_t)which;
+  for (int i = 0; i < 20; i++) {
+    int64_t in = rank, out = -1;
+    MUST(bruckner_allreduce(&in, &out, 1, MPI_INT64_T, MPI_MAX, fresh[t][i]));
+    EXPECT(out == size - 1, "thread %d: a wrong maximum on a new communicator", t);
+  }
+  for (int i = 0; i < calls; i++) {
+    int64_t in[2] = {rank + i, t}, out[2] = {-1, -1};
+    MUST(bruckner_allreduce(in, out, 2, MPI_INT64_T, MPI_SUM, comms[t]));
+    int64_t want = (int64_t)size * (size - 1) / 2 + (int64_t)size * i;
+    EXPECT(out[0] == want && out[1] == (int64_t)size * t, "thread %d, call %d: %ld, %ld", t, i, (long)out[0], (long)out[1]);
+  }
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  int provided;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MUST(bruckner_init());
+  EXPECT(provided == MPI_THREAD_MULTIPLE, "no MPI_THREAD_MULTIPLE");
+  calls = atoi(argv[1]);
+  for (int t = 0; t < 2; t++) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]);
+    for (int i = 0; i < 20; i++) MPI_Comm_dup(MPI_COMM_WORLD, &fresh[t][i]);
+  }
+  pthread_t other;
+  pthread_create(&other, NULL, run, (void *)(intptr_t)1);
+  run((void *)0);
+  pthread_join(other, NULL);
+  cases = 2L * calls;
+  return finish();
+}
