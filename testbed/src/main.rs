@@ -4,6 +4,7 @@ mod launch;
 mod matrix;
 mod mpis;
 mod setup;
+mod speed;
 mod suite;
 
 use std::process::Command;
@@ -26,6 +27,24 @@ enum Ask {
         /// 1, 2 and 5 ranks, and every seventh algorithm, other ones for each MPI.
         #[arg(long)]
         quick: bool,
+    },
+    /// Measures a plan against a hand-written loop of the same algorithm; fails above 1.10.
+    Overhead {
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
+        /// Starts the program so often and shows the median.
+        #[arg(long, default_value_t = 5)]
+        launches: usize,
+    },
+    /// Measures on one node against the MPI's own collectives, with and without cores to share.
+    Onnode {
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
+        /// Starts the program so often and shows the median.
+        #[arg(long, default_value_t = 5)]
+        launches: usize,
     },
     /// Constants, progress, many communicators, threads, what is left behind, valgrind.
     Suite {
@@ -56,6 +75,8 @@ fn ask() -> Result<()> {
     match ask {
         Ask::Setup => setup::run(),
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
+        Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
+        Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }

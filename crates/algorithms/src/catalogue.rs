@@ -337,6 +337,13 @@ pub fn list(p: u32) -> Vec<Entry> {
                 add(Collective::Allreduce, &topology, Counts::Equal(elements), way.clone());
             }
         }
+        if name == "one node" {
+            for elements in [2 * u64::from(p) + 1, 1, 0] {
+                for way in [Plain::ShmSplit, Plain::ShmRotate] {
+                    add(Collective::Allreduce, &topology, Counts::Equal(elements), plain(way));
+                }
+            }
+        }
     }
     entries
 }

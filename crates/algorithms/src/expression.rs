@@ -102,6 +102,10 @@ plain! {
     Rabenseifner = "rabenseifner",
     /// Through the node's shared memory.
     Shm = "shm",
+    /// Through shared memory, each rank reducing a piece.
+    ShmSplit = "shm-split",
+    /// Through shared memory, pieces in rotation.
+    ShmRotate = "shm-rotate",
     /// The MPI library's own.
     Native = "native",
 }
@@ -132,7 +136,7 @@ impl Expression {
     /// Whether ranks of a node work as one, through their shared memory.
     pub fn shares_memory(&self) -> bool {
         match self {
-            Expression::Plain(plain) => *plain == Plain::Shm,
+            Expression::Plain(plain) => matches!(plain, Plain::Shm | Plain::ShmSplit | Plain::ShmRotate),
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
             Expression::Pipeline { of, .. } => of.shares_memory(),
             _ => false,

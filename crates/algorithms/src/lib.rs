@@ -36,6 +36,8 @@ pub mod reversed;
 pub mod route;
 pub mod selftest;
 pub mod shm;
+pub mod shm_rotate;
+pub mod shm_split;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};

@@ -28,6 +28,8 @@ use crate::regional_alltoall::{RegionalAlltoall, Share};
 use crate::reversed::{Halves, Reversed};
 use crate::route::{Dealt, Digits, Route, Straight};
 use crate::shm::ShmAllreduce;
+use crate::shm_rotate::ShmRotate;
+use crate::shm_split::ShmSplit;
 use crate::{Algorithm, Refusal};
 
 /// What a user asks for: a collective on a machine, without the algorithm.
@@ -160,8 +162,8 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
 fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
     use Collective::{Allgather, Allreduce, Alltoall, ReduceScatter};
     let p = task.topology.ranks();
-    if *expression == Expression::Plain(Plain::Shm) {
-        one_node(task)?;
+    if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) = expression {
+        one_node(expression, task)?;
     }
     match (task.collective, expression) {
         (_, Expression::Pipeline { parts, of }) => {
@@ -178,6 +180,8 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
         }
         (ReduceScatter, _) if gathers(expression) => Ok(Box::new(Reversed(gather_all(expression, task)?))),
         (Allreduce, Expression::Plain(Plain::Shm)) => Ok(Box::new(ShmAllreduce)),
+        (Allreduce, Expression::Plain(Plain::ShmSplit)) => Ok(Box::new(ShmSplit)),
+        (Allreduce, Expression::Plain(Plain::ShmRotate)) => Ok(Box::new(ShmRotate)),
         (Allreduce, Expression::Plain(Plain::RecursiveDoubling)) => {
             Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
         }
@@ -254,7 +258,8 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
-            !matches!(plain, Plain::Native | Plain::Rabenseifner | Plain::RecursiveHalving)
+            use Plain::{Native, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
+            !matches!(plain, Native | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
@@ -400,9 +405,9 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
     })
 }
 
-fn one_node(task: &Task) -> Result<(), Refusal> {
+fn one_node(expression: &Expression, task: &Task) -> Result<(), Refusal> {
     match task.topology.regions(Level::NODE) {
         1 => Ok(()),
-        nodes => Err(Refusal(format!("`shm` needs one node, and {} has {nodes}", task.topology))),
+        nodes => Err(Refusal(format!("`{expression}` needs one node, and {} has {nodes}", task.topology))),
     }
 }

@@ -63,7 +63,9 @@ pub fn properties(
         // Each result is computed once, on one rank, from whatever comes first.
         (Collective::ReduceScatter, _) => CONSISTENT,
         (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
-        (_, Expression::Plain(Plain::Shm) | Expression::Locality { .. }) => regional,
+        (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::Locality { .. }) => regional,
+        // Each piece is reduced once, in the order of rotation.
+        (_, Expression::Plain(Plain::ShmRotate)) => CONSISTENT,
         (_, Expression::Leader { between, leaders: 1, .. }) => {
             // Regions are members in order; how many there are is not known here, but there are two.
             let among = properties(collective, between, Placement::InOrder, 2);

@@ -1,0 +1,139 @@
+//! `cargo testbed overhead` and `cargo testbed onnode`: ratios, measured side by side in one run.
+
+use anyhow::{Result, bail};
+
+use crate::launch::Launch;
+use crate::mpis::Mpi;
+
+/// One line that a program of `compare.h` printed.
+struct Line {
+    name: String,
+    bytes: u64,
+    ours: f64,
+    other: f64,
+    ratio: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Line {
+    fn read(line: &str) -> Option<Line> {
+        let mut words = line.strip_prefix("compare ")?.split(' ');
+        let name = words.next()?.to_owned();
+        let bytes = words.next()?.parse().ok()?;
+        let mut number = || words.next()?.trim().parse().ok();
+        Some(Line {
+            name,
+            bytes,
+            ours: number()?,
+            other: number()?,
+            ratio: number()?,
+            low: number()?,
+            high: number()?,
+        })
+    }
+}
+
+/// Runs a program a few times; for each of its lines the launch whose ratio is the median one.
+fn measure(
+    mpi: Mpi,
+    ranks: u32,
+    program: &str,
+    argument: Option<&str>,
+    launches: usize,
+) -> Result<Vec<Line>> {
+    let binary = mpi.compile(program)?;
+    let mut runs: Vec<Vec<Line>> = Vec::new();
+    for _ in 0..launches {
+        let mut launch = Launch::new(mpi, ranks, &binary).limit(300);
+        if let Some(argument) = argument {
+            launch = launch.argument(argument);
+        }
+        let said = launch.run()?;
+        let lines: Vec<Line> = said.out.lines().filter_map(Line::read).collect();
+        if !said.succeeded || lines.is_empty() {
+            bail!("{program} on {}: {}{}", mpi.name(), said.out, said.err);
+        }
+        runs.push(lines);
+    }
+    let count = runs[0].len();
+    let mut median = Vec::new();
+    for _ in 0..count {
+        let mut column: Vec<Line> = runs.iter_mut().filter_map(Vec::pop).collect();
+        column.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        let middle = column.len() / 2;
+        median.push(column.swap_remove(middle));
+    }
+    median.reverse();
+    Ok(median)
+}
+
+fn head(what: &str, ours: &str, other: &str) {
+    println!("{:<10} {what:<30} {:>8} {ours:>12} {other:>12} {:>7}  interval", "MPI", "bytes", "ratio");
+}
+
+fn tell(mpi: Mpi, line: &Line, remark: &str) {
+    println!(
+        "{:<10} {:<30} {:>8} {:>9.0} ns {:>9.0} ns {:>7.3}  {:.3} to {:.3}{remark}",
+        mpi.name(),
+        line.name,
+        line.bytes,
+        line.ours,
+        line.other,
+        line.ratio,
+        line.low,
+        line.high
+    );
+}
+
+/// The engine run bare against a hand-written loop. At most 1.05, or 30 ns; an error above 1.10.
+pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
+    head("algorithm", "plan", "loop in C");
+    let mut above = 0;
+    for &mpi in mpis {
+        for line in measure(mpi, 2, "overhead", None, launches)? {
+            let within = line.ratio <= 1.05 || line.ours - line.other <= 30.0;
+            let remark = match (within, line.ratio <= 1.10) {
+                (true, _) => "",
+                (false, true) => "  above 1.05 and 30 ns",
+                (false, false) => "  above 1.10",
+            };
+            above += usize::from(!within && line.ratio > 1.10);
+            tell(mpi, &line, remark);
+        }
+    }
+    if above > 0 {
+        bail!("{above} ratios are above 1.10");
+    }
+    Ok(())
+}
+
+/// On one node against the MPI's own collectives: two ranks on two cores, then eight on two. The promises: an 8-byte
+/// allreduce takes at most 0.60 of the native time, nothing is slower than native by more than a twentieth; where ranks
+/// share cores it takes at most 0.10 of MPICH's time and no more than Open MPI's.
+pub(crate) fn onnode(mpis: &[Mpi], launches: usize) -> Result<()> {
+    head("collective, 2 ranks", "ours", "native");
+    let mut broken = 0;
+    let mut judge = |mpi: Mpi, line: &Line, most: f64| {
+        let remark = if line.ratio <= most { "" } else { "  too slow" };
+        broken += usize::from(line.ratio > most);
+        tell(mpi, line, remark);
+    };
+    for &mpi in mpis {
+        for line in measure(mpi, 2, "onnode", None, launches)? {
+            let short = line.name == "allreduce" && line.bytes == 8;
+            judge(mpi, &line, if short { 0.60 } else { 1.05 });
+        }
+    }
+    println!();
+    head("collective, 8 ranks on 2 cores", "ours", "native");
+    for &mpi in mpis {
+        for line in measure(mpi, 8, "onnode", Some("crowded"), launches.min(3))? {
+            judge(mpi, &line, if mpi.is_open_mpi() { 1.0 } else { 0.10 });
+        }
+    }
+    if broken > 0 {
+        bail!("{broken} promises are not kept");
+    }
+    Ok(())
+}
