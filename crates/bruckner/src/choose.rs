@@ -55,8 +55,29 @@ fn bytes(key: &Key) -> u64 {
     elements * u64::from(key.element)
 }
 
-/// The algorithm for a call; `native` where nothing is known to be better.
-pub(crate) fn choose(key: &Key, topology: &Topology, rules: &Rules) -> Expression {
+/// Up to how many bytes shared memory wins on one node.
+struct OneNode {
+    allreduce: u64,
+    allgather: u64,
+    reduce_scatter: u64,
+    alltoall: u64,
+}
+
+/// As measured by `cargo testbed onnode` on two cores, until a profile of the machine says better: the MPIs copy straight
+/// from one process to another above, and are best left to it.
+fn one_node_limits(mpi: &str) -> OneNode {
+    const K: u64 = 1 << 10;
+    if mpi.starts_with("Open MPI") {
+        OneNode { allreduce: 16 * K, allgather: 4 * K, reduce_scatter: 64 * K, alltoall: 4 * K }
+    } else if mpi.starts_with("MPICH") {
+        OneNode { allreduce: 16 * K, allgather: 16 * K, reduce_scatter: 64 * K, alltoall: 16 * K }
+    } else {
+        OneNode { allreduce: 2 * K, allgather: 2 * K, reduce_scatter: 16 * K, alltoall: 4 * K }
+    }
+}
+
+/// The algorithm for a call on an MPI of this version; `native` where nothing is known to be better.
+pub(crate) fn choose(key: &Key, topology: &Topology, rules: &Rules, mpi: &str) -> Expression {
     if let Some(expression) = rules.of(key.name) {
         return expression.clone();
     }
@@ -65,18 +86,18 @@ pub(crate) fn choose(key: &Key, topology: &Topology, rules: &Rules) -> Expressio
     let one_node = nodes == 1 && topology.ranks() > 1;
     let spread = nodes > 1 && nodes < topology.ranks();
     let ordered = key.order == Order::Ranks && !topology.is_in_rank_order();
+    let (any_order, local) = (key.order == Order::Any, key.counts == Counts::Local);
+    let limits = one_node_limits(mpi);
     match key.name {
         _ if ordered => read("native"),
-        // On one node, up to where the MPIs that copy straight from one process to another begin to win.
         Name::Barrier if one_node => read("shm"),
-        Name::Allreduce | Name::Allgather | Name::Bcast if one_node && bytes <= 2 << 10 => read("shm"),
-        Name::Reduce if one_node && key.order == Order::Any && bytes <= 2 << 10 => read("shm"),
-        Name::ReduceScatter if one_node && key.order == Order::Any && bytes <= 16 << 10 => read("shm"),
-        Name::Alltoall if one_node && key.counts != Counts::Local && bytes <= 2 << 10 => {
-            read("locality(node)")
-        }
+        Name::Allreduce if one_node && bytes <= limits.allreduce => read("shm"),
+        Name::Allgather | Name::Bcast if one_node && bytes <= limits.allgather => read("shm"),
+        Name::Reduce if one_node && any_order && bytes <= limits.allgather => read("shm"),
+        Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => read("shm"),
+        Name::Alltoall if one_node && !local && bytes <= limits.alltoall => read("locality(node)"),
         Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => read("locality(node)"),
-        Name::Alltoall if spread && key.counts != Counts::Local && bytes <= 1 << 10 => read("locality(node)"),
+        Name::Alltoall if spread && !local && bytes <= 1 << 10 => read("locality(node)"),
         _ => read("native"),
     }
 }

@@ -27,6 +27,9 @@ const MEMORY: u64 = 64 << 20;
 /// The most plans that a communicator keeps.
 const PLANS: usize = 256;
 
+/// A choice of native takes no room and is kept; calls that repeat it need not be counted, so they need not be seen.
+const NEVER_EVICTED: u64 = u64::MAX;
+
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
     Same,
@@ -174,21 +177,25 @@ impl Communicator {
     ) -> Result<&'s mut Prepared, Error> {
         state.calls += 1;
         if !state.plans.contains_key(&normal.key) {
-            if state.plans.len() >= PLANS {
+            let kept = state.plans.values().filter(|slot| slot.used != NEVER_EVICTED).count();
+            if kept >= PLANS {
                 state.memos = [None; MEMOS];
                 let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.used).map(|(key, _)| key.clone());
                 oldest.and_then(|key| state.plans.remove(&key));
             }
-            let expression = choose(&normal.key, &state.topology, &state.rules);
+            let expression = choose(&normal.key, &state.topology, &state.rules, self.mpi().name());
             let made =
                 self.make(&state.topology, &normal.key, &expression, self.tags, &mut state.room, normal)?;
             // The room may have grown: memos, which do not look, start anew.
             state.memos = [None; MEMOS];
-            let slot = Slot { prepared: Box::new(made), expression, used: 0 };
+            let used = if matches!(made, Prepared::Native) { NEVER_EVICTED } else { 0 };
+            let slot = Slot { prepared: Box::new(made), expression, used };
             state.plans.insert(normal.key.clone(), slot);
         }
         let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
-        entry.used = state.calls;
+        if entry.used != NEVER_EVICTED {
+            entry.used = state.calls;
+        }
         if let Prepared::Ready(plan) = &mut *entry.prepared {
             // The room may have grown since.
             plan.set_segments(&state.room.segments);

@@ -215,7 +215,9 @@ impl Persistent {
                 let state = communicator.take()?;
                 let (topology, rules) = (state.topology.clone(), state.rules.clone());
                 communicator.put(state);
-                let expression = asked.clone().unwrap_or_else(|| choose(&normal.key, &topology, &rules));
+                let expression = asked
+                    .clone()
+                    .unwrap_or_else(|| choose(&normal.key, &topology, &rules, engine.mpi.name()));
                 if let Some(range) = communicator.hidden.take_tags(comm)? {
                     // A segment of its own: plans may be started in any order.
                     let mut room = Room::none();

@@ -1,4 +1,4 @@
-//! The `bruckner` command: explains and verifies collective algorithms.
+//! The `bruckner` command: explains and verifies collective algorithms, and looks at the MPI that is there.
 //!
 //! Standard output is data, standard error is talk. Exit status 0: it holds; 1: it does not; 2: the question was
 //! wrong.
@@ -6,6 +6,7 @@
 mod ask;
 mod catalogue;
 mod compare;
+mod doctor;
 mod explain;
 mod json;
 mod table;
@@ -33,6 +34,8 @@ enum Command {
     Explain(explain::Explain),
     /// Prove algorithms and programs right, or test the proof itself
     Verify(verify::Verify),
+    /// See which MPI there is and what is wrong, alone or under mpirun
+    Doctor(doctor::Doctor),
 }
 
 /// What a command found out.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let answer = match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Doctor(doctor) => doctor.run(),
     };
     match answer {
         Ok(Answer::Holds) => ExitCode::SUCCESS,

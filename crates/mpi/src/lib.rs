@@ -47,6 +47,7 @@ pub struct Mpi {
     pub constants: Constants,
     /// Its functions.
     pub f: Functions,
+    name: String,
     width: usize,
     pub(crate) byte: Word,
     pub(crate) uint64: Word,
@@ -100,9 +101,11 @@ impl Mpi {
     fn of(library: Library) -> Result<Mpi, NoMpi> {
         let f = Functions::of(&library)?;
         let family = classify(&library, &f)?;
-        let constants = Constants::of(family, &library, &library_version(&f));
+        let name = library_version(&f);
+        let constants = Constants::of(family, &library, &name);
         Ok(Mpi {
             family,
+            name,
             width: family.width(),
             byte: constants.must("MPI_BYTE"),
             uint64: constants.must("MPI_UINT64_T"),
@@ -189,9 +192,9 @@ impl Mpi {
         (major, minor)
     }
 
-    /// The first line of what the library says of itself.
-    pub fn version(&self) -> String {
-        library_version(&self.f)
+    /// Its name and version, in few words.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What MPI says of an error code.
