@@ -1,5 +1,6 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
+mod examples;
 mod launch;
 mod matrix;
 mod mpis;
@@ -46,6 +47,8 @@ enum Ask {
         #[arg(long, default_value_t = 5)]
         launches: usize,
     },
+    /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
+    Examples,
     /// Constants, progress, many communicators, threads, what is left behind, valgrind.
     Suite {
         /// Only these MPIs.
@@ -77,6 +80,7 @@ fn ask() -> Result<()> {
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
+        Ask::Examples => examples::run(),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }

@@ -460,6 +460,7 @@ pub(crate) struct Stage<'a> {
 }
 
 /// Whether the output is to be unpacked.
+#[derive(Clone, Copy)]
 pub(crate) enum Output {
     Direct,
     Staged(*const u8),

@@ -271,11 +271,11 @@ type Reduced = (u32, Order, Combine, Option<(Word, Word)>);
 /// How a type is reduced by an operation. Both are the same on all ranks, so this may send the call to native.
 fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced, Native>, Error> {
     let types = mpi.types();
-    if let (Some(operation), Some(kind)) = (types.operation(op), types.kind(datatype)) {
-        if Reduction::of(operation, kind).is_some() {
-            let size = kind_bytes(kind);
-            return Ok(Ok((size, Order::Any, Combine::Kernel(operation, kind), None)));
-        }
+    if let (Some(operation), Some(kind)) = (types.operation(op), types.kind(datatype))
+        && Reduction::of(operation, kind).is_some()
+    {
+        let size = kind_bytes(kind);
+        return Ok(Ok((size, Order::Any, Combine::Kernel(operation, kind), None)));
     }
     let shape = mpi.shape(datatype)?;
     if !shape.is_dense() {

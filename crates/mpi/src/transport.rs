@@ -86,6 +86,32 @@ impl Messages {
         Ok(mpi.handle(all))
     }
 
+    /// Starts a message: by a function that starts it now, or by one that makes a request to be kept and started.
+    #[inline]
+    fn post(
+        &self,
+        requests: &mut Requests,
+        at: usize,
+        bytes: usize,
+        now: impl FnOnce(c_int, Word, *mut c_void) -> c_int,
+        keep: impl FnOnce(c_int, Word, *mut c_void) -> c_int,
+    ) -> Result<(), Failure> {
+        let cell = requests.at(at);
+        if requests.style == Style::Immediate {
+            return self.counted(bytes, |count, datatype| {
+                done("MPI_Isend or MPI_Irecv", now(count, datatype, cell))
+            });
+        }
+        if !requests.made[at] {
+            self.counted(bytes, |count, datatype| {
+                done("MPI_Send_init or MPI_Recv_init", keep(count, datatype, cell))
+            })?;
+            requests.made[at] = true;
+        }
+        // SAFETY: a persistent request that is not under way.
+        done("MPI_Start", unsafe { (self.mpi.f.start)(cell) })
+    }
+
     /// Calls a function with a count and a datatype for so many bytes.
     #[inline]
     fn counted(
@@ -183,27 +209,15 @@ impl Transport for Messages {
         bytes: usize,
         to: Peer,
     ) -> Result<(), Failure> {
-        let (f, (rank, tag)) = (&self.mpi.f, self.peer(to));
-        let cell = requests.at(at);
-        if requests.style == Style::Immediate {
-            // SAFETY: the caller's promise about the bytes; valid handles.
-            return self.counted(bytes, |count, datatype| {
-                done("MPI_Isend", unsafe {
-                    (f.isend)(data.cast(), count, datatype, rank, tag, self.comm, cell)
-                })
-            });
-        }
-        if !requests.made[at] {
-            // SAFETY: as above.
-            self.counted(bytes, |count, datatype| {
-                done("MPI_Send_init", unsafe {
-                    (f.send_init)(data.cast(), count, datatype, rank, tag, self.comm, cell)
-                })
-            })?;
-            requests.made[at] = true;
-        }
-        // SAFETY: a persistent request that is not under way.
-        done("MPI_Start", unsafe { (f.start)(cell) })
+        let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
+        // SAFETY: the caller's promise about the bytes; valid handles, and a cell of their width.
+        let now =
+            |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
+        // SAFETY: as above.
+        let keep = |count, datatype, cell| unsafe {
+            (f.send_init)(data, count, datatype, rank, tag, self.comm, cell)
+        };
+        self.post(requests, at, bytes, now, keep)
     }
 
     #[inline]
@@ -215,27 +229,15 @@ impl Transport for Messages {
         bytes: usize,
         from: Peer,
     ) -> Result<(), Failure> {
-        let (f, (rank, tag)) = (&self.mpi.f, self.peer(from));
-        let cell = requests.at(at);
-        if requests.style == Style::Immediate {
-            // SAFETY: the caller's promise about the bytes; valid handles.
-            return self.counted(bytes, |count, datatype| {
-                done("MPI_Irecv", unsafe {
-                    (f.irecv)(data.cast(), count, datatype, rank, tag, self.comm, cell)
-                })
-            });
-        }
-        if !requests.made[at] {
-            // SAFETY: as above.
-            self.counted(bytes, |count, datatype| {
-                done("MPI_Recv_init", unsafe {
-                    (f.recv_init)(data.cast(), count, datatype, rank, tag, self.comm, cell)
-                })
-            })?;
-            requests.made[at] = true;
-        }
-        // SAFETY: a persistent request that is not under way.
-        done("MPI_Start", unsafe { (f.start)(cell) })
+        let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
+        // SAFETY: the caller's promise about the bytes; valid handles, and a cell of their width.
+        let now =
+            |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
+        // SAFETY: as above.
+        let keep = |count, datatype, cell| unsafe {
+            (f.recv_init)(data, count, datatype, rank, tag, self.comm, cell)
+        };
+        self.post(requests, at, bytes, now, keep)
     }
 
     #[inline]

@@ -36,7 +36,7 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
 }
 
-fn remember(text: String) {
+fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     LAST_ERROR.with(|last| *last.borrow_mut() = text);
 }
@@ -45,11 +45,11 @@ fn guard(body: impl FnOnce() -> Result<(), Error>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
-            remember(error.to_string());
+            remember(&error.to_string());
             error.code()
         }
         Err(_) => {
-            remember("an internal error of Bruckner's: please report it".to_owned());
+            remember("an internal error of Bruckner's: please report it");
             INTERNAL
         }
     }

@@ -268,7 +268,7 @@ impl Compiler<'_> {
                 }
             }
             Instr::Local(Local::Copy { to, from }) => {
-                self.pairs(to, from, |to, from, bytes, _| Step::Copy { to, from, bytes })?
+                self.pairs(to, from, |to, from, bytes, _| Step::Copy { to, from, bytes })?;
             }
             Instr::Local(Local::Reduce { into, with }) => {
                 self.pairs(into, with, |into, with, _, elements| Step::Reduce { into, with, elements })?;
@@ -359,7 +359,7 @@ impl Compiler<'_> {
                 match &mut whole {
                     None => whole = Some((at, bytes)),
                     Some((start, len)) if at.base == start.base && at.offset == start.offset + *len => {
-                        *len += bytes
+                        *len += bytes;
                     }
                     Some(_) => return Err(Unfit::Scattered(message.to_string())),
                 }

@@ -220,7 +220,7 @@ impl<T: Transport> Plan<T> {
                                 sizes.as_ptr(),
                                 self.kept[kept].start(),
                                 sizes.len(),
-                            )
+                            );
                         };
                         (self.kept[kept].start(), sizes.len(), After::Nothing)
                     }

@@ -53,12 +53,12 @@ pub fn segment(members: u32, part: usize) -> Vec<Arc<Segment>> {
     let memory = Arc::new(Scratch::new(bytes));
     // SAFETY: so many bytes are there, and nobody has them yet.
     unsafe { memory.start().write_bytes(0, bytes) };
-    (0..members)
+    let member = |me| {
+        let memory = memory.clone();
         // SAFETY: zeroed above; the members are the threads that run the same plans.
-        .map(|me| {
-            Arc::new(unsafe { Segment::new(memory.start(), members, me, part, Box::new(memory.clone())) })
-        })
-        .collect()
+        Arc::new(unsafe { Segment::new(memory.start(), members, me, part, Box::new(memory)) })
+    };
+    (0..members).map(member).collect()
 }
 
 /// A rank's end.
@@ -88,9 +88,9 @@ impl Thread {
         let other = if sends { channel.receives.pop_front() } else { channel.sends.pop_front() };
         let Some(other) = other else {
             if sends {
-                channel.sends.push_back(mine)
+                channel.sends.push_back(mine);
             } else {
-                channel.receives.push_back(mine)
+                channel.receives.push_back(mine);
             };
             return Ok(());
         };

@@ -121,26 +121,24 @@ impl Topology {
     /// If there are no ranks.
     pub fn of(places: &[(u64, u64)]) -> Topology {
         assert!(!places.is_empty(), "a topology has ranks");
-        let mut nodes: Vec<(u64, Vec<(u64, Vec<u32>)>)> = Vec::new();
+        // The ranks of each socket, by its name, of each node.
+        let mut nodes: Vec<Vec<(u64, Vec<u32>)>> = Vec::new();
         let mut known: BTreeMap<u64, usize> = BTreeMap::new();
         for (rank, &(node, socket)) in places.iter().enumerate() {
             let at = *known.entry(node).or_insert(nodes.len());
             if at == nodes.len() {
-                nodes.push((node, Vec::new()));
+                nodes.push(Vec::new());
             }
-            let sockets = &mut nodes[at].1;
+            let sockets = &mut nodes[at];
             match sockets.iter_mut().find(|(name, _)| *name == socket) {
                 Some((_, ranks)) => ranks.push(rank as u32),
                 None => sockets.push((socket, vec![rank as u32])),
             }
         }
-        let ranks: Vec<u32> = nodes
-            .iter()
-            .flat_map(|(_, sockets)| sockets.iter().flat_map(|(_, ranks)| ranks.clone()))
-            .collect();
+        let ranks: Vec<u32> = nodes.iter().flatten().flat_map(|(_, ranks)| ranks.clone()).collect();
         let sizes: Vec<Vec<u32>> = nodes
             .iter()
-            .map(|(_, sockets)| sockets.iter().map(|(_, ranks)| ranks.len() as u32).collect())
+            .map(|sockets| sockets.iter().map(|(_, ranks)| ranks.len() as u32).collect())
             .collect();
         let (first, sockets) = (sizes[0][0], sizes[0].len());
         let regular = sizes.iter().all(|node| node.len() == sockets && node.iter().all(|&n| n == first));

@@ -211,7 +211,10 @@ impl Lease {
     /// # Safety
     /// The owner lent `offset` to this user among others.
     pub unsafe fn new(pool: &Arc<Pool>, offset: usize) -> Lease {
-        assert!(offset < pool.slices as usize * pool.slice && offset % PAGE == 0, "a place in the pool");
+        assert!(
+            offset < pool.slices as usize * pool.slice && offset.is_multiple_of(PAGE),
+            "a place in the pool"
+        );
         Lease { pool: pool.clone(), offset }
     }
 

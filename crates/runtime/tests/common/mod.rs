@@ -14,13 +14,13 @@ const LEVELS: usize = 4;
 
 /// How a plan is driven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drive {
+pub(crate) enum Drive {
     Run,
     StartTestWait,
 }
 
 /// The segments of every rank, as large as the program needs them.
-pub fn segments(program: &Program, needs: &[Vec<Option<usize>>]) -> Vec<Segments> {
+pub(crate) fn segments(program: &Program, needs: &[Vec<Option<usize>>]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
     for level in 0..LEVELS {
@@ -79,10 +79,10 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
 
 /// Runs a program of 8-byte elements three times on integers, and once on floating-point numbers; the results of the
 /// latter, by rank, are returned.
-pub fn run(program: &Program, drive: Drive) -> Vec<Vec<u64>> {
+pub(crate) fn run(program: &Program, drive: Drive) -> Vec<Vec<u64>> {
     let problem = &program.problem;
     assert!(problem.element == 8 || problem.element == 0);
-    let p = problem.ranks as usize;
+    let _p = problem.ranks as usize;
     let compiled: Vec<_> = program
         .ranks
         .iter()
@@ -159,7 +159,7 @@ pub fn run(program: &Program, drive: Drive) -> Vec<Vec<u64>> {
 }
 
 /// Runs an alltoall whose sizes are known only locally, twice, with a block of its own size for every pair.
-pub fn run_sized(program: &Program) {
+pub(crate) fn run_sized(program: &Program) {
     let problem = &program.problem;
     assert_eq!(problem.counts, Counts::Local);
     let p = problem.ranks as usize;
