@@ -338,7 +338,7 @@ pub fn list(p: u32) -> Vec<Entry> {
             }
         }
         if name == "one node" {
-            for elements in [2 * u64::from(p) + 1, 1, 0] {
+            for elements in [2 * u64::from(p) + 1, 0] {
                 for way in [Plain::ShmSplit, Plain::ShmRotate] {
                     add(Collective::Allreduce, &topology, Counts::Equal(elements), plain(way));
                 }
