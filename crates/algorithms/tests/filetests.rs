@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::lower::{Purpose, alternate, coalesce, empty, overlap, pack, place, unshare};
+use bruckner_algorithms::lower::{Purpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare};
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Document, Program, interpret, read};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -47,6 +47,7 @@ fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
     Ok(match (pass, before) {
         ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s.clone(), Purpose::of(s))),
         ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s.clone())),
+        ("forward", Document::Schedule(s)) => Document::Schedule(forward::run(s.clone())),
         ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone())),
         ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone())),
         ("overlap", Document::Program(p)) => Document::Program(overlap::run(p.clone())),
