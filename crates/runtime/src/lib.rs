@@ -1,6 +1,6 @@
 //! Runs programs: plan and executor over a small [`Transport`], reductions, and shared memory within a node.
 //!
-//! A program comes in as one rank's [`Code`](bruckner_schedule::Code); [`compile`] makes steps on addresses of it, and a
+//! A program comes in as one rank's [`Code`](bruckner_schedule::Code); [`compile`](fn@compile) makes steps on addresses of it, and a
 //! [`Plan`] runs them: all at once ([`Plan::run`]), or started, tested and awaited. Where sizes are known only locally
 //! (alltoallv), [`sized::Plan`] does the same. What carries messages is a [`Transport`]: MPI elsewhere, and
 //! [`threads`] here, so that every algorithm runs with real data in ordinary tests.
