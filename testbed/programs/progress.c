@@ -1,7 +1,7 @@
 /* Legal programs that hang if a wait does not advance MPI, or if a wait advances only its own plan.
 
    Rank 0: Irecv, collective, Wait; rank 1: Send, collective. A large send ends only when the receiver makes progress,
-   which it can do only inside the collective. Every collective, 1 kB and 1 MB.
+   which it can do only inside the collective. Every collective, 1 kB, 1 MB and 8 MiB.
    Then two plans started in opposite orders on two ranks, with several rounds each. */
 #include "check.h"
 
@@ -31,12 +31,13 @@ static const char *RULES[] = {
 
 int main(int argc, char **argv) {
   begin(&argc, &argv);
-  static char message[1 << 20];
+  static char message[8 << 20];
+  static const int SIZES[] = {1000, 1000000, 8 << 20};
   for (int rules = 0; rules < 2; rules++) {
     MUST(bruckner_set_algorithms(MPI_COMM_WORLD, RULES[rules]));
     for (int which = 0; which < 9; which++)
-      for (int bytes = 1000; bytes <= 1000000; bytes *= 1000)
-        for (int again = 0; again < 3; again++) {
+      for (int i = 0; i < 3; i++)
+        for (int again = 0, bytes = SIZES[i]; again < 3; again++) {
           /* The plan is there before the test: making one is a native collective, which advances MPI itself. */
           collective(which, MPI_COMM_WORLD);
           MPI_Request request;

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::lower::{Purpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare};
+use bruckner_algorithms::lower::{
+    Purpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
+};
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Document, Program, interpret, read};
 use libtest_mimic::{Arguments, Failed, Trial};

@@ -21,7 +21,7 @@ use crate::normal::{Key, Normal};
 /// Levels that can have segments here: node and socket.
 const LEVELS: usize = 2;
 
-/// The most temporary memory of a plan, unless `BRUCKNER_MEMORY` says otherwise.
+/// The most temporary memory of a plan on any rank; what would take more goes to native.
 const MEMORY: u64 = 64 << 20;
 
 /// The most plans that a communicator keeps.
