@@ -1,4 +1,4 @@
-//! `cargo testbed suite`: what the matrix does not look at. Constants against each header, progress, many communicators,
+//! `cargo testbed suite`: what the matrix does not look at. Constants against each header, types and operations, progress, many communicators,
 //! threads, what is left behind, and valgrind.
 
 use std::path::Path;
@@ -36,6 +36,8 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     for &mpi in mpis {
         let constants = mpi.compile("constants")?;
         tell(mpi, "constants", 1, &Launch::new(mpi, 1, &constants).test()?);
+        let types = mpi.compile("types")?;
+        tell(mpi, "types and operations", 2, &Launch::new(mpi, 2, &types).test()?);
         let progress = mpi.compile("progress")?;
         for (name, environment) in cma(mpi) {
             let mut launch = Launch::new(mpi, 2, &progress);

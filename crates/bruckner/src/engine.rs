@@ -297,7 +297,7 @@ impl Engine {
 
     /// Whether the types of a call are built in and dense: their handles never mean anything else.
     fn is_built_in(&self, call: &Call) -> bool {
-        let is = |datatype: Word| self.mpi.types().kind(datatype).is_some();
+        let is = |datatype: Word| self.mpi.types().is_built_in(datatype);
         match *call {
             Call::Allgather { send, send_type, recv_type, .. }
             | Call::Alltoall { send, send_type, recv_type, .. } => {

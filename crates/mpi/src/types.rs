@@ -11,6 +11,8 @@ use crate::{Mpi, MpiError, check};
 #[derive(Clone, Debug)]
 pub struct Types {
     kinds: HashMap<Word, Kind>,
+    /// C's types that are only moved, and lie densely.
+    moved: Vec<Word>,
     operations: HashMap<Word, Operation>,
 }
 
@@ -56,7 +58,14 @@ impl Types {
         }
         // No type may stand for "none".
         kinds.remove(&mpi.constants.must("MPI_DATATYPE_NULL"));
-        Types { kinds, operations }
+        let moved = ["MPI_CHAR", "MPI_PACKED", "MPI_WCHAR", "MPI_LONG_DOUBLE"];
+        let moved = moved.iter().filter_map(|name| mpi.constants.get(name)).collect();
+        Types { kinds, moved, operations }
+    }
+
+    /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
+    pub fn is_built_in(&self, datatype: Word) -> bool {
+        self.kinds.contains_key(&datatype) || self.moved.contains(&datatype)
     }
 
     /// What a datatype's elements are, if kernels know it.
