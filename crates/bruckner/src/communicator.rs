@@ -69,7 +69,10 @@ pub(crate) enum Prepared {
 pub(crate) struct Slot {
     pub(crate) prepared: Box<Prepared>,
     pub(crate) expression: Expression,
+    /// The call that used it last, for eviction; see [`NEVER_EVICTED`].
     pub(crate) used: u64,
+    /// The call that last looked for it in the map.
+    pub(crate) looked_for: u64,
 }
 
 /// A call that came before and comes again, recognised by its arguments alone: all that decides about it is in them.
@@ -189,10 +192,11 @@ impl Communicator {
             // The room may have grown: memos, which do not look, start anew.
             state.memos = [None; MEMOS];
             let used = if matches!(made, Prepared::Native) { NEVER_EVICTED } else { 0 };
-            let slot = Slot { prepared: Box::new(made), expression, used };
+            let slot = Slot { prepared: Box::new(made), expression, used, looked_for: 0 };
             state.plans.insert(normal.key.clone(), slot);
         }
         let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
+        entry.looked_for = state.calls;
         if entry.used != NEVER_EVICTED {
             entry.used = state.calls;
         }

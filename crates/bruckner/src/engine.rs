@@ -218,11 +218,13 @@ impl Engine {
         result
     }
 
-    /// The algorithm that the last plan for a collective uses on a communicator, for tests and reports.
+    /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
+    /// is recognised as the same as one before is not looked for.
     pub fn algorithm_of(&self, comm: Word, name: crate::call::Name) -> Result<Option<String>, Error> {
         let Entry::Served(communicator) = self.entry(comm)? else { return Ok(None) };
         let state = communicator.take()?;
-        let newest = state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.used);
+        let newest =
+            state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.looked_for);
         let text = newest.map(|(_, slot)| match *slot.prepared {
             Prepared::Native => "native".to_owned(),
             _ => slot.expression.to_string(),

@@ -9,7 +9,7 @@ use bruckner_schedule::{Area, Counts, End, Local, Place, Round, Schedule, Set};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// Ranks that name more slots than this are left as they are: what this saves is small beside their data.
-const MANY: u64 = 1 << 14;
+const MANY: u64 = 512;
 
 /// Runs the pass. Where lengths are known only locally, slots have no fixed places and nothing is to be saved.
 pub fn run(schedule: Schedule) -> Schedule {

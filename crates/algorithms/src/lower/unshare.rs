@@ -25,11 +25,19 @@ use super::lines::{next_line, without_costs};
 pub fn run(program: Program) -> Program {
     let shares = |code: &Code| code.instrs.iter().flat_map(Instr::places).any(|place| is_shared(place.area));
     if !program.ranks.values().any(shares) {
-        return without_costs(program);
+        // Flags and barriers that order nothing.
+        return without_costs(program.into(|_, mut code| {
+            code.instrs.retain(|instr| !is_order(instr));
+            code
+        }));
     }
     let flows = Play::new(&program).flows();
     let problem = program.problem.clone();
     without_costs(program.into(|rank, code| Rewriter::new(&code, rank, &flows).run(code, &problem)))
+}
+
+fn is_order(instr: &Instr) -> bool {
+    matches!(instr, Instr::Local(Local::Signal(_) | Local::Wait { .. } | Local::Barrier(_)))
 }
 
 fn is_shared(area: Area) -> bool {
@@ -313,7 +321,7 @@ impl<'a> Rewriter<'a> {
                     message.places = message.places.into_iter().map(|place| self.shadow(place)).collect();
                     self.push(Instr::Post(request, message));
                 }
-                Instr::Local(Local::Signal(_) | Local::Wait { .. } | Local::Barrier(_)) => {}
+                instr if is_order(&instr) => {}
                 Instr::Local(local) => {
                     let local = local.map(|place| self.shadow(place));
                     self.push(Instr::Local(local));
