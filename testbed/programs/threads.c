@@ -23,6 +23,40 @@ static void *run(void *which) {
   return NULL;
 }
 
+/* What one thread remembers of a choice must not outlive it: here a thread of rank 0 remembers `native`, and rank 1 calls from
+   another. */
+static void *large(void *comm) {
+  static double in[100000], out[100000];
+  for (int i = 0; i < 3; i++) MUST(bruckner_allreduce(in, out, 100000, MPI_DOUBLE, MPI_SUM, *(MPI_Comm *)comm));
+  return NULL;
+}
+
+static pthread_barrier_t step;
+
+static void *second(void *comm) {
+  large(comm);
+  pthread_barrier_wait(&step);
+  /* The first thread changes the choice. */
+  pthread_barrier_wait(&step);
+  if (rank == 0) large(comm);
+  return NULL;
+}
+
+static void change_of_mind(void) {
+  pthread_t other;
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MUST(bruckner_set_algorithms(comm, "allreduce=native"));
+  pthread_barrier_init(&step, NULL, 2);
+  pthread_create(&other, NULL, second, &comm);
+  pthread_barrier_wait(&step);
+  MUST(bruckner_set_algorithms(comm, "allreduce=recursive-doubling"));
+  pthread_barrier_wait(&step);
+  if (rank != 0) large(&comm);
+  pthread_join(other, NULL);
+  MPI_Comm_free(&comm);
+}
+
 int main(int argc, char **argv) {
   int provided;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -39,6 +73,7 @@ int main(int argc, char **argv) {
   pthread_create(&other, NULL, run, (void *)(intptr_t)1);
   run((void *)0);
   pthread_join(other, NULL);
+  change_of_mind();
   cases = 2L * calls;
   return finish();
 }

@@ -320,7 +320,6 @@ impl Communicator {
         part: usize,
         tags: TagRange,
     ) -> Result<bool, Error> {
-        let Some(pool) = &self.hidden.pool else { return Ok(false) };
         let part = part.max(4096).next_power_of_two();
         let region = {
             let level = Level(level as u8);
@@ -329,9 +328,11 @@ impl Communicator {
         let members = region.len() as u32;
         let me = topology.position(self.rank) - region.start;
         let bytes = Segment::bytes(members, part);
+        let pool = self.hidden.shared_by(region.clone().map(|at| self.names.peer(topology.rank_at(at))));
         // The first of a region lends, and tells the others where.
         let offset = if me == 0 {
-            let offset = pool.lend(bytes, members).map_or(u64::MAX, |offset| offset as u64);
+            let lent = pool.and_then(|pool| pool.lend(bytes, members));
+            let offset = lent.map_or(u64::MAX, |offset| offset as u64);
             for at in region.clone().skip(1) {
                 self.tell(topology.rank_at(at), offset, tags)?;
             }
@@ -340,7 +341,7 @@ impl Communicator {
             self.hear(topology.rank_at(region.start), tags)?
         };
         let mut made = None;
-        if offset != u64::MAX {
+        if let Some(pool) = pool.filter(|_| offset != u64::MAX) {
             // SAFETY: lent to the members of this region, of whom this is one.
             let lease = unsafe { Lease::new(pool, offset as usize) };
             let mut shares = Segment::shares(members, part, me);

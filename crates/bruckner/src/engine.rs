@@ -213,7 +213,8 @@ impl Engine {
         let result = change(&mut state);
         state.memos = [None; MEMOS];
         state.plans.clear();
-        LAST_NATIVE.set((0, u64::MAX, [0; 5]));
+        // Other threads, too, may remember what was chosen before.
+        Registry::renew();
         communicator.put(state);
         result
     }

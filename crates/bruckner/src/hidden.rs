@@ -15,7 +15,9 @@ pub(crate) struct Hidden {
     pub(crate) comm: Word,
     /// Where each of its ranks runs: by topology, if one was given, else as found.
     pub(crate) places: Vec<Place>,
-    /// The node's memory, if all have it; and for each rank of the node its number there.
+    /// The node that each really runs on, whatever topology was given.
+    nodes: Vec<u64>,
+    /// The node's memory, if all have it.
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) messages: Messages,
     pub(crate) shared_cores: bool,
@@ -45,6 +47,7 @@ impl Hidden {
         let (topology, rules, shm) = (setting(), setting(), setting());
         let mut complaint = None;
         let mut found = places(mpi, comm)?;
+        let nodes = found.iter().map(|place| place.node).collect();
         let node = mpi.node(comm)?;
         let (processes, cores) = sharers(mpi, node)?;
         let mut crowded = [u64::from(processes > cores)];
@@ -78,6 +81,7 @@ impl Hidden {
             mpi,
             comm,
             places: found,
+            nodes,
             pool,
             messages: Messages::new(mpi, comm, shared_cores),
             shared_cores,
@@ -85,6 +89,12 @@ impl Hidden {
             complaint,
             books: Mutex::new(Books { tags: Tags::new(mpi.tag_limit()), lent: false }),
         })
+    }
+
+    /// The node's memory, if these ranks all really run on this process's node: a topology that was given may say otherwise.
+    pub(crate) fn shared_by(&self, ranks: impl IntoIterator<Item = u32>) -> Option<&Arc<Pool>> {
+        let pool = self.pool.as_ref()?;
+        one_node(&self.nodes, ranks).then_some(pool)
     }
 
     /// A range of tags that is free on all processes of a communicator. Collective over it.
@@ -128,6 +138,13 @@ impl Hidden {
     }
 }
 
+/// Whether ranks run on one node.
+fn one_node(nodes: &[u64], ranks: impl IntoIterator<Item = u32>) -> bool {
+    let mut nodes = ranks.into_iter().map(|rank| nodes[rank as usize]);
+    let first = nodes.next();
+    nodes.all(|node| Some(node) == first)
+}
+
 /// The node's shared memory: created by its first process, attached by the others, unlinked at once; `None` on all ranks
 /// if any could not.
 fn pool(mpi: &'static Mpi, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, Error> {
@@ -151,4 +168,17 @@ fn pool(mpi: &'static Mpi, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, 
         Pool::unlink(&name);
     }
     Ok(made.filter(|_| all[0] == 1).map(Arc::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_node;
+
+    #[test]
+    fn only_ranks_of_one_node_share_memory() {
+        let nodes = [7, 7, 3, 7];
+        assert!(one_node(&nodes, [0, 1, 3]));
+        assert!(!one_node(&nodes, [0, 2]));
+        assert!(one_node(&nodes, [2]));
+    }
 }

@@ -14,8 +14,8 @@ pub struct Registry {
     key: c_int,
 }
 
-/// Communicators freed so far: what is remembered by handle is void when this has changed.
-static FREED: AtomicU64 = AtomicU64::new(0);
+/// Counts what makes void whatever any thread remembers by handle: a communicator is freed, or what is kept for it changes.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 type Kept = Arc<dyn Any + Send + Sync>;
 
@@ -35,7 +35,7 @@ unsafe extern "C" fn copy(
 
 /// Makes no MPI call: only memory is given back.
 unsafe extern "C" fn delete(_comm: Word, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
-    FREED.fetch_add(1, Ordering::Release);
+    GENERATION.fetch_add(1, Ordering::Release);
     // SAFETY: the value that `put` made, given back once.
     drop(unsafe { Box::from_raw(value.cast::<Kept>()) });
     0
@@ -57,9 +57,14 @@ impl Registry {
         Ok(Registry { mpi, key })
     }
 
-    /// Changes whenever a communicator with something kept is freed.
+    /// What any thread remembers by handle is valid only as long as this stays the same.
     pub fn generation() -> u64 {
-        FREED.load(Ordering::Acquire)
+        GENERATION.load(Ordering::Acquire)
+    }
+
+    /// Makes void what threads remember.
+    pub fn renew() {
+        GENERATION.fetch_add(1, Ordering::Release);
     }
 
     /// Keeps something until the communicator is freed.
