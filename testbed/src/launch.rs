@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::mpis::Mpi;
+use crate::mpis::{Mpi, root};
 
 /// A program to run.
 pub(crate) struct Launch<'a> {
@@ -31,7 +31,16 @@ pub(crate) struct Said {
 impl<'a> Launch<'a> {
     pub(crate) fn new(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
         let limit = Duration::from_secs(120);
-        Launch { mpi, ranks, program, arguments: Vec::new(), environment: Vec::new(), limit }
+        // Programs that call the C API compare it with MPI's own functions, which are left alone for that.
+        let environment = vec![("BRUCKNER_LEAVE", "all".to_owned())];
+        Launch { mpi, ranks, program, arguments: Vec::new(), environment, limit }
+    }
+
+    /// An unmodified program, with the library preloaded.
+    pub(crate) fn preloaded(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
+        let library = root().join("target/release/libbruckner.so");
+        let environment = vec![("LD_PRELOAD", library.display().to_string())];
+        Launch { environment, ..Launch::new(mpi, ranks, program) }
     }
 
     pub(crate) fn argument(mut self, argument: impl Into<String>) -> Launch<'a> {

@@ -15,22 +15,24 @@ fn main() -> Result<(), bruckner::Error> {
     let fast = world.bruckner()?;
 
     let mut sum = [0u64];
-    fast.allreduce(&[rank + 1], &mut sum, Operation::Sum)?;
+    fast.allreduce(&[rank + 1], &mut sum, Operation::Sum)?.run()?;
     assert_eq!(sum[0], size * (size + 1) / 2);
 
     let mut all = vec![0u64; size as usize];
-    fast.allgather(&[rank * rank], &mut all)?;
+    fast.allgather(&[rank * rank], &mut all)?.run()?;
     assert!(all.iter().enumerate().all(|(r, square)| *square == (r * r) as u64));
 
     // A plan borrows its buffers; starting it costs next to nothing.
     let mut largest = [0.0f64];
     let mine = [1.0 / (rank as f64 + 1.0)];
-    let mut plan = fast.allreduce_init(&mine, &mut largest, Operation::Max, "recursive-doubling")?;
+    let mut plan = fast.allreduce(&mine, &mut largest, Operation::Max)?.plan("recursive-doubling")?;
     for _ in 0..10 {
-        plan.start()?;
-        // Work of one's own goes here; `test` and `wait` advance the plan, MPI calls do not.
-        plan.wait()?;
+        plan.overlap(|progress| {
+            // Work of one's own goes here; this advances the plan, MPI calls do not.
+            progress.advance()
+        })??;
     }
+    plan.run()?;
     drop(plan);
     assert_eq!(largest[0], 1.0);
 

@@ -2,10 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Mpi, MpiError, Word};
+use bruckner_mpi::{Flavour, Function, Mpi, MpiError, Word};
 
 /// The collectives by the names that people use.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Name {
     /// `MPI_Allgather`, `MPI_Allgatherv`.
     Allgather,
@@ -47,68 +47,110 @@ impl Name {
             Name::Barrier => "barrier",
         }
     }
+
+    /// The collective of this name.
+    pub fn read(text: &str) -> Option<Name> {
+        Name::ALL.into_iter().find(|name| name.text() == text)
+    }
 }
 
 /// A user's buffer to read.
 pub type Read = *const c_void;
 /// A user's buffer to write.
 pub type Write = *mut c_void;
-/// One number for each rank.
-pub type Ints = *const c_int;
+/// How many elements.
+pub type Count = i64;
 
-/// The arguments of a collective, but for the communicator.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
+/// One number for each rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum List {
+    /// C integers.
+    Ints(*const c_int),
+    /// `MPI_Count` and `MPI_Aint`.
+    Wide(*const i64),
+}
+
+impl List {
+    #[inline]
+    fn word(self) -> Word {
+        match self {
+            List::Ints(at) => at as Word,
+            List::Wide(at) => at as Word,
+        }
+    }
+
+    /// Reads one number for each rank; zeros if there is no list.
+    ///
+    /// # Safety
+    /// So many numbers are there, or the address is null.
+    pub(crate) unsafe fn read(self, size: u32) -> Vec<i64> {
+        let size = size as usize;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                List::Ints(at) if !at.is_null() => {
+                    std::slice::from_raw_parts(at, size).iter().map(|n| i64::from(*n)).collect()
+                }
+                List::Wide(at) if !at.is_null() => std::slice::from_raw_parts(at, size).to_vec(),
+                _ => vec![0; size],
+            }
+        }
+    }
+}
+
+/// The arguments of a collective, but for the communicator: named and ordered as the standard does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the standard's arguments, by its names")]
 pub enum Call {
     /// `MPI_Allgather`.
     Allgather {
         send: Read,
-        send_count: c_int,
+        send_count: Count,
         send_type: Word,
         recv: Write,
-        recv_count: c_int,
+        recv_count: Count,
         recv_type: Word,
     },
     /// `MPI_Allgatherv`.
     Allgatherv {
         send: Read,
-        send_count: c_int,
+        send_count: Count,
         send_type: Word,
         recv: Write,
-        recv_counts: Ints,
-        displacements: Ints,
+        recv_counts: List,
+        displacements: List,
         recv_type: Word,
     },
     /// `MPI_Allreduce`.
-    Allreduce { send: Read, recv: Write, count: c_int, datatype: Word, op: Word },
+    Allreduce { send: Read, recv: Write, count: Count, datatype: Word, op: Word },
     /// `MPI_Reduce_scatter`.
-    ReduceScatter { send: Read, recv: Write, counts: Ints, datatype: Word, op: Word },
+    ReduceScatter { send: Read, recv: Write, counts: List, datatype: Word, op: Word },
     /// `MPI_Reduce_scatter_block`.
-    ReduceScatterBlock { send: Read, recv: Write, count: c_int, datatype: Word, op: Word },
+    ReduceScatterBlock { send: Read, recv: Write, count: Count, datatype: Word, op: Word },
     /// `MPI_Alltoall`.
     Alltoall {
         send: Read,
-        send_count: c_int,
+        send_count: Count,
         send_type: Word,
         recv: Write,
-        recv_count: c_int,
+        recv_count: Count,
         recv_type: Word,
     },
     /// `MPI_Alltoallv`.
     Alltoallv {
         send: Read,
-        send_counts: Ints,
-        send_displacements: Ints,
+        send_counts: List,
+        send_displacements: List,
         send_type: Word,
         recv: Write,
-        recv_counts: Ints,
-        recv_displacements: Ints,
+        recv_counts: List,
+        recv_displacements: List,
         recv_type: Word,
     },
     /// `MPI_Bcast`.
-    Bcast { data: Write, count: c_int, datatype: Word, root: c_int },
+    Bcast { data: Write, count: Count, datatype: Word, root: c_int },
     /// `MPI_Reduce`.
-    Reduce { send: Read, recv: Write, count: c_int, datatype: Word, op: Word, root: c_int },
+    Reduce { send: Read, recv: Write, count: Count, datatype: Word, op: Word, root: c_int },
     /// `MPI_Barrier`.
     Barrier,
 }
@@ -116,17 +158,132 @@ pub enum Call {
 // SAFETY: addresses of the user's, who vouches for them; a plan that is tested by another thread carries them there.
 unsafe impl Send for Call {}
 
+/// The arguments of a call as words, with room for what follows them: communicator, info, request.
+struct Words {
+    words: [Word; 11],
+    len: usize,
+}
+
+impl Words {
+    #[inline]
+    fn of(words: &[Word]) -> Words {
+        let mut all = Words { words: [0; 11], len: 0 };
+        all.add(words);
+        all
+    }
+
+    #[inline]
+    fn add(&mut self, words: &[Word]) {
+        self.words[self.len..self.len + words.len()].copy_from_slice(words);
+        self.len += words.len();
+    }
+}
+
 impl Call {
     /// Which collective it is.
     pub fn name(&self) -> Name {
+        match self.function() {
+            Function::Allgather | Function::Allgatherv => Name::Allgather,
+            Function::Allreduce => Name::Allreduce,
+            Function::ReduceScatter | Function::ReduceScatterBlock => Name::ReduceScatter,
+            Function::Alltoall | Function::Alltoallv => Name::Alltoall,
+            Function::Bcast => Name::Bcast,
+            Function::Reduce => Name::Reduce,
+            Function::Barrier => Name::Barrier,
+        }
+    }
+
+    /// Which function of MPI it is.
+    #[inline]
+    pub fn function(&self) -> Function {
         match self {
-            Call::Allgather { .. } | Call::Allgatherv { .. } => Name::Allgather,
-            Call::Allreduce { .. } => Name::Allreduce,
-            Call::ReduceScatter { .. } | Call::ReduceScatterBlock { .. } => Name::ReduceScatter,
-            Call::Alltoall { .. } | Call::Alltoallv { .. } => Name::Alltoall,
-            Call::Bcast { .. } => Name::Bcast,
-            Call::Reduce { .. } => Name::Reduce,
-            Call::Barrier => Name::Barrier,
+            Call::Allgather { .. } => Function::Allgather,
+            Call::Allgatherv { .. } => Function::Allgatherv,
+            Call::Allreduce { .. } => Function::Allreduce,
+            Call::ReduceScatter { .. } => Function::ReduceScatter,
+            Call::ReduceScatterBlock { .. } => Function::ReduceScatterBlock,
+            Call::Alltoall { .. } => Function::Alltoall,
+            Call::Alltoallv { .. } => Function::Alltoallv,
+            Call::Bcast { .. } => Function::Bcast,
+            Call::Reduce { .. } => Function::Reduce,
+            Call::Barrier => Function::Barrier,
+        }
+    }
+
+    /// Whether it can only be said with wide counts.
+    #[inline]
+    pub fn is_wide(&self) -> bool {
+        let wide = |count: Count| count > Count::from(c_int::MAX);
+        match *self {
+            Call::Allgather { send_count, recv_count, .. }
+            | Call::Alltoall { send_count, recv_count, .. } => wide(send_count) || wide(recv_count),
+            Call::Allreduce { count, .. }
+            | Call::ReduceScatterBlock { count, .. }
+            | Call::Bcast { count, .. }
+            | Call::Reduce { count, .. } => wide(count),
+            Call::Allgatherv { recv_counts: list, .. }
+            | Call::ReduceScatter { counts: list, .. }
+            | Call::Alltoallv { recv_counts: list, .. } => matches!(list, List::Wide(_)),
+            Call::Barrier => false,
+        }
+    }
+
+    #[inline]
+    fn words(&self) -> Words {
+        match *self {
+            Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type }
+            | Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => Words::of(&[
+                send as Word,
+                send_count as Word,
+                send_type,
+                recv as Word,
+                recv_count as Word,
+                recv_type,
+            ]),
+            Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
+                Words::of(&[
+                    send as Word,
+                    send_count as Word,
+                    send_type,
+                    recv as Word,
+                    recv_counts.word(),
+                    displacements.word(),
+                    recv_type,
+                ])
+            }
+            Call::Allreduce { send, recv, count, datatype, op }
+            | Call::ReduceScatterBlock { send, recv, count, datatype, op } => {
+                Words::of(&[send as Word, recv as Word, count as Word, datatype, op])
+            }
+            Call::ReduceScatter { send, recv, counts, datatype, op } => {
+                Words::of(&[send as Word, recv as Word, counts.word(), datatype, op])
+            }
+            Call::Alltoallv {
+                send,
+                send_counts,
+                send_displacements,
+                send_type,
+                recv,
+                recv_counts,
+                recv_displacements,
+                recv_type,
+            } => Words::of(&[
+                send as Word,
+                send_counts.word(),
+                send_displacements.word(),
+                send_type,
+                recv as Word,
+                recv_counts.word(),
+                recv_displacements.word(),
+                recv_type,
+            ]),
+            Call::Bcast { data, count, datatype, root } => {
+                Words::of(&[data as Word, count as Word, datatype, root as Word])
+            }
+            Call::Reduce { send, recv, count, datatype, op, root } => {
+                Words::of(&[send as Word, recv as Word, count as Word, datatype, op, root as Word])
+            }
+            Call::Barrier => Words::of(&[]),
         }
     }
 
@@ -134,83 +291,10 @@ impl Call {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of this name.
+    #[inline]
     pub unsafe fn native(&self, mpi: &Mpi, comm: Word) -> Result<(), MpiError> {
-        let f = &mpi.f;
         // SAFETY: the caller's promise.
-        let (call, code) = unsafe {
-            match *self {
-                Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => (
-                    "MPI_Allgather",
-                    (f.allgather)(send, send_count, send_type, recv, recv_count, recv_type, comm),
-                ),
-                Call::Allgatherv {
-                    send,
-                    send_count,
-                    send_type,
-                    recv,
-                    recv_counts,
-                    displacements,
-                    recv_type,
-                } => (
-                    "MPI_Allgatherv",
-                    (f.allgatherv)(
-                        send,
-                        send_count,
-                        send_type,
-                        recv,
-                        recv_counts,
-                        displacements,
-                        recv_type,
-                        comm,
-                    ),
-                ),
-                Call::Allreduce { send, recv, count, datatype, op } => {
-                    ("MPI_Allreduce", (f.allreduce)(send, recv, count, datatype, op, comm))
-                }
-                Call::ReduceScatter { send, recv, counts, datatype, op } => {
-                    ("MPI_Reduce_scatter", (f.reduce_scatter)(send, recv, counts, datatype, op, comm))
-                }
-                Call::ReduceScatterBlock { send, recv, count, datatype, op } => (
-                    "MPI_Reduce_scatter_block",
-                    (f.reduce_scatter_block)(send, recv, count, datatype, op, comm),
-                ),
-                Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => (
-                    "MPI_Alltoall",
-                    (f.alltoall)(send, send_count, send_type, recv, recv_count, recv_type, comm),
-                ),
-                Call::Alltoallv {
-                    send,
-                    send_counts,
-                    send_displacements,
-                    send_type,
-                    recv,
-                    recv_counts,
-                    recv_displacements,
-                    recv_type,
-                } => (
-                    "MPI_Alltoallv",
-                    (f.alltoallv)(
-                        send,
-                        send_counts,
-                        send_displacements,
-                        send_type,
-                        recv,
-                        recv_counts,
-                        recv_displacements,
-                        recv_type,
-                        comm,
-                    ),
-                ),
-                Call::Bcast { data, count, datatype, root } => {
-                    ("MPI_Bcast", (f.bcast)(data, count, datatype, root, comm))
-                }
-                Call::Reduce { send, recv, count, datatype, op, root } => {
-                    ("MPI_Reduce", (f.reduce)(send, recv, count, datatype, op, root, comm))
-                }
-                Call::Barrier => ("MPI_Barrier", (f.barrier)(comm)),
-            }
-        };
-        if code == 0 { Ok(()) } else { Err(MpiError { call, code }) }
+        unsafe { self.call(mpi, Flavour::Blocking, &[comm]) }
     }
 
     /// Starts the MPI's own nonblocking function; its request goes into a cell of the family's width.
@@ -218,74 +302,104 @@ impl Call {
     /// # Safety
     /// As for [`Call::native`], until the request is done.
     pub unsafe fn native_start(&self, mpi: &Mpi, comm: Word, request: *mut c_void) -> Result<(), MpiError> {
-        let f = &mpi.f;
         // SAFETY: the caller's promise.
-        let code = unsafe {
-            match *self {
-                Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
-                    (f.iallgather)(send, send_count, send_type, recv, recv_count, recv_type, comm, request)
-                }
-                Call::Allgatherv {
-                    send,
-                    send_count,
-                    send_type,
-                    recv,
-                    recv_counts,
-                    displacements,
-                    recv_type,
-                } => (f.iallgatherv)(
-                    send,
-                    send_count,
-                    send_type,
-                    recv,
-                    recv_counts,
-                    displacements,
-                    recv_type,
-                    comm,
-                    request,
-                ),
-                Call::Allreduce { send, recv, count, datatype, op } => {
-                    (f.iallreduce)(send, recv, count, datatype, op, comm, request)
-                }
-                Call::ReduceScatter { send, recv, counts, datatype, op } => {
-                    (f.ireduce_scatter)(send, recv, counts, datatype, op, comm, request)
-                }
-                Call::ReduceScatterBlock { send, recv, count, datatype, op } => {
-                    (f.ireduce_scatter_block)(send, recv, count, datatype, op, comm, request)
-                }
-                Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
-                    (f.ialltoall)(send, send_count, send_type, recv, recv_count, recv_type, comm, request)
-                }
+        unsafe { self.call(mpi, Flavour::Nonblocking, &[comm, request as Word]) }
+    }
+
+    /// Makes the MPI's own persistent request in a cell of the family's width.
+    ///
+    /// # Safety
+    /// As for [`Call::native`], as long as the request is used.
+    pub unsafe fn native_init(
+        &self,
+        mpi: &Mpi,
+        comm: Word,
+        info: Word,
+        request: *mut c_void,
+    ) -> Result<(), MpiError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.call(mpi, Flavour::Persistent, &[comm, info, request as Word]) }
+    }
+
+    #[inline]
+    unsafe fn call(&self, mpi: &Mpi, flavour: Flavour, more: &[Word]) -> Result<(), MpiError> {
+        let mut words = self.words();
+        words.add(more);
+        // SAFETY: the caller's promise.
+        unsafe { mpi.collective(self.function(), flavour, self.is_wide(), &words.words[..words.len]) }
+    }
+
+    /// The same call with C integers, if it has wide lists and all numbers fit; with the lists that it then refers to.
+    ///
+    /// # Safety
+    /// Lists have so many numbers.
+    pub unsafe fn narrowed(&self, mpi: &Mpi, size: u32) -> Option<(Call, Lists)> {
+        let mut lists = Lists::default();
+        // SAFETY: the caller's promise.
+        let mut narrow = |list: List| lists.keep_narrow(&unsafe { list.read(size) });
+        let call = match *self {
+            Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
+                c_int::try_from(send_count).ok()?;
+                let (recv_counts, displacements) = (narrow(recv_counts)?, narrow(displacements)?);
+                Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type }
+            }
+            Call::ReduceScatter { send, recv, counts, datatype, op } => {
+                Call::ReduceScatter { send, recv, counts: narrow(counts)?, datatype, op }
+            }
+            Call::Alltoallv {
+                send,
+                send_counts,
+                send_displacements,
+                send_type,
+                recv,
+                recv_counts,
+                recv_displacements,
+                recv_type,
+            } => {
+                // In place, what is sent has no lists that anybody may look at.
+                let given = !mpi.is_in_place(send);
+                let none = List::Ints(std::ptr::null());
                 Call::Alltoallv {
                     send,
-                    send_counts,
-                    send_displacements,
+                    send_counts: if given { narrow(send_counts)? } else { none },
+                    send_displacements: if given { narrow(send_displacements)? } else { none },
                     send_type,
                     recv,
-                    recv_counts,
-                    recv_displacements,
+                    recv_counts: narrow(recv_counts)?,
+                    recv_displacements: narrow(recv_displacements)?,
                     recv_type,
-                } => (f.ialltoallv)(
-                    send,
-                    send_counts,
-                    send_displacements,
-                    send_type,
-                    recv,
-                    recv_counts,
-                    recv_displacements,
-                    recv_type,
-                    comm,
-                    request,
-                ),
-                Call::Bcast { data, count, datatype, root } => {
-                    (f.ibcast)(data, count, datatype, root, comm, request)
                 }
-                Call::Reduce { send, recv, count, datatype, op, root } => {
-                    (f.ireduce)(send, recv, count, datatype, op, root, comm, request)
-                }
-                Call::Barrier => (f.ibarrier)(comm, request),
             }
+            _ => return None,
         };
-        if code == 0 { Ok(()) } else { Err(MpiError { call: "a nonblocking collective", code }) }
+        Some((call, lists))
+    }
+}
+
+/// Lists that a call refers to.
+#[derive(Debug, Default)]
+pub struct Lists {
+    ints: Vec<Box<[c_int]>>,
+    wide: Vec<Box<[i64]>>,
+}
+
+impl Lists {
+    /// Keeps numbers: as C integers, if they all are such.
+    pub(crate) fn keep(&mut self, numbers: &[i64]) -> List {
+        if let Some(list) = self.keep_narrow(numbers) {
+            return list;
+        }
+        let numbers: Box<[i64]> = numbers.into();
+        let at = List::Wide(numbers.as_ptr());
+        self.wide.push(numbers);
+        at
+    }
+
+    fn keep_narrow(&mut self, numbers: &[i64]) -> Option<List> {
+        let numbers: Option<Box<[c_int]>> = numbers.iter().map(|n| c_int::try_from(*n).ok()).collect();
+        let numbers = numbers?;
+        let at = List::Ints(numbers.as_ptr());
+        self.ints.push(numbers);
+        Some(at)
     }
 }

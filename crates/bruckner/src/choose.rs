@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use bruckner_algorithms::Expression;
-use bruckner_schedule::{Counts, Level, Order, Topology};
+use bruckner_algorithms::expression::Plain;
+use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_schedule::{Collective, Counts, Level, Order, Topology};
 
 use crate::Error;
 use crate::call::Name;
 use crate::normal::Key;
+use crate::settings::{Mode, Settings};
 
 /// Algorithms that were asked for: `allreduce=locality(node); allgather=sparbit`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,7 +25,7 @@ impl std::str::FromStr for Rules {
             let bad = |why: String| Error::Argument(format!("`{rule}`: {why}"));
             let (name, expression) =
                 rule.split_once('=').ok_or_else(|| bad("expected COLLECTIVE=ALGORITHM".into()))?;
-            let name = Name::ALL.into_iter().find(|n| n.text() == name.trim()).ok_or_else(|| {
+            let name = Name::read(name.trim()).ok_or_else(|| {
                 let names: Vec<&str> = Name::ALL.iter().map(|n| n.text()).collect();
                 bad(format!("expected one of {}", names.join(", ")))
             })?;
@@ -45,7 +48,7 @@ impl Rules {
 }
 
 /// Bytes of the largest block, or of the vector.
-fn bytes(key: &Key) -> u64 {
+pub(crate) fn bytes(key: &Key) -> u64 {
     let elements = match &key.counts {
         Counts::Equal(n) => *n,
         Counts::Root { count, .. } => *count,
@@ -76,35 +79,112 @@ fn one_node_limits(mpi: &str) -> OneNode {
     }
 }
 
-/// The algorithm for a call on an MPI of this version; `native` where nothing is known to be better.
-pub(crate) fn choose(key: &Key, topology: &Topology, rules: &Rules, mpi: &str) -> Expression {
-    if let Some(expression) = rules.of(key.name) {
-        return expression.clone();
+/// An algorithm, and why it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Choice {
+    pub(crate) expression: Expression,
+    pub(crate) why: String,
+}
+
+/// What a choice depends on besides the call; the same on all ranks.
+pub(crate) struct Circumstances<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) rules: &'a Rules,
+    pub(crate) settings: &'a Settings,
+    /// The name and version of the MPI.
+    pub(crate) mpi: &'a str,
+}
+
+/// The algorithms for a call, best first, each with the reason for it. The first that can be planned serves; if none can,
+/// or if one of them is `native`, the MPI's own function does.
+pub(crate) fn choose(key: &Key, at: &Circumstances<'_>) -> Vec<Choice> {
+    let mut choices = Vec::new();
+    let mut refused = String::new();
+    if let Some(expression) = at.rules.of(key.name) {
+        match lacks(key, expression, at) {
+            None => choices.push(Choice { expression: expression.clone(), why: "asked for".into() }),
+            Some(what) => refused = format!("`{expression}` was asked for, but {what}; "),
+        }
     }
-    let read = |text: &str| text.parse().expect("an expression");
-    let (nodes, bytes) = (topology.regions(Level::NODE), bytes(key));
-    let one_node = nodes == 1 && topology.ranks() > 1;
-    let spread = nodes > 1 && nodes < topology.ranks();
-    let ordered = key.order == Order::Ranks && !topology.is_in_rank_order();
+    let (text, why) = default(key, at);
+    let expression: Expression = text.parse().expect("an expression");
+    let serves = expression != native() && lacks(key, &expression, at).is_none();
+    if serves {
+        choices.push(Choice { expression, why: format!("{refused}{why}") });
+    }
+    if at.settings.mode == Mode::Always {
+        let right = fallbacks(key.collective).iter().map(|text| text.parse().expect("an expression"));
+        let right = right.filter(|expression| lacks(key, expression, at).is_none());
+        choices.extend(right.map(|expression| Choice { expression, why: "BRUCKNER=always".into() }));
+    }
+    let why = match serves {
+        true => "no algorithm fits".to_owned(),
+        false => format!("{refused}{why}"),
+    };
+    choices.push(Choice { expression: native(), why });
+    choices
+}
+
+fn native() -> Expression {
+    Expression::Plain(Plain::Native)
+}
+
+/// What is right wherever it can be planned at all.
+fn fallbacks(collective: Collective) -> &'static [&'static str] {
+    match collective {
+        Collective::Allgather => &["locality(node)", "bruck(2)", "ring"],
+        Collective::Allreduce => &["locality(node)", "recursive-doubling", "rabenseifner", "ring"],
+        Collective::ReduceScatter => &["locality(node)", "recursive-halving", "ring"],
+        Collective::Alltoall => &["locality(node)", "bruck(2)", "pairwise", "spread-out"],
+    }
+}
+
+/// What an algorithm lacks that a call needs.
+fn lacks(key: &Key, expression: &Expression, at: &Circumstances<'_>) -> Option<&'static str> {
+    if *expression == native() {
+        return None;
+    }
+    let has = properties(key.collective, expression, Placement::of(at.topology), at.topology.ranks());
+    if key.order == Order::Ranks && !has.ordered {
+        return Some("it does not keep the order of ranks, and the operation is not commutative");
+    }
+    if key.combine.rounds() && !has.consistent && !at.settings.fast_math {
+        return Some("its floating-point results may differ between ranks");
+    }
+    None
+}
+
+/// What is best as far as anybody knows, and why.
+fn default(key: &Key, at: &Circumstances<'_>) -> (&'static str, &'static str) {
+    const SHORT: &str = "short, on one node: by shared memory";
+    const NEAR: &str = "short, on several nodes: few messages between them";
+    let (nodes, bytes) = (at.topology.regions(Level::NODE), bytes(key));
+    let one_node = nodes == 1;
+    let spread = nodes > 1 && nodes < at.topology.ranks();
     let (any_order, local) = (key.order == Order::Any, key.counts == Counts::Local);
-    let limits = one_node_limits(mpi);
+    let limits = one_node_limits(at.mpi);
     match key.name {
-        _ if ordered => read("native"),
-        Name::Barrier if one_node => read("shm"),
-        Name::Allreduce if one_node && bytes <= limits.allreduce => read("shm"),
-        Name::Allgather | Name::Bcast if one_node && bytes <= limits.allgather => read("shm"),
-        Name::Reduce if one_node && any_order && bytes <= limits.allgather => read("shm"),
-        Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => read("shm"),
-        Name::Alltoall if one_node && !local && bytes <= limits.alltoall => read("locality(node)"),
-        Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => read("locality(node)"),
-        Name::Alltoall if spread && !local && bytes <= 1 << 10 => read("locality(node)"),
-        _ => read("native"),
+        Name::Barrier if one_node => ("shm", "on one node: by shared memory"),
+        Name::Allreduce if one_node && bytes <= limits.allreduce => ("shm", SHORT),
+        Name::Allgather | Name::Bcast if one_node && bytes <= limits.allgather => ("shm", SHORT),
+        Name::Reduce if one_node && any_order && bytes <= limits.allgather => ("shm", SHORT),
+        Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => ("shm", SHORT),
+        Name::Alltoall if one_node && !local && bytes <= limits.alltoall => ("locality(node)", SHORT),
+        Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => ("locality(node)", NEAR),
+        Name::Alltoall if spread && !local && bytes <= 1 << 10 => ("locality(node)", NEAR),
+        Name::Alltoall if local => ("native", "sizes are known only locally: nothing is known to be better"),
+        _ if !any_order => ("native", "the operation is not commutative: nothing is known to be better"),
+        _ if one_node => ("native", "long, on one node: the MPI copies straight from process to process"),
+        _ if spread => ("native", "long, on several nodes: nothing is known to be better"),
+        _ => ("native", "one rank on each node: nothing is known to be better"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::normal::Combine;
+    use bruckner_runtime::reduce::{Kind, Operation};
 
     #[test]
     fn rules_are_read_and_refused_with_the_reason() {
@@ -116,5 +196,58 @@ mod tests {
         assert_eq!(text("allreduce"), "`allreduce`: expected COLLECTIVE=ALGORITHM");
         assert!(text("scan=ring").starts_with("`scan=ring`: expected one of allgather, allreduce"));
         assert!(text("allreduce=rnig").starts_with("`allreduce=rnig`: "));
+    }
+
+    fn key(name: Name, collective: Collective, order: Order, combine: Combine, count: u64) -> Key {
+        Key { name, collective, counts: Counts::Equal(count), element: 8, order, combine }
+    }
+
+    /// The choices for a call on a topology, as texts.
+    fn of(key: &Key, topology: &str, rules: &str, mode: Mode) -> Vec<(String, String)> {
+        let settings = Settings { mode, ..Settings::default() };
+        let (topology, rules) = (topology.parse().unwrap(), rules.parse().unwrap());
+        let at = Circumstances { topology: &topology, rules: &rules, settings: &settings, mpi: "MPICH 5" };
+        choose(key, &at).into_iter().map(|choice| (choice.expression.to_string(), choice.why)).collect()
+    }
+
+    #[test]
+    fn an_algorithm_that_lacks_what_a_call_needs_is_never_chosen() {
+        let sum = Combine::Kernel(Operation::Sum, Kind::F64);
+        let (name, collective) = (Name::Allreduce, Collective::Allreduce);
+        let rules = "allreduce=8(1 1 1)";
+        // Integers may be added in any order; the bits of floats must be the same on all ranks.
+        let whole = Combine::Kernel(Operation::Sum, Kind::I64);
+        assert_eq!(of(&key(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0, "8(1 1 1)");
+        let found = of(&key(name, collective, Order::Any, sum, 1), "2x4", rules, Mode::On);
+        assert_eq!(found[0].0, "locality(node)");
+        assert!(
+            found[0].1.starts_with("`8(1 1 1)` was asked for, but its floating-point results may differ")
+        );
+        // Order is kept by few.
+        for mode in [Mode::On, Mode::Always] {
+            for topology in ["2x4", "2x4:cyclic", "1x8"] {
+                let needs_order = key(name, collective, Order::Ranks, Combine::Foreign, 1);
+                for (text, _) in of(&needs_order, topology, "allreduce=ring", mode) {
+                    let (expression, topology) = (text.parse().unwrap(), topology.parse().unwrap());
+                    let has = properties(collective, &expression, Placement::of(&topology), 8);
+                    assert!(text == "native" || has.ordered, "{text} on {topology}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn native_is_the_last_resort_and_says_why() {
+        let gather = |count| key(Name::Allgather, Collective::Allgather, Order::Any, Combine::Nothing, count);
+        let long = of(&gather(1 << 20), "1x8", "", Mode::On);
+        assert_eq!(long.len(), 1);
+        assert_eq!(long[0].0, "native");
+        assert!(long[0].1.starts_with("long, on one node"));
+        assert!(of(&gather(1 << 20), "1x8", "", Mode::Always).len() > 2);
+        assert_eq!(of(&gather(1), "1x8", "", Mode::On)[0].0, "shm");
+        assert_eq!(
+            of(&gather(1), "1x8", "allgather=native", Mode::On)[0],
+            ("native".into(), "asked for".into())
+        );
     }
 }

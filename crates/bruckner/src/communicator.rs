@@ -7,22 +7,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::lower::OnNode;
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_mpi::{Agree, Messages, Mpi, TagRange, Word};
+use bruckner_mpi::{Agree, Messages, Mpi, TagRange, Word, has_device_runtime};
 use bruckner_runtime::segment::Lease;
-use bruckner_runtime::{Compiled, Names, Plan, Scratch, Segment, Segments, Transport, compile, sized};
+use bruckner_runtime::{Compiled, Names, Plan, Scratch, Segment, Segments, compile, sized};
 use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
 use crate::Error;
-use crate::choose::{Rules, choose};
+use crate::choose::{Choice, Circumstances, Rules, choose};
 use crate::hidden::Hidden;
+use crate::memo::Memos;
 use crate::normal::{Key, Normal};
 
 /// Levels that can have segments here: node and socket.
 const LEVELS: usize = 2;
-
-/// The most temporary memory of a plan on any rank; what would take more goes to native.
-const MEMORY: u64 = 64 << 20;
 
 /// The most plans that a communicator keeps.
 const PLANS: usize = 256;
@@ -45,16 +43,17 @@ impl Names for RankNames {
     }
 }
 
-/// Segments of the regions that a rank is in, and how large their parts are: the same on all ranks.
-#[derive(Clone)]
+/// The memory of plans: segments of the regions that a rank is in, how large their parts are (the same on all ranks), and
+/// what is this rank's alone.
 pub(crate) struct Room {
     pub(crate) segments: Segments,
     parts: [usize; LEVELS],
+    pub(crate) temporary: Scratch,
 }
 
 impl Room {
     pub(crate) fn none() -> Room {
-        Room { segments: vec![None; LEVELS], parts: [0; LEVELS] }
+        Room { segments: vec![None; LEVELS], parts: [0; LEVELS], temporary: Scratch::new(0) }
     }
 }
 
@@ -68,32 +67,26 @@ pub(crate) enum Prepared {
 /// A plan with the algorithm it is by, and the last call that used it.
 pub(crate) struct Slot {
     pub(crate) prepared: Box<Prepared>,
-    pub(crate) expression: Expression,
+    pub(crate) choice: Choice,
     /// The call that used it last, for eviction; see [`NEVER_EVICTED`].
     pub(crate) used: u64,
     /// The call that last looked for it in the map.
     pub(crate) looked_for: u64,
 }
 
-/// A call that came before and comes again, recognised by its arguments alone: all that decides about it is in them.
+/// Where a plan is made, and for what.
 #[derive(Clone, Copy)]
-pub(crate) struct Memo {
-    pub(crate) arguments: [u64; 5],
-    /// Its plan, in the map; whatever changes the map clears the memos.
-    pub(crate) slot: *mut Slot,
-    /// Bytes of one block, for allgather in place.
-    pub(crate) bytes: usize,
+pub(crate) struct Site<'a> {
+    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) tags: TagRange,
+    pub(crate) normal: &'a Normal,
 }
-
-/// Memos of a communicator.
-pub(crate) const MEMOS: usize = 8;
 
 /// What changes from call to call.
 pub(crate) struct State {
     pub(crate) plans: HashMap<Key, Slot, FxBuildHasher>,
-    pub(crate) memos: [Option<Memo>; MEMOS],
+    pub(crate) memos: Memos,
     pub(crate) room: Room,
-    pub(crate) temporary: Scratch,
     pub(crate) staged_input: Scratch,
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
@@ -122,34 +115,36 @@ impl Drop for Communicator {
 }
 
 impl Communicator {
-    /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; `None` where tags have
-    /// run out, on all ranks.
-    pub(crate) fn new(hidden: Arc<Hidden>, comm: Word) -> Result<Option<Communicator>, Error> {
+    /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; where it cannot be
+    /// served, the reason, on all ranks.
+    pub(crate) fn new(hidden: Arc<Hidden>, comm: Word) -> Result<Result<Communicator, &'static str>, Error> {
         let mpi = hidden.mpi;
         let (rank, size) = (mpi.rank(comm)?, mpi.size(comm)?);
         let names: Option<Vec<u32>> = mpi.translate(comm, hidden.comm)?.into_iter().collect();
-        let mut inside = [u64::from(names.is_some())];
-        mpi.agree(comm, Agree::Min, &mut inside)?;
-        let Some(names) = names.filter(|_| inside[0] == 1) else { return Ok(None) };
-        let Some(tags) = hidden.take_tags(comm)? else { return Ok(None) };
+        let mut all = [u64::from(names.is_some()), u64::from(!has_device_runtime())];
+        mpi.agree(comm, Agree::Min, &mut all)?;
+        let Some(names) = names.filter(|_| all[0] == 1) else { return Ok(Err("not inside MPI_COMM_WORLD")) };
+        if all[1] == 0 {
+            return Ok(Err("a rank has a GPU runtime loaded: buffers may be in device memory"));
+        }
+        let Some(tags) = hidden.take_tags(comm)? else { return Ok(Err("no tags are left")) };
         let places: Vec<(u64, u64)> =
             names.iter().map(|name| hidden.places[*name as usize]).map(|p| (p.node, p.socket)).collect();
         let same =
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
             plans: HashMap::default(),
-            memos: [None; MEMOS],
+            memos: Memos::default(),
             room: Room::none(),
-            temporary: Scratch::new(0),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
-            rules: hidden.rules.clone(),
+            rules: hidden.settings.rules.clone(),
             topology: Arc::new(Topology::of(&places)),
             calls: 0,
         };
         let names = if same { RankNames::Same } else { RankNames::Listed(names) };
         let state = AtomicPtr::new(Box::into_raw(Box::new(state)));
-        Ok(Some(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
+        Ok(Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
     }
 
     /// Takes the state for a call.
@@ -167,6 +162,14 @@ impl Communicator {
         self.state.store(Box::into_raw(state), Ordering::Release);
     }
 
+    /// Where its ranks are, as text.
+    pub(crate) fn topology_text(&self) -> String {
+        let Ok(state) = self.take() else { return String::new() };
+        let text = state.topology.to_string();
+        self.put(state);
+        text
+    }
+
     fn mpi(&self) -> &'static Mpi {
         self.hidden.mpi
     }
@@ -182,17 +185,17 @@ impl Communicator {
         if !state.plans.contains_key(&normal.key) {
             let kept = state.plans.values().filter(|slot| slot.used != NEVER_EVICTED).count();
             if kept >= PLANS {
-                state.memos = [None; MEMOS];
+                state.memos.clear();
                 let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.used).map(|(key, _)| key.clone());
                 oldest.and_then(|key| state.plans.remove(&key));
             }
-            let expression = choose(&normal.key, &state.topology, &state.rules, self.mpi().name());
-            let made =
-                self.make(&state.topology, &normal.key, &expression, self.tags, &mut state.room, normal)?;
+            let choices = self.choices(&normal.key, &state.topology, &state.rules);
+            let site = Site { topology: &state.topology, tags: self.tags, normal };
+            let (made, choice) = self.first(&site, choices, &mut state.room)?;
             // The room may have grown: memos, which do not look, start anew.
-            state.memos = [None; MEMOS];
+            state.memos.clear();
             let used = if matches!(made, Prepared::Native) { NEVER_EVICTED } else { 0 };
-            let slot = Slot { prepared: Box::new(made), expression, used, looked_for: 0 };
+            let slot = Slot { prepared: Box::new(made), choice, used, looked_for: 0 };
             state.plans.insert(normal.key.clone(), slot);
         }
         let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
@@ -203,44 +206,65 @@ impl Communicator {
         if let Prepared::Ready(plan) = &mut *entry.prepared {
             // The room may have grown since.
             plan.set_segments(&state.room.segments);
-            state.temporary.grow(plan.compiled().needs.temporary);
         }
         Ok(&mut entry.prepared)
+    }
+
+    /// The algorithms for a call, best first.
+    pub(crate) fn choices(&self, key: &Key, topology: &Topology, rules: &Rules) -> Vec<Choice> {
+        let (settings, mpi) = (&self.hidden.settings, self.mpi().name());
+        choose(key, &Circumstances { topology, rules, settings, mpi })
+    }
+
+    /// The first of some choices that can be planned. Collective.
+    pub(crate) fn first(
+        &self,
+        site: &Site<'_>,
+        choices: Vec<Choice>,
+        room: &mut Room,
+    ) -> Result<(Prepared, Choice), Error> {
+        let mut refused = String::new();
+        for mut choice in choices {
+            if choice.expression == Expression::Plain(Plain::Native) {
+                choice.why = refused + &choice.why;
+                return Ok((Prepared::Native, choice));
+            }
+            if let Some(made) = self.make(site, &choice.expression, room)? {
+                return Ok((made, choice));
+            }
+            if choice.why == "asked for" {
+                refused = format!("`{}` was asked for, but does not fit; ", choice.expression);
+            }
+        }
+        let expression = Expression::Plain(Plain::Native);
+        Ok((Prepared::Native, Choice { expression, why: refused + "no algorithm fits" }))
     }
 
     /// Makes a plan. Collective: all ranks agree on whether it can be had, and on how much room it needs.
     pub(crate) fn make(
         &self,
-        topology: &Arc<Topology>,
-        key: &Key,
+        site: &Site<'_>,
         expression: &Expression,
-        tags: TagRange,
         room: &mut Room,
-        normal: &Normal,
-    ) -> Result<Prepared, Error> {
-        if *expression == Expression::Plain(Plain::Native) {
-            return Ok(Prepared::Native);
-        }
+    ) -> Result<Option<Prepared>, Error> {
         let on_node = if self.hidden.pool.is_some() { OnNode::Segment } else { OnNode::Messages };
-        let mut tried = self.attempt(topology, key, expression, tags, room, normal, on_node)?;
+        let tried = self.attempt(site, expression, room, on_node)?;
         if tried.is_none() && on_node == OnNode::Segment && expression.shares_memory() {
-            tried = self.attempt(topology, key, expression, tags, room, normal, OnNode::Messages)?;
+            return self.attempt(site, expression, room, OnNode::Messages);
         }
-        Ok(tried.unwrap_or(Prepared::Native))
+        Ok(tried)
     }
 
     /// One way to make a plan; `None`, on all ranks, if it cannot be had on any.
-    #[allow(clippy::too_many_arguments)]
     fn attempt(
         &self,
-        topology: &Arc<Topology>,
-        key: &Key,
+        site: &Site<'_>,
         expression: &Expression,
-        tags: TagRange,
         room: &mut Room,
-        normal: &Normal,
         on_node: OnNode,
     ) -> Result<Option<Prepared>, Error> {
+        let Site { topology, tags, normal } = *site;
+        let key = &normal.key;
         let mpi = self.mpi();
         let code = self.code(topology, key, expression, on_node);
         let local = key.counts == Counts::Local;
@@ -262,6 +286,10 @@ impl Communicator {
         if let Some(compiled) = &compiled {
             needs[1] = u64::from(compiled.tags) + 1;
             needs[2] = compiled.needs.temporary as u64;
+            let within = needs[2] <= self.hidden.settings.memory;
+            if within && !room.temporary.try_grow(compiled.needs.temporary) {
+                needs[0] = 1;
+            }
             for (level, need) in compiled.shared.iter().enumerate() {
                 match need {
                     Some(_) if level >= LEVELS => needs[0] = 1,
@@ -271,7 +299,7 @@ impl Communicator {
             }
         }
         mpi.agree(self.comm, Agree::Max, &mut needs)?;
-        if needs[0] != 0 || needs[1] > tags.count.into() || needs[2] > MEMORY {
+        if needs[0] != 0 || needs[1] > tags.count.into() || needs[2] > self.hidden.settings.memory {
             return Ok(None);
         }
         for level in 0..LEVELS {
@@ -334,11 +362,15 @@ impl Communicator {
             let lent = pool.and_then(|pool| pool.lend(bytes, members));
             let offset = lent.map_or(u64::MAX, |offset| offset as u64);
             for at in region.clone().skip(1) {
-                self.tell(topology.rank_at(at), offset, tags)?;
+                let peer = self.names.peer(topology.rank_at(at));
+                self.hidden.tell(peer, tags.first, &offset.to_le_bytes())?;
             }
             offset
         } else {
-            self.hear(topology.rank_at(region.start), tags)?
+            let mut offset = [0u8; 8];
+            let peer = self.names.peer(topology.rank_at(region.start));
+            self.hidden.hear(peer, tags.first, &mut offset)?;
+            u64::from_le_bytes(offset)
         };
         let mut made = None;
         if let Some(pool) = pool.filter(|_| offset != u64::MAX) {
@@ -359,26 +391,5 @@ impl Communicator {
         room.segments[level] = made;
         room.parts[level] = part;
         Ok(true)
-    }
-
-    fn tell(&self, to: Rank, number: u64, tags: TagRange) -> Result<(), Error> {
-        let messages = &self.hidden.messages;
-        let mut requests = messages.requests(1);
-        let peer = bruckner_runtime::Peer { rank: self.names.peer(to), tag: tags.first };
-        // SAFETY: the number lives until the request is finished.
-        unsafe { messages.send(&mut requests, 0, (&raw const number).cast(), 8, peer) }?;
-        messages.finish(&mut requests, 0..1)?;
-        Ok(())
-    }
-
-    fn hear(&self, from: Rank, tags: TagRange) -> Result<u64, Error> {
-        let messages = &self.hidden.messages;
-        let mut requests = messages.requests(1);
-        let mut number = 0u64;
-        let peer = bruckner_runtime::Peer { rank: self.names.peer(from), tag: tags.first };
-        // SAFETY: the number lives until the request is finished.
-        unsafe { messages.recv(&mut requests, 0, (&raw mut number).cast(), 8, peer) }?;
-        messages.finish(&mut requests, 0..1)?;
-        Ok(number)
     }
 }

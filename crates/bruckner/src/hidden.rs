@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bruckner_mpi::{Agree, Messages, Mpi, Place, TagRange, Tags, Word, places, sharers};
 use bruckner_runtime::segment::Pool;
-use bruckner_schedule::{Level, Rank, Topology};
+use bruckner_runtime::{Peer, Transport};
+use bruckner_schedule::{Level, Rank};
 
 use crate::Error;
-use crate::choose::Rules;
+use crate::settings::{self, Settings};
 
 /// A communicator of our own on which all messages go.
 pub(crate) struct Hidden {
@@ -21,9 +22,7 @@ pub(crate) struct Hidden {
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) messages: Messages,
     pub(crate) shared_cores: bool,
-    pub(crate) rules: Rules,
-    /// What was wrong with the settings, for the report.
-    pub(crate) complaint: Option<String>,
+    pub(crate) settings: Settings,
     books: Mutex<Books>,
 }
 
@@ -33,49 +32,28 @@ struct Books {
     lent: bool,
 }
 
-/// Settings from the environment of rank 0, which all ranks get.
-const SETTINGS: [&str; 3] = ["BRUCKNER_TOPOLOGY", "BRUCKNER_ALGORITHM", "BRUCKNER_SHM"];
-
 impl Hidden {
     /// Makes one for the processes of a communicator. Collective.
     pub(crate) fn new(mpi: &'static Mpi, of: Word) -> Result<Hidden, Error> {
         let comm = mpi.hide(of)?;
-        let mine: Vec<String> = SETTINGS.iter().map(|name| std::env::var(name).unwrap_or_default()).collect();
-        let shared = mpi.share_text(comm, &mine.join("\n"))?;
-        let mut settings = shared.split('\n');
-        let mut setting = || settings.next().unwrap_or_default();
-        let (topology, rules, shm) = (setting(), setting(), setting());
-        let mut complaint = None;
+        let size = mpi.size(comm)?;
+        // Only rank 0 looks: files and environments may differ.
+        let found = if mpi.rank(comm)? == 0 { settings::find() } else { String::new() };
+        let settings = Settings::of(&mpi.share_text(comm, &found)?, size);
         let mut found = places(mpi, comm)?;
         let nodes = found.iter().map(|place| place.node).collect();
         let node = mpi.node(comm)?;
         let (processes, cores) = sharers(mpi, node)?;
         let mut crowded = [u64::from(processes > cores)];
         mpi.agree(comm, Agree::Max, &mut crowded)?;
-        let pool = if shm == "off" { None } else { pool(mpi, comm, node)? };
+        let pool = if settings.shared_memory { pool(mpi, comm, node)? } else { None };
         mpi.free(node);
-        if !topology.is_empty() {
-            match topology.parse::<Topology>() {
-                Ok(given) if given.ranks() as usize == found.len() => {
-                    for (rank, place) in found.iter_mut().enumerate() {
-                        let region = |level| u64::from(given.region_of(level, Rank(rank as u32)));
-                        *place = Place { node: region(Level::NODE), socket: region(Level::SOCKET) };
-                    }
-                }
-                Ok(given) => {
-                    complaint = Some(format!(
-                        "BRUCKNER_TOPOLOGY={given} has {} ranks, and there are {}",
-                        given.ranks(),
-                        found.len()
-                    ));
-                }
-                Err(error) => complaint = Some(format!("BRUCKNER_TOPOLOGY: {error}")),
+        if let Some(given) = &settings.topology {
+            for (rank, place) in found.iter_mut().enumerate() {
+                let region = |level| u64::from(given.region_of(level, Rank(rank as u32)));
+                *place = Place { node: region(Level::NODE), socket: region(Level::SOCKET) };
             }
         }
-        let rules = rules.parse().unwrap_or_else(|error| {
-            complaint = Some(format!("BRUCKNER_ALGORITHM: {error}"));
-            Rules::default()
-        });
         let shared_cores = crowded[0] != 0;
         Ok(Hidden {
             mpi,
@@ -85,8 +63,7 @@ impl Hidden {
             pool,
             messages: Messages::new(mpi, comm, shared_cores),
             shared_cores,
-            rules,
-            complaint,
+            settings,
             books: Mutex::new(Books { tags: Tags::new(mpi.tag_limit()), lent: false }),
         })
     }
@@ -95,6 +72,42 @@ impl Hidden {
     pub(crate) fn shared_by(&self, ranks: impl IntoIterator<Item = u32>) -> Option<&Arc<Pool>> {
         let pool = self.pool.as_ref()?;
         one_node(&self.nodes, ranks).then_some(pool)
+    }
+
+    /// Sends bytes to a rank of the hidden communicator, and waits until they are gone.
+    pub(crate) fn tell(&self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        let mut requests = self.messages.requests(1);
+        let peer = Peer { rank: to, tag };
+        // SAFETY: the bytes live until the request is finished.
+        unsafe { self.messages.send(&mut requests, 0, bytes.as_ptr(), bytes.len(), peer) }?;
+        Ok(self.messages.finish(&mut requests, 0..1)?)
+    }
+
+    /// Receives as many bytes as there is room for.
+    pub(crate) fn hear(&self, from: u32, tag: u32, bytes: &mut [u8]) -> Result<(), Error> {
+        let mut requests = self.messages.requests(1);
+        let peer = Peer { rank: from, tag };
+        // SAFETY: the bytes live until the request is finished.
+        unsafe { self.messages.recv(&mut requests, 0, bytes.as_mut_ptr(), bytes.len(), peer) }?;
+        Ok(self.messages.finish(&mut requests, 0..1)?)
+    }
+
+    /// The texts of all ranks, on rank 0. Collective.
+    pub(crate) fn collect(&self, text: &str) -> Result<Option<Vec<String>>, Error> {
+        // A tag that is in no range.
+        let tag = self.mpi.tag_limit();
+        let lengths = self.mpi.gather(self.comm, &[text.len() as u64])?;
+        if self.mpi.rank(self.comm)? != 0 {
+            self.tell(0, tag, text.as_bytes())?;
+            return Ok(None);
+        }
+        let mut texts = vec![text.to_owned()];
+        for (rank, length) in lengths.iter().enumerate().skip(1) {
+            let mut bytes = vec![0u8; *length as usize];
+            self.hear(rank as u32, tag, &mut bytes)?;
+            texts.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        Ok(Some(texts))
     }
 
     /// A range of tags that is free on all processes of a communicator. Collective over it.

@@ -4,6 +4,7 @@
 //! staged; what all ranks share becomes the [`Key`] of a plan.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use bruckner_mpi::{Mpi, Shape, Word};
 use bruckner_runtime::Reduction;
@@ -11,7 +12,7 @@ use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_schedule::{Collective, Counts, Order, Rank};
 
 use crate::Error;
-use crate::call::{Call, Ints, Name};
+use crate::call::{Call, Count, List, Name};
 
 /// How elements are combined, as far as all ranks share it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,21 @@ pub(crate) enum Combine {
     Kernel(Operation, Kind),
     /// By `MPI_Reduce_local`. Handles may be used again for something else, so this is not kept with a plan.
     Foreign,
+}
+
+impl Combine {
+    /// Whether the order of operands may show in the result, though the operation is commutative.
+    pub(crate) fn rounds(self) -> bool {
+        let float =
+            |kind| matches!(kind, Kind::F16 | Kind::Bf16 | Kind::F32 | Kind::F64 | Kind::C32 | Kind::C64);
+        match self {
+            Combine::Nothing => false,
+            Combine::Kernel(operation, kind) => {
+                matches!(operation, Operation::Sum | Operation::Prod) && float(kind)
+            }
+            Combine::Foreign => true,
+        }
+    }
 }
 
 /// What a plan is for. Equal on all ranks.
@@ -44,6 +60,8 @@ pub(crate) enum Side {
     Direct(*mut c_void),
     /// Blocks here and there, or of a type with gaps: packed and unpacked.
     Blocks { data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usize)> },
+    /// Elements with gaps that are to be reduced: staged so that each keeps its form, one every `stride` bytes.
+    Elements { data: *mut c_void, datatype: Word, shape: Shape, count: usize, stride: usize },
 }
 
 /// A call that can be planned.
@@ -55,23 +73,42 @@ pub(crate) struct Normal {
     /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
     pub(crate) overlaps: bool,
     pub(crate) bytes: (usize, usize),
-    pub(crate) foreign: Option<(Word, Word)>,
+    pub(crate) foreign: Option<Foreign>,
+}
+
+/// A reduction by `MPI_Reduce_local`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Foreign {
+    datatype: Word,
+    op: Word,
+    shape: Shape,
+    /// From one element to the next in a plan's memory.
+    stride: usize,
 }
 
 /// Why a call goes to the MPI's own function; the same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Native {
-    /// A reduction on a type with gaps.
-    Gaps,
-    /// A reduction that may take any size: nothing is known of it.
-    Unknown,
+    /// The operation is not defined for the type.
+    Misfit,
+    /// An element of more than 4 GiB.
+    Huge,
+}
+
+impl Native {
+    /// In words.
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Native::Misfit => "the built-in operation is not known for this datatype",
+            Native::Huge => "an element of more than 4 GiB",
+        }
+    }
 }
 
 impl Normal {
     /// Whether a plan works on the user's own buffers.
     pub(crate) fn is_direct(&self, in_place: bool) -> bool {
-        let direct = |side: &Side| !matches!(side, Side::Blocks { .. });
-        direct(&self.input) && direct(&self.output) && (in_place || !self.overlaps)
+        !self.input.is_staged() && !self.output.is_staged() && (in_place || !self.overlaps)
     }
 
     /// The reduction, for a plan of this call.
@@ -80,34 +117,47 @@ impl Normal {
             (Combine::Kernel(operation, kind), _) => {
                 Reduction::of(operation, kind).unwrap_or(Reduction::None)
             }
-            (Combine::Foreign, Some((datatype, op))) => {
-                let size = self.key.element as usize;
+            (Combine::Foreign, Some(foreign)) => {
+                let Foreign { datatype, op, shape, stride } = foreign;
+                // Elements that do not follow each other as the type says are reduced one by one.
+                let most = if stride as isize == shape.extent { c_int::MAX as usize } else { 1 };
                 let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
-                    for at in (0..elements).step_by(c_int::MAX as usize) {
-                        let count = (elements - at).min(c_int::MAX as usize) as c_int;
-                        let (left, into) = (left.wrapping_add(at * size), into.wrapping_add(at * size));
-                        // SAFETY: both have so many elements of this type.
+                    for at in (0..elements).step_by(most) {
+                        let count = (elements - at).min(most) as c_int;
+                        let offset = (at * stride) as isize - shape.lower;
+                        let (left, into) = (left.wrapping_offset(offset), into.wrapping_offset(offset));
+                        // SAFETY: both have so many elements of this type, whose first byte is at its lower bound.
                         unsafe { (mpi.f.reduce_local)(left.cast(), into.cast(), count, datatype, op) };
                     }
                 };
-                Reduction::Foreign(std::sync::Arc::new(reduce))
+                Reduction::Foreign(Arc::new(reduce))
             }
             _ => Reduction::None,
         }
     }
 }
 
-/// Reads one number for each rank.
-fn list(numbers: Ints, size: u32) -> Vec<c_int> {
-    if numbers.is_null() {
-        return vec![0; size as usize];
-    }
-    // SAFETY: MPI asks for one number for each rank.
-    unsafe { std::slice::from_raw_parts(numbers, size as usize) }.to_vec()
+/// Counts, one for each rank.
+fn counted(numbers: List, size: u32) -> Result<Vec<usize>, Error> {
+    placed(numbers, size).into_iter().map(positive).collect()
 }
 
-fn positive(count: c_int) -> Result<usize, Error> {
+/// Displacements, one for each rank.
+fn placed(numbers: List, size: u32) -> Vec<i64> {
+    // SAFETY: MPI asks for one number for each rank.
+    unsafe { numbers.read(size) }
+}
+
+fn positive(count: Count) -> Result<usize, Error> {
     usize::try_from(count).map_err(|_| Error::Argument(format!("a count is negative: {count}")))
+}
+
+/// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
+fn shape_of(mpi: &Mpi, datatype: Word) -> Result<Shape, Error> {
+    if mpi.is_null_type(datatype) {
+        return Err(Error::Argument("MPI_DATATYPE_NULL is no datatype".into()));
+    }
+    Ok(mpi.shape(datatype)?)
 }
 
 /// What is to be planned for a call by this rank of so many.
@@ -133,7 +183,7 @@ pub(crate) fn normal(
             Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
         }
         Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
-            let (count, shape) = (positive(recv_count)?, mpi.shape(recv_type)?);
+            let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
             let bytes = count * shape.size;
             let blocks = (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
             let output = side(recv, recv_type, shape, blocks, bytes * size as usize);
@@ -150,9 +200,9 @@ pub(crate) fn normal(
             Ok(Ok(plain(key, input, output, (bytes, bytes * size as usize))))
         }
         Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
-            let shape = mpi.shape(recv_type)?;
-            let counts = list(recv_counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
-            let at = list(displacements, size);
+            let shape = shape_of(mpi, recv_type)?;
+            let counts = counted(recv_counts, size)?;
+            let at = placed(displacements, size);
             let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
             let total: usize = counts.iter().map(|count| count * shape.size).sum();
             let output = side(recv, recv_type, shape, blocks, total);
@@ -166,7 +216,7 @@ pub(crate) fn normal(
             Ok(Ok(plain(key, input, output, (own, total))))
         }
         Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
-            let (count, shape) = (positive(recv_count)?, mpi.shape(recv_type)?);
+            let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
             let bytes = count * shape.size;
             let all = bytes * size as usize;
             let blocks = |count: usize| (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
@@ -175,7 +225,7 @@ pub(crate) fn normal(
             let input = if overlaps {
                 output.clone()
             } else {
-                let (count, shape) = (positive(send_count)?, mpi.shape(send_type)?);
+                let (count, shape) = (positive(send_count)?, shape_of(mpi, send_type)?);
                 same_bytes(count * shape.size, bytes)?;
                 side(send.cast_mut(), send_type, shape, blocks(count), all)
             };
@@ -188,7 +238,7 @@ pub(crate) fn normal(
             Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
         }
         Call::Bcast { data, count, datatype, root } => {
-            let (count, shape, root) = (positive(count)?, mpi.shape(datatype)?, rooted(root, size)?);
+            let (count, shape, root) = (positive(count)?, shape_of(mpi, datatype)?, rooted(root, size)?);
             let bytes = count * shape.size;
             let output = side(data, datatype, shape, vec![(0, count)], bytes);
             let input = if root == rank { output.clone() } else { Side::None };
@@ -199,24 +249,13 @@ pub(crate) fn normal(
         }
         Call::Allreduce { send, recv, count, datatype, op } => {
             let count = positive(count)?;
-            let reduced = reduced(mpi, datatype, op)?;
-            let Ok((element, order, combine, foreign)) = reduced else {
-                return Ok(reduced.map(|_| unreachable!()));
-            };
-            let bytes = count * element as usize;
-            let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
-            let input = Side::Direct(if overlaps { recv } else { send.cast_mut() });
             let counts = Counts::Equal(count as u64);
-            let key = Key {
-                name: Name::Allreduce,
-                collective: Collective::Allreduce,
-                counts,
-                element,
-                order,
-                combine,
-            };
-            let output = Side::Direct(recv);
-            Ok(Ok(Normal { key, input, output, overlaps, bytes: (bytes, bytes), foreign }))
+            let made = scattered(mpi, (send, recv), counts, (datatype, op), (count, count))?;
+            Ok(made.map(|mut normal| {
+                normal.key.name = Name::Allreduce;
+                normal.key.collective = Collective::Allreduce;
+                normal
+            }))
         }
         Call::ReduceScatterBlock { send, recv, count, datatype, op } => {
             let count = positive(count)?;
@@ -229,7 +268,7 @@ pub(crate) fn normal(
             )
         }
         Call::ReduceScatter { send, recv, counts, datatype, op } => {
-            let counts = list(counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
+            let counts = counted(counts, size)?;
             let listed = Counts::Listed(counts.iter().map(|n| *n as u64).collect());
             let sizes = (counts[rank as usize], counts.iter().sum());
             scattered(mpi, (send, recv), listed, (datatype, op), sizes)
@@ -247,7 +286,7 @@ pub(crate) fn normal(
     }
 }
 
-/// A reduce_scatter or a reduce: sizes are this rank's share and the whole.
+/// A reduction: sizes are what this rank gets and the whole.
 fn scattered(
     mpi: &'static Mpi,
     (send, recv): (*const c_void, *mut c_void),
@@ -255,35 +294,60 @@ fn scattered(
     (datatype, op): (Word, Word),
     (own, all): (usize, usize),
 ) -> Result<Result<Normal, Native>, Error> {
-    let reduced = reduced(mpi, datatype, op)?;
-    let Ok((element, order, combine, foreign)) = reduced else { return Ok(reduced.map(|_| unreachable!())) };
+    let reduced = match reduced(mpi, datatype, op)? {
+        Ok(reduced) => reduced,
+        Err(native) => return Ok(Err(native)),
+    };
+    let Reduced { element, order, combine, foreign } = reduced;
     let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
-    let input = Side::Direct(if overlaps { recv } else { send.cast_mut() });
-    let output = if own == 0 { Side::None } else { Side::Direct(recv) };
+    let side = |data: *mut c_void, count: usize| match foreign {
+        _ if count == 0 => Side::None,
+        Some(Foreign { datatype, shape, stride, .. }) if !shape.is_dense() => {
+            Side::Elements { data, datatype, shape, count, stride }
+        }
+        _ => Side::Direct(data),
+    };
+    let input = side(if overlaps { recv } else { send.cast_mut() }, all);
+    let output = side(recv, own);
     let (name, collective) = (Name::ReduceScatter, Collective::ReduceScatter);
     let key = Key { name, collective, counts, element, order, combine };
     let bytes = (all * element as usize, own * element as usize);
     Ok(Ok(Normal { key, input, output, overlaps, bytes, foreign }))
 }
 
-type Reduced = (u32, Order, Combine, Option<(Word, Word)>);
+/// How elements are reduced.
+struct Reduced {
+    /// Bytes from one element to the next in a plan's memory.
+    element: u32,
+    order: Order,
+    combine: Combine,
+    foreign: Option<Foreign>,
+}
 
 /// How a type is reduced by an operation. Both are the same on all ranks, so this may send the call to native.
 fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced, Native>, Error> {
     let types = mpi.types();
-    if let (Some(operation), Some(kind)) = (types.operation(op), types.kind(datatype))
+    let operation = types.operation(op);
+    if let (Some(operation), Some(kind)) = (operation, types.kind(datatype))
         && Reduction::of(operation, kind).is_some()
     {
-        let size = kind_bytes(kind);
-        return Ok(Ok((size, Order::Any, Combine::Kernel(operation, kind), None)));
+        let (element, combine) = (kind_bytes(kind), Combine::Kernel(operation, kind));
+        return Ok(Ok(Reduced { element, order: Order::Any, combine, foreign: None }));
     }
-    let shape = mpi.shape(datatype)?;
-    if !shape.is_dense() {
-        return Ok(Err(Native::Gaps));
+    if mpi.is_null_op(op) {
+        return Err(Error::Argument("MPI_OP_NULL is no operation".into()));
     }
-    let Ok(size) = u32::try_from(shape.size) else { return Ok(Err(Native::Unknown)) };
+    let shape = shape_of(mpi, datatype)?;
+    // MPI_Reduce_local would raise its error elsewhere than on the user's communicator.
+    if operation.is_some() && (types.kind(datatype).is_some() || !types.is_named(datatype)) {
+        return Ok(Err(Native::Misfit));
+    }
+    // Elements keep their form, gaps included; where that would make them overlap, each is by itself.
+    let stride = if shape.is_dense() { shape.size as isize } else { shape.extent.max(shape.span) }.max(1);
+    let Ok(element) = u32::try_from(stride) else { return Ok(Err(Native::Huge)) };
     let order = if mpi.is_commutative(op)? { Order::Any } else { Order::Ranks };
-    Ok(Ok((size, order, Combine::Foreign, Some((datatype, op)))))
+    let foreign = Some(Foreign { datatype, op, shape, stride: stride as usize });
+    Ok(Ok(Reduced { element, order, combine: Combine::Foreign, foreign }))
 }
 
 /// The extent of a built-in type that kernels know.
@@ -337,7 +401,7 @@ fn side(data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usi
 /// The input of an allgather: given, or this rank's block of the output.
 fn gather_input(
     mpi: &Mpi,
-    (send, count, datatype): (*const c_void, c_int, Word),
+    (send, count, datatype): (*const c_void, Count, Word),
     output: &Side,
     rank: u32,
     before: usize,
@@ -347,7 +411,7 @@ fn gather_input(
         return Ok(Side::None);
     }
     if !mpi.is_in_place(send) {
-        let (count, shape) = (positive(count)?, mpi.shape(datatype)?);
+        let (count, shape) = (positive(count)?, shape_of(mpi, datatype)?);
         same_bytes(count * shape.size, bytes)?;
         return Ok(side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes));
     }
@@ -360,92 +424,8 @@ fn gather_input(
             shape: *shape,
             blocks: vec![blocks[rank as usize]],
         },
+        Side::Elements { .. } => unreachable!("only reductions keep the form of elements"),
     })
-}
-
-impl Side {
-    /// Packs the blocks, one behind the other.
-    pub(crate) fn pack(&self, mpi: &Mpi, comm: Word, into: *mut u8, bytes: usize) -> Result<(), Error> {
-        match self {
-            Side::None => {}
-            // SAFETY: both have so many bytes; they do not overlap, because one is ours.
-            Side::Direct(data) => unsafe { std::ptr::copy_nonoverlapping(data.cast(), into, bytes) },
-            Side::Blocks { data, datatype, shape, blocks } => {
-                let mut at = 0usize;
-                for (start, count) in blocks {
-                    let from = data.wrapping_byte_offset(start * shape.extent);
-                    let len = count * shape.size;
-                    if shape.is_dense() {
-                        // SAFETY: as above.
-                        unsafe { std::ptr::copy_nonoverlapping(from.cast(), into.wrapping_add(at), len) };
-                    } else if len > 0 {
-                        let mut position = 0;
-                        // SAFETY: room for so many bytes; a valid type and buffer by the user's promise.
-                        let code = unsafe {
-                            (mpi.f.pack)(
-                                from,
-                                *count as c_int,
-                                *datatype,
-                                into.wrapping_add(at).cast(),
-                                int(len)?,
-                                &mut position,
-                                comm,
-                            )
-                        };
-                        mpi_done("MPI_Pack", code)?;
-                    }
-                    at += len;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Unpacks blocks that lie one behind the other.
-    pub(crate) fn unpack(&self, mpi: &Mpi, comm: Word, from: *const u8, bytes: usize) -> Result<(), Error> {
-        match self {
-            Side::None => {}
-            // SAFETY: both have so many bytes; they do not overlap, because one is ours.
-            Side::Direct(data) => unsafe { std::ptr::copy_nonoverlapping(from, data.cast(), bytes) },
-            Side::Blocks { data, datatype, shape, blocks } => {
-                let mut at = 0usize;
-                for (start, count) in blocks {
-                    let into = data.wrapping_byte_offset(start * shape.extent);
-                    let len = count * shape.size;
-                    if shape.is_dense() {
-                        // SAFETY: as above.
-                        unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(at), into.cast(), len) };
-                    } else if len > 0 {
-                        let mut position = 0;
-                        // SAFETY: so many bytes were packed; a valid type and buffer by the user's promise.
-                        let code = unsafe {
-                            (mpi.f.unpack)(
-                                from.wrapping_add(at).cast(),
-                                int(len)?,
-                                &mut position,
-                                into,
-                                *count as c_int,
-                                *datatype,
-                                comm,
-                            )
-                        };
-                        mpi_done("MPI_Unpack", code)?;
-                    }
-                    at += len;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn int(bytes: usize) -> Result<c_int, Error> {
-    c_int::try_from(bytes)
-        .map_err(|_| Error::NotServed(format!("a block of {bytes} bytes of a type with gaps")))
-}
-
-fn mpi_done(call: &'static str, code: c_int) -> Result<(), Error> {
-    if code == 0 { Ok(()) } else { Err(Error::Mpi(bruckner_mpi::MpiError { call, code })) }
 }
 
 /// The blocks of an alltoallv, packed: its sides with the length of each block in bytes.
@@ -472,11 +452,11 @@ pub(crate) fn personal(mpi: &Mpi, call: &Call, size: u32) -> Result<Personal, Er
     else {
         return Err(Error::Argument("not an alltoallv".into()));
     };
-    let blocks = |data: *mut c_void, counts: Ints, at: Ints, datatype: Word| {
-        let shape = mpi.shape(datatype)?;
-        let counts = list(counts, size).into_iter().map(positive).collect::<Result<Vec<_>, _>>()?;
+    let blocks = |data: *mut c_void, counts: List, at: List, datatype: Word| {
+        let shape = shape_of(mpi, datatype)?;
+        let counts = counted(counts, size)?;
         let lengths: Vec<usize> = counts.iter().map(|count| count * shape.size).collect();
-        let at = list(at, size);
+        let at = placed(at, size);
         let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
         Ok::<_, Error>((Side::Blocks { data, datatype, shape, blocks }, lengths))
     };

@@ -6,86 +6,21 @@
 //! time. So a rank that has started a plan must not wait in MPI for something that another rank sends only after its own
 //! plan is done.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bruckner_mpi::{Messages, Style, TagRange, Word};
-use bruckner_runtime::{Buffers, Failure, Scratch, Transport};
+use bruckner_runtime::{Buffers, Scratch, Transport};
 
 use crate::Error;
 use crate::call::Call;
-use crate::choose::choose;
-use crate::communicator::{Prepared, Room};
-use crate::engine::{Engine, Entry, Output, Received, Stage};
+use crate::choose::Choice;
+use crate::communicator::{Communicator, Prepared, Room, Site};
+use crate::engine::{Door, Engine, Entry, Serving};
 use crate::normal::{Normal, normal};
-
-/// Plans that are started and not yet done.
-#[derive(Default)]
-pub(crate) struct Active {
-    count: AtomicUsize,
-    plans: Mutex<Vec<Arc<Inner>>>,
-}
-
-impl Active {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
-    }
-
-    fn plans(&self) -> MutexGuard<'_, Vec<Arc<Inner>>> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, plan: Arc<Inner>) {
-        let mut plans = self.plans();
-        plans.push(plan);
-        self.count.store(plans.len(), Ordering::Relaxed);
-    }
-
-    fn remove(&self, plan: &Arc<Inner>) {
-        let mut plans = self.plans();
-        plans.retain(|other| !Arc::ptr_eq(other, plan));
-        self.count.store(plans.len(), Ordering::Relaxed);
-    }
-
-    /// Advances every started plan that no other thread is advancing. What goes wrong with one is told to whoever waits
-    /// for it.
-    fn advance(&self) {
-        let plans = self.plans().clone();
-        for plan in plans {
-            if let Some(mut body) = plan.body.try_take() {
-                body.advance(&plan);
-            }
-        }
-    }
-
-    /// Waits for something and advances all started plans meanwhile.
-    pub(crate) fn while_waiting(
-        &self,
-        messages: &Messages,
-        mut done: impl FnMut() -> Result<bool, Failure>,
-    ) -> Result<(), Error> {
-        let mut result = Ok(());
-        messages.patience().wait(
-            || match done() {
-                Ok(done) => done,
-                Err(failure) => {
-                    result = Err(Error::from(failure));
-                    true
-                }
-            },
-            || {
-                self.advance();
-                messages.progress();
-            },
-        );
-        result
-    }
-}
+use crate::stage::{Output, Received, Stage};
+use crate::turn::{Taken, Turn};
 
 /// Executions of each way of posting messages after which it is settled.
 const TRIALS: u32 = 40;
@@ -101,9 +36,9 @@ enum Learning {
     Settled,
 }
 
-struct Body {
+pub(crate) struct Body {
     prepared: Prepared,
-    temporary: Scratch,
+    room: Room,
     staged_input: Scratch,
     staged_output: Scratch,
     /// The native request, where the plan is the MPI's own.
@@ -117,58 +52,7 @@ struct Body {
     failed: Option<Error>,
 }
 
-/// A lock that is taken for short: whoever finds it taken by a thread that waits only looks in passing.
-struct Turn<T> {
-    taken: AtomicBool,
-    value: UnsafeCell<T>,
-}
-
-/// Having the turn.
-struct Taken<'a, T>(&'a Turn<T>);
-
-impl<T> Turn<T> {
-    fn new(value: T) -> Turn<T> {
-        Turn { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
-    }
-
-    #[inline]
-    fn try_take(&self) -> Option<Taken<'_, T>> {
-        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
-    }
-
-    #[inline]
-    fn take(&self) -> Taken<'_, T> {
-        loop {
-            if let Some(taken) = self.try_take() {
-                return taken;
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl<T> Drop for Taken<'_, T> {
-    fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
-    }
-}
-
-impl<T> Deref for Taken<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: only one has the turn.
-        unsafe { &*self.0.value.get() }
-    }
-}
-
-impl<T> DerefMut for Taken<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: only one has the turn.
-        unsafe { &mut *self.0.value.get() }
-    }
-}
-
-struct Inner {
+pub(crate) struct Inner {
     engine: &'static Engine,
     /// Keeps the communicator's books even if its handle is freed.
     entry: Arc<Entry>,
@@ -176,7 +60,8 @@ struct Inner {
     call: Call,
     normal: Option<Normal>,
     tags: Option<TagRange>,
-    body: Turn<Body>,
+    pub(crate) body: Turn<Body>,
+    choice: Choice,
 }
 
 // SAFETY: the addresses in it are the user's, who vouches for them until the plan is done.
@@ -184,11 +69,35 @@ unsafe impl Send for Inner {}
 // SAFETY: as above; what changes has its lock.
 unsafe impl Sync for Inner {}
 
+impl Inner {
+    fn communicator(&self) -> Option<&Communicator> {
+        match &self.entry.serving {
+            Serving::Planned(communicator) => Some(communicator),
+            _ => None,
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let (Entry::Served(communicator), Some(tags)) = (&*self.entry, self.tags) {
+        if let (Serving::Planned(communicator), Some(tags)) = (&self.entry.serving, self.tags) {
             communicator.hidden.give_back(tags);
         }
+    }
+}
+
+/// What a plan is made of.
+struct Made {
+    prepared: Prepared,
+    choice: Choice,
+    room: Room,
+    normal: Option<Normal>,
+    tags: Option<TagRange>,
+}
+
+impl Made {
+    fn native(choice: Choice) -> Made {
+        Made { prepared: Prepared::Native, choice, room: Room::none(), normal: None, tags: None }
     }
 }
 
@@ -206,49 +115,74 @@ impl Persistent {
         comm: Word,
         algorithm: Option<&str>,
     ) -> Result<Persistent, Error> {
-        let entry = engine.kept(comm)?;
-        let (mut prepared, mut kept_normal, mut tags) = (Prepared::Native, None, None);
-        if let Entry::Served(communicator) = &*entry {
-            let asked = algorithm.filter(|text| !text.is_empty()).map(str::parse).transpose();
-            let asked = asked.map_err(|error| Error::Argument(format!("{error}")))?;
-            if let Ok(normal) = normal(engine.mpi, &call, communicator.rank.0, communicator.size)? {
-                let state = communicator.take()?;
-                let (topology, rules) = (state.topology.clone(), state.rules.clone());
-                communicator.put(state);
-                let expression = asked
-                    .clone()
-                    .unwrap_or_else(|| choose(&normal.key, &topology, &rules, engine.mpi.name()));
-                if let Some(range) = communicator.hidden.take_tags(comm)? {
-                    // A segment of its own: plans may be started in any order.
-                    let mut room = Room::none();
-                    let made =
-                        communicator.make(&topology, &normal.key, &expression, range, &mut room, &normal);
-                    match made {
-                        Ok(made) => prepared = made,
-                        Err(error) => {
-                            communicator.hidden.give_back(range);
-                            return Err(error);
-                        }
-                    }
-                    tags = Some(range);
-                }
-                let native = expression.to_string() == "native";
-                if matches!(prepared, Prepared::Native) && asked.is_some() && !native {
-                    if let Some(range) = tags {
-                        communicator.hidden.give_back(range);
-                    }
-                    return Err(Error::Argument(format!(
-                        "`{expression}` does not serve this {} on {topology}",
-                        call.name().text()
-                    )));
-                }
-                kept_normal = Some(normal);
+        let entry = engine.kept(comm, Door::Api)?;
+        let asked = algorithm.filter(|text| !text.is_empty()).map(str::parse).transpose();
+        let asked: Option<bruckner_algorithms::Expression> =
+            asked.map_err(|error| Error::Argument(format!("{error}")))?;
+        let normal = match &entry.serving {
+            Serving::Planned(communicator) => {
+                normal(engine.mpi, &call, communicator.rank.0, communicator.size)?
             }
-        }
-        let needs = match &prepared {
-            Prepared::Ready(plan) => plan.compiled().needs.temporary,
-            _ => 0,
+            _ => return Ok(Persistent::native(engine, entry, comm, call, "the communicator is not served")),
         };
+        let normal = match normal {
+            Ok(normal) => normal,
+            Err(native) => return Ok(Persistent::native(engine, entry, comm, call, native.why())),
+        };
+        let made = Persistent::planned(engine, entry, comm, call, normal, |choices| match &asked {
+            Some(expression) => vec![Choice { expression: expression.clone(), why: "asked for".into() }],
+            None => choices,
+        })?;
+        match asked {
+            Some(asked) if made.is_native() && asked.to_string() != "native" => Err(Error::Argument(
+                format!("`{asked}` does not serve this {} here: {}", call.name().text(), made.0.choice.why),
+            )),
+            _ => Ok(made),
+        }
+    }
+
+    /// A plan that is the MPI's own collective.
+    fn native(engine: &'static Engine, entry: Arc<Entry>, comm: Word, call: Call, why: &str) -> Persistent {
+        let expression =
+            bruckner_algorithms::Expression::Plain(bruckner_algorithms::expression::Plain::Native);
+        let choice = Choice { expression, why: why.to_owned() };
+        Persistent::of(engine, entry, comm, call, Made::native(choice))
+    }
+
+    /// A plan by one of the algorithms for a call on a communicator that is served. Collective.
+    fn planned(
+        engine: &'static Engine,
+        entry: Arc<Entry>,
+        comm: Word,
+        call: Call,
+        normal: Normal,
+        among: impl FnOnce(Vec<Choice>) -> Vec<Choice>,
+    ) -> Result<Persistent, Error> {
+        let Serving::Planned(communicator) = &entry.serving else { unreachable!("it is served") };
+        let state = communicator.take()?;
+        let (topology, rules) = (state.topology.clone(), state.rules.clone());
+        communicator.put(state);
+        let choices = among(communicator.choices(&normal.key, &topology, &rules));
+        let Some(tags) = communicator.hidden.take_tags(comm)? else {
+            return Ok(Persistent::native(engine, entry, comm, call, "no tags are left"));
+        };
+        // A segment of its own: plans may be started in any order.
+        let mut room = Room::none();
+        let site = Site { topology: &topology, tags, normal: &normal };
+        let first = communicator.first(&site, choices, &mut room);
+        let (prepared, choice) = match first {
+            Ok(first) => first,
+            Err(error) => {
+                communicator.hidden.give_back(tags);
+                return Err(error);
+            }
+        };
+        let made = Made { prepared, choice, room, normal: Some(normal), tags: Some(tags) };
+        Ok(Persistent::of(engine, entry, comm, call, made))
+    }
+
+    fn of(engine: &'static Engine, entry: Arc<Entry>, comm: Word, call: Call, made: Made) -> Persistent {
+        let Made { prepared, choice, room, normal, tags } = made;
         let measures = matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
         let learning = match measures {
             true => Learning::Measuring {
@@ -260,7 +194,7 @@ impl Persistent {
         };
         let body = Body {
             prepared,
-            temporary: Scratch::new(needs),
+            room,
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             request: 0,
@@ -271,8 +205,8 @@ impl Persistent {
             settled: None,
             failed: None,
         };
-        let inner = Inner { engine, entry, comm, call, normal: kept_normal, tags, body: Turn::new(body) };
-        Ok(Persistent(Arc::new(inner)))
+        let body = Turn::new(body);
+        Persistent(Arc::new(Inner { engine, entry, comm, call, normal, tags, body, choice }))
     }
 
     fn body(&self) -> Taken<'_, Body> {
@@ -315,7 +249,7 @@ impl Persistent {
 
     /// Waits until it is done; all other started plans go on meanwhile.
     pub fn wait(&self) -> Result<(), Error> {
-        let Entry::Served(communicator) = &*self.0.entry else {
+        let Some(communicator) = self.0.communicator() else {
             while !self.test()? {
                 std::hint::spin_loop();
             }
@@ -324,10 +258,7 @@ impl Persistent {
         let active = &self.0.engine.active;
         let messages = &communicator.hidden.messages;
         let mut body = self.body();
-        if active.count.load(Ordering::Relaxed) <= 1
-            && body.is_active
-            && !matches!(body.prepared, Prepared::Native)
-        {
+        if active.count() <= 1 && body.is_active && !matches!(body.prepared, Prepared::Native) {
             body.finish(&self.0, messages);
             let failed = body.failed.take();
             drop(body);
@@ -354,7 +285,7 @@ impl Persistent {
     /// # Safety
     /// As for [`Persistent::start`].
     pub unsafe fn run(&self) -> Result<(), Error> {
-        let Entry::Served(communicator) = &*self.0.entry else {
+        let Some(communicator) = self.0.communicator() else {
             // SAFETY: the caller's promise.
             return unsafe { self.0.call.native(self.0.engine.mpi, self.0.comm) }.map_err(Error::from);
         };
@@ -399,7 +330,7 @@ impl Body {
                 output: &mut self.staged_output,
             };
             stage.grow(normal);
-            let (buffers, output) = stage.bring(normal, plan, &self.temporary)?;
+            let (buffers, output) = stage.bring(normal, plan, &self.room.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(messages, buffers) }?;
             if normal.is_direct(plan.compiled().in_place) {
@@ -417,12 +348,12 @@ impl Body {
 
     unsafe fn start(&mut self, inner: &Inner) -> Result<(), Error> {
         let mpi = inner.engine.mpi;
-        let Body { prepared, temporary, staged_input, staged_output, learning, .. } = self;
+        let Body { prepared, room, staged_input, staged_output, learning, .. } = self;
         let mut stage = Stage { mpi, comm: inner.comm, input: staged_input, output: staged_output };
-        match (prepared, &*inner.entry, &inner.normal) {
-            (Prepared::Ready(plan), Entry::Served(communicator), Some(normal)) => {
+        match (prepared, inner.communicator(), &inner.normal) {
+            (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
                 stage.grow(normal);
-                let (buffers, output) = stage.bring(normal, plan, temporary)?;
+                let (buffers, output) = stage.bring(normal, plan, &room.temporary)?;
                 if let Learning::Measuring { executions, started, .. } = learning {
                     let style = if *executions % 2 == 0 { Style::Immediate } else { Style::Persistent };
                     plan.requests_mut().set_style(style);
@@ -437,7 +368,7 @@ impl Body {
                     self.done(inner);
                 }
             }
-            (Prepared::Sized(plan), Entry::Served(communicator), _) => {
+            (Prepared::Sized(plan), Some(communicator), _) => {
                 let (buffers, received) = stage.bring_sized(&inner.call, communicator.size, plan)?;
                 // SAFETY: as above.
                 unsafe { plan.start(&communicator.hidden.messages, buffers) }?;
@@ -455,13 +386,13 @@ impl Body {
     }
 
     /// Does what can be done without waiting.
-    fn advance(&mut self, inner: &Inner) {
+    pub(crate) fn advance(&mut self, inner: &Inner) {
         if !self.is_active {
             return;
         }
-        let result = match (&mut self.prepared, &*inner.entry) {
-            (Prepared::Ready(plan), Entry::Served(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
-            (Prepared::Sized(plan), Entry::Served(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
+        let result = match (&mut self.prepared, inner.communicator()) {
+            (Prepared::Ready(plan), Some(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
+            (Prepared::Sized(plan), Some(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
             _ => {
                 let mut flag = 0;
                 let mpi = inner.engine.mpi;

@@ -1,15 +1,16 @@
-//! The public Rust API: collectives on slices, and plans that borrow their buffers.
+//! The public Rust API: collectives on slices, run at once or planned; plans borrow their buffers.
 //!
 //! A [`Communicator`] is made of any MPI communicator by its handle; with the feature `rsmpi`, of an rsmpi communicator by
 //! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are values.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::marker::PhantomData;
 
+use bruckner_mpi::MpiError;
 use bruckner_runtime::reduce::Operation;
 
-use crate::call::{Call, Name};
-use crate::{Engine, Error, Persistent};
+use crate::call::{Call, Count, Lists, Name, Read};
+use crate::{Door, Engine, Error, Persistent};
 
 /// An element that can be sent and, mostly, reduced.
 pub trait Element: Copy + 'static {
@@ -45,42 +46,111 @@ pub struct Communicator {
     comm: u64,
 }
 
-/// A plan that borrows its buffers until it is dropped. See [`Persistent`] for what advances one that is started.
-pub struct Plan<'a> {
-    plan: Persistent,
+/// What a rank gives: elements, or [`InPlace`].
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a, T> {
+    /// These.
+    Elements(&'a [T]),
+    /// Those that are in the output, where MPI says for each collective.
+    InPlace,
+}
+
+/// `MPI_IN_PLACE`.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlace;
+
+impl<T> From<InPlace> for Input<'_, T> {
+    fn from(_: InPlace) -> Self {
+        Input::InPlace
+    }
+}
+
+impl<'a, T> From<&'a [T]> for Input<'a, T> {
+    fn from(elements: &'a [T]) -> Self {
+        Input::Elements(elements)
+    }
+}
+
+impl<'a, T> From<&'a Vec<T>> for Input<'a, T> {
+    fn from(elements: &'a Vec<T>) -> Self {
+        Input::Elements(elements)
+    }
+}
+
+impl<'a, T, const N: usize> From<&'a [T; N]> for Input<'a, T> {
+    fn from(elements: &'a [T; N]) -> Self {
+        Input::Elements(elements)
+    }
+}
+
+/// A collective with its buffers, to be run now or planned for many times. Nothing happens until then.
+#[must_use = "nothing happens until it is run or planned"]
+pub struct Collective<'a> {
+    on: Communicator,
+    call: Call,
+    lists: Lists,
     buffers: PhantomData<&'a mut ()>,
 }
 
-impl Plan<'_> {
-    /// Starts it; it must be awaited before its buffers are looked at.
-    pub fn start(&mut self) -> Result<(), Error> {
-        // SAFETY: the buffers are borrowed as long as the plan lives, and dropping it waits.
-        unsafe { self.plan.start() }
+impl<'a> Collective<'a> {
+    /// Does it. Collective.
+    pub fn run(self) -> Result<(), Error> {
+        // SAFETY: whoever made the call has checked lengths against counts.
+        match unsafe { self.on.engine.run(&self.call, self.on.comm, Door::Api) }? {
+            0 => Ok(()),
+            code => Err(Error::Mpi(MpiError { call: self.call.function().name(), code })),
+        }
     }
 
-    /// Does what can be done without waiting; whether it is done.
-    pub fn test(&mut self) -> Result<bool, Error> {
-        self.plan.test()
-    }
-
-    /// Waits until it is done.
-    pub fn wait(&mut self) -> Result<(), Error> {
-        self.plan.wait()
-    }
-
-    /// Starts it and waits until it is done.
-    pub fn run(&mut self) -> Result<(), Error> {
-        // SAFETY: as above.
-        unsafe { self.plan.run() }
+    /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
+    pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
+        let Collective { on, call, lists, buffers } = self;
+        // SAFETY: as above; buffers and lists live as long as the plan.
+        let plan = unsafe { Persistent::new(on.engine, call, on.comm, Some(algorithm)) }?;
+        Ok(Plan { plan, _lists: lists, _buffers: buffers })
     }
 }
 
-impl Drop for Plan<'_> {
-    fn drop(&mut self) {
-        if self.plan.is_active() {
-            // What is under way uses the buffers; there is nobody to tell of a failure.
-            let _ = self.plan.wait();
+/// A plan that borrows its buffers until it is dropped.
+pub struct Plan<'a> {
+    plan: Persistent,
+    _lists: Lists,
+    _buffers: PhantomData<&'a mut ()>,
+}
+
+/// Advances a plan that is started.
+pub struct Progress<'p>(&'p Persistent);
+
+impl Progress<'_> {
+    /// Does what can be done without waiting; whether the plan is done.
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        self.0.test()
+    }
+}
+
+impl Plan<'_> {
+    /// Does it once. Collective.
+    pub fn run(&mut self) -> Result<(), Error> {
+        // SAFETY: the buffers are borrowed as long as the plan lives.
+        unsafe { self.plan.run() }
+    }
+
+    /// Starts it, works, and waits until it is done. The work may advance it now and then; see [`Persistent`] for what else
+    /// does. Collective.
+    pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
+        /// Waits in any case: the buffers are in use.
+        struct Wait<'p>(&'p Persistent);
+        impl Drop for Wait<'_> {
+            fn drop(&mut self) {
+                let _ = self.0.wait();
+            }
         }
+        // SAFETY: the buffers are borrowed as long as the plan lives, and it is done when this returns or unwinds.
+        unsafe { self.plan.start() }?;
+        let wait = Wait(&self.plan);
+        let result = work(&mut Progress(&self.plan));
+        wait.0.wait()?;
+        Ok(result)
     }
 }
 
@@ -101,15 +171,20 @@ fn op_name(op: Operation) -> &'static str {
     }
 }
 
-fn length(n: usize) -> Result<c_int, Error> {
-    c_int::try_from(n).map_err(|_| Error::Argument(format!("{n} elements are too many for one call")))
-}
-
 fn must_be(what: &str, have: usize, want: usize) -> Result<(), Error> {
     if have == want {
         return Ok(());
     }
     Err(Error::Argument(format!("{what} has {have} elements, and must have {want}")))
+}
+
+/// Blocks one behind the other: where each starts.
+fn starts(counts: &[usize]) -> Vec<i64> {
+    counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + *n as i64))).collect()
+}
+
+fn wide(counts: &[usize]) -> Vec<i64> {
+    counts.iter().map(|n| *n as i64).collect()
 }
 
 impl Communicator {
@@ -156,244 +231,224 @@ impl Communicator {
         self.engine.constant(op_name(op)).expect("every family has it")
     }
 
-    fn run(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: each function here has checked lengths against counts.
-        unsafe { self.engine.run(call, self.comm) }
+    fn collective<'a>(&self, call: Call, lists: Lists) -> Collective<'a> {
+        Collective { on: *self, call, lists, buffers: PhantomData }
     }
 
-    fn plan<'a>(&self, call: Call, algorithm: &str) -> Result<Plan<'a>, Error> {
-        // SAFETY: as above; whoever calls this ties the buffers to the plan's life.
-        let plan = unsafe { Persistent::new(self.engine, call, self.comm, Some(algorithm)) }?;
-        Ok(Plan { plan, buffers: PhantomData })
+    /// An input's address; what it has is checked against what it must have.
+    fn input<T>(&self, input: &Input<'_, T>, want: usize) -> Result<Read, Error> {
+        match input {
+            Input::InPlace => Ok(self.engine.mpi.in_place()),
+            Input::Elements(elements) => {
+                must_be("the input", elements.len(), want)?;
+                Ok(elements.as_ptr().cast())
+            }
+        }
     }
 
     /// `MPI_Barrier`.
-    pub fn barrier(&self) -> Result<(), Error> {
-        self.run(&Call::Barrier)
-    }
-
-    fn bcast_call<T: Element>(&self, data: &mut [T], root: u32) -> Result<Call, Error> {
-        let (data, count) = (data.as_mut_ptr().cast::<c_void>(), length(data.len())?);
-        Ok(Call::Bcast { data, count, datatype: self.datatype::<T>(), root: root as c_int })
+    pub fn barrier(&self) -> Collective<'static> {
+        self.collective(Call::Barrier, Lists::default())
     }
 
     /// `MPI_Bcast`.
-    pub fn bcast<T: Element>(&self, data: &mut [T], root: u32) -> Result<(), Error> {
-        self.run(&self.bcast_call(data, root)?)
-    }
-
-    fn allreduce_call<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        op: Operation,
-    ) -> Result<Call, Error> {
-        must_be("the output", output.len(), input.len())?;
-        Ok(Call::Allreduce {
-            send: input.as_ptr().cast(),
-            recv: output.as_mut_ptr().cast(),
-            count: length(input.len())?,
+    pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Collective<'a> {
+        let call = Call::Bcast {
+            data: data.as_mut_ptr().cast(),
+            count: data.len() as Count,
             datatype: self.datatype::<T>(),
-            op: self.op(op),
-        })
+            root: root as c_int,
+        };
+        self.collective(call, Lists::default())
     }
 
     /// `MPI_Allreduce`.
-    pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], op: Operation) -> Result<(), Error> {
-        self.run(&self.allreduce_call(input, output, op)?)
-    }
-
-    /// `MPI_Allreduce` in place.
-    pub fn allreduce_in_place<T: Element>(&self, data: &mut [T], op: Operation) -> Result<(), Error> {
-        self.run(&Call::Allreduce {
-            send: self.engine.mpi.in_place(),
-            recv: data.as_mut_ptr().cast(),
-            count: length(data.len())?,
-            datatype: self.datatype::<T>(),
-            op: self.op(op),
-        })
-    }
-
-    /// A plan of `MPI_Allreduce`; an empty algorithm leaves the choice to the library. Collective.
-    pub fn allreduce_init<'a, T: Element>(
+    pub fn allreduce<'a, T: Element>(
         &self,
-        input: &'a [T],
+        input: impl Into<Input<'a, T>>,
         output: &'a mut [T],
         op: Operation,
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.allreduce_call(input, output, op)?, algorithm)
+    ) -> Result<Collective<'a>, Error> {
+        let call = Call::Allreduce {
+            send: self.input(&input.into(), output.len())?,
+            recv: output.as_mut_ptr().cast(),
+            count: output.len() as Count,
+            datatype: self.datatype::<T>(),
+            op: self.op(op),
+        };
+        Ok(self.collective(call, Lists::default()))
     }
 
-    fn reduce_call<T: Element>(
+    /// `MPI_Reduce` to a root. Others give no output: what they have is the input. The root may reduce [`InPlace`].
+    pub fn reduce<'a, T: Element>(
         &self,
-        input: &[T],
-        output: &mut [T],
+        input: impl Into<Input<'a, T>>,
+        output: &'a mut [T],
         op: Operation,
         root: u32,
-    ) -> Result<Call, Error> {
-        if self.rank()? == root {
-            must_be("the root's output", output.len(), input.len())?;
-        }
-        Ok(Call::Reduce {
-            send: input.as_ptr().cast(),
+    ) -> Result<Collective<'a>, Error> {
+        let input = input.into();
+        let is_root = self.rank()? == root;
+        let count = match (&input, is_root) {
+            (Input::Elements(elements), false) => elements.len(),
+            (Input::InPlace, false) => {
+                return Err(Error::Argument("only the root reduces in place".into()));
+            }
+            (_, true) => output.len(),
+        };
+        let call = Call::Reduce {
+            send: self.input(&input, count)?,
             recv: output.as_mut_ptr().cast(),
-            count: length(input.len())?,
+            count: count as Count,
             datatype: self.datatype::<T>(),
             op: self.op(op),
             root: root as c_int,
-        })
+        };
+        Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Reduce`; only the root's output is looked at.
-    pub fn reduce<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        op: Operation,
-        root: u32,
-    ) -> Result<(), Error> {
-        self.run(&self.reduce_call(input, output, op, root)?)
-    }
-
-    fn allgather_call<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<Call, Error> {
-        must_be("the output", output.len(), input.len() * self.size()? as usize)?;
-        let (count, datatype) = (length(input.len())?, self.datatype::<T>());
-        Ok(Call::Allgather {
-            send: input.as_ptr().cast(),
-            send_count: count,
-            send_type: datatype,
-            recv: output.as_mut_ptr().cast(),
-            recv_count: count,
-            recv_type: datatype,
-        })
+    /// Elements of one rank's block, where each of as many ranks as there are has one.
+    fn block(&self, what: &str, elements: usize) -> Result<usize, Error> {
+        let size = self.size()? as usize;
+        if elements.is_multiple_of(size) {
+            return Ok(elements / size);
+        }
+        Err(Error::Argument(format!("{what} has {elements} elements, which are no blocks for {size} ranks")))
     }
 
     /// `MPI_Allgather`.
-    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        self.run(&self.allgather_call(input, output)?)
-    }
-
-    /// A plan of `MPI_Allgather`. Collective.
-    pub fn allgather_init<'a, T: Element>(
+    pub fn allgather<'a, T: Element>(
         &self,
-        input: &'a [T],
+        input: impl Into<Input<'a, T>>,
         output: &'a mut [T],
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.allgather_call(input, output)?, algorithm)
-    }
-
-    /// `MPI_Allgatherv`, blocks one behind the other: rank r's has `counts[r]` elements.
-    pub fn allgatherv<T: Element>(&self, input: &[T], output: &mut [T], counts: &[i32]) -> Result<(), Error> {
-        must_be("the list of counts", counts.len(), self.size()? as usize)?;
-        must_be("the output", output.len(), counts.iter().map(|n| (*n).max(0) as usize).sum())?;
-        must_be("the input", input.len(), counts[self.rank()? as usize].max(0) as usize)?;
-        let at: Vec<c_int> = counts.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
-        self.run(&Call::Allgatherv {
-            send: input.as_ptr().cast(),
-            send_count: length(input.len())?,
-            send_type: self.datatype::<T>(),
-            recv: output.as_mut_ptr().cast(),
-            recv_counts: counts.as_ptr(),
-            displacements: at.as_ptr(),
-            recv_type: self.datatype::<T>(),
-        })
-    }
-
-    fn reduce_scatter_block_call<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        op: Operation,
-    ) -> Result<Call, Error> {
-        must_be("the input", input.len(), output.len() * self.size()? as usize)?;
-        Ok(Call::ReduceScatterBlock {
-            send: input.as_ptr().cast(),
-            recv: output.as_mut_ptr().cast(),
-            count: length(output.len())?,
-            datatype: self.datatype::<T>(),
-            op: self.op(op),
-        })
-    }
-
-    /// `MPI_Reduce_scatter_block`.
-    pub fn reduce_scatter_block<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        op: Operation,
-    ) -> Result<(), Error> {
-        self.run(&self.reduce_scatter_block_call(input, output, op)?)
-    }
-
-    /// A plan of `MPI_Reduce_scatter_block`. Collective.
-    pub fn reduce_scatter_block_init<'a, T: Element>(
-        &self,
-        input: &'a [T],
-        output: &'a mut [T],
-        op: Operation,
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.reduce_scatter_block_call(input, output, op)?, algorithm)
-    }
-
-    fn alltoall_call<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<Call, Error> {
-        must_be("the output", output.len(), input.len())?;
-        let size = self.size()? as usize;
-        if !input.len().is_multiple_of(size) {
-            return Err(Error::Argument(format!("{} elements are no blocks for {size} ranks", input.len())));
-        }
-        let (count, datatype) = (length(input.len() / size)?, self.datatype::<T>());
-        Ok(Call::Alltoall {
-            send: input.as_ptr().cast(),
+    ) -> Result<Collective<'a>, Error> {
+        let block = self.block("the output", output.len())?;
+        let (count, datatype) = (block as Count, self.datatype::<T>());
+        let call = Call::Allgather {
+            send: self.input(&input.into(), block)?,
             send_count: count,
             send_type: datatype,
             recv: output.as_mut_ptr().cast(),
             recv_count: count,
             recv_type: datatype,
-        })
+        };
+        Ok(self.collective(call, Lists::default()))
+    }
+
+    /// `MPI_Allgatherv`, blocks one behind the other: rank r's has `counts[r]` elements.
+    pub fn allgatherv<'a, T: Element>(
+        &self,
+        input: impl Into<Input<'a, T>>,
+        output: &'a mut [T],
+        counts: &[usize],
+    ) -> Result<Collective<'a>, Error> {
+        self.must_list("counts", counts)?;
+        must_be("the output", output.len(), counts.iter().sum())?;
+        let (own, datatype, mut lists) =
+            (counts[self.rank()? as usize], self.datatype::<T>(), Lists::default());
+        let call = Call::Allgatherv {
+            send: self.input(&input.into(), own)?,
+            send_count: own as Count,
+            send_type: datatype,
+            recv: output.as_mut_ptr().cast(),
+            recv_counts: lists.keep(&wide(counts)),
+            displacements: lists.keep(&starts(counts)),
+            recv_type: datatype,
+        };
+        Ok(self.collective(call, lists))
+    }
+
+    /// `MPI_Reduce_scatter_block`. In place, the output has all blocks, and the first of them becomes the result.
+    pub fn reduce_scatter_block<'a, T: Element>(
+        &self,
+        input: impl Into<Input<'a, T>>,
+        output: &'a mut [T],
+        op: Operation,
+    ) -> Result<Collective<'a>, Error> {
+        let input = input.into();
+        let block = match &input {
+            Input::InPlace => self.block("the output", output.len())?,
+            Input::Elements(_) => output.len(),
+        };
+        let call = Call::ReduceScatterBlock {
+            send: self.input(&input, block * self.size()? as usize)?,
+            recv: output.as_mut_ptr().cast(),
+            count: block as Count,
+            datatype: self.datatype::<T>(),
+            op: self.op(op),
+        };
+        Ok(self.collective(call, Lists::default()))
+    }
+
+    /// `MPI_Reduce_scatter`: rank r gets `counts[r]` elements. In place, the output has all blocks, and its beginning becomes
+    /// the result.
+    pub fn reduce_scatter<'a, T: Element>(
+        &self,
+        input: impl Into<Input<'a, T>>,
+        output: &'a mut [T],
+        counts: &[usize],
+        op: Operation,
+    ) -> Result<Collective<'a>, Error> {
+        self.must_list("counts", counts)?;
+        let (input, all, mut lists) = (input.into(), counts.iter().sum(), Lists::default());
+        let own = counts[self.rank()? as usize];
+        must_be("the output", output.len(), if matches!(input, Input::InPlace) { all } else { own })?;
+        let call = Call::ReduceScatter {
+            send: self.input(&input, all)?,
+            recv: output.as_mut_ptr().cast(),
+            counts: lists.keep(&wide(counts)),
+            datatype: self.datatype::<T>(),
+            op: self.op(op),
+        };
+        Ok(self.collective(call, lists))
     }
 
     /// `MPI_Alltoall`.
-    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        self.run(&self.alltoall_call(input, output)?)
-    }
-
-    /// A plan of `MPI_Alltoall`. Collective.
-    pub fn alltoall_init<'a, T: Element>(
+    pub fn alltoall<'a, T: Element>(
         &self,
-        input: &'a [T],
+        input: impl Into<Input<'a, T>>,
         output: &'a mut [T],
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.alltoall_call(input, output)?, algorithm)
+    ) -> Result<Collective<'a>, Error> {
+        let count = self.block("the output", output.len())? as Count;
+        let datatype = self.datatype::<T>();
+        let call = Call::Alltoall {
+            send: self.input(&input.into(), output.len())?,
+            send_count: count,
+            send_type: datatype,
+            recv: output.as_mut_ptr().cast(),
+            recv_count: count,
+            recv_type: datatype,
+        };
+        Ok(self.collective(call, Lists::default()))
     }
 
-    /// A plan of `MPI_Bcast`. Collective.
-    pub fn bcast_init<'a, T: Element>(
+    /// `MPI_Alltoallv`, blocks one behind the other: `sent[r]` elements to rank r, `received[r]` from it. In place, what is
+    /// sent is what is received.
+    pub fn alltoallv<'a, T: Element>(
         &self,
-        data: &'a mut [T],
-        root: u32,
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.bcast_call(data, root)?, algorithm)
-    }
-
-    /// A plan of `MPI_Reduce`. Collective.
-    pub fn reduce_init<'a, T: Element>(
-        &self,
-        input: &'a [T],
+        input: impl Into<Input<'a, T>>,
+        sent: &[usize],
         output: &'a mut [T],
-        op: Operation,
-        root: u32,
-        algorithm: &str,
-    ) -> Result<Plan<'a>, Error> {
-        self.plan(self.reduce_call(input, output, op, root)?, algorithm)
+        received: &[usize],
+    ) -> Result<Collective<'a>, Error> {
+        self.must_list("counts to send", sent)?;
+        self.must_list("counts to receive", received)?;
+        must_be("the output", output.len(), received.iter().sum())?;
+        let (datatype, mut lists) = (self.datatype::<T>(), Lists::default());
+        let call = Call::Alltoallv {
+            send: self.input(&input.into(), sent.iter().sum())?,
+            send_counts: lists.keep(&wide(sent)),
+            send_displacements: lists.keep(&starts(sent)),
+            send_type: datatype,
+            recv: output.as_mut_ptr().cast(),
+            recv_counts: lists.keep(&wide(received)),
+            recv_displacements: lists.keep(&starts(received)),
+            recv_type: datatype,
+        };
+        Ok(self.collective(call, lists))
     }
 
-    /// A plan of `MPI_Barrier`. Collective.
-    pub fn barrier_init(&self, algorithm: &str) -> Result<Plan<'static>, Error> {
-        self.plan(Call::Barrier, algorithm)
+    fn must_list(&self, what: &str, counts: &[usize]) -> Result<(), Error> {
+        must_be(&format!("the list of {what}"), counts.len(), self.size()? as usize)
     }
 }

@@ -55,9 +55,7 @@ fn examine(mpi: &'static Mpi) -> Result<(String, Answer)> {
     writeln!(text, "MPI            {}", mpi.name())?;
     writeln!(text, "library        {}", mpi.library.path.display())?;
     writeln!(text, "family         {}, MPI {major}.{minor}", mpi.family.name())?;
-    let Some(found) = engine.findings(world)? else {
-        return Ok((text + "wrong          MPI_COMM_WORLD cannot be served\n", Answer::DoesNotHold));
-    };
+    let found = engine.findings()?;
     writeln!(text, "ranks          {}", found.ranks)?;
     writeln!(text, "topology       {}", found.topology)?;
     writeln!(
@@ -73,15 +71,14 @@ fn examine(mpi: &'static Mpi) -> Result<(String, Answer)> {
     if !found.shared_memory && std::env::var("BRUCKNER_SHM").as_deref() != Ok("off") {
         wrong.push("the ranks of a node cannot attach one POSIX shared memory object; is /dev/shm mounted and shared?".into());
     }
-    if let Some(complaint) = found.complaint {
-        wrong.push(complaint);
-    }
+    wrong.extend(found.complaints);
     // A collective that all can check.
     let mut sum = [0u64];
-    let ran = Communicator::world()?.allreduce(&[u64::from(mpi.rank(world)?) + 1], &mut sum, Operation::Sum);
+    let mine = [u64::from(mpi.rank(world)?) + 1];
+    let ran = Communicator::world()?.allreduce(&mine, &mut sum, Operation::Sum)?.run();
     let ranks = u64::from(found.ranks);
     let right = ran.is_ok() && sum[0] == ranks * (ranks + 1) / 2;
-    let by = engine.algorithm_of(world, bruckner::call::Name::Allreduce)?.unwrap_or_default();
+    let by = engine.algorithm_of(world, bruckner::call::Name::Allreduce)?.unwrap_or_else(|| "native".into());
     writeln!(text, "a test         an allreduce by {by}: {}", if right { "right" } else { "WRONG" })?;
     if !right {
         wrong.push("an allreduce gave a wrong result".into());

@@ -19,10 +19,12 @@ pub(crate) type Ints = *const c_int;
 macro_rules! functions {
     ($($field:ident $name:ident ($($argument:ty),*);)*) => {
         /// The functions.
-        #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug)]
         pub struct Functions {
-            $(pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            $(
+                #[doc = concat!("`", stringify!($name), "`.")]
+                pub $field: unsafe extern "C" fn($($argument),*) -> c_int,
+            )*
         }
 
         impl Functions {
@@ -42,21 +44,23 @@ macro_rules! functions {
 }
 
 functions! {
+    init MPI_Init(*mut c_int, *mut *mut *mut c_char);
     init_thread MPI_Init_thread(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize MPI_Finalize();
     initialized MPI_Initialized(*mut c_int);
     finalized MPI_Finalized(*mut c_int);
     get_version MPI_Get_version(*mut c_int, *mut c_int);
     get_library_version MPI_Get_library_version(*mut c_char, *mut c_int);
-    error_string MPI_Error_string(c_int, *mut c_char, *mut c_int);
 
     comm_rank MPI_Comm_rank(Word, *mut c_int);
     comm_size MPI_Comm_size(Word, *mut c_int);
+    comm_remote_size MPI_Comm_remote_size(Word, *mut c_int);
     comm_split MPI_Comm_split(Word, c_int, c_int, At);
     comm_split_type MPI_Comm_split_type(Word, c_int, c_int, Word, At);
     comm_free MPI_Comm_free(At);
     comm_group MPI_Comm_group(Word, At);
     comm_test_inter MPI_Comm_test_inter(Word, *mut c_int);
+    comm_call_errhandler MPI_Comm_call_errhandler(Word, c_int);
     comm_set_errhandler MPI_Comm_set_errhandler(Word, Word);
     comm_create_keyval MPI_Comm_create_keyval(At, At, *mut c_int, At);
     comm_set_attr MPI_Comm_set_attr(Word, c_int, At);
@@ -67,8 +71,6 @@ functions! {
 
     isend MPI_Isend(Data, c_int, Word, c_int, c_int, Word, At);
     irecv MPI_Irecv(At, c_int, Word, c_int, c_int, Word, At);
-    send MPI_Send(Data, c_int, Word, c_int, c_int, Word);
-    recv MPI_Recv(At, c_int, Word, c_int, c_int, Word, At);
     send_init MPI_Send_init(Data, c_int, Word, c_int, c_int, Word, At);
     recv_init MPI_Recv_init(At, c_int, Word, c_int, c_int, Word, At);
     start MPI_Start(At);
@@ -90,24 +92,7 @@ functions! {
     reduce_local MPI_Reduce_local(Data, At, c_int, Word, Word);
 
     allgather MPI_Allgather(Data, c_int, Word, At, c_int, Word, Word);
-    allgatherv MPI_Allgatherv(Data, c_int, Word, At, Ints, Ints, Word, Word);
-    allreduce MPI_Allreduce(Data, At, c_int, Word, Word, Word);
-    reduce_scatter MPI_Reduce_scatter(Data, At, Ints, Word, Word, Word);
-    reduce_scatter_block MPI_Reduce_scatter_block(Data, At, c_int, Word, Word, Word);
-    alltoall MPI_Alltoall(Data, c_int, Word, At, c_int, Word, Word);
-    alltoallv MPI_Alltoallv(Data, Ints, Ints, Word, At, Ints, Ints, Word, Word);
     bcast MPI_Bcast(At, c_int, Word, c_int, Word);
-    reduce MPI_Reduce(Data, At, c_int, Word, Word, c_int, Word);
-    barrier MPI_Barrier(Word);
 
-    iallgather MPI_Iallgather(Data, c_int, Word, At, c_int, Word, Word, At);
-    iallgatherv MPI_Iallgatherv(Data, c_int, Word, At, Ints, Ints, Word, Word, At);
     iallreduce MPI_Iallreduce(Data, At, c_int, Word, Word, Word, At);
-    ireduce_scatter MPI_Ireduce_scatter(Data, At, Ints, Word, Word, Word, At);
-    ireduce_scatter_block MPI_Ireduce_scatter_block(Data, At, c_int, Word, Word, Word, At);
-    ialltoall MPI_Ialltoall(Data, c_int, Word, At, c_int, Word, Word, At);
-    ialltoallv MPI_Ialltoallv(Data, Ints, Ints, Word, At, Ints, Ints, Word, Word, At);
-    ibcast MPI_Ibcast(At, c_int, Word, c_int, Word, At);
-    ireduce MPI_Ireduce(Data, At, c_int, Word, Word, c_int, Word, At);
-    ibarrier MPI_Ibarrier(Word, At);
 }

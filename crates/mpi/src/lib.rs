@@ -5,6 +5,7 @@
 //! a program's messages over it; [`places`] says who shares a node; [`Registry`] keeps what belongs to a communicator;
 //! [`Tags`] are shared out among communicators on one hidden communicator.
 
+mod collectives;
 mod family;
 mod functions;
 mod load;
@@ -18,9 +19,11 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use bruckner_runtime::Patience;
+use collectives::Collectives;
+pub use collectives::{Flavour, Function};
 pub use family::{Constants, Family};
 pub use functions::{Functions, Word};
-pub use load::{Library, NoMpi};
+pub use load::{Library, NoMpi, has_device_runtime};
 pub use registry::Registry;
 pub use tags::{TagRange, Tags};
 pub use topology::{Place, places, sharers};
@@ -47,6 +50,7 @@ pub struct Mpi {
     pub constants: Constants,
     /// Its functions.
     pub f: Functions,
+    pub(crate) collectives: Collectives,
     name: String,
     width: usize,
     pub(crate) byte: Word,
@@ -104,6 +108,7 @@ impl Mpi {
         let name = library_version(&f);
         let constants = Constants::of(family, &library, &name);
         Ok(Mpi {
+            collectives: Collectives::of(&library)?,
             family,
             name,
             width: family.width(),
@@ -196,19 +201,6 @@ impl Mpi {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    /// What MPI says of an error code.
-    pub fn error_text(&self, code: i32) -> String {
-        let mut text = vec![0u8; 8192];
-        let mut length: c_int = 0;
-        // SAFETY: longer than any MPI's longest text.
-        let result = unsafe { (self.f.error_string)(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
-        if result != 0 {
-            return format!("error {code}");
-        }
-        text.truncate(length.max(0) as usize);
-        String::from_utf8_lossy(&text).into_owned()
-    }
 }
 
 /// Calls about communicators. All handles are valid by contract of the callers: they come from the user, who vouches for
@@ -227,6 +219,17 @@ impl Mpi {
         let mut size: c_int = 0;
         // SAFETY: a valid handle.
         check("MPI_Comm_size", unsafe { (self.f.comm_size)(comm, &mut size) })?;
+        Ok(size as u32)
+    }
+
+    /// How many a process of a communicator exchanges data with: its own group, or the other one.
+    pub fn peers(&self, comm: Word) -> Result<u32, MpiError> {
+        if !self.is_inter(comm)? {
+            return self.size(comm);
+        }
+        let mut size: c_int = 0;
+        // SAFETY: a valid handle.
+        check("MPI_Comm_remote_size", unsafe { (self.f.comm_remote_size)(comm, &mut size) })?;
         Ok(size as u32)
     }
 
@@ -252,6 +255,36 @@ impl Mpi {
             (self.f.comm_set_errhandler)(made, self.constants.must("MPI_ERRORS_RETURN"))
         })?;
         Ok(made)
+    }
+
+    /// Has a function called when MPI is finalised, while everything still works: as an attribute of `MPI_COMM_SELF` is
+    /// deleted. What was asked for first is called last.
+    pub fn at_finalize(&self, call: fn()) -> Result<(), MpiError> {
+        unsafe extern "C" fn delete(
+            _comm: Word,
+            _key: c_int,
+            value: *mut c_void,
+            _extra: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the function that was put there.
+            let call = unsafe { std::mem::transmute::<*mut c_void, fn()>(value) };
+            call();
+            0
+        }
+        let mut key: c_int = 0;
+        // SAFETY: a callback with the signature of the standard; nothing is copied to duplicates.
+        check("MPI_Comm_create_keyval", unsafe {
+            (self.f.comm_create_keyval)(
+                registry::copy as *mut c_void,
+                delete as *mut c_void,
+                &mut key,
+                std::ptr::null_mut(),
+            )
+        })?;
+        // SAFETY: a valid handle; the value is given to the callback above.
+        check("MPI_Comm_set_attr", unsafe {
+            (self.f.comm_set_attr)(self.constants.must("MPI_COMM_SELF"), key, call as *mut c_void)
+        })
     }
 
     /// The processes of a communicator that share memory with this one, as a communicator.

@@ -1,10 +1,12 @@
 //! Finding the MPI of this process, or loading the one that launched it.
 //!
 //! Nothing here links an MPI. A process that uses one has it loaded, whatever its file is called: the object that
-//! exports `PMPI_Init` is it. A process that has none (the `bruckner` command under mpirun) loads the one that its
-//! launcher belongs to, told by the environment that the launcher set, or by `BRUCKNER_MPI`.
+//! exports `PMPI_Initialized` is it (not `PMPI_Init`: a library that is preloaded may export that one too). A process that
+//! has none (the `bruckner` command under mpirun) loads the one that its launcher belongs to, told by the environment that
+//! the launcher set, or by `BRUCKNER_MPI`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// An MPI library in memory.
@@ -65,7 +67,7 @@ impl Library {
     pub(crate) fn loaded() -> Result<Library, NoMpi> {
         // The one that the program itself is bound to comes first; under Python only a search finds it.
         // SAFETY: looks up a symbol among what is loaded.
-        let bound = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Init".as_ptr()) };
+        let bound = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Initialized".as_ptr()) };
         if let Some(library) = object_of(bound).and_then(|path| Library::already(&path)) {
             return Ok(library);
         }
@@ -87,7 +89,7 @@ impl Library {
             return None;
         }
         let library = Library { handle, path: PathBuf::from(path.to_string_lossy().into_owned()) };
-        let init = library.symbol(c"PMPI_Init")?;
+        let init = library.symbol(c"PMPI_Initialized")?;
         // dlsym also looks into what the object depends on; only the object itself counts.
         object_of(init).filter(|object| object.as_c_str() == path).map(|_| library)
     }
@@ -117,6 +119,19 @@ impl Library {
         let tried: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
         Err(NoMpi::CannotLoad { tried: tried.join(", "), reason })
     }
+}
+
+/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory.
+pub fn has_device_runtime() -> bool {
+    const RUNTIMES: [&str; 5] =
+        ["libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so", "libze_loader.so"];
+    let mut found = false;
+    visit_objects(&mut |path| {
+        let file = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())).file_name().unwrap_or_default();
+        found = RUNTIMES.iter().any(|name| file.as_bytes().starts_with(name.as_bytes()));
+        found
+    });
+    found
 }
 
 /// The executable of the process that started this one.

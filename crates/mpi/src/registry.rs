@@ -20,7 +20,7 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A duplicate starts anew.
-unsafe extern "C" fn copy(
+pub(crate) unsafe extern "C" fn copy(
     _comm: Word,
     _key: c_int,
     _extra: *mut c_void,

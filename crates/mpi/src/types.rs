@@ -1,5 +1,7 @@
 //! What datatypes and operations are.
 
+use std::ffi::c_int;
+
 use bruckner_runtime::reduce::{Kind, Operation};
 use rustc_hash::FxHashMap as HashMap;
 
@@ -11,6 +13,8 @@ use crate::{Mpi, MpiError, check};
 #[derive(Clone, Debug)]
 pub struct Types {
     kinds: HashMap<Word, Kind>,
+    /// Built-in types that the kernels do not know.
+    opaque: Vec<Word>,
     /// C's types that are only moved, and lie densely.
     moved: Vec<Word>,
     operations: HashMap<Word, Operation>,
@@ -38,7 +42,7 @@ impl Shape {
 
 impl Types {
     pub(crate) fn of(mpi: &Mpi) -> Types {
-        let (mut kinds, mut operations) = (HashMap::default(), HashMap::default());
+        let (mut kinds, mut operations, mut opaque) = (HashMap::default(), HashMap::default(), Vec::new());
         for (handle, meaning) in mpi.constants.meanings() {
             match meaning {
                 Meaning::Op(operation) => {
@@ -49,23 +53,32 @@ impl Types {
                 }
                 Meaning::Sized(sort) => {
                     let size = mpi.shape(handle).map_or(0, |shape| shape.size);
-                    if let Some(kind) = sized(sort, size) {
-                        kinds.insert(handle, kind);
+                    match sized(sort, size) {
+                        Some(kind) => drop(kinds.insert(handle, kind)),
+                        None => opaque.push(handle),
                     }
                 }
-                Meaning::Opaque | Meaning::Plain => {}
+                Meaning::Opaque => opaque.push(handle),
+                Meaning::Plain => {}
             }
         }
         // No type may stand for "none".
-        kinds.remove(&mpi.constants.must("MPI_DATATYPE_NULL"));
+        let null = mpi.constants.must("MPI_DATATYPE_NULL");
+        kinds.remove(&null);
+        opaque.retain(|handle| *handle != null);
         let moved = ["MPI_CHAR", "MPI_PACKED", "MPI_WCHAR", "MPI_LONG_DOUBLE"];
         let moved = moved.iter().filter_map(|name| mpi.constants.get(name)).collect();
-        Types { kinds, moved, operations }
+        Types { kinds, opaque, moved, operations }
     }
 
     /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
     pub fn is_built_in(&self, datatype: Word) -> bool {
         self.kinds.contains_key(&datatype) || self.moved.contains(&datatype)
+    }
+
+    /// Whether a datatype is one of the built-in ones that are known here.
+    pub fn is_named(&self, datatype: Word) -> bool {
+        self.kinds.contains_key(&datatype) || self.opaque.contains(&datatype)
     }
 
     /// What a datatype's elements are, if kernels know it.
@@ -94,9 +107,19 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
 }
 
 impl Mpi {
+    /// Whether this is no datatype.
+    pub fn is_null_type(&self, datatype: Word) -> bool {
+        datatype == 0 || self.constants.get("MPI_DATATYPE_NULL") == Some(datatype)
+    }
+
+    /// Whether this is no operation.
+    pub fn is_null_op(&self, op: Word) -> bool {
+        op == 0 || self.constants.get("MPI_OP_NULL") == Some(op)
+    }
+
     /// How a datatype lies in memory.
     pub fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
-        let mut size = 0;
+        let mut size: c_int = 0;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: a valid handle by contract; each function writes what it is given room for.
         unsafe {
@@ -107,7 +130,26 @@ impl Mpi {
                 (self.f.type_get_true_extent)(datatype, &mut lower, &mut span),
             )?;
         }
-        Ok(Shape { size: size as usize, extent, lower, span })
+        let size = match usize::try_from(size) {
+            Ok(size) => size,
+            Err(_) => self.large_size(datatype)?,
+        };
+        Ok(Shape { size, extent, lower, span })
+    }
+
+    /// A size that no C integer can say.
+    fn large_size(&self, datatype: Word) -> Result<usize, MpiError> {
+        type Size = unsafe extern "C" fn(Word, *mut i64) -> c_int;
+        let call = "MPI_Type_size_x";
+        let symbol =
+            [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
+        let symbol = symbol.ok_or(MpiError { call, code: self.constants.must("MPI_ERR_COUNT") as c_int })?;
+        let mut size = 0i64;
+        // SAFETY: both functions have this signature; a valid handle by contract.
+        check(call, unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, Size>(symbol)(datatype, &mut size)
+        })?;
+        Ok(size as usize)
     }
 
     /// Whether an operation may be applied in any order.

@@ -5,11 +5,11 @@
    again; bruckner_free ends it.
 
    What advances a started plan: it goes on while any thread of its process is in bruckner_start, bruckner_test or
-   bruckner_wait of any plan, or in a blocking bruckner_* collective. Calls of MPI itself do not advance it, and neither
+   bruckner_wait of any plan, or in a blocking bruckner_* collective that began to wait after it. Calls of MPI itself do not advance it, and neither
    does time. A rank that has started a plan must not wait in MPI for something that another rank sends only after its
    own plan is done.
 
-   Made by cbindgen from crates/preload/src/lib.rs; do not edit. */
+   Made by cbindgen from crates/preload/src; do not edit. */
 
 #ifndef BRUCKNER_H
 #define BRUCKNER_H
@@ -78,6 +78,16 @@ int bruckner_algorithm(MPI_Comm comm,
 int bruckner_about(char *version, size_t version_length, char *family, size_t family_length);
 
 /*
+ The value that the library has for a constant of mpi.h, by its name: for tests. Returns 4 for one that it does not
+ have.
+
+ # Safety
+ A C string, and room for the value.
+ */
+int bruckner_constant(const char *name,
+                      long long *value);
+
+/*
  Does what MPI_Allgather does.
 
  # Safety
@@ -90,6 +100,120 @@ int bruckner_allgather(const void *send,
                        int recv_count,
                        MPI_Datatype recv_type,
                        MPI_Comm comm);
+
+/*
+ Does what MPI_Allgatherv does.
+
+ # Safety
+ The arguments are right for MPI_Allgatherv.
+ */
+int bruckner_allgatherv(const void *send,
+                        int send_count,
+                        MPI_Datatype send_type,
+                        void *recv,
+                        const int *recv_counts,
+                        const int *displacements,
+                        MPI_Datatype recv_type,
+                        MPI_Comm comm);
+
+/*
+ Does what MPI_Allreduce does.
+
+ # Safety
+ The arguments are right for MPI_Allreduce.
+ */
+int bruckner_allreduce(const void *send,
+                       void *recv,
+                       int count,
+                       MPI_Datatype datatype,
+                       MPI_Op op,
+                       MPI_Comm comm);
+
+/*
+ Does what MPI_Reduce_scatter does.
+
+ # Safety
+ The arguments are right for MPI_Reduce_scatter.
+ */
+int bruckner_reduce_scatter(const void *send,
+                            void *recv,
+                            const int *counts,
+                            MPI_Datatype datatype,
+                            MPI_Op op,
+                            MPI_Comm comm);
+
+/*
+ Does what MPI_Reduce_scatter_block does.
+
+ # Safety
+ The arguments are right for MPI_Reduce_scatter_block.
+ */
+int bruckner_reduce_scatter_block(const void *send,
+                                  void *recv,
+                                  int count,
+                                  MPI_Datatype datatype,
+                                  MPI_Op op,
+                                  MPI_Comm comm);
+
+/*
+ Does what MPI_Alltoall does.
+
+ # Safety
+ The arguments are right for MPI_Alltoall.
+ */
+int bruckner_alltoall(const void *send,
+                      int send_count,
+                      MPI_Datatype send_type,
+                      void *recv,
+                      int recv_count,
+                      MPI_Datatype recv_type,
+                      MPI_Comm comm);
+
+/*
+ Does what MPI_Alltoallv does.
+
+ # Safety
+ The arguments are right for MPI_Alltoallv.
+ */
+int bruckner_alltoallv(const void *send,
+                       const int *send_counts,
+                       const int *send_displacements,
+                       MPI_Datatype send_type,
+                       void *recv,
+                       const int *recv_counts,
+                       const int *recv_displacements,
+                       MPI_Datatype recv_type,
+                       MPI_Comm comm);
+
+/*
+ Does what MPI_Bcast does.
+
+ # Safety
+ The arguments are right for MPI_Bcast.
+ */
+int bruckner_bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm);
+
+/*
+ Does what MPI_Reduce does.
+
+ # Safety
+ The arguments are right for MPI_Reduce.
+ */
+int bruckner_reduce(const void *send,
+                    void *recv,
+                    int count,
+                    MPI_Datatype datatype,
+                    MPI_Op op,
+                    int root,
+                    MPI_Comm comm);
+
+/*
+ Does what MPI_Barrier does.
+
+ # Safety
+ The arguments are right for MPI_Barrier.
+ */
+int bruckner_barrier(MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Allgather does each time it is started. An algorithm that is named is used or refused;
@@ -107,21 +231,6 @@ int bruckner_allgather_init(const void *send,
                             MPI_Comm comm,
                             const char *algorithm,
                             struct bruckner_plan **plan);
-
-/*
- Does what MPI_Allgatherv does.
-
- # Safety
- The arguments are right for MPI_Allgatherv.
- */
-int bruckner_allgatherv(const void *send,
-                        int send_count,
-                        MPI_Datatype send_type,
-                        void *recv,
-                        const int *recv_counts,
-                        const int *displacements,
-                        MPI_Datatype recv_type,
-                        MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Allgatherv does each time it is started. An algorithm that is named is used or refused;
@@ -142,19 +251,6 @@ int bruckner_allgatherv_init(const void *send,
                              struct bruckner_plan **plan);
 
 /*
- Does what MPI_Allreduce does.
-
- # Safety
- The arguments are right for MPI_Allreduce.
- */
-int bruckner_allreduce(const void *send,
-                       void *recv,
-                       int count,
-                       MPI_Datatype datatype,
-                       MPI_Op op,
-                       MPI_Comm comm);
-
-/*
  Makes a plan that does what MPI_Allreduce does each time it is started. An algorithm that is named is used or refused;
  null or "" leaves the choice to the library. Collective.
 
@@ -169,19 +265,6 @@ int bruckner_allreduce_init(const void *send,
                             MPI_Comm comm,
                             const char *algorithm,
                             struct bruckner_plan **plan);
-
-/*
- Does what MPI_Reduce_scatter does.
-
- # Safety
- The arguments are right for MPI_Reduce_scatter.
- */
-int bruckner_reduce_scatter(const void *send,
-                            void *recv,
-                            const int *counts,
-                            MPI_Datatype datatype,
-                            MPI_Op op,
-                            MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Reduce_scatter does each time it is started. An algorithm that is named is used or refused;
@@ -200,19 +283,6 @@ int bruckner_reduce_scatter_init(const void *send,
                                  struct bruckner_plan **plan);
 
 /*
- Does what MPI_Reduce_scatter_block does.
-
- # Safety
- The arguments are right for MPI_Reduce_scatter_block.
- */
-int bruckner_reduce_scatter_block(const void *send,
-                                  void *recv,
-                                  int count,
-                                  MPI_Datatype datatype,
-                                  MPI_Op op,
-                                  MPI_Comm comm);
-
-/*
  Makes a plan that does what MPI_Reduce_scatter_block does each time it is started. An algorithm that is named is used or refused;
  null or "" leaves the choice to the library. Collective.
 
@@ -227,20 +297,6 @@ int bruckner_reduce_scatter_block_init(const void *send,
                                        MPI_Comm comm,
                                        const char *algorithm,
                                        struct bruckner_plan **plan);
-
-/*
- Does what MPI_Alltoall does.
-
- # Safety
- The arguments are right for MPI_Alltoall.
- */
-int bruckner_alltoall(const void *send,
-                      int send_count,
-                      MPI_Datatype send_type,
-                      void *recv,
-                      int recv_count,
-                      MPI_Datatype recv_type,
-                      MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Alltoall does each time it is started. An algorithm that is named is used or refused;
@@ -258,22 +314,6 @@ int bruckner_alltoall_init(const void *send,
                            MPI_Comm comm,
                            const char *algorithm,
                            struct bruckner_plan **plan);
-
-/*
- Does what MPI_Alltoallv does.
-
- # Safety
- The arguments are right for MPI_Alltoallv.
- */
-int bruckner_alltoallv(const void *send,
-                       const int *send_counts,
-                       const int *send_displacements,
-                       MPI_Datatype send_type,
-                       void *recv,
-                       const int *recv_counts,
-                       const int *recv_displacements,
-                       MPI_Datatype recv_type,
-                       MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Alltoallv does each time it is started. An algorithm that is named is used or refused;
@@ -295,14 +335,6 @@ int bruckner_alltoallv_init(const void *send,
                             struct bruckner_plan **plan);
 
 /*
- Does what MPI_Bcast does.
-
- # Safety
- The arguments are right for MPI_Bcast.
- */
-int bruckner_bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm);
-
-/*
  Makes a plan that does what MPI_Bcast does each time it is started. An algorithm that is named is used or refused;
  null or "" leaves the choice to the library. Collective.
 
@@ -316,20 +348,6 @@ int bruckner_bcast_init(void *data,
                         MPI_Comm comm,
                         const char *algorithm,
                         struct bruckner_plan **plan);
-
-/*
- Does what MPI_Reduce does.
-
- # Safety
- The arguments are right for MPI_Reduce.
- */
-int bruckner_reduce(const void *send,
-                    void *recv,
-                    int count,
-                    MPI_Datatype datatype,
-                    MPI_Op op,
-                    int root,
-                    MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Reduce does each time it is started. An algorithm that is named is used or refused;
@@ -347,14 +365,6 @@ int bruckner_reduce_init(const void *send,
                          MPI_Comm comm,
                          const char *algorithm,
                          struct bruckner_plan **plan);
-
-/*
- Does what MPI_Barrier does.
-
- # Safety
- The arguments are right for MPI_Barrier.
- */
-int bruckner_barrier(MPI_Comm comm);
 
 /*
  Makes a plan that does what MPI_Barrier does each time it is started. An algorithm that is named is used or refused;
@@ -416,16 +426,6 @@ const char *bruckner_error_text(int code);
  What the last failure of this thread was, in words; valid until its next one.
  */
 const char *bruckner_last_error(void);
-
-/*
- The value that the library has for a constant of mpi.h, by its name: for tests. Returns 4 for one that it does not
- have.
-
- # Safety
- A C string, and room for the value.
- */
-int bruckner_constant(const char *name,
-                      long long *value);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -110,13 +110,14 @@ unsafe impl Sync for Scratch {}
 impl Scratch {
     /// So many bytes, contents arbitrary.
     pub fn new(bytes: usize) -> Scratch {
+        Scratch::try_new(bytes).unwrap_or_else(|layout| handle_alloc_error(layout))
+    }
+
+    fn try_new(bytes: usize) -> Result<Scratch, Layout> {
         let layout = Layout::from_size_align(bytes.max(64), 64).expect("a size that fits");
         // SAFETY: the layout has a size.
         let start = unsafe { alloc(layout) };
-        if start.is_null() {
-            handle_alloc_error(layout);
-        }
-        Scratch { start, layout }
+        if start.is_null() { Err(layout) } else { Ok(Scratch { start, layout }) }
     }
 
     /// The first byte.
@@ -134,6 +135,18 @@ impl Scratch {
         if bytes > self.bytes() {
             *self = Scratch::new(bytes.next_power_of_two());
         }
+    }
+
+    /// The same where there may not be so much memory; whether there is.
+    #[must_use]
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes() {
+            match Scratch::try_new(bytes.next_power_of_two()) {
+                Ok(larger) => *self = larger,
+                Err(_) => return false,
+            }
+        }
+        true
     }
 }
 

@@ -1,0 +1,142 @@
+//! Packing and unpacking of the user's buffers.
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_mpi::{Mpi, Shape, Word};
+
+use crate::Error;
+use crate::normal::Side;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Side {
+    /// Whether it is packed and unpacked.
+    pub(crate) fn is_staged(&self) -> bool {
+        matches!(self, Side::Blocks { .. } | Side::Elements { .. })
+    }
+
+    /// Brings the user's data into memory as a plan wants it.
+    pub(crate) fn pack(&self, mpi: &Mpi, comm: Word, into: *mut u8, bytes: usize) -> Result<(), Error> {
+        self.copy(mpi, comm, into, bytes, Way::In)
+    }
+
+    /// Brings what a plan made to the user.
+    pub(crate) fn unpack(&self, mpi: &Mpi, comm: Word, from: *const u8, bytes: usize) -> Result<(), Error> {
+        self.copy(mpi, comm, from.cast_mut(), bytes, Way::Out)
+    }
+
+    fn copy(&self, mpi: &Mpi, comm: Word, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
+        match self {
+            Side::None => {}
+            Side::Direct(data) => move_bytes(data.cast(), ours, bytes, way),
+            Side::Blocks { data, datatype, shape, blocks } => {
+                let mut at = ours;
+                for (start, count) in blocks {
+                    let theirs = data.wrapping_byte_offset(start * shape.extent);
+                    if shape.is_dense() {
+                        move_bytes(theirs.cast(), at, count * shape.size, way);
+                    } else {
+                        let typed = Typed { mpi, comm, datatype: *datatype, shape };
+                        typed.each(theirs, *count, |theirs, count, done| {
+                            typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
+                        })?;
+                    }
+                    at = at.wrapping_add(count * shape.size);
+                }
+            }
+            Side::Elements { data, datatype, shape, count, stride } => {
+                let typed = Typed { mpi, comm, datatype: *datatype, shape };
+                let mut between = vec![0u8; typed.most() * shape.size];
+                let between = between.as_mut_ptr();
+                typed.each(*data, *count, |theirs, count, done| {
+                    // Only data is touched, on both sides: what lies in the gaps is not ours to read.
+                    let ours = |i: usize| {
+                        let at = ((done + i) * stride) as isize - shape.lower;
+                        ours.wrapping_offset(at).cast::<c_void>()
+                    };
+                    let kept = |way| match *stride as isize == shape.extent {
+                        true => typed.packed(ours(0), count, between, way),
+                        false => (0..count).try_for_each(|i| {
+                            typed.packed(ours(i), 1, between.wrapping_add(i * shape.size), way)
+                        }),
+                    };
+                    if way == Way::In {
+                        typed.packed(theirs, count, between, Way::In)?;
+                        kept(Way::Out)
+                    } else {
+                        kept(Way::In)?;
+                        typed.packed(theirs, count, between, Way::Out)
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn move_bytes(theirs: *mut u8, ours: *mut u8, bytes: usize, way: Way) {
+    let (from, to) = if way == Way::In { (theirs, ours) } else { (ours, theirs) };
+    // SAFETY: both have so many bytes, by the user's promise and because ours was made so; they do not overlap, because
+    // one is ours.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+}
+
+/// Elements of a type with gaps.
+#[derive(Clone, Copy)]
+struct Typed<'a> {
+    mpi: &'a Mpi,
+    comm: Word,
+    datatype: Word,
+    shape: &'a Shape,
+}
+
+impl Typed<'_> {
+    /// Elements that are packed at once: MPI counts their bytes by a C integer.
+    fn most(&self) -> usize {
+        const BYTES: usize = 1 << 20;
+        (BYTES / self.shape.size.max(1)).max(1)
+    }
+
+    /// Calls a function for stretches of elements: where they are, how many, and how many were before them.
+    fn each(
+        &self,
+        data: *mut c_void,
+        count: usize,
+        mut body: impl FnMut(*mut c_void, usize, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.shape.size == 0 {
+            return Ok(());
+        }
+        for done in (0..count).step_by(self.most()) {
+            let here = data.wrapping_byte_offset(done as isize * self.shape.extent);
+            body(here, (count - done).min(self.most()), done)?;
+        }
+        Ok(())
+    }
+
+    /// Packs elements, or unpacks them.
+    fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
+        let f = &self.mpi.f;
+        let len = c_int::try_from(count * self.shape.size)
+            .map_err(|_| Error::NotServed("an element of more than 2 GiB with gaps".into()))?;
+        let (mut position, count, bytes) = (0, count as c_int, bytes.cast::<c_void>());
+        // SAFETY: room for so many bytes; a valid type and buffer by the user's promise, or one of ours of its form.
+        let (call, code) = unsafe {
+            match way {
+                Way::In => {
+                    ("MPI_Pack", (f.pack)(data, count, self.datatype, bytes, len, &mut position, self.comm))
+                }
+                Way::Out => (
+                    "MPI_Unpack",
+                    (f.unpack)(bytes, len, &mut position, data, count, self.datatype, self.comm),
+                ),
+            }
+        };
+        if code == 0 { Ok(()) } else { Err(Error::Mpi(bruckner_mpi::MpiError { call, code })) }
+    }
+}

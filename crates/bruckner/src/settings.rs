@@ -1,0 +1,374 @@
+//! Settings: from the administrator's file, the environment and the user's file of rank 0, given to all ranks.
+//!
+//! What ranks would read for themselves may differ between them, so only rank 0 reads. Its findings travel as text, and
+//! every rank, rank 0 too, makes its [`Settings`] of that text alone. A value that is wrong is explained and has no effect.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bruckner_schedule::Topology;
+
+use crate::call::Name;
+use crate::choose::Rules;
+
+/// The administrator's file. What it says, no user can change.
+const ADMINISTRATORS: &str = "/etc/bruckner.conf";
+
+/// Whether the library serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// It does not.
+    Off,
+    /// Where that is known to be better.
+    On,
+    /// Whatever has a right algorithm: for tests.
+    Always,
+}
+
+/// Where the report goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// Text on standard error.
+    Stderr,
+    /// JSON in a file.
+    File(PathBuf),
+}
+
+/// The settings, the same on all ranks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    pub(crate) rules: Rules,
+    /// Collectives whose MPI functions are not taken over.
+    pub(crate) left: Vec<Name>,
+    pub(crate) topology: Option<Topology>,
+    pub(crate) shared_memory: bool,
+    /// Every so many calls one is compared with the MPI's own; 0 for none.
+    pub(crate) check: u64,
+    pub(crate) report: Option<Report>,
+    /// Calls on a communicator before it is served.
+    pub(crate) after: u32,
+    /// The most temporary memory of a plan.
+    pub(crate) memory: u64,
+    /// Whether ranks may get different roundings of one floating-point result.
+    pub(crate) fast_math: bool,
+    /// What was wrong, in words.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            mode: Mode::On,
+            rules: Rules::default(),
+            left: Vec::new(),
+            topology: None,
+            shared_memory: true,
+            check: 0,
+            report: None,
+            after: 3,
+            memory: 64 << 20,
+            fast_math: false,
+            complaints: Vec::new(),
+        }
+    }
+}
+
+/// A setting: its name, and how its value is taken in.
+struct Setting {
+    name: &'static str,
+    take: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+const SETTINGS: [Setting; 10] = [
+    Setting {
+        name: "BRUCKNER",
+        take: |to, value| {
+            to.mode = match value {
+                "off" | "0" => Mode::Off,
+                "on" | "1" => Mode::On,
+                "always" => Mode::Always,
+                _ => return Err("expected off, on or always".into()),
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_ALGORITHM",
+        take: |to, value| {
+            to.rules = value.parse().map_err(|error: crate::Error| error.to_string())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_LEAVE",
+        take: |to, value| {
+            let names = value.split([',', ' ', ';']).filter(|name| !name.is_empty());
+            let read = |name: &str| match name {
+                "all" => Ok(Name::ALL.to_vec()),
+                name => Name::read(name).map(|name| vec![name]).ok_or_else(|| {
+                    let names: Vec<&str> = Name::ALL.iter().map(|name| name.text()).collect();
+                    format!("`{name}` is not one of all, {}", names.join(", "))
+                }),
+            };
+            to.left = names.map(read).collect::<Result<Vec<_>, _>>()?.concat();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_TOPOLOGY",
+        take: |to, value| {
+            to.topology = Some(value.parse().map_err(|error| format!("{error}"))?);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_SHM",
+        take: |to, value| {
+            to.shared_memory = truth(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_CHECK",
+        take: |to, value| {
+            to.check = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_REPORT",
+        take: |to, value| {
+            to.report = Some(match value {
+                "stderr" => Report::Stderr,
+                file if Path::new(file).extension().is_some_and(|e| e == "json") => Report::File(file.into()),
+                _ => return Err("expected stderr or a file that ends in .json".into()),
+            });
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_AFTER",
+        take: |to, value| {
+            to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_MEMORY",
+        take: |to, value| {
+            to.memory = bytes(value).ok_or("expected a size as 64M or 1G")?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_FAST_MATH",
+        take: |to, value| {
+            to.fast_math = truth(value)?;
+            Ok(())
+        },
+    },
+];
+
+/// Variables that are read elsewhere.
+const OTHERS: [&str; 2] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG"];
+
+fn truth(value: &str) -> Result<bool, String> {
+    match value {
+        "on" | "1" => Ok(true),
+        "off" | "0" => Ok(false),
+        _ => Err("expected on or off".into()),
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()? {
+        'K' | 'k' => 10,
+        'M' | 'm' => 20,
+        'G' | 'g' => 30,
+        _ => 0,
+    };
+    let number: u64 = text.trim_end_matches(|c: char| shift > 0 && c.is_alphabetic()).parse().ok()?;
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number)
+}
+
+/// What rank 0 found: values by name, and complaints about files. Lines of text, to be given to all.
+#[derive(Default)]
+struct Found {
+    values: BTreeMap<String, String>,
+    complaints: Vec<String>,
+}
+
+impl Found {
+    fn put(&mut self, name: &str, value: &str, place: &str) {
+        if SETTINGS.iter().any(|setting| setting.name == name) {
+            self.values.insert(name.to_owned(), value.replace('\n', " ").trim().to_owned());
+        } else if !OTHERS.contains(&name) {
+            let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+            self.complaints.push(format!("{place}`{name}` is no setting; there are {}", known.join(", ")));
+        }
+    }
+
+    /// Reads a file of lines `NAME = value`, if it is there and belongs to whom it must.
+    fn file(&mut self, path: &Path, trusted: &[u32]) {
+        let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
+        let Ok(about) = std::fs::metadata(path) else { return };
+        if !trusted.contains(&about.uid()) {
+            return complain(format!("is not read: it belongs to user {}", about.uid()));
+        }
+        if about.mode() & 0o022 != 0 {
+            return complain("is not read: others may write to it".into());
+        }
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return complain(format!("cannot be read: {error}")),
+        };
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            match line.split_once('=') {
+                Some((name, value)) => {
+                    let place = format!("{}, line {}: ", path.display(), number + 1);
+                    self.put(name.trim(), value, &place);
+                }
+                None if line.is_empty() => {}
+                None => self.complaints.push(format!(
+                    "{}, line {}: expected NAME = value",
+                    path.display(),
+                    number + 1
+                )),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.values {
+            let _ = writeln!(text, "{name}={value}");
+        }
+        for complaint in &self.complaints {
+            let _ = writeln!(text, "!{}", complaint.replace('\n', " "));
+        }
+        text
+    }
+}
+
+/// Whether this process's environment alone says that nothing is to be served.
+pub(crate) fn is_off_here() -> bool {
+    matches!(std::env::var("BRUCKNER").as_deref(), Ok("off" | "0"))
+}
+
+/// What this process finds, as text for [`Settings::of`].
+pub(crate) fn find() -> String {
+    // SAFETY: always succeeds.
+    let me = unsafe { libc::geteuid() };
+    let mut found = Found::default();
+    let users = std::env::var_os("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME")?;
+        Some(Path::new(&home).join(".config/bruckner.conf"))
+    });
+    if let Some(file) = users {
+        found.file(&file, &[0, me]);
+    }
+    for (name, value) in std::env::vars_os() {
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
+        if (name == "BRUCKNER" || name.starts_with("BRUCKNER_")) && !value.trim().is_empty() {
+            found.put(name, value, "");
+        }
+    }
+    found.file(Path::new(ADMINISTRATORS), &[0]);
+    found.text()
+}
+
+impl Settings {
+    /// The settings of a text that [`find`] made, for so many ranks.
+    pub(crate) fn of(text: &str, ranks: u32) -> Settings {
+        let mut settings = Settings::default();
+        for line in text.lines() {
+            if let Some(complaint) = line.strip_prefix('!') {
+                settings.complaints.push(complaint.to_owned());
+            } else if let Some((name, value)) = line.split_once('=')
+                && let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name)
+                && let Err(why) = (setting.take)(&mut settings, value)
+            {
+                settings.complaints.push(format!("{name}={value}: {why}"));
+            }
+        }
+        if let Some(topology) = &settings.topology
+            && topology.ranks() != ranks
+        {
+            let has = topology.ranks();
+            settings
+                .complaints
+                .push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, and there are {ranks}"));
+            settings.topology = None;
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn of(text: &str) -> Settings {
+        Settings::of(text, 4)
+    }
+
+    #[test]
+    fn values_are_taken_in() {
+        let s = of("BRUCKNER=always\nBRUCKNER_LEAVE=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n");
+        assert_eq!((s.mode, s.check, s.memory), (Mode::Always, 10, 1 << 20));
+        assert_eq!(s.left, [Name::Bcast, Name::Reduce]);
+        assert!(s.complaints.is_empty());
+        assert_eq!(of("BRUCKNER_REPORT=a/b.json").report, Some(Report::File("a/b.json".into())));
+        assert_eq!(of(""), Settings::default());
+    }
+
+    #[test]
+    fn wrong_values_are_explained_and_have_no_effect() {
+        let complaint = |text: &str| {
+            let s = of(text);
+            assert_eq!(Settings { complaints: Vec::new(), ..s.clone() }, Settings::default());
+            assert_eq!(s.complaints.len(), 1, "{:?}", s.complaints);
+            s.complaints[0].clone()
+        };
+        assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe: expected off, on or always");
+        assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, and there are 4");
+        assert_eq!(
+            complaint("BRUCKNER_REPORT=x.txt"),
+            "BRUCKNER_REPORT=x.txt: expected stderr or a file that ends in .json"
+        );
+        assert!(complaint("BRUCKNER_LEAVE=scan").contains("`scan` is not one of all, allgather"));
+        assert!(
+            complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: ")
+        );
+        assert!(complaint("BRUCKNER_MEMORY=64X").ends_with("expected a size as 64M or 1G"));
+    }
+
+    #[test]
+    fn files_are_read_only_if_they_can_be_trusted() {
+        let path = std::env::temp_dir().join(format!("bruckner-settings-{}", std::process::id()));
+        std::fs::write(&path, "# a comment\nBRUCKNER_CHECK = 7 # every seventh\nBRUCKNER_CHEK = 1\nBRUCK")
+            .unwrap();
+        let me = std::fs::metadata(&path).unwrap().uid();
+        let read = |trusted: u32| {
+            let mut found = Found::default();
+            found.file(&path, &[trusted]);
+            of(&found.text())
+        };
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let settings = read(me);
+        assert_eq!(settings.check, 7);
+        assert!(
+            settings.complaints[0].contains("line 3: `BRUCKNER_CHEK` is no setting; there are BRUCKNER, ")
+        );
+        assert!(settings.complaints[1].ends_with("line 4: expected NAME = value"));
+        assert!(read(me + 1).complaints[0].contains("it belongs to user"));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
+        assert!(read(me).complaints[0].ends_with("others may write to it"));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

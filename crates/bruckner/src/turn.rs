@@ -1,0 +1,59 @@
+//! A lock for what is advanced in passing.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A lock that is taken for short: whoever finds it taken by a thread that waits only looks in passing.
+pub(crate) struct Turn<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+/// Having the turn.
+pub(crate) struct Taken<'a, T>(&'a Turn<T>);
+
+impl<T> Turn<T> {
+    pub(crate) fn new(value: T) -> Turn<T> {
+        Turn { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
+        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
+    }
+
+    #[inline]
+    pub(crate) fn take(&self) -> Taken<'_, T> {
+        loop {
+            if let Some(taken) = self.try_take() {
+                return taken;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: only one has the turn.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: only one has the turn.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+// SAFETY: only one has the turn; the value goes from thread to thread by acquire and release.
+unsafe impl<T: Send> Sync for Turn<T> {}

@@ -1,0 +1,177 @@
+//! The functions of MPI that are taken over.
+//!
+//! Each has two names, `MPI_*` and `PMPI_*`: Open MPI's Fortran calls the second, and so do tools that are loaded before this
+//! library and have the first. The MPI's own are found inside the MPI's library, never by name, so both may be here.
+//! Whatever is left alone, not understood or not known to be better goes there unchanged.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bruckner::call::List;
+use bruckner::mpi::{Flavour, Function, Mpi, Word};
+use bruckner::{Call, Door, Engine, Error};
+
+/// What a function returns if there is no MPI to ask: any error.
+const NO_MPI: c_int = 1;
+
+/// A call that came in.
+#[inline]
+unsafe fn run(mpi: &'static Mpi, call: &Call, comm: Word) -> c_int {
+    let engine = match Engine::current() {
+        Some(engine) if !engine.leaves(call.name()) => engine,
+        // SAFETY: the caller's promise.
+        _ => return unsafe { native(mpi, call, comm) },
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { engine.again(call, comm) } {
+        Some(Ok(code)) => code,
+        Some(Err(failure)) => engine.raise(comm, &failure.into()),
+        // SAFETY: the caller's promise.
+        None => unsafe { first(engine, call, comm) },
+    }
+}
+
+/// A call that did not come before.
+#[cold]
+unsafe fn first(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
+    let run = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let narrowed = narrowed(engine.mpi(), call, Flavour::Blocking, comm);
+            let call = narrowed.as_ref().map_or(call, |(call, _)| call);
+            engine.run(call, comm, Door::Mpi)
+        }
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => engine.raise(comm, &error),
+        Err(_) => engine.raise(comm, &Error::Plan("an internal error of Bruckner's")),
+    }
+}
+
+/// The MPI's own function.
+unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        match narrowed(mpi, call, Flavour::Blocking, comm) {
+            Some((narrow, _lists)) => narrow.native(mpi, comm),
+            None => call.native(mpi, comm),
+        }
+    };
+    result.map_or_else(|error| error.code, |()| 0)
+}
+
+/// The same call with C integers, where the MPI knows no others.
+#[inline]
+unsafe fn narrowed(
+    mpi: &Mpi,
+    call: &Call,
+    flavour: Flavour,
+    comm: Word,
+) -> Option<(Call, bruckner::call::Lists)> {
+    if !call.is_wide() || mpi.has(call.function(), flavour, true) {
+        return None;
+    }
+    let size = match call.function() {
+        Function::ReduceScatter => mpi.size(comm).ok()?,
+        _ => mpi.peers(comm).ok()?,
+    };
+    // SAFETY: MPI asks for as many numbers.
+    unsafe { call.narrowed(mpi, size) }
+}
+
+/// The type of an argument in C, and what becomes of it in a call.
+macro_rules! argument {
+    (@type $width:ident Read) => { *const c_void };
+    (@type $width:ident Write) => { *mut c_void };
+    (@type $width:ident Handle) => { Word };
+    (@type $width:ident Root) => { c_int };
+    (@type int Count) => { c_int };
+    (@type wide Count) => { i64 };
+    (@type int List) => { *const c_int };
+    (@type wide List) => { *const i64 };
+    (@word $mpi:ident $width:ident Handle $argument:ident) => { $mpi.handle($argument) };
+    (@word $mpi:ident int Count $argument:ident) => { i64::from($argument) };
+    (@word $mpi:ident int List $argument:ident) => { List::Ints($argument) };
+    (@word $mpi:ident wide List $argument:ident) => { List::Wide($argument) };
+    (@word $mpi:ident $width:ident $kind:ident $argument:ident) => { $argument };
+}
+
+macro_rules! entries {
+    ($($function:ident $name:literal ($($argument:ident : $kind:ident),*);)*) => {$(
+        entries!(@blocking $function [concat!("MPI_", $name)] int ($($argument : $kind),*));
+        entries!(@blocking $function [concat!("PMPI_", $name)] int ($($argument : $kind),*));
+        entries!(@blocking $function [concat!("MPI_", $name, "_c")] wide ($($argument : $kind),*));
+        entries!(@blocking $function [concat!("PMPI_", $name, "_c")] wide ($($argument : $kind),*));
+    )*};
+    (@blocking $function:ident [$export:expr] $width:ident ($($argument:ident : $kind:ident),*)) => {
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
+                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                // SAFETY: the caller's promise.
+                unsafe { run(mpi, &call, mpi.handle(comm)) }
+            }
+        };
+    };
+}
+
+entries! {
+    Allgather "Allgather" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
+    Allgatherv "Allgatherv" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_counts: List, displacements: List, recv_type: Handle);
+    Allreduce "Allreduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
+    ReduceScatter "Reduce_scatter" (send: Read, recv: Write, counts: List, datatype: Handle, op: Handle);
+    ReduceScatterBlock "Reduce_scatter_block" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
+    Alltoall "Alltoall" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
+    Alltoallv "Alltoallv" (send: Read, send_counts: List, send_displacements: List, send_type: Handle, recv: Write, recv_counts: List, recv_displacements: List, recv_type: Handle);
+    Bcast "Bcast" (data: Write, count: Count, datatype: Handle, root: Root);
+    Reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
+}
+
+macro_rules! barrier {
+    ($($export:literal)*) => {$(
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry(comm: Word) -> c_int {
+                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                // SAFETY: the caller's promise.
+                unsafe { run(mpi, &Call::Barrier, mpi.handle(comm)) }
+            }
+        };
+    )*};
+}
+
+// It has no counts, and so no wide form.
+barrier!("MPI_Barrier" "PMPI_Barrier");
+
+/// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
+fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
+    if code == 0 && Engine::current().is_none() && mpi.is_running() {
+        let taken = catch_unwind(|| Engine::get().and_then(Engine::take_over));
+        if let Ok(Err(error)) = taken {
+            eprintln!("bruckner: nothing is taken over: {error}");
+        }
+    }
+    code
+}
+
+macro_rules! beginnings {
+    ($($export:literal $field:ident ($($argument:ident : $type:ty),*);)*) => {$(
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                // SAFETY: the caller's promise.
+                begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })
+            }
+        };
+    )*};
+}
+
+beginnings! {
+    "MPI_Init" init(argc: *mut c_int, argv: *mut *mut *mut c_char);
+    "PMPI_Init" init(argc: *mut c_int, argv: *mut *mut *mut c_char);
+    "MPI_Init_thread" init_thread(argc: *mut c_int, argv: *mut *mut *mut c_char, wanted: c_int, given: *mut c_int);
+    "PMPI_Init_thread" init_thread(argc: *mut c_int, argv: *mut *mut *mut c_char, wanted: c_int, given: *mut c_int);
+}

@@ -1,0 +1,67 @@
+//! Errors as codes, with the words for the last one of each thread.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bruckner::Error;
+
+/// An error that is ours: it must not happen, and says so instead of unwinding.
+const INTERNAL: c_int = 99;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    LAST_ERROR.with(|last| *last.borrow_mut() = text);
+}
+
+pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            remember(&error.to_string());
+            error.code()
+        }
+        Err(_) => {
+            remember("an internal error of Bruckner's: please report it");
+            INTERNAL
+        }
+    }
+}
+
+/// # Safety
+/// Null, or a C string.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
+    if text.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Error::Argument("a text is not UTF-8".to_owned()))
+}
+
+/// What a code means; never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
+    let text: &'static CStr = match code {
+        0 => c"success",
+        1 => c"there is no MPI here, or none that is understood",
+        2 => c"MPI is not running",
+        3 => c"an MPI function failed",
+        4 => c"an argument is wrong",
+        5 => c"the plan is not in a state for this",
+        6 => c"the communicator cannot be served",
+        INTERNAL => c"an internal error of Bruckner's",
+        _ => c"no error of Bruckner's",
+    };
+    text.as_ptr()
+}
+
+/// What the last failure of this thread was, in words; valid until its next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn bruckner_last_error() -> *const c_char {
+    LAST_ERROR.with(|last| last.borrow().as_ptr())
+}
