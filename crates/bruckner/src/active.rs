@@ -45,12 +45,16 @@ impl Active {
     }
 
     /// Advances every started plan that no other thread is advancing. What goes wrong with one is told to whoever waits
-    /// for it.
-    pub(crate) fn advance(&self) {
+    /// for it. Inside MPI's own progress, only looks.
+    pub(crate) fn advance(&self, inside: bool) {
         let plans = self.plans().clone();
         for plan in plans {
-            if let Some(mut body) = plan.body.try_take() {
-                body.advance(&plan);
+            let done = plan.body.try_take().is_some_and(|mut body| {
+                body.advance(&plan, inside);
+                !body.is_active()
+            });
+            if done {
+                self.remove(&plan);
             }
         }
     }
@@ -71,7 +75,7 @@ impl Active {
                 }
             },
             || {
-                self.advance();
+                self.advance(false);
                 messages.progress();
             },
         );

@@ -132,9 +132,9 @@ fn native() -> Expression {
 /// What is right wherever it can be planned at all.
 fn fallbacks(collective: Collective) -> &'static [&'static str] {
     match collective {
-        Collective::Allgather => &["locality(node)", "bruck(2)", "ring"],
+        Collective::Allgather => &["locality(node)", "bruck(2)", "ring", "spread-out"],
         Collective::Allreduce => &["locality(node)", "recursive-doubling", "rabenseifner", "ring"],
-        Collective::ReduceScatter => &["locality(node)", "recursive-halving", "ring"],
+        Collective::ReduceScatter => &["locality(node)", "recursive-halving", "ring", "spread-out"],
         Collective::Alltoall => &["locality(node)", "bruck(2)", "pairwise", "spread-out"],
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct Site<'a> {
     pub(crate) topology: &'a Arc<Topology>,
     pub(crate) tags: TagRange,
     pub(crate) normal: &'a Normal,
+    /// Whether only a plan of one round will do.
+    pub(crate) one_round: bool,
 }
 
 /// What changes from call to call.
@@ -190,7 +192,7 @@ impl Communicator {
                 oldest.and_then(|key| state.plans.remove(&key));
             }
             let choices = self.choices(&normal.key, &state.topology, &state.rules);
-            let site = Site { topology: &state.topology, tags: self.tags, normal };
+            let site = Site { topology: &state.topology, tags: self.tags, normal, one_round: false };
             let (made, choice) = self.first(&site, choices, &mut state.room)?;
             // The room may have grown: memos, which do not look, start anew.
             state.memos.clear();
@@ -263,7 +265,7 @@ impl Communicator {
         room: &mut Room,
         on_node: OnNode,
     ) -> Result<Option<Prepared>, Error> {
-        let Site { topology, tags, normal } = *site;
+        let Site { topology, tags, normal, one_round } = *site;
         let key = &normal.key;
         let mpi = self.mpi();
         let code = self.code(topology, key, expression, on_node);
@@ -281,9 +283,11 @@ impl Communicator {
         let mut needs = [0u64; 3 + LEVELS];
         needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
         if let Some(plan) = &sized_plan {
+            needs[0] = u64::from(one_round && !plan.one_round);
             needs[1] = u64::from(plan.tags) + 1;
         }
         if let Some(compiled) = &compiled {
+            needs[0] = u64::from(one_round && !compiled.one_round);
             needs[1] = u64::from(compiled.tags) + 1;
             needs[2] = compiled.needs.temporary as u64;
             let within = needs[2] <= self.hidden.settings.memory;

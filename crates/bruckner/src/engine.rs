@@ -20,6 +20,7 @@ use crate::memo::{Memo, Natives, arguments, is_built_in};
 use crate::normal::{Key, Normal, normal};
 
 use crate::report::{self, Books, Event, Ledger};
+use crate::requests::Requests;
 use crate::settings::{self, Mode, Report};
 use crate::stage::Stage;
 
@@ -58,6 +59,7 @@ pub struct Engine {
     world: Mutex<Option<Arc<Hidden>>>,
     private: AtomicUsize,
     pub(crate) active: Active,
+    pub(crate) requests: Requests,
     books: Arc<Books>,
     natives: Natives,
     /// Whether calls that come again may be recognised: not if each is to be counted or compared.
@@ -114,6 +116,7 @@ impl Engine {
             world: Mutex::new(None),
             private: AtomicUsize::new(0),
             active: Active::default(),
+            requests: Requests::default(),
             books: Arc::default(),
             natives: Natives::new(),
             quick: AtomicBool::new(true),

@@ -22,6 +22,8 @@ pub(crate) struct Hidden {
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) messages: Messages,
     pub(crate) shared_cores: bool,
+    /// Whether MPI, on all ranks, lets plans go on inside its own waits.
+    pub(crate) hooked: bool,
     pub(crate) settings: Settings,
     books: Mutex<Books>,
 }
@@ -44,8 +46,8 @@ impl Hidden {
         let nodes = found.iter().map(|place| place.node).collect();
         let node = mpi.node(comm)?;
         let (processes, cores) = sharers(mpi, node)?;
-        let mut crowded = [u64::from(processes > cores)];
-        mpi.agree(comm, Agree::Max, &mut crowded)?;
+        let mut worst = [u64::from(processes > cores), u64::from(!mpi.has_hook())];
+        mpi.agree(comm, Agree::Max, &mut worst)?;
         let pool = if settings.shared_memory { pool(mpi, comm, node)? } else { None };
         mpi.free(node);
         if let Some(given) = &settings.topology {
@@ -54,7 +56,7 @@ impl Hidden {
                 *place = Place { node: region(Level::NODE), socket: region(Level::SOCKET) };
             }
         }
-        let shared_cores = crowded[0] != 0;
+        let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
         Ok(Hidden {
             mpi,
             comm,
@@ -63,6 +65,7 @@ impl Hidden {
             pool,
             messages: Messages::new(mpi, comm, shared_cores),
             shared_cores,
+            hooked,
             settings,
             books: Mutex::new(Books { tags: Tags::new(mpi.tag_limit()), lent: false }),
         })

@@ -20,6 +20,7 @@ mod normal;
 mod pack;
 mod persistent;
 mod report;
+mod requests;
 #[cfg(feature = "rsmpi")]
 pub mod rsmpi;
 mod safe;

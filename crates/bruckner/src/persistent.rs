@@ -129,16 +129,62 @@ impl Persistent {
             Ok(normal) => normal,
             Err(native) => return Ok(Persistent::native(engine, entry, comm, call, native.why())),
         };
-        let made = Persistent::planned(engine, entry, comm, call, normal, |choices| match &asked {
-            Some(expression) => vec![Choice { expression: expression.clone(), why: "asked for".into() }],
-            None => choices,
-        })?;
+        let given = asked.clone().map(|expression| Choice { expression, why: "asked for".into() });
+        let made = Persistent::planned(engine, entry, comm, call, normal, given, false)?;
         match asked {
             Some(asked) if made.is_native() && asked.to_string() != "native" => Err(Error::Argument(
                 format!("`{asked}` does not serve this {} here: {}", call.name().text(), made.0.choice.why),
             )),
             _ => Ok(made),
         }
+    }
+
+    /// A plan for a persistent request of MPI's, which is advanced only where the MPI has a hook, or needs no advancing
+    /// because it has one round. `Err` has the reason why there is none, on all ranks. Collective.
+    ///
+    /// # Safety
+    /// As for [`Persistent::new`].
+    pub(crate) unsafe fn for_request(
+        engine: &'static Engine,
+        entry: Arc<Entry>,
+        call: Call,
+        comm: Word,
+    ) -> Result<Result<Persistent, String>, Error> {
+        let communicator = match &entry.serving {
+            Serving::Planned(communicator) => communicator,
+            Serving::Native(why) => return Ok(Err((*why).to_owned())),
+            Serving::NotYet(_) => return Ok(Err("the first calls on a communicator".to_owned())),
+        };
+        // What is wrong with arguments, MPI itself has said by now.
+        let normal = match normal(engine.mpi, &call, communicator.rank.0, communicator.size)? {
+            Ok(normal) => normal,
+            Err(native) => return Ok(Err(native.why().to_owned())),
+        };
+        let one_round = !communicator.hidden.hooked;
+        let mut made = Persistent::planned(engine, entry, comm, call, normal, None, one_round)?;
+        if made.is_native() {
+            let why = &made.0.choice.why;
+            let only = if one_round { "; nothing would advance a plan of several rounds here" } else { "" };
+            return Ok(Err(format!("{why}{only}")));
+        }
+        // Inside MPI's progress only requests that are posted anew can be given back.
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has it yet");
+        inner.body.get_mut().learning = Learning::Settled;
+        Ok(Ok(made))
+    }
+
+    /// Whether MPI alone brings it on once it is started.
+    pub(crate) fn is_one_round(&self) -> bool {
+        match &self.body().prepared {
+            Prepared::Ready(plan) => plan.compiled().one_round,
+            Prepared::Sized(plan) => plan.one_round,
+            Prepared::Native => true,
+        }
+    }
+
+    /// The algorithm, and why it.
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.0.choice
     }
 
     /// A plan that is the MPI's own collective.
@@ -156,19 +202,23 @@ impl Persistent {
         comm: Word,
         call: Call,
         normal: Normal,
-        among: impl FnOnce(Vec<Choice>) -> Vec<Choice>,
+        given: Option<Choice>,
+        one_round: bool,
     ) -> Result<Persistent, Error> {
         let Serving::Planned(communicator) = &entry.serving else { unreachable!("it is served") };
         let state = communicator.take()?;
         let (topology, rules) = (state.topology.clone(), state.rules.clone());
         communicator.put(state);
-        let choices = among(communicator.choices(&normal.key, &topology, &rules));
+        let choices = match given {
+            Some(choice) => vec![choice],
+            None => communicator.choices(&normal.key, &topology, &rules),
+        };
         let Some(tags) = communicator.hidden.take_tags(comm)? else {
             return Ok(Persistent::native(engine, entry, comm, call, "no tags are left"));
         };
         // A segment of its own: plans may be started in any order.
         let mut room = Room::none();
-        let site = Site { topology: &topology, tags, normal: &normal };
+        let site = Site { topology: &topology, tags, normal: &normal, one_round };
         let first = communicator.first(&site, choices, &mut room);
         let (prepared, choice) = match first {
             Ok(first) => first,
@@ -235,14 +285,14 @@ impl Persistent {
     pub fn test(&self) -> Result<bool, Error> {
         let mut body = self.body();
         // Another thread, or a call that waited, may have brought it to its end.
-        body.advance(&self.0);
+        body.advance(&self.0, false);
         let done = !body.is_active;
         let failed = body.failed.take();
         drop(body);
         if done {
             self.0.engine.active.remove(&self.0);
         } else {
-            self.0.engine.active.advance();
+            self.0.engine.active.advance(false);
         }
         failed.map_or(Ok(done), Err)
     }
@@ -385,14 +435,22 @@ impl Body {
         Ok(())
     }
 
-    /// Does what can be done without waiting.
-    pub(crate) fn advance(&mut self, inner: &Inner) {
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Does what can be done without waiting; inside MPI's own progress, without asking for any.
+    pub(crate) fn advance(&mut self, inner: &Inner, inside: bool) {
         if !self.is_active {
             return;
         }
+        let messages = |communicator: &Communicator| match inside {
+            true => communicator.hidden.messages.quiet(),
+            false => communicator.hidden.messages,
+        };
         let result = match (&mut self.prepared, inner.communicator()) {
-            (Prepared::Ready(plan), Some(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
-            (Prepared::Sized(plan), Some(c)) => plan.test(&c.hidden.messages).map_err(Error::from),
+            (Prepared::Ready(plan), Some(c)) => plan.test(&messages(c)).map_err(Error::from),
+            (Prepared::Sized(plan), Some(c)) => plan.test(&messages(c)).map_err(Error::from),
             _ => {
                 let mut flag = 0;
                 let mpi = inner.engine.mpi;
@@ -422,7 +480,7 @@ impl Body {
             Prepared::Sized(plan) => plan.wait(messages).map_err(Error::from),
             Prepared::Native => {
                 while self.is_active {
-                    self.advance(inner);
+                    self.advance(inner, false);
                 }
                 return;
             }

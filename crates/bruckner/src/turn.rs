@@ -18,9 +18,13 @@ impl<T> Turn<T> {
         Turn { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
-        (!self.taken.swap(true, Ordering::Acquire)).then_some(Taken(self))
+        (!self.taken.swap(true, Ordering::Acquire)).then(|| Taken(self))
     }
 
     #[inline]
@@ -57,3 +61,18 @@ impl<T> DerefMut for Taken<'_, T> {
 
 // SAFETY: only one has the turn; the value goes from thread to thread by acquire and release.
 unsafe impl<T: Send> Sync for Turn<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_finds_it_taken_leaves_it_taken() {
+        let turn = Turn::new(7);
+        let taken = turn.try_take().unwrap();
+        assert!(turn.try_take().is_none());
+        assert!(turn.try_take().is_none(), "looking does not give it back");
+        drop(taken);
+        assert_eq!(*turn.try_take().unwrap(), 7);
+    }
+}

@@ -30,6 +30,15 @@ impl Family {
         }
     }
 
+    /// Bytes of an `MPI_Status`.
+    pub fn status_bytes(self) -> usize {
+        match self {
+            Family::Mpich => 20,
+            Family::OpenMpi => 24,
+            Family::Abi => 32,
+        }
+    }
+
     /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {

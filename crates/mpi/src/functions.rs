@@ -74,6 +74,14 @@ functions! {
     send_init MPI_Send_init(Data, c_int, Word, c_int, c_int, Word, At);
     recv_init MPI_Recv_init(At, c_int, Word, c_int, c_int, Word, At);
     start MPI_Start(At);
+    wait MPI_Wait(At, At);
+    waitany MPI_Waitany(c_int, At, *mut c_int, At);
+    waitsome MPI_Waitsome(c_int, At, *mut c_int, *mut c_int, At);
+    test MPI_Test(At, *mut c_int, At);
+    testany MPI_Testany(c_int, At, *mut c_int, *mut c_int, At);
+    testsome MPI_Testsome(c_int, At, *mut c_int, *mut c_int, At);
+    startall MPI_Startall(c_int, At);
+    request_get_status MPI_Request_get_status(Word, *mut c_int, At);
     waitall MPI_Waitall(c_int, At, At);
     testall MPI_Testall(c_int, At, *mut c_int, At);
     iprobe MPI_Iprobe(c_int, c_int, Word, *mut c_int, At);

@@ -8,6 +8,7 @@
 mod collectives;
 mod family;
 mod functions;
+mod hook;
 mod load;
 mod registry;
 mod tags;
@@ -23,6 +24,8 @@ use collectives::Collectives;
 pub use collectives::{Flavour, Function};
 pub use family::{Constants, Family};
 pub use functions::{Functions, Word};
+use hook::Hook;
+pub use hook::Work;
 pub use load::{Library, NoMpi, has_device_runtime};
 pub use registry::Registry;
 pub use tags::{TagRange, Tags};
@@ -51,6 +54,7 @@ pub struct Mpi {
     /// Its functions.
     pub f: Functions,
     pub(crate) collectives: Collectives,
+    pub(crate) hook: Option<Hook>,
     name: String,
     width: usize,
     pub(crate) byte: Word,
@@ -109,6 +113,7 @@ impl Mpi {
         let constants = Constants::of(family, &library, &name);
         Ok(Mpi {
             collectives: Collectives::of(&library)?,
+            hook: Hook::of(family, &library),
             family,
             name,
             width: family.width(),
@@ -133,6 +138,34 @@ impl Mpi {
     #[inline]
     pub fn handle(&self, word: Word) -> Word {
         if self.width == 4 { word & 0xffff_ffff } else { word }
+    }
+
+    /// A handle in an array of handles.
+    ///
+    /// # Safety
+    /// The array has one there.
+    pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Word {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.width {
+                4 => Word::from(handles.cast::<u32>().add(at).read_unaligned()),
+                _ => handles.cast::<u64>().add(at).read_unaligned(),
+            }
+        }
+    }
+
+    /// Puts a handle into an array of handles.
+    ///
+    /// # Safety
+    /// The array has one there.
+    pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Word) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.width {
+                4 => handles.cast::<u32>().add(at).write_unaligned(handle as u32),
+                _ => handles.cast::<u64>().add(at).write_unaligned(handle),
+            }
+        }
     }
 
     /// A handle from memory that a function has written.

@@ -7,12 +7,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bruckner::call::List;
+use bruckner::call::{List, Lists};
 use bruckner::mpi::{Flavour, Function, Mpi, Word};
 use bruckner::{Call, Door, Engine, Error};
 
 /// What a function returns if there is no MPI to ask: any error.
-const NO_MPI: c_int = 1;
+pub(crate) const NO_MPI: c_int = 1;
 
 /// A call that came in.
 #[inline]
@@ -61,14 +61,32 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
     result.map_or_else(|error| error.code, |()| 0)
 }
 
+/// A persistent request.
+unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, request: *mut c_void) -> c_int {
+    let make = || {
+        // SAFETY: the caller's promise.
+        let (call, lists) =
+            unsafe { narrowed(mpi, &call, Flavour::Persistent, comm) }.unwrap_or((call, Lists::default()));
+        match Engine::current() {
+            Some(engine) if !engine.leaves(call.name()) => {
+                // SAFETY: the caller's promise.
+                let made = unsafe { engine.request(call, lists, comm, info, request) };
+                made.unwrap_or_else(|error| engine.raise(comm, &error))
+            }
+            _ => {
+                // The MPI may look at them as long as the request is used.
+                std::mem::forget(lists);
+                // SAFETY: the caller's promise.
+                unsafe { call.native_init(mpi, comm, info, request) }.map_or_else(|error| error.code, |()| 0)
+            }
+        }
+    };
+    catch_unwind(AssertUnwindSafe(make)).unwrap_or(NO_MPI)
+}
+
 /// The same call with C integers, where the MPI knows no others.
 #[inline]
-unsafe fn narrowed(
-    mpi: &Mpi,
-    call: &Call,
-    flavour: Flavour,
-    comm: Word,
-) -> Option<(Call, bruckner::call::Lists)> {
+unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Option<(Call, Lists)> {
     if !call.is_wide() || mpi.has(call.function(), flavour, true) {
         return None;
     }
@@ -103,7 +121,27 @@ macro_rules! entries {
         entries!(@blocking $function [concat!("PMPI_", $name)] int ($($argument : $kind),*));
         entries!(@blocking $function [concat!("MPI_", $name, "_c")] wide ($($argument : $kind),*));
         entries!(@blocking $function [concat!("PMPI_", $name, "_c")] wide ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("MPI_", $name, "_init")] int ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("PMPI_", $name, "_init")] int ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("MPI_", $name, "_init_c")] wide ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("PMPI_", $name, "_init_c")] wide ($($argument : $kind),*));
     )*};
+    (@persistent $function:ident [$export:expr] $width:ident ($($argument:ident : $kind:ident),*)) => {
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry(
+                $($argument: argument!(@type $width $kind),)*
+                comm: Word,
+                info: Word,
+                request: *mut c_void,
+            ) -> c_int {
+                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                // SAFETY: the caller's promise.
+                unsafe { persistent(mpi, call, mpi.handle(comm), info, request) }
+            }
+        };
+    };
     (@blocking $function:ident [$export:expr] $width:ident ($($argument:ident : $kind:ident),*)) => {
         const _: () = {
             #[unsafe(export_name = $export)]
@@ -130,20 +168,30 @@ entries! {
 }
 
 macro_rules! barrier {
-    ($($export:literal)*) => {$(
+    ($($blocking:literal $persistent:literal;)*) => {$(
         const _: () = {
-            #[unsafe(export_name = $export)]
-            unsafe extern "C" fn entry(comm: Word) -> c_int {
+            #[unsafe(export_name = $blocking)]
+            unsafe extern "C" fn blocking(comm: Word) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 // SAFETY: the caller's promise.
                 unsafe { run(mpi, &Call::Barrier, mpi.handle(comm)) }
+            }
+
+            #[unsafe(export_name = $persistent)]
+            unsafe extern "C" fn init(comm: Word, info: Word, request: *mut c_void) -> c_int {
+                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                // SAFETY: the caller's promise.
+                unsafe { persistent(mpi, Call::Barrier, mpi.handle(comm), info, request) }
             }
         };
     )*};
 }
 
 // It has no counts, and so no wide form.
-barrier!("MPI_Barrier" "PMPI_Barrier");
+barrier! {
+    "MPI_Barrier" "MPI_Barrier_init";
+    "PMPI_Barrier" "PMPI_Barrier_init";
+}
 
 /// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
 fn begin(mpi: &'static Mpi, code: c_int) -> c_int {

@@ -9,4 +9,5 @@ mod entries;
 pub mod errors;
 pub mod handles;
 pub mod plans;
+mod requests;
 pub mod setup;

@@ -108,8 +108,17 @@ pub struct Compiled {
     pub fixed: bool,
     /// Messages of an execution.
     pub messages: usize,
-    /// Rounds of messages that must be awaited one after the other.
-    pub rounds: usize,
+    /// Whether all messages are posted before anything is awaited, and no memory is shared: once started, the transport
+    /// alone brings it to where only local work is left.
+    pub one_round: bool,
+}
+
+fn is_one_round(steps: &[Step]) -> bool {
+    let awaits = |step: &Step| matches!(step, Step::Finish { .. });
+    let posts = |step: &Step| matches!(step, Step::Send { .. } | Step::Recv { .. });
+    let shares = |step: &Step| matches!(step, Step::Raise { .. } | Step::Await { .. });
+    let first = steps.iter().position(awaits).unwrap_or(steps.len());
+    !steps.iter().any(shares) && !steps[first..].iter().any(posts)
 }
 
 /// Compiles a rank's code. Tags start at `tag`.
@@ -165,11 +174,7 @@ pub fn compile(
     };
     Ok(Compiled {
         in_place: reads_before_it_writes(&compiler.steps),
-        rounds: compiler
-            .steps
-            .iter()
-            .filter(|s| matches!(s, Step::Finish { .. } | Step::Await { .. }))
-            .count(),
+        one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(&alternates),
         messages: compiler.requests,
         requests: compiler.requests,

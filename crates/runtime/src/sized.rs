@@ -85,8 +85,8 @@ pub struct Plan<T: Transport> {
     next: usize,
     /// The largest tag, the first being 0.
     pub tags: u32,
-    /// Rounds that must be awaited one after the other.
-    pub rounds: usize,
+    /// Whether all messages are posted before any is awaited.
+    pub one_round: bool,
 }
 
 // SAFETY: the pointers are the caller's promise, not the thread's.
@@ -121,7 +121,8 @@ impl<T: Transport> Plan<T> {
                 Instr::Local(other) => return Err(Unfit::Beyond(other.to_string())),
             }
         }
-        let rounds = steps.iter().filter(|step| matches!(step, Step::Finish(_))).count();
+        let first = steps.iter().position(|step| matches!(step, Step::Finish(_))).unwrap_or(steps.len());
+        let one_round = !steps[first..].iter().any(|step| matches!(step, Step::Post { .. }));
         let next = steps.len();
         Ok(Plan {
             steps,
@@ -134,7 +135,7 @@ impl<T: Transport> Plan<T> {
             kept: Vec::new(),
             next,
             tags,
-            rounds,
+            one_round,
         })
     }
 

@@ -1,0 +1,127 @@
+//! Being called inside every call of MPI that waits.
+//!
+//! A plan of several rounds that is started and not yet waited for must go on while its rank waits in MPI for something
+//! else. Two MPIs let a library take part in their progress: Open MPI by a callback (`opal_progress_register`), MPICH 5 by
+//! tasks that it polls (`MPIX_Async_start`). From inside MPICH's progress no progress may be asked for; there requests are
+//! only looked at.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use crate::family::Family;
+use crate::functions::Word;
+use crate::load::Library;
+use crate::{Mpi, MpiError};
+
+/// Says whether a request is done, without progress.
+pub(crate) type IsComplete = unsafe extern "C" fn(Word) -> c_int;
+
+type Register = unsafe extern "C" fn(unsafe extern "C" fn() -> c_int) -> c_int;
+type Start = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void, Word) -> c_int;
+
+/// What is done each time: it says whether there is still something to do.
+pub type Work = fn() -> bool;
+
+/// A way into an MPI's progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hook {
+    OpenMpi { register: Register },
+    Mpich { start: Start, is_complete: IsComplete },
+}
+
+/// `MPIX_STREAM_NULL`.
+const NO_STREAM: Word = 0x3c00_0000;
+/// `MPIX_ASYNC_NOPROGRESS` and `MPIX_ASYNC_DONE`.
+const PENDING: c_int = 0;
+const DONE: c_int = 1;
+
+static WORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether MPI calls us: for good in Open MPI, until a task is done in MPICH.
+static INSIDE: AtomicBool = AtomicBool::new(false);
+/// Whether a thread is working just now: work may call MPI, which calls us again.
+static WORKING: AtomicBool = AtomicBool::new(false);
+
+fn work() -> bool {
+    let work = WORK.load(Ordering::Acquire);
+    if work.is_null() || WORKING.swap(true, Ordering::Acquire) {
+        return !work.is_null();
+    }
+    // SAFETY: only functions of this type are put there.
+    let more = unsafe { std::mem::transmute::<*mut c_void, Work>(work) }();
+    WORKING.store(false, Ordering::Release);
+    more
+}
+
+unsafe extern "C" fn callback() -> c_int {
+    work();
+    0
+}
+
+unsafe extern "C" fn poll(_thing: *mut c_void) -> c_int {
+    if work() {
+        return PENDING;
+    }
+    INSIDE.store(false, Ordering::SeqCst);
+    // Something may have been started since, and have found the task still there.
+    if work() && !INSIDE.swap(true, Ordering::SeqCst) { PENDING } else { DONE }
+}
+
+impl Hook {
+    pub(crate) fn of(family: Family, library: &Library) -> Option<Hook> {
+        // SAFETY: the functions of these names have these signatures in the MPIs that have them.
+        unsafe {
+            match family {
+                Family::OpenMpi => {
+                    let register = library.symbol(c"opal_progress_register")?;
+                    Some(Hook::OpenMpi { register: std::mem::transmute::<*mut c_void, Register>(register) })
+                }
+                Family::Mpich => {
+                    let start = library.symbol(c"PMPIX_Async_start")?;
+                    let is_complete = library.symbol(c"PMPIX_Request_is_complete")?;
+                    Some(Hook::Mpich {
+                        start: std::mem::transmute::<*mut c_void, Start>(start),
+                        is_complete: std::mem::transmute::<*mut c_void, IsComplete>(is_complete),
+                    })
+                }
+                Family::Abi => None,
+            }
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> Option<IsComplete> {
+        match self {
+            Hook::OpenMpi { .. } => None,
+            Hook::Mpich { is_complete, .. } => Some(*is_complete),
+        }
+    }
+}
+
+impl Mpi {
+    /// Whether this MPI calls others inside its waits.
+    pub fn has_hook(&self) -> bool {
+        self.hook.is_some()
+    }
+
+    /// Has work done inside every wait of MPI from now on, as long as there is some. Always the same work.
+    pub fn work_inside(&self, work: Work) -> Result<(), MpiError> {
+        WORK.store(work as *mut c_void, Ordering::Release);
+        if INSIDE.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // SAFETY: callbacks of the types that these functions want.
+        let (call, code) = unsafe {
+            match self.hook {
+                Some(Hook::OpenMpi { register }) => ("opal_progress_register", register(callback)),
+                Some(Hook::Mpich { start, .. }) => {
+                    ("MPIX_Async_start", start(poll, std::ptr::null_mut(), NO_STREAM))
+                }
+                None => ("a hook", 1),
+            }
+        };
+        if code != 0 {
+            INSIDE.store(false, Ordering::SeqCst);
+            return Err(MpiError { call, code });
+        }
+        Ok(())
+    }
+}
