@@ -104,8 +104,11 @@ impl Collectives {
         for function in Function::ALL {
             for flavour in FLAVOURS {
                 for wide in [false, true] {
-                    let name = CString::new(symbol(function, flavour, wide)).expect("a name without zeros");
-                    let found = library.symbol(&name).and_then(std::ptr::NonNull::new);
+                    let name = symbol(function, flavour, wide);
+                    // Open MPI 4 has persistent collectives as extensions.
+                    let extension = name.replace("PMPI_", "PMPIX_");
+                    let find = |name: String| library.symbol(&CString::new(name).ok()?);
+                    let found = find(name).or_else(|| find(extension)).and_then(std::ptr::NonNull::new);
                     if found.is_none() && !wide && flavour != Flavour::Persistent {
                         return Err(NoMpi::Lacks(function.name()));
                     }

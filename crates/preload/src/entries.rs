@@ -2,7 +2,7 @@
 //!
 //! Each has two names, `MPI_*` and `PMPI_*`: Open MPI's Fortran calls the second, and so do tools that are loaded before this
 //! library and have the first. The MPI's own are found inside the MPI's library, never by name, so both may be here.
-//! Whatever is left alone, not understood or not known to be better goes there unchanged.
+//! Open MPI 4 has persistent collectives under a third, `MPIX_*`. Whatever is left alone, not understood or not known to be better goes there unchanged.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,8 @@ pub(crate) const NO_MPI: c_int = 1;
 
 /// A call that came in.
 #[inline]
-unsafe fn run(mpi: &'static Mpi, call: &Call, comm: Word) -> c_int {
+unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
+    let call = &call;
     let engine = match Engine::current() {
         Some(engine) if !engine.leaves(call.name()) => engine,
         // SAFETY: the caller's promise.
@@ -123,6 +124,8 @@ macro_rules! entries {
         entries!(@blocking $function [concat!("PMPI_", $name, "_c")] wide ($($argument : $kind),*));
         entries!(@persistent $function [concat!("MPI_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@persistent $function [concat!("PMPI_", $name, "_init")] int ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("MPIX_", $name, "_init")] int ($($argument : $kind),*));
+        entries!(@persistent $function [concat!("PMPIX_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@persistent $function [concat!("MPI_", $name, "_init_c")] wide ($($argument : $kind),*));
         entries!(@persistent $function [concat!("PMPI_", $name, "_init_c")] wide ($($argument : $kind),*));
     )*};
@@ -149,7 +152,7 @@ macro_rules! entries {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
                 // SAFETY: the caller's promise.
-                unsafe { run(mpi, &call, mpi.handle(comm)) }
+                unsafe { run(mpi, call, mpi.handle(comm)) }
             }
         };
     };
@@ -167,30 +170,27 @@ entries! {
     Reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
 }
 
-macro_rules! barrier {
-    ($($blocking:literal $persistent:literal;)*) => {$(
+macro_rules! barriers {
+    ($($export:literal $run:ident ($($argument:ident : $type:ty),*);)*) => {$(
         const _: () = {
-            #[unsafe(export_name = $blocking)]
-            unsafe extern "C" fn blocking(comm: Word) -> c_int {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry(comm: Word $(, $argument: $type)*) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 // SAFETY: the caller's promise.
-                unsafe { run(mpi, &Call::Barrier, mpi.handle(comm)) }
-            }
-
-            #[unsafe(export_name = $persistent)]
-            unsafe extern "C" fn init(comm: Word, info: Word, request: *mut c_void) -> c_int {
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                // SAFETY: the caller's promise.
-                unsafe { persistent(mpi, Call::Barrier, mpi.handle(comm), info, request) }
+                unsafe { $run(mpi, Call::Barrier, mpi.handle(comm) $(, $argument)*) }
             }
         };
     )*};
 }
 
 // It has no counts, and so no wide form.
-barrier! {
-    "MPI_Barrier" "MPI_Barrier_init";
-    "PMPI_Barrier" "PMPI_Barrier_init";
+barriers! {
+    "MPI_Barrier" run();
+    "PMPI_Barrier" run();
+    "MPI_Barrier_init" persistent(info: Word, request: *mut c_void);
+    "PMPI_Barrier_init" persistent(info: Word, request: *mut c_void);
+    "MPIX_Barrier_init" persistent(info: Word, request: *mut c_void);
+    "PMPIX_Barrier_init" persistent(info: Word, request: *mut c_void);
 }
 
 /// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
