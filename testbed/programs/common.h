@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, size;
-static long cases, failures;
+__attribute__((unused)) static int rank, size;
+__attribute__((unused)) static long cases, failures;
 
 /* A failed condition is counted, and told for the first few. */
 #define EXPECT(condition, ...)                                                                              \

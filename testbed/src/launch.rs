@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,14 @@ pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(&'static str, String)>,
+    pub(crate) preloads: Vec<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     pub(crate) limit: Duration,
+}
+
+/// The library.
+pub(crate) fn library() -> PathBuf {
+    root().join("target/release/libbruckner.so")
 }
 
 /// What it said.
@@ -33,14 +40,40 @@ impl<'a> Launch<'a> {
         let limit = Duration::from_secs(120);
         // Programs that call the C API compare it with MPI's own functions, which are left alone for that.
         let environment = vec![("BRUCKNER_LEAVE", "all".to_owned())];
-        Launch { mpi, ranks, program, arguments: Vec::new(), environment, limit }
+        Launch {
+            mpi,
+            ranks,
+            program,
+            arguments: Vec::new(),
+            environment,
+            preloads: Vec::new(),
+            directory: None,
+            limit,
+        }
+    }
+
+    /// An unmodified program, without the library.
+    pub(crate) fn plain(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
+        Launch { environment: Vec::new(), ..Launch::new(mpi, ranks, program) }
     }
 
     /// An unmodified program, with the library preloaded.
     pub(crate) fn preloaded(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
-        let library = root().join("target/release/libbruckner.so");
-        let environment = vec![("LD_PRELOAD", library.display().to_string())];
-        Launch { environment, ..Launch::new(mpi, ranks, program) }
+        Launch::plain(mpi, ranks, program).preload(&library())
+    }
+
+    /// Preloads something before everything that is preloaded so far.
+    pub(crate) fn preload(mut self, object: &Path) -> Launch<'a> {
+        self.preloads.insert(0, object.to_owned());
+        self
+    }
+
+    /// Where ranks outnumber cores, an MPI that spins is asked to be patient, if it can.
+    pub(crate) fn patiently(self) -> Launch<'a> {
+        match self.mpi {
+            Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_WAIT_MODE", "1"),
+            _ => self,
+        }
     }
 
     pub(crate) fn argument(mut self, argument: impl Into<String>) -> Launch<'a> {
@@ -50,6 +83,12 @@ impl<'a> Launch<'a> {
 
     pub(crate) fn set(mut self, name: &'static str, value: impl Into<String>) -> Launch<'a> {
         self.environment.push((name, value.into()));
+        self
+    }
+
+    /// In a directory.
+    pub(crate) fn within(mut self, directory: &Path) -> Launch<'a> {
+        self.directory = Some(directory.to_owned());
         self
     }
 
@@ -64,7 +103,19 @@ impl<'a> Launch<'a> {
         for (name, value) in &self.environment {
             command.env(name, value);
         }
+        if !self.preloads.is_empty() {
+            // By the launcher, so that it and its helpers are left alone.
+            let list = std::env::join_paths(&self.preloads)?;
+            let list = list.to_string_lossy();
+            match self.mpi.is_open_mpi() {
+                true => command.args(["-x", &format!("LD_PRELOAD={list}")]),
+                false => command.args(["-genv", "LD_PRELOAD", &list]),
+            };
+        }
         command.arg(self.program).args(&self.arguments);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let start = Instant::now();
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;

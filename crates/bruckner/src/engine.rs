@@ -502,7 +502,7 @@ impl Engine {
     ///
     /// # Safety
     /// The arguments are right for it.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn native(&self, call: &Call, comm: Word) -> c_int {
         // SAFETY: the caller's promise.
         match unsafe { call.native(self.mpi, comm) } {
@@ -539,7 +539,7 @@ impl Engine {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
         let arguments = arguments(self.mpi, call)?;
         if self.natives.has(comm, Registry::generation(), &arguments) {
@@ -550,7 +550,6 @@ impl Engine {
         unsafe { self.served_again(call, comm, &arguments) }
     }
 
-    #[inline]
     unsafe fn served_again(
         &self,
         call: &Call,

@@ -15,7 +15,7 @@ use crate::communicator::Slot;
 pub(crate) type Arguments = [u64; 5];
 
 /// The arguments that decide about a call, if they alone do.
-#[inline]
+#[inline(always)]
 pub(crate) fn arguments(mpi: &Mpi, call: &Call) -> Option<Arguments> {
     Some(match *call {
         Call::Allreduce { count, datatype, op, .. } => [1, count as u64, datatype, op, 0],
@@ -104,7 +104,7 @@ impl Cell {
         Cell { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 7] }
     }
 
-    #[inline]
+    #[inline(always)]
     fn holds(&self, key: &Key) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let same = self.words.iter().zip(key).all(|(word, key)| word.load(Ordering::Relaxed) == *key);
@@ -137,14 +137,14 @@ impl Natives {
         Natives([const { Cell::empty() }; 16])
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(comm: Word, generation: u64, a: &Arguments) -> Key {
         // A generation is at least one more than nothing.
         [comm, generation + 1, a[0], a[1], a[2], a[3], a[4]]
     }
 
     /// Whether a call is known to go to native.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has(&self, comm: Word, generation: u64, arguments: &Arguments) -> bool {
         self.0[place(arguments, self.0.len())].holds(&Natives::key(comm, generation, arguments))
     }

@@ -86,9 +86,12 @@ impl Requests {
 
 /// An array of requests of the program's, some of which plans serve.
 struct Mixed {
+    /// The places of requests that have a plan. One that is not under way counts as nothing: MPICH's own waits hang on
+    /// a persistent collective that was never started.
+    places: Vec<usize>,
     /// The plans that are under way, by their place in the array.
     plans: Vec<(usize, Arc<Known>)>,
-    /// The same array with nothing in the place of those.
+    /// The same array with nothing in all those places.
     rest: Vec<u64>,
 }
 
@@ -220,15 +223,16 @@ impl Engine {
 
     unsafe fn mixed(&self, count: c_int, requests: *mut c_void) -> Option<Mixed> {
         let (mpi, count) = (self.mpi, count.max(0) as usize);
-        let mut plans = Vec::new();
+        let (mut places, mut plans) = (Vec::new(), Vec::new());
         for i in 0..count {
             // SAFETY: the caller's promise.
             let handle = unsafe { mpi.handle_at(requests, i) };
-            plans.extend(
-                self.requests.get(handle).filter(|known| known.active().is_some()).map(|known| (i, known)),
-            );
+            if let Some(known) = self.requests.get(handle).filter(|known| known.plan.is_some()) {
+                places.push(i);
+                plans.extend(known.active().is_some().then(|| (i, known.clone())));
+            }
         }
-        if plans.is_empty() {
+        if places.is_empty() {
             return None;
         }
         let mut rest = vec![0u64; count];
@@ -240,17 +244,16 @@ impl Engine {
                 rest.as_mut_ptr().cast(),
                 count * mpi.width(),
             );
-            for (i, _) in &plans {
+            for i in &places {
                 mpi.put_handle(rest.as_mut_ptr().cast(), *i, null);
             }
         }
-        Some(Mixed { plans, rest })
+        Some(Mixed { places, plans, rest })
     }
 
     /// Tells a plan's end: its status, if that is so.
     unsafe fn is_done(&self, known: &Known, status: *mut c_void) -> Result<bool, c_int> {
-        let Some(plan) = known.active() else { return Ok(true) };
-        match plan.test() {
+        match known.active().map_or(Ok(true), Persistent::test) {
             Ok(false) => Ok(false),
             Ok(true) => {
                 // SAFETY: the caller's promise.
@@ -271,12 +274,15 @@ impl Engine {
     pub unsafe fn wait(&self, request: *mut c_void, status: *mut c_void) -> c_int {
         // SAFETY: the caller's promise.
         let known = self.requests.get(unsafe { self.mpi.handle_at(request, 0) });
-        let Some((known, plan)) = known.as_ref().and_then(|known| Some((known, known.active()?))) else {
+        let Some(known) = known.filter(|known| known.plan.is_some()) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.wait)(request, status) };
         };
-        let result = plan.wait();
-        known.consume();
+        let result = known.active().map_or(Ok(()), |plan| {
+            let result = plan.wait();
+            known.consume();
+            result
+        });
         // SAFETY: the caller's promise.
         unsafe { self.empty(status) };
         result.map_or_else(|error| self.raise(known.comm, &error), |()| 0)
@@ -289,14 +295,14 @@ impl Engine {
     pub unsafe fn test(&self, request: *mut c_void, flag: *mut c_int, status: *mut c_void) -> c_int {
         // SAFETY: the caller's promise.
         let known = self.requests.get(unsafe { self.mpi.handle_at(request, 0) });
-        let Some(known) = known.filter(|known| known.active().is_some()) else {
+        let Some(known) = known.filter(|known| known.plan.is_some()) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.test)(request, flag, status) };
         };
         // SAFETY: the caller's promise.
         match unsafe { self.is_done(&known, status) } {
             Ok(done) => {
-                if done {
+                if done && known.active().is_some() {
                     known.consume();
                 }
                 // SAFETY: the caller's promise.
@@ -376,7 +382,7 @@ impl Engine {
     /// Brings handles that the MPI has changed back to the program's array.
     unsafe fn give_back(&self, mixed: &Mixed, requests: *mut c_void) {
         for i in 0..mixed.rest.len() {
-            if !mixed.plans.iter().any(|(place, _)| *place == i) {
+            if !mixed.places.contains(&i) {
                 // SAFETY: the caller's promise; as many handles in both.
                 unsafe {
                     let handle = self.mpi.handle_at(mixed.rest.as_ptr().cast(), i);
@@ -421,7 +427,7 @@ impl Engine {
             let code = (self.mpi.f.testany)(count, mixed.rest.as_mut_ptr().cast(), index, flag, status);
             self.give_back(&mixed, requests);
             // Nothing of the MPI's is under way, but a plan is.
-            if *flag != 0 && *index == self.undefined() {
+            if *flag != 0 && *index == self.undefined() && !mixed.plans.is_empty() {
                 *flag = 0;
             }
             code
@@ -486,6 +492,9 @@ impl Engine {
             let code = (self.mpi.f.testsome)(count, mixed.rest.as_mut_ptr().cast(), done, indices, statuses);
             self.give_back(&mixed, requests);
             if *done == self.undefined() {
+                if mixed.plans.is_empty() {
+                    return code;
+                }
                 *done = 0;
             }
             let statuses = self.statuses(statuses);
@@ -523,7 +532,7 @@ impl Engine {
             }
             self.until(|| {
                 let code = self.test_some(count, requests, done, indices, statuses);
-                (code != 0 || *done > 0).then_some(code)
+                (code != 0 || *done != 0).then_some(code)
             })
         }
     }
@@ -534,7 +543,7 @@ impl Engine {
     /// As for `MPI_Request_get_status`.
     pub unsafe fn get_status(&self, request: Word, flag: *mut c_int, status: *mut c_void) -> c_int {
         let known = self.requests.get(request);
-        let Some(known) = known.filter(|known| known.active().is_some()) else {
+        let Some(known) = known.filter(|known| known.plan.is_some()) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.request_get_status)(request, flag, status) };
         };

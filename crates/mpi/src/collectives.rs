@@ -122,6 +122,7 @@ impl Collectives {
 
 impl Mpi {
     /// Whether there is such a function.
+    #[inline]
     pub fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool {
         self.collectives.0[function as usize][flavour as usize][usize::from(wide)].is_some()
     }
@@ -130,7 +131,7 @@ impl Mpi {
     ///
     /// # Safety
     /// As many words as the function has arguments, and right for it.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn collective(
         &self,
         function: Function,
@@ -152,7 +153,7 @@ impl Mpi {
 ///
 /// # Safety
 /// The function has so many arguments, all integers or addresses, and the words are right for it.
-#[inline]
+#[inline(always)]
 unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{

@@ -70,6 +70,8 @@ unsafe impl Send for Mpi {}
 // SAFETY: as above.
 unsafe impl Sync for Mpi {}
 
+static FOUND: OnceLock<Mpi> = OnceLock::new();
+
 /// How two values become one in an agreement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agree {
@@ -83,11 +85,16 @@ pub enum Agree {
 
 impl Mpi {
     /// The MPI that this process has loaded. The answer is found once.
+    #[inline]
     pub fn find() -> Result<&'static Mpi, NoMpi> {
-        static FOUND: OnceLock<Mpi> = OnceLock::new();
-        if let Some(mpi) = FOUND.get() {
-            return Ok(mpi);
+        match FOUND.get() {
+            Some(mpi) => Ok(mpi),
+            None => Mpi::look(),
         }
+    }
+
+    #[cold]
+    fn look() -> Result<&'static Mpi, NoMpi> {
         let mpi = Mpi::of(Library::loaded()?)?;
         Ok(FOUND.get_or_init(|| mpi))
     }
@@ -447,6 +454,10 @@ impl Mpi {
         // SAFETY: one number, then as many bytes as it says.
         check("MPI_Bcast", unsafe { (self.f.bcast)(length.as_mut_ptr().cast(), 1, self.uint64, 0, comm) })?;
         bytes.resize(length[0] as usize, 0);
+        // Where nothing lies may be anywhere, even where MPI_IN_PLACE is.
+        if bytes.is_empty() {
+            return Ok(String::new());
+        }
         // SAFETY: as above.
         check("MPI_Bcast", unsafe {
             (self.f.bcast)(bytes.as_mut_ptr().cast(), bytes.len() as c_int, self.byte, 0, comm)

@@ -14,8 +14,8 @@ use bruckner::{Call, Door, Engine, Error};
 /// What a function returns if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
 
-/// A call that came in.
-#[inline]
+/// A call that came in. In every entry by itself: there the collective is known, and nothing is left to decide.
+#[inline(always)]
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
     let call = &call;
     let engine = match Engine::current() {
@@ -51,6 +51,7 @@ unsafe fn first(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
 }
 
 /// The MPI's own function.
+#[inline(always)]
 unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe {
@@ -86,7 +87,7 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, requ
 }
 
 /// The same call with C integers, where the MPI knows no others.
-#[inline]
+#[inline(always)]
 unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Option<(Call, Lists)> {
     if !call.is_wide() || mpi.has(call.function(), flavour, true) {
         return None;

@@ -1,0 +1,31 @@
+/* interception: what being taken over costs where the choice is native: MPI_* against the MPI's own, 8 bytes, 2 ranks,
+   alternating. */
+#include "plain.h"
+#define bruckner_barrier NATIVE(Barrier)
+#define CHECK_H
+#include "compare.h"
+
+static int64_t in[8], out[8];
+static void ours_allreduce(void) { MPI_Allreduce(in, out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
+static void native_allreduce(void) { NATIVE(Allreduce)(in, out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
+static void ours_allgather(void) { MPI_Allgather(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
+static void native_allgather(void) { NATIVE(Allgather)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
+static void ours_alltoall(void) { MPI_Alltoall(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
+static void native_alltoall(void) { NATIVE(Alltoall)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
+static void ours_bcast(void) { MPI_Bcast(in, 1, MPI_INT64_T, 0, MPI_COMM_WORLD); }
+static void native_bcast(void) { NATIVE(Bcast)(in, 1, MPI_INT64_T, 0, MPI_COMM_WORLD); }
+static void ours_barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
+static void native_barrier(void) { NATIVE(Barrier)(MPI_COMM_WORLD); }
+
+int main(int argc, char **argv) {
+  /* As most programs do: without threads. */
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  compare("allreduce", 8, ours_allreduce, native_allreduce, 2e6);
+  compare("allgather", 8, ours_allgather, native_allgather, 2e6);
+  compare("alltoall", 8, ours_alltoall, native_alltoall, 2e6);
+  compare("bcast", 8, ours_bcast, native_bcast, 2e6);
+  compare("barrier", 8, ours_barrier, native_barrier, 2e6);
+  return finish();
+}

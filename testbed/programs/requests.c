@@ -1,0 +1,162 @@
+/* The whole life of a persistent request: Start and Startall in any order, every form of Wait and Test on arrays that mix
+   plans, messages, inactive requests and nothing, Request_get_status, Request_free. Any number of ranks. */
+#include "plain.h"
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#ifdef OPEN_MPI
+#if OMPI_MAJOR_VERSION < 5
+#include "extensions.h"
+#endif
+#endif
+
+enum { SUM, GATHER, INACTIVE, RECV, SEND, NOTHING, COUNT };
+static MPI_Request requests[COUNT];
+static int64_t sum_in, sum_out, gather_in, gather_out[64], other_out, came, goes;
+
+static void start(int again, int right, int left) {
+  sum_in = rank + again, gather_in = 100 * rank + again, goes = 7 * rank + again;
+  sum_out = came = -1;
+  memset(gather_out, -1, sizeof gather_out);
+  MPI_Irecv(&came, 1, MPI_INT64_T, left, 3, MPI_COMM_WORLD, &requests[RECV]);
+  MPI_Isend(&goes, 1, MPI_INT64_T, right, 3, MPI_COMM_WORLD, &requests[SEND]);
+  MPI_Request both[2] = {requests[SUM], requests[GATHER]}, swapped[2] = {requests[GATHER], requests[SUM]};
+  switch ((again + rank) % 3) {
+  case 0: MPI_Startall(2, both); break;
+  case 1: MPI_Startall(2, swapped); break;
+  default: MPI_Start(&requests[GATHER]), MPI_Start(&requests[SUM]);
+  }
+}
+
+static void check(int again, int left, const char *how) {
+  cases++;
+  EXPECT(sum_out == (int64_t)size * (size - 1) / 2 + (int64_t)size * again, "%s, %d: the sum is %ld", how, again, (long)sum_out);
+  for (int r = 0; r < size; r++) EXPECT(gather_out[r] == 100 * r + again, "%s, %d: block %d is %ld", how, again, r, (long)gather_out[r]);
+  EXPECT(came == 7 * left + again, "%s, %d: the message is %ld", how, again, (long)came);
+  EXPECT(requests[SUM] != MPI_REQUEST_NULL && requests[GATHER] != MPI_REQUEST_NULL, "%s: a persistent request is gone", how);
+  EXPECT(requests[RECV] == MPI_REQUEST_NULL && requests[SEND] == MPI_REQUEST_NULL, "%s: a message is still there", how);
+}
+
+static void is_empty(MPI_Status *status, const char *how) {
+  int count = -1;
+  MPI_Get_count(status, MPI_BYTE, &count);
+  EXPECT(count == 0 && status->MPI_SOURCE == MPI_ANY_SOURCE && status->MPI_TAG == MPI_ANY_TAG, "%s: not an empty status", how);
+}
+
+int main(int argc, char **argv) {
+  begin(&argc, &argv);
+  int right = (rank + 1) % size, left = (rank + size - 1) % size;
+  for (int i = 0; i < COUNT; i++) requests[i] = MPI_REQUEST_NULL;
+  MPI_Allreduce_init(&sum_in, &sum_out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[SUM]);
+  MPI_Allgather_init(&gather_in, 1, MPI_INT64_T, gather_out, 1, MPI_INT64_T, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[GATHER]);
+  /* MPICH and Intel hang in their own waits on a persistent collective that was never started; a plan does not. */
+  if (argc > 1 && strcmp(argv[1], "served") == 0)
+    MPI_Allreduce_init(&sum_in, &other_out, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[INACTIVE]);
+  else MPI_Send_init(&sum_in, 1, MPI_INT64_T, right, 9, MPI_COMM_WORLD, &requests[INACTIVE]);
+  MPI_Status statuses[COUNT], status;
+  int flag, index, indices[COUNT], done;
+  for (int again = 0; again < 60; again++) {
+    start(again, right, left);
+    memset(statuses, 0x77, sizeof statuses);
+    switch (again % 10) {
+    case 0:
+      MPI_Waitall(COUNT, requests, statuses);
+      check(again, left, "Waitall");
+      for (int i = 0; i < COUNT; i++)
+        if (i != RECV && i != SEND) is_empty(&statuses[i], "Waitall");
+      EXPECT(statuses[RECV].MPI_SOURCE == left, "Waitall: the status of a message");
+      break;
+    case 1:
+      MPI_Waitall(COUNT, requests, MPI_STATUSES_IGNORE);
+      check(again, left, "Waitall without statuses");
+      break;
+    case 2:
+      for (flag = 0; !flag;) MPI_Testall(COUNT, requests, &flag, statuses);
+      check(again, left, "Testall");
+      is_empty(&statuses[SUM], "Testall");
+      break;
+    case 3:
+      for (int i = 0, seen[COUNT] = {0}; i < 4; i++) {
+        MPI_Waitany(COUNT, requests, &index, &status);
+        EXPECT(index >= 0 && index < COUNT && index != INACTIVE && index != NOTHING && !seen[index]++, "Waitany gave %d", index);
+      }
+      MPI_Waitany(COUNT, requests, &index, &status);
+      EXPECT(index == MPI_UNDEFINED, "Waitany gave %d of nothing", index);
+      check(again, left, "Waitany");
+      break;
+    case 4:
+      for (int left_over = 4; left_over > 0;) {
+        MPI_Testany(COUNT, requests, &index, &flag, &status);
+        EXPECT(!flag || index != MPI_UNDEFINED, "Testany gave nothing too soon");
+        left_over -= flag;
+      }
+      MPI_Testany(COUNT, requests, &index, &flag, &status);
+      EXPECT(flag && index == MPI_UNDEFINED, "Testany gave %d of nothing", index);
+      check(again, left, "Testany");
+      break;
+    case 5:
+      for (int left_over = 4; left_over > 0; left_over -= done) {
+        MPI_Waitsome(COUNT, requests, &done, indices, statuses);
+        EXPECT(done > 0 && done <= left_over, "Waitsome gave %d", done);
+        if (done <= 0) break;
+        for (int i = 0; i < done; i++)
+          if (indices[i] == SUM || indices[i] == GATHER) is_empty(&statuses[i], "Waitsome");
+      }
+      MPI_Waitsome(COUNT, requests, &done, indices, statuses);
+      EXPECT(done == MPI_UNDEFINED, "Waitsome gave %d of nothing", done);
+      check(again, left, "Waitsome");
+      break;
+    case 6:
+      for (int left_over = 4; left_over > 0;) {
+        MPI_Testsome(COUNT, requests, &done, indices, MPI_STATUSES_IGNORE);
+        EXPECT(done != MPI_UNDEFINED, "Testsome gave nothing too soon");
+        left_over -= done;
+      }
+      MPI_Testsome(COUNT, requests, &done, indices, statuses);
+      EXPECT(done == MPI_UNDEFINED, "Testsome gave %d of nothing", done);
+      check(again, left, "Testsome");
+      break;
+    case 7:
+      for (int i = 0; i < COUNT; i++)
+        for (flag = 0; !flag;) MPI_Test(&requests[i], &flag, &status);
+      check(again, left, "Test");
+      is_empty(&status, "Test of nothing");
+      break;
+    case 8:
+      for (flag = 0; !flag;) MPI_Request_get_status(requests[SUM], &flag, &status);
+      is_empty(&status, "Request_get_status");
+      /* It only tells: the request is still to be waited for. */
+      MPI_Waitany(1, &requests[SUM], &index, &status);
+      EXPECT(index == 0, "Waitany after Request_get_status gave %d", index);
+      for (int i = COUNT - 1; i >= 0; i--) MPI_Wait(&requests[i], &status);
+      is_empty(&status, "Wait of a request that is done");
+      check(again, left, "Request_get_status, Wait");
+      break;
+    default:
+      MPI_Wait(&requests[GATHER], MPI_STATUS_IGNORE);
+      MPI_Barrier(MPI_COMM_WORLD);
+      MPI_Wait(&requests[SUM], &status);
+      is_empty(&status, "Wait");
+      MPI_Waitall(2, &requests[RECV], MPI_STATUSES_IGNORE);
+      check(again, left, "Wait");
+    }
+    MPI_Request_get_status(requests[SUM], &flag, &status);
+    EXPECT(flag, "an inactive request is not done");
+  }
+  for (int i = SUM; i <= INACTIVE; i++) {
+    MPI_Request_free(&requests[i]);
+    EXPECT(requests[i] == MPI_REQUEST_NULL, "a freed request is still there");
+  }
+  /* Handles are used again. */
+  for (int again = 0; again < 300; again++) {
+    MPI_Request request;
+    int64_t mine = rank, most = -1;
+    MPI_Allreduce_init(&mine, &most, 1, MPI_INT64_T, again % 2 ? MPI_MAX : MPI_MIN, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    for (int i = 0; i < 2; i++) {
+      MPI_Start(&request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    EXPECT(most == (again % 2 ? size - 1 : 0), "a request made anew: %ld", (long)most);
+    MPI_Request_free(&request);
+    cases++;
+  }
+  return finish();
+}

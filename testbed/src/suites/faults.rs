@@ -1,0 +1,252 @@
+//! What goes wrong, and must change nothing.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use super::Table;
+use crate::launch::{Launch, Outcome, Said, library};
+use crate::mpis::{Mpi, home, root};
+
+pub(crate) fn run(table: &mut Table) -> Result<()> {
+    for &mpi in Mpi::ALL {
+        table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
+        table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
+        table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
+    }
+    for mpi in [Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] {
+        let program = mpi.compile("lacking")?;
+        let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
+        table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);
+    }
+    table.tell("none", "programs without MPI", 1, &without_mpi()?);
+    Ok(())
+}
+
+/// Counts what does not hold.
+fn expect(outcome: &mut Outcome, holds: bool, what: &str, said: &str) {
+    outcome.cases += 1;
+    if !holds {
+        outcome.failures += 1;
+        outcome.talk += &format!("{what}:\n{said}\n");
+    }
+}
+
+/// Both ways the job ends soon, and not well.
+fn killed(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("mortal")?;
+    let mut outcome = Outcome::default();
+    let runs = [
+        Launch::plain(mpi, 2, &program),
+        Launch::preloaded(mpi, 2, &program),
+        Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always"),
+    ];
+    for launch in runs {
+        let said = launch.limit(30).run()?;
+        outcome.seconds += said.seconds;
+        let ended = !said.succeeded && said.out.contains("killing") && !said.err.contains("still ran");
+        expect(&mut outcome, ended, "the job did not end by itself", &said.err);
+    }
+    Ok(outcome)
+}
+
+/// A script that runs a program with other settings on rank 1, or on all.
+fn script(program: &Path, on_rank_1: &str) -> String {
+    let rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}";
+    format!("if [ \"{rank}\" = 1 ]; then {on_rank_1}; fi; exec {}", program.display())
+}
+
+fn algorithm(report: &Path, collective: &str) -> String {
+    let text = std::fs::read_to_string(report).unwrap_or_default();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let communicators = report["communicators"].as_array().into_iter().flatten();
+    let rows = communicators.flat_map(|record| record["rows"].as_array().into_iter().flatten());
+    let row = rows.filter(|row| row["collective"] == collective).max_by_key(|row| row["calls"].as_u64());
+    row.map_or_else(String::new, |row| {
+        format!("{}: {}", row["algorithm"].as_str().unwrap_or(""), row["why"].as_str().unwrap_or(""))
+    })
+}
+
+/// The administrator's file, put there for a moment.
+struct Administrators(PathBuf);
+
+impl Administrators {
+    fn put(text: &str) -> Result<Administrators> {
+        let path = PathBuf::from("/etc/bruckner.conf");
+        if path.exists() {
+            bail!("{} exists: it would be overwritten", path.display());
+        }
+        std::fs::write(&path, text)?;
+        Ok(Administrators(path))
+    }
+}
+
+impl Drop for Administrators {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Files and variables that are unreadable, cut off, somebody else's, or different on each rank.
+fn configurations(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let mut outcome = Outcome::default();
+    let place = home().join("configurations");
+    std::fs::create_dir_all(&place)?;
+    let file = place.join("bruckner.conf");
+    let report = place.join("report.json");
+    let shell = Path::new("/bin/sh");
+    let run = |on_rank_1: &str, settings: &[(&'static str, String)]| -> Result<Said> {
+        let _ = std::fs::remove_file(&report);
+        let mut launch =
+            Launch::preloaded(mpi, 2, shell).argument("-c").argument(script(&program, on_rank_1));
+        launch = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(60);
+        launch = settings.iter().fold(launch, |launch, (name, value)| launch.set(name, value));
+        launch.run()
+    };
+    let mut right = |said: &Said, what: &str, complaint: &str, by: &str| {
+        let found = algorithm(&report, "allreduce");
+        let holds = said.succeeded && said.out.contains("cases 100 failures 0");
+        let told =
+            said.err.matches(complaint).count() == usize::from(!complaint.is_empty()) || complaint.is_empty();
+        expect(
+            &mut outcome,
+            holds && told && found.starts_with(by),
+            what,
+            &format!("{}{}{found}", said.out, said.err),
+        );
+    };
+    let config = ("BRUCKNER_CONFIG", file.display().to_string());
+    let owned = |text: &str, owner: u32, mode: u32| -> Result<()> {
+        std::fs::write(&file, text)?;
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode))?;
+        Ok(chown(&file, Some(owner), None)?)
+    };
+    owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 0, 0o644)?;
+    right(&run(":", std::slice::from_ref(&config))?, "a good file", "", "recursive-doubling: asked for");
+    owned("BRUCKNER_ALGORITHM = allreduce=rec", 0, 0o644)?;
+    right(
+        &run(":", std::slice::from_ref(&config))?,
+        "a file that is cut off",
+        "bruckner: BRUCKNER_ALGORITHM=allreduce=rec: ",
+        "shm",
+    );
+    owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 65534, 0o644)?;
+    right(
+        &run(":", std::slice::from_ref(&config))?,
+        "somebody else's file",
+        "is not read: it belongs to user 65534",
+        "shm",
+    );
+    owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 0, 0o666)?;
+    right(
+        &run(":", std::slice::from_ref(&config))?,
+        "a file that all may write",
+        "is not read: others may write to it",
+        "shm",
+    );
+    std::fs::remove_file(&file)?;
+    let directory = ("BRUCKNER_CONFIG", place.display().to_string());
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
+    right(&run(":", &[directory])?, "a file that cannot be read", "cannot be read", "shm");
+    // Different on each rank: rank 0's is everybody's.
+    right(
+        &run("export BRUCKNER_ALGORITHM=allreduce=recursive-doubling", &[])?,
+        "another algorithm on rank 1",
+        "",
+        "shm",
+    );
+    right(
+        &run("export BRUCKNER_TOPOLOGY=2x1 BRUCKNER_SHM=off BRUCKNER=always", &[])?,
+        "another machine on rank 1",
+        "",
+        "shm",
+    );
+    right(&run("export BRUCKNER_CONFIG=/nowhere", &[])?, "another file on rank 1", "", "shm");
+    let said = run("export BRUCKNER=off", &[])?;
+    let holds = said.succeeded && said.out.contains("cases 100 failures 0") && !report.exists();
+    expect(&mut outcome, holds, "off on rank 1", &said.err);
+    let said = run(":", &[("BRUCKNER_ALGORITHM", "allreduce=rnig".into()), ("BRUCKNER_FOO", "1".into())])?;
+    let told =
+        said.err.matches("bruckner: ").count() == 2 && said.err.contains("`BRUCKNER_FOO` is no setting");
+    expect(&mut outcome, said.succeeded && told, "wrong settings are explained once", &said.err);
+    if mpi == Mpi::Openmpi4 {
+        let _file = Administrators::put("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n")?;
+        let asked = [("BRUCKNER_ALGORITHM", "allreduce=ring".to_owned())];
+        let said = run(":", &asked)?;
+        let found = algorithm(&report, "allreduce");
+        expect(
+            &mut outcome,
+            said.succeeded && found.starts_with("recursive-doubling"),
+            "the administrator's file",
+            &found,
+        );
+    }
+    Ok(outcome)
+}
+
+/// A library of a GPU's name on one rank only: the communicator stays native, on all ranks.
+fn gpu(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let place = home().join("gpu");
+    std::fs::create_dir_all(&place)?;
+    let runtime = place.join("libcuda.so.1");
+    let made = Command::new("gcc")
+        .args(["-shared", "-fPIC", "-x", "c", "/dev/null", "-o"])
+        .arg(&runtime)
+        .status()?;
+    if !made.success() {
+        bail!("a library cannot be made");
+    }
+    let report = place.join("report.json");
+    let both = format!("export LD_PRELOAD={}:{}", library().display(), runtime.display());
+    let launch =
+        Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c").argument(script(&program, &both));
+    let said = launch.set("BRUCKNER", "always").set("BRUCKNER_REPORT", report.display().to_string()).run()?;
+    let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
+    let found = algorithm(&report, "allreduce");
+    let native = found.starts_with("native: a rank has a GPU runtime loaded");
+    expect(
+        &mut outcome,
+        said.succeeded && native,
+        "a GPU runtime on rank 1",
+        &format!("{}{found}", said.err),
+    );
+    Ok(outcome)
+}
+
+/// Programs that have nothing to do with MPI do what they always do.
+fn without_mpi() -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let commands: [&[&str]; 6] = [
+        &["/bin/true"],
+        &["/bin/false"],
+        &["/bin/sh", "-c", "echo a; ls / | head -n 3"],
+        &["python3", "-c", "import os; print(sorted(os.listdir('/'))[:3])"],
+        // A program with the set-user-id bit, started by nobody.
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/mount", "--version"],
+        &["/bin/sh", "-c", "exec 3>&2; echo to standard error >&3; exit 7"],
+    ];
+    let copy = root().join("target/testbed/libbruckner-copy.so");
+    std::fs::copy(library(), &copy)?;
+    for command in commands {
+        let run = |preload: Option<&Path>| {
+            let mut run = Command::new(command[0]);
+            run.args(&command[1..])
+                .stdin(Stdio::null())
+                .env("BRUCKNER", "always")
+                .env("BRUCKNER_REPORT", "stderr");
+            if let Some(library) = preload {
+                run.env("LD_PRELOAD", library);
+            }
+            run.output()
+        };
+        let (without, with) = (run(None)?, run(Some(&copy))?);
+        let same =
+            without.status == with.status && without.stdout == with.stdout && without.stderr == with.stderr;
+        expect(&mut outcome, same, &command.join(" "), &String::from_utf8_lossy(&with.stderr));
+    }
+    Ok(outcome)
+}

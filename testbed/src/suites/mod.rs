@@ -1,0 +1,72 @@
+//! `cargo testbed suites`: unmodified programs with the library preloaded, against the same programs without it.
+
+mod catalogue;
+mod faults;
+mod mpi4py;
+mod mpich;
+mod programs;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+/// The suites.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Suite {
+    /// mpi4py's own tests of collectives.
+    Mpi4py,
+    /// MPICH's tests of collectives.
+    Mpich,
+    /// Programs of our own: traps, hangs, requests, Fortran, a tool above, and others' benchmarks.
+    Programs,
+    /// Random calls.
+    Stress,
+    /// What goes wrong: kills, bad configurations, missing memory, programs without MPI.
+    Faults,
+    /// The time that being taken over costs.
+    Interception,
+}
+
+/// A table of results as they come.
+pub(crate) struct Table {
+    failed: usize,
+}
+
+impl Table {
+    fn new() -> Table {
+        println!(
+            "{:<10} {:<40} {:>5} {:>8} {:>8} {:>8}",
+            "MPI", "test", "ranks", "cases", "failures", "seconds"
+        );
+        Table { failed: 0 }
+    }
+
+    /// One line; what was said is shown only if something failed.
+    pub(crate) fn tell(&mut self, mpi: &str, test: &str, ranks: u32, outcome: &crate::launch::Outcome) {
+        let crate::launch::Outcome { cases, failures, seconds, talk } = outcome;
+        println!("{mpi:<10} {test:<40} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}");
+        if *failures > 0 {
+            eprintln!("{talk}");
+            self.failed += 1;
+        }
+    }
+}
+
+/// Runs suites and prints a table; an error if anything failed.
+pub(crate) fn run(only: &[Suite], quick: bool, seed: u64) -> Result<()> {
+    let all = Suite::value_variants();
+    let mut table = Table::new();
+    for suite in if only.is_empty() { all } else { only } {
+        match suite {
+            Suite::Mpi4py => mpi4py::run(&mut table, quick)?,
+            Suite::Mpich => mpich::run(&mut table, quick)?,
+            Suite::Programs => programs::run(&mut table, quick)?,
+            Suite::Stress => programs::stress(&mut table, quick, seed)?,
+            Suite::Faults => faults::run(&mut table)?,
+            Suite::Interception => programs::interception(&mut table, quick)?,
+        }
+    }
+    if table.failed > 0 {
+        bail!("{} tests failed", table.failed);
+    }
+    Ok(())
+}

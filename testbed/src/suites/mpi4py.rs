@@ -1,0 +1,98 @@
+//! mpi4py's own tests: the same verdict for each test on each rank, and every collective served.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Table;
+use crate::launch::{Launch, Outcome};
+use crate::mpis::{Mpi, home, root};
+use crate::setup::mpi4py_tests;
+
+pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
+    let ranks: &[u32] = if quick { &[2] } else { &[1, 2, 3, 5] };
+    for &mpi in Mpi::TODAY {
+        for &p in ranks {
+            let outcome =
+                both(mpi, p, if quick { &["cco_buf", "cco_pr_vec", "cco_obj"] } else { &["cco_"] })?;
+            table.tell(mpi.name(), "mpi4py, verdicts with and without", p, &outcome);
+        }
+    }
+    Ok(())
+}
+
+/// Verdicts of all ranks, by test.
+type Verdicts = Vec<BTreeMap<String, String>>;
+
+fn verdicts(launch: &Launch<'_>, file: &Path) -> Result<(Verdicts, f64, String)> {
+    let said = launch.run()?;
+    let mut all = Vec::new();
+    for rank in 0..launch.ranks {
+        let file = file.with_extension(rank.to_string());
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("{} was not written: {}{}", file.display(), said.out, said.err))?;
+        std::fs::remove_file(&file)?;
+        all.push(serde_json::from_str(&text)?);
+    }
+    Ok((all, said.seconds, said.err))
+}
+
+fn both(mpi: Mpi, ranks: u32, patterns: &[&str]) -> Result<Outcome> {
+    let python = mpi.python();
+    let file = home().join(format!("mpi4py-{}-{ranks}", mpi.name()));
+    let report = file.with_extension("json");
+    let prepare = |launch: Launch<'static>| {
+        let script = root().join("testbed/programs/verdicts.py");
+        let mut launch = launch.limit(900).patiently().argument(script.display().to_string());
+        launch = launch.argument(file.display().to_string()).argument(mpi4py_tests().display().to_string());
+        patterns.iter().fold(launch, |launch, pattern| launch.argument("-i").argument(*pattern))
+    };
+    let python: &'static Path = Box::leak(python.into_boxed_path());
+    let (without, first, _) = verdicts(&prepare(Launch::plain(mpi, ranks, python)), &file)?;
+    let with = prepare(Launch::preloaded(mpi, ranks, python))
+        .set("BRUCKNER", "always")
+        .set("BRUCKNER_REPORT", report.display().to_string());
+    let (with, second, talk) = verdicts(&with, &file)?;
+    let mut outcome = Outcome { seconds: first + second, talk, ..Outcome::default() };
+    for (rank, (without, with)) in without.iter().zip(&with).enumerate() {
+        outcome.cases += without.len() as u64;
+        for (test, verdict) in without {
+            if with.get(test) != Some(verdict) {
+                outcome.failures += 1;
+                outcome.talk +=
+                    &format!("rank {rank}: {test}: {verdict}, and with the library {:?}\n", with.get(test));
+            }
+        }
+    }
+    if ranks > 1 {
+        let text = std::fs::read_to_string(&report).context("there is no report")?;
+        for missing in not_served(&serde_json::from_str(&text)?, mpi.has_hook()) {
+            outcome.failures += 1;
+            outcome.talk += &format!("{missing} was never served\n");
+        }
+    }
+    Ok(outcome)
+}
+
+/// The collectives that a report does not show to have been served; persistent ones, too, where MPI advances them.
+pub(super) fn not_served(report: &Value, persistent: bool) -> Vec<String> {
+    let rows = || {
+        let communicators = report["communicators"].as_array().into_iter().flatten();
+        communicators.flat_map(|record| record["rows"].as_array().into_iter().flatten())
+    };
+    let names = ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
+    let mut missing = Vec::new();
+    for name in names {
+        for kept in [false, true] {
+            let served = rows().any(|row| {
+                row["collective"] == name && row["persistent"] == kept && row["algorithm"] != "native"
+            });
+            if !served && (!kept || persistent) {
+                missing.push(format!("{name}{}", if kept { "_init" } else { "" }));
+            }
+        }
+    }
+    missing
+}

@@ -1,0 +1,208 @@
+//! Programs of our own that know nothing of the library, and others' benchmarks.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::Table;
+use super::mpi4py::not_served;
+use crate::launch::{Launch, Outcome};
+use crate::mpis::{Mpi, home, root};
+use crate::setup::patient;
+use crate::speed;
+
+/// As it is needed where ranks outnumber cores.
+fn patient_launch<'a>(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
+    let launch = Launch::preloaded(mpi, ranks, program).patiently();
+    if mpi == Mpi::Mpich4 && ranks > 2 { launch.preload(&patient()) } else { launch }
+}
+
+pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
+    for &mpi in Mpi::ALL {
+        let traps = mpi.compile_plain("traps")?;
+        for mode in ["always", "on"] {
+            let outcome = patient_launch(mpi, 3, &traps).set("BRUCKNER", mode).test()?;
+            table.tell(mpi.name(), &format!("traps, {mode}"), 3, &outcome);
+        }
+        // Each result is also compared in the open, and nothing is found.
+        let checked = patient_launch(mpi, 3, &traps).set("BRUCKNER", "always").set("BRUCKNER_CHECK", "1");
+        let mut outcome = checked.test()?;
+        if outcome.talk.contains("bruckner: check") {
+            outcome.failures += 1;
+        }
+        table.tell(mpi.name(), "traps, every call checked", 3, &outcome);
+        let hangs = mpi.compile_plain("hangs")?;
+        for mode in ["always", "on"] {
+            let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;
+            table.tell(mpi.name(), &format!("hangs, {mode}"), 2, &outcome);
+        }
+        let requests = mpi.compile_plain("requests")?;
+        for ranks in if quick { vec![2] } else { vec![2, 3] } {
+            let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
+            if mpi.has_hook() {
+                launch = launch.argument("served");
+            }
+            table.tell(mpi.name(), "the life of a persistent request", ranks, &launch.test()?);
+        }
+        let tool = tool(mpi)?;
+        table.tell(mpi.name(), "beneath a tool", 2, &tool);
+    }
+    for mpi in [Mpi::Openmpi4, Mpi::Mpich4] {
+        for name in ["fortran_mpif", "fortran_mpi", "fortran_f08"] {
+            let program = fortran(mpi, name)?;
+            let report = home().join(format!("{name}-{}.json", mpi.name()));
+            let launch = patient_launch(mpi, 3, &program).set("BRUCKNER", "always");
+            let mut outcome = launch.set("BRUCKNER_REPORT", report.display().to_string()).test()?;
+            let text = std::fs::read_to_string(&report).context("there is no report")?;
+            let missing = not_served(&serde_json::from_str(&text)?, false);
+            for name in ["allreduce", "allgather", "bcast", "barrier"] {
+                if missing.iter().any(|missing| missing == name) {
+                    outcome.failures += 1;
+                    outcome.talk += &format!("{name} was not served\n");
+                }
+            }
+            table.tell(mpi.name(), name, 3, &outcome);
+        }
+    }
+    table.tell("intel", "IMB-MPI1, all collectives", 2, &imb(quick)?);
+    Ok(())
+}
+
+/// A tool that is preloaded first, and has `MPI_*` functions of its own, counts; the library serves beneath it.
+fn tool(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let compiler = if mpi == Mpi::IntelAbi { Mpi::MpichAbi } else { mpi };
+    let object = program.with_file_name("libtool.so");
+    let source = root().join("testbed/programs/tool.c");
+    let made = compiler
+        .command(compiler.compiler())
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&object)
+        .arg(source)
+        .output()?;
+    if !made.status.success() {
+        bail!("tool.c for {}: {}", mpi.name(), String::from_utf8_lossy(&made.stderr));
+    }
+    let report = home().join(format!("tool-{}.json", mpi.name()));
+    let launch = Launch::preloaded(mpi, 2, &program).preload(&object).set("BRUCKNER", "always");
+    let launch = launch.set("BRUCKNER_REPORT", report.display().to_string());
+    let mut outcome = launch.test()?;
+    let text = std::fs::read_to_string(&report).context("there is no report")?;
+    let missing = not_served(&serde_json::from_str(&text)?, false);
+    let served = ["allreduce", "bcast"].iter().all(|name| !missing.iter().any(|missing| missing == name));
+    if !outcome.talk.contains("tool: 100 allreduces, 50 bcasts") || !served {
+        outcome.failures += 1;
+        outcome.talk += &format!("not served: {missing:?}\n");
+    }
+    Ok(outcome)
+}
+
+fn fortran(mpi: Mpi, name: &str) -> Result<PathBuf> {
+    let directory = home().join("programs").join(mpi.name());
+    let output = directory.join(name);
+    let compiler = if mpi.is_open_mpi() { "mpif90.openmpi" } else { "mpif90.mpich" };
+    let mut command = mpi.command(compiler);
+    command.arg("-J").arg(&directory).arg("-fallow-argument-mismatch");
+    command.arg(root().join("testbed/programs").join(name).with_extension("f90")).arg("-o").arg(&output);
+    let made = command.output().with_context(|| format!("{compiler} does not start"))?;
+    if !made.status.success() {
+        bail!("{name} for {}: {}", mpi.name(), String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(output)
+}
+
+/// Intel's own benchmark, which checks nothing but that it comes to its end.
+fn imb(quick: bool) -> Result<Outcome> {
+    let program = home().join("intel/bin/IMB-MPI1");
+    let names = [
+        "Allgather",
+        "Allgatherv",
+        "Allreduce",
+        "Reduce_scatter",
+        "Reduce_scatter_block",
+        "Alltoall",
+        "Alltoallv",
+        "Bcast",
+        "Reduce",
+        "Barrier",
+    ];
+    let report = home().join("imb.json");
+    let mut launch = Launch::preloaded(Mpi::Intel, 2, &program).set("BRUCKNER", "always");
+    launch = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(600);
+    for name in names {
+        launch = launch.argument(name);
+    }
+    for argument in [
+        "-npmin",
+        "2",
+        "-msglog",
+        if quick { "3:12" } else { "3:22" },
+        "-iter",
+        if quick { "20" } else { "200" },
+    ] {
+        launch = launch.argument(argument);
+    }
+    let said = launch.run()?;
+    let mut outcome = Outcome { seconds: said.seconds, talk: said.err, ..Outcome::default() };
+    for name in names {
+        outcome.cases += 1;
+        outcome.failures += u64::from(!said.out.contains(&format!("# Benchmarking {name} ")));
+    }
+    let text = std::fs::read_to_string(&report).context("there is no report")?;
+    let missing = not_served(&serde_json::from_str(&text)?, false);
+    outcome.failures += missing.len() as u64 + u64::from(!said.succeeded);
+    outcome.talk += &format!("not served: {missing:?}\n");
+    Ok(outcome)
+}
+
+/// Random calls: on each MPI, with several placements and seeds.
+pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
+    let topologies: [(u32, &str); 6] =
+        [(2, ""), (2, "2x1"), (4, ""), (4, "2x2:cyclic"), (4, "2,1,1"), (5, "3,2:permuted=3")];
+    for &mpi in Mpi::ALL {
+        let program = mpi.compile_plain("stress")?;
+        for (number, (ranks, topology)) in topologies.iter().enumerate() {
+            // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
+            let spins = !mpi.is_open_mpi() && mpi != Mpi::Mpich4 && *ranks > 2;
+            let calls = match (quick, spins) {
+                (true, true) => 100,
+                (true, false) => 1500,
+                (false, true) => 2000,
+                (false, false) => 40_000,
+            };
+            if quick && number % 2 == 1 {
+                continue;
+            }
+            let seed = seed + number as u64 + 100 * mpi as u64;
+            let launch = patient_launch(mpi, *ranks, &program).set("BRUCKNER", "always");
+            let launch = launch.argument(calls.to_string()).argument(seed.to_string()).limit(1800);
+            let outcome = launch.set("BRUCKNER_TOPOLOGY", *topology).test()?;
+            let place = if topology.is_empty() { "as found" } else { topology };
+            table.tell(mpi.name(), &format!("stress, seed {seed}, {place}"), *ranks, &outcome);
+        }
+    }
+    Ok(())
+}
+
+/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches.
+pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
+    for &mpi in Mpi::TODAY {
+        let program = mpi.compile_plain("interception")?;
+        let names = ["allreduce", "allgather", "alltoall", "bcast", "barrier"];
+        let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
+        let launch = || Launch::preloaded(mpi, 2, &program).set("BRUCKNER_ALGORITHM", rules.join("; "));
+        let start = std::time::Instant::now();
+        let lines = speed::medians(if quick { 5 } else { 9 }, launch)?;
+        let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
+        let mut all = Vec::new();
+        for line in &lines {
+            let more = line.ours - line.other;
+            all.push(format!("{} {more:+.0}", line.name));
+            outcome.failures += u64::from(more > 40.0);
+        }
+        outcome.seconds = start.elapsed().as_secs_f64();
+        outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
+        table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
+    }
+    Ok(())
+}
