@@ -28,6 +28,13 @@ fn displacements(lengths: &[i64]) -> Vec<i64> {
     lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length))).collect()
 }
 
+/// So many bytes, at an address that is one: an empty vector's may be that of `MPI_IN_PLACE`.
+fn room(bytes: usize) -> Vec<u8> {
+    let mut room = Vec::with_capacity(bytes.max(1));
+    room.resize(bytes, 0);
+    room
+}
+
 impl Shadow {
     /// Runs native beside a call that is about to be served. Collective. `None`, on all ranks, where there is nothing to
     /// compare.
@@ -47,8 +54,8 @@ impl Shadow {
         if normal.key.counts == Counts::Local {
             let personal = personal(mpi, call, communicator.size)?;
             let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
-            let mut input = vec![0u8; total(&personal.sent)];
-            let mut expected = vec![0u8; total(&personal.received)];
+            let mut input = room(total(&personal.sent));
+            let mut expected = room(total(&personal.received));
             personal.input.pack(mpi, comm, input.as_mut_ptr(), input.len())?;
             let wide = |lengths: &[usize]| lengths.iter().map(|n| *n as i64).collect::<Vec<i64>>();
             let (sent, received) = (wide(&personal.sent), wide(&personal.received));
@@ -67,8 +74,8 @@ impl Shadow {
             unsafe { run(mpi, &packed, communicator) }?;
             return Ok(Some(Shadow { output: personal.output, expected, rounded: None }));
         }
-        let mut input = vec![0u8; normal.bytes.0];
-        let mut expected = vec![0u8; normal.bytes.1];
+        let mut input = room(normal.bytes.0);
+        let mut expected = room(normal.bytes.1);
         normal.input.pack(mpi, comm, input.as_mut_ptr(), input.len())?;
         let rounded = match rounding(&normal.key.combine) {
             Rounding::Exact => None,
@@ -123,7 +130,8 @@ impl Shadow {
                 unsafe { run(mpi, &reduce(send, recv), communicator) }?;
                 if let Some((operation, kind)) = rounded {
                     most = 4.0 * f64::from(communicator.size) * epsilon(kind);
-                    bounds.clone_from(&expected);
+                    bounds = room(expected.len());
+                    bounds.copy_from_slice(&expected);
                     if operation == Operation::Sum {
                         absolute(kind, &mut input);
                         let recv = bounds.as_mut_ptr().cast();
