@@ -37,7 +37,10 @@ unittest.TextTestRunner.resultclass = Recorder
 
 import main  # noqa: E402
 
-main.TestProgram(module=None, exit=False)
+try:
+    main.TestProgram(module=None)
+except SystemExit:
+    pass
 
 from mpi4py import MPI  # noqa: E402
 
