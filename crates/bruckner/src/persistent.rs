@@ -2,7 +2,7 @@
 //!
 //! **What advances a started plan.** A plan goes on whenever a thread is in [`Persistent::start`], [`Persistent::test`] or
 //! [`Persistent::wait`] of this or any other plan, or in a blocking collective of this library: each of these, while it
-//! waits, advances all plans that are started in the process. Calls of MPI itself do not advance a plan, and neither does
+//! waits, advances all plans of the process that were started before it began to wait. Calls of MPI itself do not advance a plan, and neither does
 //! time. So a rank that has started a plan must not wait in MPI for something that another rank sends only after its own
 //! plan is done.
 

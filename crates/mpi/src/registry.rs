@@ -58,6 +58,7 @@ impl Registry {
     }
 
     /// What any thread remembers by handle is valid only as long as this stays the same.
+    #[inline]
     pub fn generation() -> u64 {
         GENERATION.load(Ordering::Acquire)
     }

@@ -165,8 +165,8 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
             // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
             let spins = !mpi.is_open_mpi() && mpi != Mpi::Mpich4 && *ranks > 2;
             let calls = match (quick, spins) {
-                (true, true) => 100,
-                (true, false) => 1500,
+                (true, true) => 300,
+                (true, false) => 10_000,
                 (false, true) => 2000,
                 (false, false) => 40_000,
             };
@@ -184,7 +184,8 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches.
+/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches. A quick run, on
+/// a machine that does other things too, fails only above 120.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
     for &mpi in Mpi::TODAY {
         let program = mpi.compile_plain("interception")?;
@@ -192,13 +193,13 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
         let launch = || Launch::preloaded(mpi, 2, &program).set("BRUCKNER_ALGORITHM", rules.join("; "));
         let start = std::time::Instant::now();
-        let lines = speed::medians(if quick { 5 } else { 9 }, launch)?;
+        let lines = speed::medians(if quick { 5 } else { 15 }, launch)?;
         let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
         let mut all = Vec::new();
         for line in &lines {
             let more = line.ours - line.other;
             all.push(format!("{} {more:+.0}", line.name));
-            outcome.failures += u64::from(more > 40.0);
+            outcome.failures += u64::from(more > if quick { 120.0 } else { 40.0 });
         }
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
