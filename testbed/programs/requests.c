@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
   for (int again = 0; again < 60; again++) {
     start(again, right, left);
     memset(statuses, 0x77, sizeof statuses);
-    switch (again % 10) {
+    switch (again % 11) {
     case 0:
       MPI_Waitall(COUNT, requests, statuses);
       check(again, left, "Waitall");
@@ -120,7 +120,24 @@ int main(int argc, char **argv) {
       check(again, left, "Test");
       is_empty(&status, "Test of nothing");
       break;
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
     case 8:
+      /* The functions of MPI 4.1 tell, and change nothing. */
+      MPI_Request_get_status_some(COUNT, requests, &done, indices, statuses);
+      EXPECT(done != MPI_UNDEFINED, "get_status_some gave nothing too soon");
+      for (flag = 0; !flag;) MPI_Request_get_status_all(COUNT, requests, &flag, statuses);
+      is_empty(&statuses[SUM], "get_status_all");
+      MPI_Request_get_status_some(COUNT, requests, &done, indices, statuses);
+      EXPECT(done == 4, "get_status_some gave %d", done);
+      MPI_Request_get_status_any(COUNT, requests, &index, &flag, &status);
+      EXPECT(flag && index != MPI_UNDEFINED && index != INACTIVE && index != NOTHING, "get_status_any gave %d", index);
+      MPI_Waitall(COUNT, requests, statuses);
+      check(again, left, "get_status_all");
+      break;
+    case 10:
+#else
+    case 8:
+#endif
       for (flag = 0; !flag;) MPI_Request_get_status(requests[SUM], &flag, &status);
       is_empty(&status, "Request_get_status");
       /* It only tells: the request is still to be waited for. */

@@ -155,10 +155,10 @@ impl Persistent {
             Serving::Native(why) => return Ok(Err((*why).to_owned())),
             Serving::NotYet(_) => return Ok(Err("the first calls on a communicator".to_owned())),
         };
-        // What is wrong with arguments, MPI itself has said by now.
-        let normal = match normal(engine.mpi, &call, communicator.rank.0, communicator.size)? {
-            Ok(normal) => normal,
-            Err(native) => return Ok(Err(native.why().to_owned())),
+        let normal = match normal(engine.mpi, &call, communicator.rank.0, communicator.size) {
+            Ok(Ok(normal)) => normal,
+            Ok(Err(native)) => return Ok(Err(native.why().to_owned())),
+            Err(_) => return Ok(Err("arguments that are left to MPI".to_owned())),
         };
         let one_round = !communicator.hidden.hooked;
         let mut made = Persistent::planned(engine, entry, comm, call, normal, None, one_round)?;

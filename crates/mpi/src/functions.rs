@@ -104,3 +104,28 @@ functions! {
 
     iallreduce MPI_Iallreduce(Data, At, c_int, Word, Word, Word, At);
 }
+
+/// Functions that not every MPI has.
+#[derive(Clone, Copy, Debug)]
+pub struct Extra {
+    /// `MPI_Request_get_status_any`.
+    pub request_get_status_any:
+        Option<unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int>,
+    /// `MPI_Request_get_status_some`.
+    pub request_get_status_some:
+        Option<unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int>,
+}
+
+impl Extra {
+    pub(crate) fn of(library: &Library) -> Extra {
+        type Look = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
+        let look = |name: &CStr| {
+            // SAFETY: the functions of these names have this signature.
+            library.symbol(name).map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Look>(symbol) })
+        };
+        Extra {
+            request_get_status_any: look(c"PMPI_Request_get_status_any"),
+            request_get_status_some: look(c"PMPI_Request_get_status_some"),
+        }
+    }
+}

@@ -23,7 +23,7 @@ use bruckner_runtime::Patience;
 use collectives::Collectives;
 pub use collectives::{Flavour, Function};
 pub use family::{Constants, Family};
-pub use functions::{Functions, Word};
+pub use functions::{Extra, Functions, Word};
 use hook::Hook;
 pub use hook::Work;
 pub use load::{Library, NoMpi, has_device_runtime};
@@ -53,6 +53,8 @@ pub struct Mpi {
     pub constants: Constants,
     /// Its functions.
     pub f: Functions,
+    /// Those that not every MPI has.
+    pub extra: Extra,
     pub(crate) collectives: Collectives,
     pub(crate) hook: Option<Hook>,
     name: String,
@@ -121,6 +123,7 @@ impl Mpi {
         Ok(Mpi {
             collectives: Collectives::of(&library)?,
             hook: Hook::of(family, &library),
+            extra: Extra::of(&library),
             family,
             name,
             width: family.width(),

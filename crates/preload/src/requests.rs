@@ -29,6 +29,32 @@ macro_rules! requests {
     };
 }
 
+/// Those of MPI 4.1, which not every MPI has: by the engine in any case, which asks the MPI.
+macro_rules! looks {
+    ($($name:literal $method:ident ($($argument:ident : $type:ty),*);)*) => {$(
+        looks!(@one [concat!("MPI_", $name)] $method ($($argument : $type),*));
+        looks!(@one [concat!("PMPI_", $name)] $method ($($argument : $type),*));
+    )*};
+    (@one [$export:expr] $method:ident ($($argument:ident : $type:ty),*)) => {
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                let Ok(engine) = Engine::get() else { return crate::entries::NO_MPI };
+                // SAFETY: the caller's promise.
+                let done = catch_unwind(AssertUnwindSafe(|| unsafe { engine.$method($($argument),*) }));
+                done.unwrap_or(crate::entries::NO_MPI)
+            }
+        };
+    };
+}
+
+looks! {
+    "Request_get_status_all" get_status_all(count: c_int, requests: Handles, flag: Out, statuses: Status);
+    "Request_get_status_any" get_status_any(count: c_int, requests: Handles, index: Out, flag: Out, status: Status);
+    "Request_get_status_some" get_status_some(count: c_int, requests: Handles, done: Out, indices: Out, statuses: Status);
+}
+
+type Handles = *const c_void;
 type Request = *mut c_void;
 type Status = *mut c_void;
 type Out = *mut c_int;
