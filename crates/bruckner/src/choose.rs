@@ -93,6 +93,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) settings: &'a Settings,
     /// The name and version of the MPI.
     pub(crate) mpi: &'a str,
+    /// Whether the MPI knows only C integers as counts.
+    pub(crate) narrow: bool,
 }
 
 /// The algorithms for a call, best first, each with the reason for it. The first that can be planned serves; if none can,
@@ -112,10 +114,13 @@ pub(crate) fn choose(key: &Key, at: &Circumstances<'_>) -> Vec<Choice> {
     if serves {
         choices.push(Choice { expression, why: format!("{refused}{why}") });
     }
-    if at.settings.mode == Mode::Always {
+    // Lists of numbers that are no C integers can only be served.
+    let beyond = at.narrow && matches!(&key.counts, Counts::Listed(counts) if too_many(counts, key.element));
+    if at.settings.mode == Mode::Always || beyond {
         let right = fallbacks(key.collective).iter().map(|text| text.parse().expect("an expression"));
         let right = right.filter(|expression| lacks(key, expression, at).is_none());
-        choices.extend(right.map(|expression| Choice { expression, why: "BRUCKNER=always".into() }));
+        let why = if beyond { "the MPI has no function for so many" } else { "BRUCKNER=always" };
+        choices.extend(right.map(|expression| Choice { expression, why: why.into() }));
     }
     let why = match serves {
         true => "no algorithm fits".to_owned(),
@@ -123,6 +128,10 @@ pub(crate) fn choose(key: &Key, at: &Circumstances<'_>) -> Vec<Choice> {
     };
     choices.push(Choice { expression: native(), why });
     choices
+}
+
+fn too_many(counts: &[u64], element: u32) -> bool {
+    counts.iter().sum::<u64>() * u64::from(element) > i32::MAX as u64
 }
 
 fn native() -> Expression {
@@ -206,7 +215,13 @@ mod tests {
     fn of(key: &Key, topology: &str, rules: &str, mode: Mode) -> Vec<(String, String)> {
         let settings = Settings { mode, ..Settings::default() };
         let (topology, rules) = (topology.parse().unwrap(), rules.parse().unwrap());
-        let at = Circumstances { topology: &topology, rules: &rules, settings: &settings, mpi: "MPICH 5" };
+        let at = Circumstances {
+            topology: &topology,
+            rules: &rules,
+            settings: &settings,
+            mpi: "MPICH 5",
+            narrow: false,
+        };
         choose(key, &at).into_iter().map(|choice| (choice.expression.to_string(), choice.why)).collect()
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::lower::OnNode;
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_mpi::{Agree, Messages, Mpi, TagRange, Word, has_device_runtime};
+use bruckner_mpi::{Agree, Flavour, Function, Messages, Mpi, TagRange, Word, has_device_runtime};
 use bruckner_runtime::segment::Lease;
 use bruckner_runtime::{Compiled, Names, Plan, Scratch, Segment, Segments, compile, sized};
 use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
@@ -215,7 +215,8 @@ impl Communicator {
     /// The algorithms for a call, best first.
     pub(crate) fn choices(&self, key: &Key, topology: &Topology, rules: &Rules) -> Vec<Choice> {
         let (settings, mpi) = (&self.hidden.settings, self.mpi().name());
-        choose(key, &Circumstances { topology, rules, settings, mpi })
+        let narrow = !self.mpi().has(Function::Allgatherv, Flavour::Blocking, true);
+        choose(key, &Circumstances { topology, rules, settings, mpi, narrow })
     }
 
     /// The first of some choices that can be planned. Collective.

@@ -1,5 +1,8 @@
 //! The engine of a process: a call comes in, choose, plan, cache, run.
 
+mod again;
+mod asks;
+
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -7,16 +10,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bruckner_mpi::{Agree, Mpi, Registry, Word};
-use bruckner_runtime::{Buffers, Failure};
 
 use crate::Error;
 use crate::active::Active;
 use crate::call::{Call, Name};
 use crate::check::Shadow;
-use crate::choose::{self, Choice, Rules};
+use crate::choose::{self, Choice};
 use crate::communicator::{Communicator, Prepared, State};
 use crate::hidden::Hidden;
-use crate::memo::{Memo, Natives, arguments, is_built_in};
+use crate::memo::{Natives, arguments, is_built_in};
 use crate::normal::{Key, Normal, normal};
 
 use crate::report::{self, Books, Event, Ledger};
@@ -355,68 +357,6 @@ impl Engine {
         })
     }
 
-    /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
-    pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
-        let rules: Rules = rules.parse()?;
-        self.change(comm, |state| state.rules.extend(rules))
-    }
-
-    /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
-    /// text on all ranks. Ranks that are said to share a node must really share one.
-    pub fn set_topology(&self, comm: Word, text: &str) -> Result<(), Error> {
-        let topology: bruckner_schedule::Topology =
-            text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
-        let size = self.mpi.size(comm)?;
-        if topology.ranks() != size {
-            return Err(Error::Argument(format!(
-                "`{text}` has {} ranks, and there are {size}",
-                topology.ranks()
-            )));
-        }
-        self.change(comm, |state| {
-            state.topology = Arc::new(topology);
-            state.room = crate::communicator::Room::none();
-        })
-    }
-
-    /// Changes what is chosen on a communicator: plans are made anew.
-    fn change(&self, comm: Word, change: impl FnOnce(&mut State)) -> Result<(), Error> {
-        let Some(communicator) = self.planned(comm)? else { return Ok(()) };
-        let mut state = communicator.take()?;
-        change(&mut state);
-        state.memos.clear();
-        state.plans.clear();
-        // Other threads, too, may remember what was chosen before.
-        Registry::renew();
-        communicator.put(state);
-        Ok(())
-    }
-
-    /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
-    /// is recognised as the same as one before is not looked for.
-    pub fn algorithm_of(&self, comm: Word, name: Name) -> Result<Option<String>, Error> {
-        let Some(communicator) = self.planned(comm)? else { return Ok(None) };
-        let state = communicator.take()?;
-        let newest =
-            state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.looked_for);
-        let text = newest.map(|(_, slot)| slot.choice.expression.to_string());
-        communicator.put(state);
-        Ok(text)
-    }
-
-    /// What was found about `MPI_COMM_WORLD`. Collective at first use.
-    pub fn findings(&self) -> Result<Findings, Error> {
-        let hidden = self.world()?;
-        let places: Vec<(u64, u64)> = hidden.places.iter().map(|place| (place.node, place.socket)).collect();
-        Ok(Findings {
-            ranks: places.len() as u32,
-            topology: bruckner_schedule::Topology::of(&places).to_string(),
-            shared_memory: hidden.pool.is_some(),
-            shared_cores: hidden.shared_cores,
-            complaints: hidden.settings.complaints.clone(),
-        })
-    }
-
     /// Runs a collective. `Ok` has what the MPI's own function returned, if it was called, and otherwise 0; an error that it
     /// returned it has raised already.
     ///
@@ -509,100 +449,6 @@ impl Engine {
             Ok(()) => 0,
             Err(error) => error.code,
         }
-    }
-
-    /// Remembers a call whose buffers need no staging.
-    fn remember(
-        &self,
-        comm: Word,
-        generation: u64,
-        state: &mut State,
-        arguments: crate::memo::Arguments,
-        normal: &Normal,
-    ) {
-        // Input and output that overlap are looked at each time.
-        if !self.quick.load(Ordering::Relaxed) || !normal.is_direct(true) {
-            return;
-        }
-        let Some(slot) = state.plans.get_mut(&normal.key) else { return };
-        match *slot.prepared {
-            Prepared::Native => self.natives.put(comm, generation, &arguments),
-            Prepared::Ready(_) => {
-                let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
-                state.memos.put(memo);
-            }
-            Prepared::Sized(_) => {}
-        }
-    }
-
-    /// Runs a call that came before on the same communicator; `None` if it did not.
-    ///
-    /// # Safety
-    /// The arguments are right for the MPI function of the same name.
-    #[inline(always)]
-    pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
-        let arguments = arguments(self.mpi, call)?;
-        if self.natives.has(comm, Registry::generation(), &arguments) {
-            // SAFETY: the caller's promise.
-            return Some(Ok(unsafe { self.native(call, comm) }));
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.served_again(call, comm, &arguments) }
-    }
-
-    unsafe fn served_again(
-        &self,
-        call: &Call,
-        comm: Word,
-        arguments: &crate::memo::Arguments,
-    ) -> Option<Result<c_int, Failure>> {
-        let (handle, generation, entry) = LAST.get();
-        if handle != comm
-            || generation != Registry::generation()
-            || entry.is_null()
-            || !self.active.is_empty()
-        {
-            return None;
-        }
-        // SAFETY: kept until its communicator is freed, which would have changed the generation.
-        let Serving::Planned(communicator) = (unsafe { &(*entry).serving }) else { return None };
-        let mut state = communicator.take().ok()?;
-        let result = state.memos.get(arguments).and_then(|memo| {
-            // SAFETY: in the map, which is changed only together with the memos.
-            let slot = unsafe { &mut *memo.slot };
-            let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
-            let rank = communicator.rank.0;
-            let (input, output) = match *call {
-                Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
-                    let overlaps = self.mpi.is_in_place(send) || send == recv.cast_const();
-                    if overlaps && !plan.compiled().in_place {
-                        return None;
-                    }
-                    (if overlaps { recv.cast_const() } else { send }, recv)
-                }
-                Call::Reduce { send, recv, root, .. } => {
-                    if self.mpi.is_in_place(send) || (rank == root as u32 && send == recv.cast_const()) {
-                        return None;
-                    }
-                    (send, recv)
-                }
-                Call::Allgather { send, recv, .. } => match self.mpi.is_in_place(send) {
-                    true => (recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const(), recv),
-                    false => (send, recv),
-                },
-                Call::Alltoall { send, recv, .. } => (send, recv),
-                Call::Bcast { data, .. } => (data.cast_const(), data),
-                _ => (std::ptr::null(), std::ptr::null_mut()),
-            };
-            state.calls += 1;
-            slot.used = state.calls;
-            let temporary = state.room.temporary.start();
-            let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
-            // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
-            Some(unsafe { plan.run(&communicator.hidden.messages, buffers) }.map(|()| 0))
-        });
-        communicator.put(state);
-        result
     }
 
     unsafe fn execute(

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use bruckner_runtime::{Failure, Patience, Peer, Transport};
 
+use crate::Mpi;
 use crate::functions::Word;
 use crate::hook::{Hook, IsComplete};
-use crate::{Mpi, MpiError, check};
 
 /// A plan's messages on a hidden communicator.
 #[derive(Clone, Copy)]
@@ -77,41 +77,6 @@ impl Messages {
         (peer.rank as c_int, peer.tag as c_int)
     }
 
-    /// A datatype for so many bytes, where their number is no C integer.
-    fn large(&self, bytes: usize) -> Result<Word, MpiError> {
-        const UNIT: usize = 1 << 20;
-        let (mpi, f) = (self.mpi, &self.mpi.f);
-        let (mut unit, mut most, mut all) = (0u64, 0u64, 0u64);
-        let (units, rest) = (bytes / UNIT, bytes % UNIT);
-        // SAFETY: valid handles; two blocks, whose types lie in an array of the family's width.
-        unsafe {
-            check(
-                "MPI_Type_contiguous",
-                (f.type_contiguous)(UNIT as c_int, mpi.byte, (&raw mut unit).cast()),
-            )?;
-            check(
-                "MPI_Type_contiguous",
-                (f.type_contiguous)(units as c_int, mpi.handle(unit), (&raw mut most).cast()),
-            )?;
-            let mut types = [0u8; 16];
-            types[..mpi.width()].copy_from_slice(&most.to_le_bytes()[..mpi.width()]);
-            types[mpi.width()..2 * mpi.width()].copy_from_slice(&mpi.byte.to_le_bytes()[..mpi.width()]);
-            let (lengths, offsets) = ([1, rest as c_int], [0, (units * UNIT) as isize]);
-            let made = (f.type_create_struct)(
-                2,
-                lengths.as_ptr(),
-                offsets.as_ptr(),
-                types.as_ptr().cast(),
-                (&raw mut all).cast(),
-            );
-            check("MPI_Type_create_struct", made)?;
-            check("MPI_Type_commit", (f.type_commit)((&raw mut all).cast()))?;
-            (f.type_free)((&raw mut unit).cast());
-            (f.type_free)((&raw mut most).cast());
-        }
-        Ok(mpi.handle(all))
-    }
-
     /// Starts a message: by a function that starts it now, or by one that makes a request to be kept and started.
     #[inline]
     fn post(
@@ -148,7 +113,8 @@ impl Messages {
         if bytes <= c_int::MAX as usize {
             return call(bytes as c_int, self.mpi.byte);
         }
-        let mut large = self.large(bytes).map_err(|e| Failure { call: e.call, code: e.code })?;
+        let mut large =
+            self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| Failure { call: e.call, code: e.code })?;
         let result = call(1, large);
         // SAFETY: made above; a type that messages under way still use lives on until they are done.
         unsafe { (self.mpi.f.type_free)((&raw mut large).cast()) };

@@ -152,6 +152,39 @@ impl Mpi {
         Ok(size as usize)
     }
 
+    /// A datatype of so many elements, where their number is no C integer. To be freed.
+    pub fn large_type(&self, count: usize, of: Word) -> Result<Word, MpiError> {
+        const UNIT: usize = 1 << 20;
+        let f = &self.f;
+        let extent = self.shape(of)?.extent;
+        let (mut unit, mut most, mut all) = (0u64, 0u64, 0u64);
+        let (units, rest) = (count / UNIT, count % UNIT);
+        // SAFETY: valid handles; two blocks, whose types lie in an array of the family's width.
+        unsafe {
+            check("MPI_Type_contiguous", (f.type_contiguous)(UNIT as c_int, of, (&raw mut unit).cast()))?;
+            check(
+                "MPI_Type_contiguous",
+                (f.type_contiguous)(units as c_int, self.handle(unit), (&raw mut most).cast()),
+            )?;
+            let mut types = [0u64; 2];
+            self.put_handle(types.as_mut_ptr().cast(), 0, self.handle(most));
+            self.put_handle(types.as_mut_ptr().cast(), 1, of);
+            let (lengths, offsets) = ([1, rest as c_int], [0, (units * UNIT) as isize * extent]);
+            let made = (f.type_create_struct)(
+                2,
+                lengths.as_ptr(),
+                offsets.as_ptr(),
+                types.as_ptr().cast(),
+                (&raw mut all).cast(),
+            );
+            check("MPI_Type_create_struct", made)?;
+            check("MPI_Type_commit", (f.type_commit)((&raw mut all).cast()))?;
+            (f.type_free)((&raw mut unit).cast());
+            (f.type_free)((&raw mut most).cast());
+        }
+        Ok(self.handle(all))
+    }
+
     /// Whether an operation may be applied in any order.
     pub fn is_commutative(&self, op: Word) -> Result<bool, MpiError> {
         let mut commutes = 0;

@@ -64,6 +64,20 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), name, 3, &outcome);
         }
     }
+    // Open MPI has no functions for big counts, MPICH has. Each run touches gigabytes.
+    for mpi in
+        if quick { vec![Mpi::Openmpi5] } else { vec![Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] }
+    {
+        let big = mpi.compile_plain("big")?;
+        for mode in if quick { vec!["on"] } else { vec!["off", "on", "always"] } {
+            let mut launch = Launch::preloaded(mpi, 2, &big).set("BRUCKNER", mode).limit(300);
+            if mode == "off" && mpi.is_open_mpi() {
+                launch = launch.argument("no lists");
+            }
+            let outcome = launch.test()?;
+            table.tell(mpi.name(), &format!("big counts, {mode}"), 2, &outcome);
+        }
+    }
     table.tell("intel", "IMB-MPI1, all collectives", 2, &imb(quick)?);
     Ok(())
 }
@@ -102,8 +116,9 @@ fn fortran(mpi: Mpi, name: &str) -> Result<PathBuf> {
     let output = directory.join(name);
     let compiler = if mpi.is_open_mpi() { "mpif90.openmpi" } else { "mpif90.mpich" };
     let mut command = mpi.command(compiler);
-    command.arg("-J").arg(&directory).arg("-fallow-argument-mismatch");
-    command.arg(root().join("testbed/programs").join(name).with_extension("f90")).arg("-o").arg(&output);
+    let sources = root().join("testbed/programs");
+    command.arg("-J").arg(&directory).arg("-I").arg(&sources).arg("-fallow-argument-mismatch");
+    command.arg(sources.join(name).with_extension("f90")).arg("-o").arg(&output);
     let made = command.output().with_context(|| format!("{compiler} does not start"))?;
     if !made.status.success() {
         bail!("{name} for {}: {}", mpi.name(), String::from_utf8_lossy(&made.stderr));

@@ -98,11 +98,6 @@ impl Segment {
         self.part
     }
 
-    /// How many members it has.
-    pub fn members(&self) -> u32 {
-        self.members
-    }
-
     /// The shares of the segment that a member touches first, as offset and length: so they lie near it.
     pub fn shares(members: u32, part: usize, me: u32) -> impl Iterator<Item = (usize, usize)> {
         let part = part.next_multiple_of(LINE);

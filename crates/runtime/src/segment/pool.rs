@@ -44,7 +44,6 @@ pub struct Pool {
     start: *mut u8,
     slice: usize,
     slices: u32,
-    me: u32,
     file: OwnedFd,
     books: Mutex<Books>,
 }
@@ -108,7 +107,7 @@ impl Pool {
         let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
         let own = me as usize * Pool::SLICE;
         let books = Mutex::new(Books { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
-        Ok(Pool { start: start.cast(), slice: Pool::SLICE, slices, me, file, books })
+        Ok(Pool { start: start.cast(), slice: Pool::SLICE, slices, file, books })
     }
 
     /// Lends so many bytes, all zero, to so many users; says where. `None` where the slice, or the node's shared memory, is
@@ -168,11 +167,6 @@ impl Pool {
         let mut books = self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.collect(&mut books);
         books.lent.iter().map(|lent| lent.bytes).sum()
-    }
-
-    /// How many processes share it, and which this is.
-    pub fn seat(&self) -> (u32, u32) {
-        (self.slices, self.me)
     }
 }
 

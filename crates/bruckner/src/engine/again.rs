@@ -1,0 +1,109 @@
+//! The short way for a call that came before.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use bruckner_mpi::{Registry, Word};
+use bruckner_runtime::{Buffers, Failure};
+
+use crate::call::Call;
+use crate::communicator::{Prepared, State};
+use crate::engine::{Engine, LAST, Serving};
+use crate::memo::{Memo, arguments};
+use crate::normal::Normal;
+
+impl Engine {
+    /// Remembers a call whose buffers need no staging.
+    pub(super) fn remember(
+        &self,
+        comm: Word,
+        generation: u64,
+        state: &mut State,
+        arguments: crate::memo::Arguments,
+        normal: &Normal,
+    ) {
+        // Input and output that overlap are looked at each time.
+        if !self.quick.load(Ordering::Relaxed) || !normal.is_direct(true) {
+            return;
+        }
+        let Some(slot) = state.plans.get_mut(&normal.key) else { return };
+        match *slot.prepared {
+            Prepared::Native => self.natives.put(comm, generation, &arguments),
+            Prepared::Ready(_) => {
+                let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
+                state.memos.put(memo);
+            }
+            Prepared::Sized(_) => {}
+        }
+    }
+
+    /// Runs a call that came before on the same communicator; `None` if it did not.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    #[inline(always)]
+    pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+        let arguments = arguments(self.mpi, call)?;
+        if self.natives.has(comm, Registry::generation(), &arguments) {
+            // SAFETY: the caller's promise.
+            return Some(Ok(unsafe { self.native(call, comm) }));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.served_again(call, comm, &arguments) }
+    }
+
+    unsafe fn served_again(
+        &self,
+        call: &Call,
+        comm: Word,
+        arguments: &crate::memo::Arguments,
+    ) -> Option<Result<c_int, Failure>> {
+        let (handle, generation, entry) = LAST.get();
+        if handle != comm
+            || generation != Registry::generation()
+            || entry.is_null()
+            || !self.active.is_empty()
+        {
+            return None;
+        }
+        // SAFETY: kept until its communicator is freed, which would have changed the generation.
+        let Serving::Planned(communicator) = (unsafe { &(*entry).serving }) else { return None };
+        let mut state = communicator.take().ok()?;
+        let result = state.memos.get(arguments).and_then(|memo| {
+            // SAFETY: in the map, which is changed only together with the memos.
+            let slot = unsafe { &mut *memo.slot };
+            let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
+            let rank = communicator.rank.0;
+            let (input, output) = match *call {
+                Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
+                    let overlaps = self.mpi.is_in_place(send) || send == recv.cast_const();
+                    if overlaps && !plan.compiled().in_place {
+                        return None;
+                    }
+                    (if overlaps { recv.cast_const() } else { send }, recv)
+                }
+                Call::Reduce { send, recv, root, .. } => {
+                    if self.mpi.is_in_place(send) || (rank == root as u32 && send == recv.cast_const()) {
+                        return None;
+                    }
+                    (send, recv)
+                }
+                Call::Allgather { send, recv, .. } => match self.mpi.is_in_place(send) {
+                    true => (recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const(), recv),
+                    false => (send, recv),
+                },
+                Call::Alltoall { send, recv, .. } => (send, recv),
+                Call::Bcast { data, .. } => (data.cast_const(), data),
+                _ => (std::ptr::null(), std::ptr::null_mut()),
+            };
+            state.calls += 1;
+            slot.used = state.calls;
+            let temporary = state.room.temporary.start();
+            let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
+            // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
+            Some(unsafe { plan.run(&communicator.hidden.messages, buffers) }.map(|()| 0))
+        });
+        communicator.put(state);
+        result
+    }
+}

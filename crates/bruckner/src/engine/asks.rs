@@ -1,0 +1,75 @@
+//! What is asked of the engine besides collectives: other algorithms, other places, what there is.
+
+use std::sync::Arc;
+
+use bruckner_mpi::{Registry, Word};
+
+use crate::Error;
+use crate::call::Name;
+use crate::choose::Rules;
+use crate::communicator::State;
+use crate::engine::{Engine, Findings};
+
+impl Engine {
+    /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
+    pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
+        let rules: Rules = rules.parse()?;
+        self.change(comm, |state| state.rules.extend(rules))
+    }
+
+    /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
+    /// text on all ranks. Ranks that are said to share a node must really share one.
+    pub fn set_topology(&self, comm: Word, text: &str) -> Result<(), Error> {
+        let topology: bruckner_schedule::Topology =
+            text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
+        let size = self.mpi.size(comm)?;
+        if topology.ranks() != size {
+            return Err(Error::Argument(format!(
+                "`{text}` has {} ranks, and there are {size}",
+                topology.ranks()
+            )));
+        }
+        self.change(comm, |state| {
+            state.topology = Arc::new(topology);
+            state.room = crate::communicator::Room::none();
+        })
+    }
+
+    /// Changes what is chosen on a communicator: plans are made anew.
+    fn change(&self, comm: Word, change: impl FnOnce(&mut State)) -> Result<(), Error> {
+        let Some(communicator) = self.planned(comm)? else { return Ok(()) };
+        let mut state = communicator.take()?;
+        change(&mut state);
+        state.memos.clear();
+        state.plans.clear();
+        // Other threads, too, may remember what was chosen before.
+        Registry::renew();
+        communicator.put(state);
+        Ok(())
+    }
+
+    /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
+    /// is recognised as the same as one before is not looked for.
+    pub fn algorithm_of(&self, comm: Word, name: Name) -> Result<Option<String>, Error> {
+        let Some(communicator) = self.planned(comm)? else { return Ok(None) };
+        let state = communicator.take()?;
+        let newest =
+            state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.looked_for);
+        let text = newest.map(|(_, slot)| slot.choice.expression.to_string());
+        communicator.put(state);
+        Ok(text)
+    }
+
+    /// What was found about `MPI_COMM_WORLD`. Collective at first use.
+    pub fn findings(&self) -> Result<Findings, Error> {
+        let hidden = self.world()?;
+        let places: Vec<(u64, u64)> = hidden.places.iter().map(|place| (place.node, place.socket)).collect();
+        Ok(Findings {
+            ranks: places.len() as u32,
+            topology: bruckner_schedule::Topology::of(&places).to_string(),
+            shared_memory: hidden.pool.is_some(),
+            shared_cores: hidden.shared_cores,
+            complaints: hidden.settings.complaints.clone(),
+        })
+    }
+}
