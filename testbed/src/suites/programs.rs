@@ -36,6 +36,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;
             table.tell(mpi.name(), &format!("hangs, {mode}"), 2, &outcome);
         }
+        // By messages, in several rounds: a rank that has started one must go on while it waits for something else.
+        let rounds = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", "always").set("BRUCKNER_SHM", "off");
+        let rounds =
+            rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
+        table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
         let requests = mpi.compile_plain("requests")?;
         for ranks in if quick { vec![2] } else { vec![2, 3] } {
             let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
