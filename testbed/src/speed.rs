@@ -11,7 +11,7 @@ pub(crate) struct Line {
     bytes: u64,
     pub(crate) ours: f64,
     pub(crate) other: f64,
-    ratio: f64,
+    pub(crate) ratio: f64,
     low: f64,
     high: f64,
 }

@@ -4,6 +4,7 @@
 //! them all.
 
 use std::ffi::{CString, c_int, c_void};
+use std::ptr::NonNull;
 
 use crate::functions::Word;
 use crate::load::{Library, NoMpi};
@@ -82,7 +83,7 @@ pub enum Flavour {
 const FLAVOURS: [Flavour; 3] = [Flavour::Blocking, Flavour::Nonblocking, Flavour::Persistent];
 
 /// Where a function is, if it is there.
-type Address = Option<std::ptr::NonNull<c_void>>;
+type Address = Option<NonNull<c_void>>;
 
 /// The table: by function, flavour, and whether counts are wide.
 #[derive(Clone, Debug)]
@@ -108,7 +109,7 @@ impl Collectives {
                     // Open MPI 4 has persistent collectives as extensions.
                     let extension = name.replace("PMPI_", "PMPIX_");
                     let find = |name: String| library.symbol(&CString::new(name).ok()?);
-                    let found = find(name).or_else(|| find(extension)).and_then(std::ptr::NonNull::new);
+                    let found = find(name).or_else(|| find(extension)).and_then(NonNull::new);
                     if found.is_none() && !wide && flavour != Flavour::Persistent {
                         return Err(NoMpi::Lacks(function.name()));
                     }
@@ -121,10 +122,16 @@ impl Collectives {
 }
 
 impl Mpi {
+    /// Where such a function is, if it is there.
+    #[inline(always)]
+    pub fn address(&self, function: Function, flavour: Flavour, wide: bool) -> Option<NonNull<c_void>> {
+        self.collectives.0[function as usize][flavour as usize][usize::from(wide)]
+    }
+
     /// Whether there is such a function.
     #[inline]
     pub fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool {
-        self.collectives.0[function as usize][flavour as usize][usize::from(wide)].is_some()
+        self.address(function, flavour, wide).is_some()
     }
 
     /// Calls a collective with its arguments as words. One that is not there fails as a count that is too large.
@@ -139,8 +146,7 @@ impl Mpi {
         wide: bool,
         words: &[Word],
     ) -> Result<(), MpiError> {
-        let address = self.collectives.0[function as usize][flavour as usize][usize::from(wide)];
-        let code = match address {
+        let code = match self.address(function, flavour, wide) {
             // SAFETY: the caller's promise.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
             None => self.constants.must("MPI_ERR_COUNT") as c_int,

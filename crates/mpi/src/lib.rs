@@ -59,6 +59,9 @@ pub struct Mpi {
     pub(crate) hook: Option<Hook>,
     name: String,
     width: usize,
+    /// The bits of a word that are a handle.
+    mask: Word,
+    in_place: Word,
     pub(crate) byte: Word,
     pub(crate) uint64: Word,
     pub(crate) status_ignore: *mut c_void,
@@ -127,6 +130,8 @@ impl Mpi {
             family,
             name,
             width: family.width(),
+            mask: if family.width() == 4 { 0xffff_ffff } else { Word::MAX },
+            in_place: constants.must("MPI_IN_PLACE"),
             byte: constants.must("MPI_BYTE"),
             uint64: constants.must("MPI_UINT64_T"),
             status_ignore: constants.must("MPI_STATUS_IGNORE") as *mut c_void,
@@ -147,7 +152,7 @@ impl Mpi {
     /// A handle as the caller passed it, without what a wider register may carry besides.
     #[inline]
     pub fn handle(&self, word: Word) -> Word {
-        if self.width == 4 { word & 0xffff_ffff } else { word }
+        word & self.mask
     }
 
     /// A handle in an array of handles.
@@ -192,13 +197,12 @@ impl Mpi {
     /// Whether this address is `MPI_IN_PLACE`.
     #[inline]
     pub fn is_in_place(&self, data: *const c_void) -> bool {
-        let in_place = if self.family == Family::Mpich { usize::MAX } else { 1 };
-        data as usize == in_place
+        data as Word == self.in_place
     }
 
     /// `MPI_IN_PLACE` itself.
     pub fn in_place(&self) -> *const c_void {
-        self.constants.must("MPI_IN_PLACE") as *const c_void
+        self.in_place as *const c_void
     }
 
     /// What built-in types and operations are.

@@ -14,17 +14,19 @@ use bruckner::{Call, Door, Engine, Error};
 /// What a function returns if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
 
-/// A call that came in. In every entry by itself: there the collective is known, and nothing is left to decide.
-#[inline(always)]
+/// A call that is not known to go to native.
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
-    let call = &call;
-    let engine = match Engine::current() {
-        Some(engine) if !engine.leaves(call.name()) => engine,
+    match Engine::current() {
         // SAFETY: the caller's promise.
-        _ => return unsafe { native(mpi, call, comm) },
-    };
+        Some(engine) if !engine.leaves(call.name()) => unsafe { serve(engine, &call, comm) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { native(mpi, &call, comm) },
+    }
+}
+
+unsafe fn serve(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { engine.again(call, comm) } {
+    match unsafe { engine.served_again(call, comm) } {
         Some(Ok(code)) => code,
         Some(Err(failure)) => engine.raise(comm, &failure.into()),
         // SAFETY: the caller's promise.
@@ -110,6 +112,8 @@ macro_rules! argument {
     (@type wide Count) => { i64 };
     (@type int List) => { *const c_int };
     (@type wide List) => { *const i64 };
+    (@wide int) => { false };
+    (@wide wide) => { true };
     (@word $mpi:ident $width:ident Handle $argument:ident) => { $mpi.handle($argument) };
     (@word $mpi:ident int Count $argument:ident) => { i64::from($argument) };
     (@word $mpi:ident int List $argument:ident) => { List::Ints($argument) };
@@ -150,6 +154,25 @@ macro_rules! entries {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
+                // A call that is known to go to native is handed on as it came: the last thing done is a jump.
+                if let Some(engine) = Engine::current() {
+                    let mpi = engine.mpi();
+                    let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                    if let Some(native) = engine.native_again(&call, argument!(@wide $width), mpi.handle(comm)) {
+                        // SAFETY: the MPI's function of the same name; the caller's promise.
+                        return unsafe {
+                            let native: unsafe extern "C" fn($(argument!(@type $width $kind),)* Word) -> c_int =
+                                std::mem::transmute(native);
+                            native($($argument,)* comm)
+                        };
+                    }
+                }
+                // SAFETY: the caller's promise.
+                unsafe { otherwise($($argument,)* comm) }
+            }
+
+            #[inline(never)]
+            unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
                 // SAFETY: the caller's promise.
@@ -171,28 +194,13 @@ entries! {
     Reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
 }
 
-macro_rules! barriers {
-    ($($export:literal $run:ident ($($argument:ident : $type:ty),*);)*) => {$(
-        const _: () = {
-            #[unsafe(export_name = $export)]
-            unsafe extern "C" fn entry(comm: Word $(, $argument: $type)*) -> c_int {
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                // SAFETY: the caller's promise.
-                unsafe { $run(mpi, Call::Barrier, mpi.handle(comm) $(, $argument)*) }
-            }
-        };
-    )*};
-}
-
 // It has no counts, and so no wide form.
-barriers! {
-    "MPI_Barrier" run();
-    "PMPI_Barrier" run();
-    "MPI_Barrier_init" persistent(info: Word, request: *mut c_void);
-    "PMPI_Barrier_init" persistent(info: Word, request: *mut c_void);
-    "MPIX_Barrier_init" persistent(info: Word, request: *mut c_void);
-    "PMPIX_Barrier_init" persistent(info: Word, request: *mut c_void);
-}
+entries!(@blocking Barrier ["MPI_Barrier"] int ());
+entries!(@blocking Barrier ["PMPI_Barrier"] int ());
+entries!(@persistent Barrier ["MPI_Barrier_init"] int ());
+entries!(@persistent Barrier ["PMPI_Barrier_init"] int ());
+entries!(@persistent Barrier ["MPIX_Barrier_init"] int ());
+entries!(@persistent Barrier ["PMPIX_Barrier_init"] int ());
 
 /// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
 fn begin(mpi: &'static Mpi, code: c_int) -> c_int {

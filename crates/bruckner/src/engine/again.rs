@@ -1,9 +1,10 @@
 //! The short way for a call that came before.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use bruckner_mpi::{Registry, Word};
+use bruckner_mpi::{Flavour, Registry, Word};
 use bruckner_runtime::{Buffers, Failure};
 
 use crate::call::Call;
@@ -37,27 +38,37 @@ impl Engine {
         }
     }
 
+    /// The MPI's own function, if a call came before on the same communicator and went there. The whole of what it costs to
+    /// be taken over where the choice is native.
+    #[inline(always)]
+    pub fn native_again(&self, call: &Call, wide: bool, comm: Word) -> Option<NonNull<c_void>> {
+        let arguments = arguments(self.mpi, call)?;
+        match self.natives.has(comm, Registry::generation(), &arguments) {
+            true => self.mpi.address(call.function(), Flavour::Blocking, wide),
+            false => None,
+        }
+    }
+
     /// Runs a call that came before on the same communicator; `None` if it did not.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    #[inline(always)]
+    #[inline]
     pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
-        let arguments = arguments(self.mpi, call)?;
-        if self.natives.has(comm, Registry::generation(), &arguments) {
+        if self.native_again(call, false, comm).is_some() {
             // SAFETY: the caller's promise.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.served_again(call, comm, &arguments) }
+        unsafe { self.served_again(call, comm) }
     }
 
-    unsafe fn served_again(
-        &self,
-        call: &Call,
-        comm: Word,
-        arguments: &crate::memo::Arguments,
-    ) -> Option<Result<c_int, Failure>> {
+    /// The same for a call that was served.
+    ///
+    /// # Safety
+    /// As for [`Engine::again`].
+    pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+        let arguments = &arguments(self.mpi, call)?;
         let (handle, generation, entry) = LAST.get();
         if handle != comm
             || generation != Registry::generation()
