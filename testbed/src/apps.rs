@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
+use crate::readme;
 
 /// An application: how it is run, and which lines of what it says are results.
 struct App {
@@ -105,7 +106,22 @@ pub(crate) fn run() -> Result<()> {
     if failed > 0 {
         bail!("{failed} applications have other results");
     }
-    Ok(())
+    listing()
+}
+
+/// The README's first use of the library.
+fn listing() -> Result<()> {
+    let launch = Launch::preloaded(Mpi::Openmpi4, 4, Path::new("/usr/bin/lmp")).within(&home().join("apps"));
+    let launch =
+        launch.argument("-in").argument(root().join("testbed/inputs/melt.lmp").display().to_string());
+    let said = launch.argument("-log").argument("none").set("BRUCKNER_REPORT", "stderr").run()?;
+    let report = said.err.lines().skip_while(|line| !line.starts_with("bruckner "));
+    let report: Vec<&str> = report.collect();
+    readme::compare("lmp -in testbed/inputs/melt.lmp", &report.join("\n"), |line| {
+        // Times differ: they are what has six decimals.
+        let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 6);
+        Some(line.split_whitespace().filter(|word| !is_time(word)).collect::<Vec<_>>().join(" "))
+    })
 }
 
 impl App {

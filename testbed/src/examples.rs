@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
+use crate::readme;
 
 /// Runs all examples; an error at the first that does not work.
 pub(crate) fn run() -> Result<()> {
@@ -28,7 +29,11 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{:<10} bruckner doctor: {}", mpi.name(), said.out.lines().next().unwrap_or_default());
     }
-    Ok(())
+    let said = Launch::new(Mpi::Mpich5, 2, &command).argument("doctor").run()?;
+    // Where the library is differs.
+    readme::compare("mpirun -n 2 bruckner doctor", &said.out, |line| {
+        (!line.starts_with("library")).then(|| line.to_owned())
+    })
 }
 
 fn expect(mpi: Mpi, ranks: u32, program: &Path, line: &str) -> Result<()> {

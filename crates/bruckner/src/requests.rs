@@ -73,6 +73,11 @@ impl Requests {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&request).cloned()
     }
 
+    /// One that a plan serves.
+    fn planned(&self, request: Word) -> Option<Arc<Known>> {
+        self.get(request).filter(|known| known.plan.is_some())
+    }
+
     fn put(&self, request: Word, known: Known) {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(request, Arc::new(known));

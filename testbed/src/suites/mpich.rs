@@ -118,6 +118,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
                 true => all.iter().skip(number % all.len().max(1)).take(1).collect(),
                 false => all.iter().collect(),
             };
+            if !quick {
+                // It is a long way.
+                let (at, of, number) = (number + 1, chosen.len(), some.len());
+                eprintln!("{} {at} of {of}: {}, {number} algorithms", mpi.name(), line.text());
+            }
             for algorithm in some {
                 let rule = ("BRUCKNER_ALGORITHM", format!("{name}={algorithm}"));
                 compare(&mut forced, &[mode.clone(), rule])?;

@@ -15,8 +15,7 @@ impl Engine {
     /// # Safety
     /// As for `MPI_Request_get_status`.
     pub unsafe fn get_status(&self, request: Word, flag: *mut c_int, status: *mut c_void) -> c_int {
-        let known = self.requests.get(request);
-        let Some(known) = known.filter(|known| known.plan.is_some()) else {
+        let Some(known) = self.requests.planned(self.mpi.handle(request)) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.request_get_status)(request, flag, status) };
         };

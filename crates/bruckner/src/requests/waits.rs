@@ -52,7 +52,7 @@ impl Engine {
         for i in 0..count {
             // SAFETY: the caller's promise.
             let handle = unsafe { mpi.handle_at(requests, i) };
-            if let Some(known) = self.requests.get(handle).filter(|known| known.plan.is_some()) {
+            if let Some(known) = self.requests.planned(handle) {
                 places.push(i);
                 plans.extend(known.active().is_some().then(|| (i, known.clone())));
             }
@@ -98,8 +98,7 @@ impl Engine {
     /// As for `MPI_Wait`.
     pub unsafe fn wait(&self, request: *mut c_void, status: *mut c_void) -> c_int {
         // SAFETY: the caller's promise.
-        let known = self.requests.get(unsafe { self.mpi.handle_at(request, 0) });
-        let Some(known) = known.filter(|known| known.plan.is_some()) else {
+        let Some(known) = self.requests.planned(unsafe { self.mpi.handle_at(request, 0) }) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.wait)(request, status) };
         };
@@ -119,8 +118,7 @@ impl Engine {
     /// As for `MPI_Test`.
     pub unsafe fn test(&self, request: *mut c_void, flag: *mut c_int, status: *mut c_void) -> c_int {
         // SAFETY: the caller's promise.
-        let known = self.requests.get(unsafe { self.mpi.handle_at(request, 0) });
-        let Some(known) = known.filter(|known| known.plan.is_some()) else {
+        let Some(known) = self.requests.planned(unsafe { self.mpi.handle_at(request, 0) }) else {
             // SAFETY: the caller's promise.
             return unsafe { (self.mpi.f.test)(request, flag, status) };
         };

@@ -1,0 +1,20 @@
+//! The listings of the README that a machine can repeat.
+
+use anyhow::{Context, Result, bail};
+
+use crate::mpis::root;
+
+/// Compares what a command said with what the README says that it says: the lines behind it to the end of the listing,
+/// without an ellipsis. `keep` takes from a line what is the same on every machine and at every time.
+pub(crate) fn compare(command: &str, said: &str, keep: impl Fn(&str) -> Option<String>) -> Result<()> {
+    let text = std::fs::read_to_string(root().join("README.md"))?;
+    let (_, behind) = text.split_once(command).with_context(|| format!("README.md has no `{command}`"))?;
+    let listing = behind.lines().skip(1).take_while(|line| !line.starts_with("```"));
+    let told: Vec<String> = listing.filter(|line| *line != "…").filter_map(&keep).collect();
+    let said: Vec<String> = said.lines().filter_map(&keep).collect();
+    if told != said {
+        bail!("README.md, `{command}`:\n{}\nbut it says:\n{}", told.join("\n"), said.join("\n"));
+    }
+    println!("README.md  {command}: as it says");
+    Ok(())
+}
