@@ -99,30 +99,36 @@ static void same(const buffer *b, const char *what, int p, int units) {
   }
 }
 
+/* Where the elements of a type lie, and in each the two integers of a unit, in the order of the type. */
+typedef struct {
+  MPI_Aint extent;
+  int first, second;
+} layout;
+
+static layout layout_of(MPI_Datatype type) {
+  MPI_Aint lower, extent, true_lower, true_extent;
+  PMPI_Type_get_extent(type, &lower, &extent);
+  PMPI_Type_get_true_extent(type, &true_lower, &true_extent);
+  return (layout){extent, true_lower < 0 ? 8 : 0, true_lower < 0 ? -8 : true_extent > 8 ? 8 : 4};
+}
+
 /* x -> a x + b modulo a prime: composing such maps is associative and not commutative. Elements are units of any type. */
 static void compose(void *in, void *inout, int *len, MPI_Datatype *type) {
-  MPI_Aint lower, extent, true_lower, true_extent;
-  PMPI_Type_get_extent(*type, &lower, &extent);
-  PMPI_Type_get_true_extent(*type, &true_lower, &true_extent);
+  layout at = layout_of(*type);
   for (int i = 0; i < *len; i++) {
-    char *l = (char *)in + i * extent, *r = (char *)inout + i * extent;
-    /* Where the two integers of the unit are, in the order of the type. */
-    int first = true_lower < 0 ? 8 : 0, second = true_lower < 0 ? -8 : true_extent > 8 ? 8 : 4;
-    int64_t a = *(int *)(l + first), b = *(int *)(l + second), c = *(int *)(r + first), d = *(int *)(r + second);
-    *(int *)(r + first) = (int)(a * c % 9973);
-    *(int *)(r + second) = (int)((c * b + d) % 9973);
+    char *l = (char *)in + i * at.extent, *r = (char *)inout + i * at.extent;
+    int64_t a = *(int *)(l + at.first), b = *(int *)(l + at.second), c = *(int *)(r + at.first), d = *(int *)(r + at.second);
+    *(int *)(r + at.first) = (int)(a * c % 9973);
+    *(int *)(r + at.second) = (int)((c * b + d) % 9973);
   }
 }
 
 static void add(void *in, void *inout, int *len, MPI_Datatype *type) {
-  MPI_Aint lower, extent, true_lower, true_extent;
-  PMPI_Type_get_extent(*type, &lower, &extent);
-  PMPI_Type_get_true_extent(*type, &true_lower, &true_extent);
+  layout at = layout_of(*type);
   for (int i = 0; i < *len; i++) {
-    char *l = (char *)in + i * extent, *r = (char *)inout + i * extent;
-    int first = true_lower < 0 ? 8 : 0, second = true_lower < 0 ? -8 : true_extent > 8 ? 8 : 4;
-    *(int *)(r + first) += *(int *)(l + first);
-    *(int *)(r + second) += *(int *)(l + second);
+    char *l = (char *)in + i * at.extent, *r = (char *)inout + i * at.extent;
+    *(int *)(r + at.first) += *(int *)(l + at.first);
+    *(int *)(r + at.second) += *(int *)(l + at.second);
   }
 }
 
