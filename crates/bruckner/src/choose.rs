@@ -1,51 +1,13 @@
 //! Which algorithm serves a call: what was asked for, or a sound default, from what all ranks share.
 
-use std::collections::BTreeMap;
-
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_schedule::{Collective, Counts, Level, Order, Topology};
 
-use crate::Error;
 use crate::call::Name;
 use crate::normal::Key;
-use crate::settings::{Mode, Settings};
-
-/// Algorithms that were asked for: `allreduce=locality(node); allgather=sparbit`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Rules(BTreeMap<&'static str, Expression>);
-
-impl std::str::FromStr for Rules {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Rules, Error> {
-        let mut rules = BTreeMap::new();
-        for rule in text.split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
-            let bad = |why: String| Error::Argument(format!("`{rule}`: {why}"));
-            let (name, expression) =
-                rule.split_once('=').ok_or_else(|| bad("expected COLLECTIVE=ALGORITHM".into()))?;
-            let name = Name::read(name.trim()).ok_or_else(|| {
-                let names: Vec<&str> = Name::ALL.iter().map(|n| n.text()).collect();
-                bad(format!("expected one of {}", names.join(", ")))
-            })?;
-            let expression = expression.trim().parse().map_err(|e| bad(format!("{e}")))?;
-            rules.insert(name.text(), expression);
-        }
-        Ok(Rules(rules))
-    }
-}
-
-impl Rules {
-    /// Adds rules; a later one for the same collective wins.
-    pub(crate) fn extend(&mut self, other: Rules) {
-        self.0.extend(other.0);
-    }
-
-    fn of(&self, name: Name) -> Option<&Expression> {
-        self.0.get(name.text())
-    }
-}
+use crate::settings::{Mode, Rules, Settings};
 
 /// Bytes of the largest block, or of the vector.
 pub(crate) fn bytes(key: &Key) -> u64 {
@@ -194,18 +156,6 @@ mod tests {
     use super::*;
     use crate::normal::Combine;
     use bruckner_runtime::reduce::{Kind, Operation};
-
-    #[test]
-    fn rules_are_read_and_refused_with_the_reason() {
-        let rules: Rules = "allreduce=locality(node); allgather = sparbit;".parse().unwrap();
-        assert_eq!(rules.of(Name::Allreduce).unwrap().to_string(), "locality(node)");
-        assert_eq!(rules.of(Name::Allgather).unwrap().to_string(), "sparbit");
-        assert!(rules.of(Name::Bcast).is_none());
-        let text = |rules: &str| rules.parse::<Rules>().unwrap_err().to_string();
-        assert_eq!(text("allreduce"), "`allreduce`: expected COLLECTIVE=ALGORITHM");
-        assert!(text("scan=ring").starts_with("`scan=ring`: expected one of allgather, allreduce"));
-        assert!(text("allreduce=rnig").starts_with("`allreduce=rnig`: "));
-    }
 
     fn key(name: Name, collective: Collective, order: Order, combine: Combine, count: u64) -> Key {
         Key { name, collective, counts: Counts::Equal(count), element: 8, order, combine }

@@ -14,10 +14,11 @@ use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
 use crate::Error;
-use crate::choose::{Choice, Circumstances, Rules, choose};
+use crate::choose::{Choice, Circumstances, choose};
 use crate::hidden::Hidden;
 use crate::memo::Memos;
 use crate::normal::{Key, Normal};
+use crate::settings::Rules;
 
 /// Levels that can have segments here: node and socket.
 const LEVELS: usize = 2;

@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bruckner_algorithms::Expression;
 use bruckner_schedule::Topology;
 
+use crate::Error;
 use crate::call::Name;
-use crate::choose::Rules;
 
 /// The administrator's file. What it says, no user can change.
 const ADMINISTRATORS: &str = "/etc/bruckner.conf";
@@ -308,6 +309,42 @@ impl Settings {
     }
 }
 
+/// Algorithms that were asked for: `allreduce=locality(node); allgather=sparbit`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rules(BTreeMap<&'static str, Expression>);
+
+impl std::str::FromStr for Rules {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Rules, Error> {
+        let mut rules = BTreeMap::new();
+        for rule in text.split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
+            let bad = |why: String| Error::Argument(format!("`{rule}`: {why}"));
+            let (name, expression) =
+                rule.split_once('=').ok_or_else(|| bad("expected COLLECTIVE=ALGORITHM".into()))?;
+            let name = Name::read(name.trim()).ok_or_else(|| {
+                let names: Vec<&str> = Name::ALL.iter().map(|n| n.text()).collect();
+                bad(format!("expected one of {}", names.join(", ")))
+            })?;
+            let expression = expression.trim().parse().map_err(|e| bad(format!("{e}")))?;
+            rules.insert(name.text(), expression);
+        }
+        Ok(Rules(rules))
+    }
+}
+
+impl Rules {
+    /// Adds rules; a later one for the same collective wins.
+    pub(crate) fn extend(&mut self, other: Rules) {
+        self.0.extend(other.0);
+    }
+
+    /// The one for a collective.
+    pub(crate) fn of(&self, name: Name) -> Option<&Expression> {
+        self.0.get(name.text())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,6 +352,18 @@ mod tests {
 
     fn of(text: &str) -> Settings {
         Settings::of(text, 4)
+    }
+
+    #[test]
+    fn rules_are_read_and_refused_with_the_reason() {
+        let rules: Rules = "allreduce=locality(node); allgather = sparbit;".parse().unwrap();
+        assert_eq!(rules.of(Name::Allreduce).unwrap().to_string(), "locality(node)");
+        assert_eq!(rules.of(Name::Allgather).unwrap().to_string(), "sparbit");
+        assert!(rules.of(Name::Bcast).is_none());
+        let text = |rules: &str| rules.parse::<Rules>().unwrap_err().to_string();
+        assert_eq!(text("allreduce"), "`allreduce`: expected COLLECTIVE=ALGORITHM");
+        assert!(text("scan=ring").starts_with("`scan=ring`: expected one of allgather, allreduce"));
+        assert!(text("allreduce=rnig").starts_with("`allreduce=rnig`: "));
     }
 
     #[test]

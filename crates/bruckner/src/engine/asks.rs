@@ -6,9 +6,9 @@ use bruckner_mpi::{Registry, Word};
 
 use crate::Error;
 use crate::call::Name;
-use crate::choose::Rules;
 use crate::communicator::State;
 use crate::engine::{Engine, Findings};
+use crate::settings::Rules;
 
 impl Engine {
     /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
