@@ -105,27 +105,38 @@ functions! {
     iallreduce MPI_Iallreduce(Data, At, c_int, Word, Word, Word, At);
 }
 
+/// `MPI_Request_get_status_all`: a number of requests, the requests, whether all are done, statuses.
+type LookAtAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
+
+/// `MPI_Request_get_status_any` and `_some`: these, and two numbers.
+type LookAtSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
+
 /// Functions that not every MPI has.
 #[derive(Clone, Copy, Debug)]
 pub struct Extra {
+    /// `MPI_Request_get_status_all`.
+    pub request_get_status_all: Option<LookAtAll>,
     /// `MPI_Request_get_status_any`.
-    pub request_get_status_any:
-        Option<unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int>,
+    pub request_get_status_any: Option<LookAtSome>,
     /// `MPI_Request_get_status_some`.
-    pub request_get_status_some:
-        Option<unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int>,
+    pub request_get_status_some: Option<LookAtSome>,
 }
 
 impl Extra {
     pub(crate) fn of(library: &Library) -> Extra {
-        type Look = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
-        let look = |name: &CStr| {
+        let some = |name: &CStr| {
             // SAFETY: the functions of these names have this signature.
-            library.symbol(name).map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Look>(symbol) })
+            library
+                .symbol(name)
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtSome>(symbol) })
         };
+        let all = library.symbol(c"PMPI_Request_get_status_all");
         Extra {
-            request_get_status_any: look(c"PMPI_Request_get_status_any"),
-            request_get_status_some: look(c"PMPI_Request_get_status_some"),
+            // SAFETY: the function of this name has this signature.
+            request_get_status_all: all
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtAll>(symbol) }),
+            request_get_status_any: some(c"PMPI_Request_get_status_any"),
+            request_get_status_some: some(c"PMPI_Request_get_status_some"),
         }
     }
 }

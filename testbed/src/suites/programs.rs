@@ -51,6 +51,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
         let tool = tool(mpi)?;
         table.tell(mpi.name(), "beneath a tool", 2, &tool);
+        if mpi != Mpi::Openmpi4 {
+            let sessions = mpi.compile_plain("sessions")?;
+            let outcome = Launch::preloaded(mpi, 2, &sessions).set("BRUCKNER", "always").test()?;
+            table.tell(mpi.name(), "a session instead of MPI_Init", 2, &outcome);
+        }
     }
     for mpi in [Mpi::Openmpi4, Mpi::Mpich4] {
         for name in ["fortran_mpif", "fortran_mpi", "fortran_f08"] {
