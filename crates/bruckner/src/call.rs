@@ -406,10 +406,7 @@ impl Call {
                 }
             }
         };
-        for mut datatype in made {
-            // SAFETY: made above.
-            unsafe { (mpi.f.type_free)((&raw mut datatype).cast()) };
-        }
+        made.into_iter().for_each(|datatype| mpi.free_type(datatype));
         result
     }
 

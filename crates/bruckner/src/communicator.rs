@@ -29,6 +29,11 @@ const PLANS: usize = 256;
 /// A choice of native takes no room and is kept; calls that repeat it need not be counted, so they need not be seen.
 const NEVER_EVICTED: u64 = u64::MAX;
 
+/// The same where nobody had to be asked. There may be one for each size that a program ever uses: now and then they are
+/// forgotten, by each rank when it likes.
+const FORGETTABLE: u64 = u64::MAX - 1;
+const FORGETTABLES: usize = 1024;
+
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
     Same,
@@ -69,7 +74,7 @@ pub(crate) enum Prepared {
 pub(crate) struct Slot {
     pub(crate) prepared: Box<Prepared>,
     pub(crate) choice: Choice,
-    /// The call that used it last, for eviction; see [`NEVER_EVICTED`].
+    /// The call that used it last, for eviction; see [`NEVER_EVICTED`] and [`FORGETTABLE`].
     pub(crate) used: u64,
     /// The call that last looked for it in the map.
     pub(crate) looked_for: u64,
@@ -88,6 +93,9 @@ pub(crate) struct Site<'a> {
 /// What changes from call to call.
 pub(crate) struct State {
     pub(crate) plans: HashMap<Key, Slot, FxBuildHasher>,
+    /// How many of them count, and how many may be forgotten.
+    kept: usize,
+    forgettable: usize,
     pub(crate) memos: Memos,
     pub(crate) room: Room,
     pub(crate) staged_input: Scratch,
@@ -95,6 +103,15 @@ pub(crate) struct State {
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
     pub(crate) calls: u64,
+}
+
+impl State {
+    /// All plans go: what chooses them has changed.
+    pub(crate) fn forget(&mut self) {
+        self.memos.clear();
+        self.plans.clear();
+        (self.kept, self.forgettable) = (0, 0);
+    }
 }
 
 /// A user's communicator.
@@ -124,10 +141,11 @@ impl Communicator {
         let mpi = hidden.mpi;
         let (rank, size) = (mpi.rank(comm)?, mpi.size(comm)?);
         let names: Option<Vec<u32>> = mpi.translate(comm, hidden.comm)?.into_iter().collect();
-        let mut all = [u64::from(names.is_some()), u64::from(!has_device_runtime())];
+        // Where processes of two worlds meet, all see it; those of the other world may not have the library.
+        let Some(names) = names else { return Ok(Err("not inside MPI_COMM_WORLD")) };
+        let mut all = [u64::from(!has_device_runtime())];
         mpi.agree(comm, Agree::Min, &mut all)?;
-        let Some(names) = names.filter(|_| all[0] == 1) else { return Ok(Err("not inside MPI_COMM_WORLD")) };
-        if all[1] == 0 {
+        if all[0] == 0 {
             return Ok(Err("a rank has a GPU runtime loaded: buffers may be in device memory"));
         }
         let Some(tags) = hidden.take_tags(comm)? else { return Ok(Err("no tags are left")) };
@@ -137,6 +155,8 @@ impl Communicator {
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
             plans: HashMap::default(),
+            kept: 0,
+            forgettable: 0,
             memos: Memos::default(),
             room: Room::none(),
             staged_input: Scratch::new(0),
@@ -186,24 +206,37 @@ impl Communicator {
     ) -> Result<&'s mut Prepared, Error> {
         state.calls += 1;
         if !state.plans.contains_key(&normal.key) {
-            let kept = state.plans.values().filter(|slot| slot.used != NEVER_EVICTED).count();
-            if kept >= PLANS {
+            if state.kept >= PLANS {
                 state.memos.clear();
                 let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.used).map(|(key, _)| key.clone());
                 oldest.and_then(|key| state.plans.remove(&key));
+                state.kept -= 1;
+            }
+            if state.forgettable >= FORGETTABLES {
+                state.memos.clear();
+                state.plans.retain(|_, slot| slot.used != FORGETTABLE);
+                state.forgettable = 0;
             }
             let choices = self.choices(&normal.key, &state.topology, &state.rules);
+            let native = Expression::Plain(Plain::Native);
+            let alone = choices.first().is_none_or(|choice| choice.expression == native);
             let site = Site { topology: &state.topology, tags: self.tags, normal, one_round: false };
             let (made, choice) = self.first(&site, choices, &mut state.room)?;
             // The room may have grown: memos, which do not look, start anew.
             state.memos.clear();
-            let used = if matches!(made, Prepared::Native) { NEVER_EVICTED } else { 0 };
+            let used = match (&made, alone) {
+                (Prepared::Native, true) => FORGETTABLE,
+                (Prepared::Native, false) => NEVER_EVICTED,
+                _ => 0,
+            };
+            state.kept += usize::from(used == 0);
+            state.forgettable += usize::from(used == FORGETTABLE);
             let slot = Slot { prepared: Box::new(made), choice, used, looked_for: 0 };
             state.plans.insert(normal.key.clone(), slot);
         }
         let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
         entry.looked_for = state.calls;
-        if entry.used != NEVER_EVICTED {
+        if entry.used < FORGETTABLE {
             entry.used = state.calls;
         }
         if let Prepared::Ready(plan) = &mut *entry.prepared {

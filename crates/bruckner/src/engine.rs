@@ -119,7 +119,9 @@ impl Engine {
     /// Prepares for calls of MPI's own functions, at the end of `MPI_Init`. Collective over `MPI_COMM_WORLD`. Whether
     /// anything is taken over is agreed on: a single rank whose environment says `BRUCKNER=off` keeps all from it.
     pub fn take_over(&self) -> Result<(), Error> {
-        let mut on = [u64::from(!settings::is_off_here())];
+        // Where MPI tells of failures and goes on, it alone must wait.
+        let on = !settings::is_off_here() && !self.mpi.survives_failures();
+        let mut on = [u64::from(on)];
         self.mpi.agree(self.mpi.world(), Agree::Min, &mut on)?;
         if on[0] == 0 {
             return Ok(());
@@ -220,6 +222,10 @@ impl Engine {
     /// The arguments are right for the MPI function of the same name.
     pub unsafe fn run(&self, call: &Call, comm: Word, door: Door) -> Result<c_int, Error> {
         let start = Instant::now();
+        if door == Door::Mpi && self.mpi.constants.get("MPI_COMM_NULL") == Some(comm) {
+            // SAFETY: the caller's promise; MPI raises its error.
+            return Ok(unsafe { self.native(call, comm) });
+        }
         let entry = self.entry(comm, door)?;
         let Some(ledger) = &entry.ledger else {
             // SAFETY: the caller's promise.

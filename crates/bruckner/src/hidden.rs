@@ -1,6 +1,6 @@
 //! The hidden communicator, and what its processes share: places, memory, tags, settings.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bruckner_mpi::{Agree, Messages, Mpi, Place, TagRange, Tags, Word, places, sharers};
 use bruckner_runtime::segment::Pool;
@@ -25,13 +25,9 @@ pub(crate) struct Hidden {
     /// Whether MPI, on all ranks, lets plans go on inside its own waits.
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
-    books: Mutex<Books>,
-}
-
-/// The tags that are free, and whether a thread is just agreeing about them.
-struct Books {
-    tags: Tags,
-    lent: bool,
+    /// Whether several threads may call at once, on any rank.
+    threads: bool,
+    tags: Mutex<Tags>,
 }
 
 impl Hidden {
@@ -46,7 +42,8 @@ impl Hidden {
         let nodes = found.iter().map(|place| place.node).collect();
         let node = mpi.node(comm)?;
         let (processes, cores) = sharers(mpi, node)?;
-        let mut worst = [u64::from(processes > cores), u64::from(!mpi.has_hook())];
+        let mut worst =
+            [u64::from(processes > cores), u64::from(!mpi.has_hook()), u64::from(mpi.is_threaded())];
         mpi.agree(comm, Agree::Max, &mut worst)?;
         let pool = if settings.shared_memory { pool(mpi, comm, node)? } else { None };
         mpi.free(node);
@@ -67,7 +64,8 @@ impl Hidden {
             shared_cores,
             hooked,
             settings,
-            books: Mutex::new(Books { tags: Tags::new(mpi.tag_limit()), lent: false }),
+            tags: Mutex::new(Tags::new(mpi.tag_limit())),
+            threads: worst[2] != 0,
         })
     }
 
@@ -115,43 +113,47 @@ impl Hidden {
 
     /// A range of tags that is free on all processes of a communicator. Collective over it.
     ///
-    /// Several threads may be here for different communicators. In a process only one of them has the books at a time; the
-    /// others say so, and all processes of their communicators try again.
+    /// Several threads may be here for different communicators, and each waits for processes that may be waiting for
+    /// another of them: nothing is held meanwhile. They agree on a range that is free everywhere, each process takes it, and
+    /// where another thread was faster on any of them, all give it back and try again with another one.
     pub(crate) fn take_tags(&self, comm: Word) -> Result<Option<TagRange>, Error> {
-        let books = || self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        for attempt in 1.. {
-            let (mut offer, mine) = {
-                let mut books = books();
-                let mine = !std::mem::replace(&mut books.lent, true);
-                let mut offer = books.tags.free().to_vec();
-                offer.push(if mine { u64::MAX } else { 0 });
-                (offer, mine)
-            };
-            let agreed = self.mpi.agree(comm, Agree::And, &mut offer);
-            let mut books = books();
-            let (everyone, free) = offer.split_last().expect("at least one word");
-            let range = if *everyone != 0 { books.tags.first(free) } else { None };
+        for attempt in 0.. {
+            // After a collision they go apart by chance, which the first rank throws for all.
+            let chance = if attempt > 0 && self.mpi.rank(comm)? == 0 { chance() } else { 0 };
+            let mut free = self.books().free().to_vec();
+            free.push(!chance);
+            self.mpi.agree(comm, Agree::And, &mut free)?;
+            let skip = !free.pop().unwrap_or_default();
+            let Some(range) = self.books().nth(&free, skip) else { return Ok(None) };
+            let mut taken = [u64::from(self.books().take(range))];
+            if !self.threads {
+                return Ok(Some(range));
+            }
+            let mine = taken[0] == 1;
+            self.mpi.agree(comm, Agree::Min, &mut taken)?;
+            if taken[0] == 1 {
+                return Ok(Some(range));
+            }
             if mine {
-                books.lent = false;
+                self.give_back(range);
             }
-            agreed?;
-            if let Some(range) = range {
-                books.tags.take(range);
-            }
-            if *everyone != 0 {
-                return Ok(range);
-            }
-            drop(books);
-            // Processes pause for different times, so that one thread finds the books free everywhere.
-            let pause = u64::from(std::process::id()) * attempt % 97;
-            std::thread::sleep(std::time::Duration::from_micros(pause));
         }
         unreachable!("the loop ends by returning")
     }
 
-    pub(crate) fn give_back(&self, range: TagRange) {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner).tags.give_back(range);
+    fn books(&self) -> MutexGuard<'_, Tags> {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn give_back(&self, range: TagRange) {
+        self.books().give_back(range);
+    }
+}
+
+/// A number that two threads hardly ever get at once.
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) >> 32
 }
 
 /// Whether ranks run on one node.

@@ -93,6 +93,8 @@ pub(crate) enum Native {
     Misfit,
     /// An element of more than 4 GiB.
     Huge,
+    /// Elements without data.
+    Empty,
 }
 
 impl Native {
@@ -101,6 +103,7 @@ impl Native {
         match self {
             Native::Misfit => "the built-in operation is not known for this datatype",
             Native::Huge => "an element of more than 4 GiB",
+            Native::Empty => "elements without data",
         }
     }
 }
@@ -186,7 +189,7 @@ pub(crate) fn normal(
             let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
             let bytes = count * shape.size;
             let blocks = (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
-            let output = side(recv, recv_type, shape, blocks, bytes * size as usize);
+            let output = side(recv, recv_type, shape, blocks, bytes * size as usize)?;
             let input = gather_input(
                 mpi,
                 (send, send_count, send_type),
@@ -205,7 +208,7 @@ pub(crate) fn normal(
             let at = placed(displacements, size);
             let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
             let total: usize = counts.iter().map(|count| count * shape.size).sum();
-            let output = side(recv, recv_type, shape, blocks, total);
+            let output = side(recv, recv_type, shape, blocks, total)?;
             let own = counts[rank as usize] * shape.size;
             let before = counts[..rank as usize].iter().sum::<usize>() * shape.size;
             let input = gather_input(mpi, (send, send_count, send_type), &output, rank, before, own)?;
@@ -220,14 +223,14 @@ pub(crate) fn normal(
             let bytes = count * shape.size;
             let all = bytes * size as usize;
             let blocks = |count: usize| (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
-            let output = side(recv, recv_type, shape, blocks(count), all);
+            let output = side(recv, recv_type, shape, blocks(count), all)?;
             let overlaps = mpi.is_in_place(send);
             let input = if overlaps {
                 output.clone()
             } else {
                 let (count, shape) = (positive(send_count)?, shape_of(mpi, send_type)?);
                 same_bytes(count * shape.size, bytes)?;
-                side(send.cast_mut(), send_type, shape, blocks(count), all)
+                side(send.cast_mut(), send_type, shape, blocks(count), all)?
             };
             let (element, each) = units(bytes);
             let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
@@ -240,7 +243,7 @@ pub(crate) fn normal(
         Call::Bcast { data, count, datatype, root } => {
             let (count, shape, root) = (positive(count)?, shape_of(mpi, datatype)?, rooted(root, size)?);
             let bytes = count * shape.size;
-            let output = side(data, datatype, shape, vec![(0, count)], bytes);
+            let output = side(data, datatype, shape, vec![(0, count)], bytes)?;
             let input = if root == rank { output.clone() } else { Side::None };
             let (element, each) = units(bytes);
             let counts = Counts::Root { root: Rank(root), count: each };
@@ -301,14 +304,14 @@ fn scattered(
     let Reduced { element, order, combine, foreign } = reduced;
     let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
     let side = |data: *mut c_void, count: usize| match foreign {
-        _ if count == 0 => Side::None,
-        Some(Foreign { datatype, shape, stride, .. }) if !shape.is_dense() => {
-            Side::Elements { data, datatype, shape, count, stride }
+        _ if count == 0 => Ok(Side::None),
+        Some(Foreign { datatype, shape, stride, .. }) if !shape.is_whole() => {
+            Ok(Side::Elements { data, datatype, shape, count, stride })
         }
-        _ => Side::Direct(data),
+        _ => there(data).map(|()| Side::Direct(data)),
     };
-    let input = side(if overlaps { recv } else { send.cast_mut() }, all);
-    let output = side(recv, own);
+    let input = side(if overlaps { recv } else { send.cast_mut() }, all)?;
+    let output = side(recv, own)?;
     let (name, collective) = (Name::ReduceScatter, Collective::ReduceScatter);
     let key = Key { name, collective, counts, element, order, combine };
     let bytes = (all * element as usize, own * element as usize);
@@ -339,11 +342,16 @@ fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced
     }
     let shape = shape_of(mpi, datatype)?;
     // MPI_Reduce_local would raise its error elsewhere than on the user's communicator.
-    if operation.is_some() && (types.kind(datatype).is_some() || !types.is_named(datatype)) {
+    let defined = operation.map_or(mpi.is_users(op), |operation| types.is_defined(operation, datatype));
+    if !defined {
         return Ok(Err(Native::Misfit));
     }
-    // Elements keep their form, gaps included; where that would make them overlap, each is by itself.
-    let stride = if shape.is_dense() { shape.size as isize } else { shape.extent.max(shape.span) }.max(1);
+    if shape.size == 0 {
+        return Ok(Err(Native::Empty));
+    }
+    // Elements keep their form, gaps included, and all ranks have the same type; where that would make them overlap, each
+    // is by itself.
+    let stride = if shape.is_whole() { shape.size as isize } else { shape.extent.max(shape.span) };
     let Ok(element) = u32::try_from(stride) else { return Ok(Err(Native::Huge)) };
     let order = if mpi.is_commutative(op)? { Order::Any } else { Order::Ranks };
     let foreign = Some(Foreign { datatype, op, shape, stride: stride as usize });
@@ -382,9 +390,18 @@ fn units(bytes: usize) -> (u32, u64) {
 }
 
 /// A buffer of blocks, given by where they start and how many elements they have.
-fn side(data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usize)>, bytes: usize) -> Side {
+fn side(
+    data: *mut c_void,
+    datatype: Word,
+    shape: Shape,
+    blocks: Vec<(isize, usize)>,
+    bytes: usize,
+) -> Result<Side, Error> {
     if bytes == 0 {
-        return Side::None;
+        return Ok(Side::None);
+    }
+    if shape.is_whole() {
+        there(data)?;
     }
     let mut next = 0;
     let follow = blocks.iter().all(|(at, count)| {
@@ -392,10 +409,15 @@ fn side(data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usi
         next = if *count == 0 { next } else { at + *count as isize };
         follows
     });
-    if follow && shape.is_dense() {
-        return Side::Direct(data);
-    }
-    Side::Blocks { data, datatype, shape, blocks }
+    Ok(match follow && shape.is_dense() {
+        true => Side::Direct(data),
+        false => Side::Blocks { data, datatype, shape, blocks },
+    })
+}
+
+/// Data without gaps from nowhere on: MPI judges that.
+fn there(data: *const c_void) -> Result<(), Error> {
+    if data.is_null() { Err(Error::Argument("there is no buffer".into())) } else { Ok(()) }
 }
 
 /// The input of an allgather: given, or this rank's block of the output.
@@ -413,7 +435,7 @@ fn gather_input(
     if !mpi.is_in_place(send) {
         let (count, shape) = (positive(count)?, shape_of(mpi, datatype)?);
         same_bytes(count * shape.size, bytes)?;
-        return Ok(side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes));
+        return side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes);
     }
     Ok(match output {
         Side::None => Side::None,

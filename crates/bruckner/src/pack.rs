@@ -121,6 +121,9 @@ impl Typed<'_> {
 
     /// Packs elements, or unpacks them.
     fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
+        if data.is_null() {
+            return self.packed_from_bottom(count, bytes, way);
+        }
         let f = &self.mpi.f;
         let len = c_int::try_from(count * self.shape.size)
             .map_err(|_| Error::NotServed("an element of more than 2 GiB with gaps".into()))?;
@@ -138,5 +141,17 @@ impl Typed<'_> {
             }
         };
         if code == 0 { Ok(()) } else { Err(Error::Mpi(bruckner_mpi::MpiError { call, code })) }
+    }
+
+    /// The same for elements at `MPI_BOTTOM`, whose type has addresses in it: MPICH 4.0 takes that for an error. The same
+    /// elements are counted from elsewhere.
+    fn packed_from_bottom(&self, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
+        let base: *mut c_void = bytes.cast();
+        let moved = self.mpi.moved_type(count, self.datatype, (base as isize).wrapping_neg())?;
+        let mut shape = *self.shape;
+        shape.size *= count;
+        let result = Typed { datatype: moved, shape: &shape, ..*self }.packed(base, 1, bytes, way);
+        self.mpi.free_type(moved);
+        result
     }
 }

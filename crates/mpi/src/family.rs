@@ -67,8 +67,8 @@ pub(crate) enum Meaning {
     Type(Kind),
     /// An integer type of this signedness, of whatever size the MPI says: Fortran's and the address types.
     Sized(Sort),
-    /// A datatype that is only moved, or left to `MPI_Reduce_local`.
-    Opaque,
+    /// A datatype that is only moved, or left to `MPI_Reduce_local`, for which these operations are defined.
+    Opaque(&'static [Operation]),
     /// An operation that the kernels know.
     Op(Operation),
 }
@@ -117,6 +117,11 @@ macro_rules! table {
 
 use Meaning::{Op, Opaque, Plain, Sized, Type};
 
+const REAL: &[Operation] = &[Operation::Max, Operation::Min, Operation::Sum, Operation::Prod];
+const COMPLEX: &[Operation] = &[Operation::Sum, Operation::Prod];
+const LOGICAL: &[Operation] = &[Operation::LogicalAnd, Operation::LogicalOr, Operation::LogicalXor];
+const LOCATED: &[Operation] = &[Operation::MinLoc, Operation::MaxLoc];
+
 table! {
     // name                   MPICH        ABI    Open MPI                          meaning
     MPI_COMM_WORLD            0x44000000   0x101  ompi_mpi_comm_world               Plain;
@@ -157,13 +162,15 @@ table! {
     MPI_BXOR                  0x5800000a   0x2a   ompi_mpi_op_bxor                  Op(Operation::BitXor);
     MPI_MINLOC                0x5800000b   0x38   ompi_mpi_op_minloc                Op(Operation::MinLoc);
     MPI_MAXLOC                0x5800000c   0x39   ompi_mpi_op_maxloc                Op(Operation::MaxLoc);
+    MPI_REPLACE               0x5800000d   0x3c   ompi_mpi_op_replace               Plain;
+    MPI_NO_OP                 0x5800000e   0x3d   ompi_mpi_op_no_op                 Plain;
 
     MPI_BYTE                  0x4c00010d   0x247  ompi_mpi_byte                     Type(Kind::Byte);
-    MPI_PACKED                0x4c00010f   0x207  ompi_mpi_packed                   Opaque;
-    MPI_CHAR                  0x4c000101   0x243  ompi_mpi_char                     Opaque;
+    MPI_PACKED                0x4c00010f   0x207  ompi_mpi_packed                   Opaque(&[]);
+    MPI_CHAR                  0x4c000101   0x243  ompi_mpi_char                     Opaque(&[]);
     MPI_SIGNED_CHAR           0x4c000118   0x244  ompi_mpi_signed_char              Type(Kind::I8);
     MPI_UNSIGNED_CHAR         0x4c000102   0x245  ompi_mpi_unsigned_char            Type(Kind::U8);
-    MPI_WCHAR                 0x4c00040e   0x23c  ompi_mpi_wchar                    Opaque;
+    MPI_WCHAR                 0x4c00040e   0x23c  ompi_mpi_wchar                    Opaque(&[]);
     MPI_SHORT                 0x4c000203   0x208  ompi_mpi_short                    Type(Kind::I16);
     MPI_UNSIGNED_SHORT        0x4c000204   0x20c  ompi_mpi_unsigned_short           Type(Kind::U16);
     MPI_INT                   0x4c000405   0x209  ompi_mpi_int                      Type(Kind::I32);
@@ -174,12 +181,12 @@ table! {
     MPI_UNSIGNED_LONG_LONG    0x4c000819   0x20f  ompi_mpi_unsigned_long_long       Type(Kind::U64);
     MPI_FLOAT                 0x4c00040a   0x210  ompi_mpi_float                    Type(Kind::F32);
     MPI_DOUBLE                0x4c00080b   0x214  ompi_mpi_double                   Type(Kind::F64);
-    MPI_LONG_DOUBLE           0x4c00100c   0x220  ompi_mpi_long_double              Opaque;
+    MPI_LONG_DOUBLE           0x4c00100c   0x220  ompi_mpi_long_double              Opaque(REAL);
     MPI_C_BOOL                0x4c00013f   0x238  ompi_mpi_c_bool                   Type(Kind::Bool);
     MPI_CXX_BOOL              0x4c000133   0x239  ompi_mpi_cxx_bool                 Type(Kind::Bool);
     MPI_C_FLOAT_COMPLEX       0x4c000840   0x212  ompi_mpi_c_float_complex          Type(Kind::C32);
     MPI_C_DOUBLE_COMPLEX      0x4c001041   0x216  ompi_mpi_c_double_complex         Type(Kind::C64);
-    MPI_C_LONG_DOUBLE_COMPLEX 0x4c002042   0x224  ompi_mpi_c_long_double_complex    Opaque;
+    MPI_C_LONG_DOUBLE_COMPLEX 0x4c002042   0x224  ompi_mpi_c_long_double_complex    Opaque(COMPLEX);
     MPI_CXX_FLOAT_COMPLEX     0x4c000834   0x213  ompi_mpi_cxx_cplex                Type(Kind::C32);
     MPI_CXX_DOUBLE_COMPLEX    0x4c001035   0x217  ompi_mpi_cxx_dblcplex             Type(Kind::C64);
     MPI_INT8_T                0x4c000137   0x240  ompi_mpi_int8_t                   Type(Kind::I8);
@@ -200,11 +207,11 @@ table! {
     MPI_LONG_INT              (0x8c000002) 0x22a  ompi_mpi_long_int                 Type(Kind::I64Index);
     MPI_FLOAT_INT             (0x8c000000) 0x228  ompi_mpi_float_int                Type(Kind::F32Index);
     MPI_DOUBLE_INT            (0x8c000001) 0x229  ompi_mpi_double_int               Type(Kind::F64Index);
-    MPI_LONG_DOUBLE_INT       (0x8c000004) 0x22d  ompi_mpi_longdbl_int              Opaque;
+    MPI_LONG_DOUBLE_INT       (0x8c000004) 0x22d  ompi_mpi_longdbl_int              Opaque(LOCATED);
 
     // Fortran's: what they are follows from their size. LOGICAL is left to MPI, which knows the compiler's `.true.`.
-    MPI_CHARACTER             0x4c00011a   0x21e  ompi_mpi_character                Opaque;
-    MPI_LOGICAL               0x4c00041d   0x218  ompi_mpi_logical                  Opaque;
+    MPI_CHARACTER             0x4c00011a   0x21e  ompi_mpi_character                Opaque(&[]);
+    MPI_LOGICAL               0x4c00041d   0x218  ompi_mpi_logical                  Opaque(LOGICAL);
     MPI_INTEGER               0x4c00041b   0x219  ompi_mpi_integer                  Sized(Sort::Signed);
     MPI_INTEGER1              0x4c00012d   0x2c1  ompi_mpi_integer1                 Sized(Sort::Signed);
     MPI_INTEGER2              0x4c00022f   0x2c9  ompi_mpi_integer2                 Sized(Sort::Signed);
@@ -213,7 +220,7 @@ table! {
     MPI_REAL                  0x4c00041c   0x21a  ompi_mpi_real                     Sized(Sort::Float);
     MPI_REAL4                 0x4c000427   0x2d2  ompi_mpi_real4                    Sized(Sort::Float);
     MPI_REAL8                 0x4c000829   0x2da  ompi_mpi_real8                    Sized(Sort::Float);
-    MPI_REAL16                0x4c00102b   0x2e2  ompi_mpi_real16                   Opaque;
+    MPI_REAL16                0x4c00102b   0x2e2  ompi_mpi_real16                   Opaque(REAL);
     MPI_DOUBLE_PRECISION      0x4c00081f   0x21c  ompi_mpi_dblprec                  Sized(Sort::Float);
     MPI_COMPLEX               0x4c00081e   0x21b  ompi_mpi_cplex                    Sized(Sort::Complex);
     MPI_COMPLEX8              0x4c000828   0x2db  ompi_mpi_complex8                 Sized(Sort::Complex);

@@ -49,6 +49,7 @@ functions! {
     finalize MPI_Finalize();
     initialized MPI_Initialized(*mut c_int);
     finalized MPI_Finalized(*mut c_int);
+    query_thread MPI_Query_thread(*mut c_int);
     get_version MPI_Get_version(*mut c_int, *mut c_int);
     get_library_version MPI_Get_library_version(*mut c_char, *mut c_int);
 
@@ -94,6 +95,9 @@ functions! {
     type_create_struct MPI_Type_create_struct(c_int, Ints, *const isize, *const c_void, At);
     type_commit MPI_Type_commit(At);
     type_free MPI_Type_free(At);
+    type_create_keyval MPI_Type_create_keyval(At, At, *mut c_int, At);
+    type_set_attr MPI_Type_set_attr(Word, c_int, At);
+    type_get_attr MPI_Type_get_attr(Word, c_int, At, *mut c_int);
     pack MPI_Pack(Data, c_int, Word, At, c_int, *mut c_int, Word);
     unpack MPI_Unpack(Data, c_int, *mut c_int, At, c_int, Word, Word);
     op_commutative MPI_Op_commutative(Word, *mut c_int);

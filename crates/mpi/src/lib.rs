@@ -211,6 +211,22 @@ impl Mpi {
         started != 0 && ended == 0
     }
 
+    /// Whether a program goes on when a process has failed: Open MPI started with `--with-ft`.
+    pub fn survives_failures(&self) -> bool {
+        // SAFETY: Open MPI's variable of this name is a boolean, and set when MPI is initialised.
+        self.library
+            .symbol(c"ompi_ftmpi_enabled")
+            .is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
+    }
+
+    /// Whether several threads may call MPI at once.
+    pub fn is_threaded(&self) -> bool {
+        let mut given = 0;
+        // SAFETY: writes one integer; MPI is running.
+        let code = unsafe { (self.f.query_thread)(&mut given) };
+        code != 0 || Some(given as Word) == self.constants.get("MPI_THREAD_MULTIPLE")
+    }
+
     /// Initialises MPI, for a process that is no MPI program.
     pub fn start(&self) -> Result<(), MpiError> {
         let (single, mut provided) = (self.constants.must("MPI_THREAD_SINGLE") as c_int, 0);

@@ -1,7 +1,7 @@
 //! Tags on a hidden communicator, shared out in ranges.
 //!
 //! Communicators share one hidden communicator, so their messages are told apart by tags. A range of them is free for a
-//! new communicator if it is free on each of its processes: they agree on the first such by the bits that all have. Ranges
+//! new communicator if it is free on each of its processes: they agree on one by the bits that all have. Ranges
 //! need not differ between communicators that have no process in common.
 
 /// Tags from a first one on.
@@ -38,16 +38,21 @@ impl Tags {
         &self.free
     }
 
-    /// The first range of those that are free everywhere.
-    pub fn first(&self, everywhere: &[u64]) -> Option<TagRange> {
-        let word = everywhere.iter().position(|bits| *bits != 0)?;
-        let number = 64 * word + everywhere[word].trailing_zeros() as usize;
+    /// A range of those that are free everywhere: the first, or behind that as many more as asked for, in a circle.
+    pub fn nth(&self, everywhere: &[u64], skip: u64) -> Option<TagRange> {
+        let count: u64 = everywhere.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        let is_free = |number: &usize| everywhere[number / 64] >> (number % 64) & 1 == 1;
+        let mut free = (0..64 * everywhere.len()).filter(is_free);
+        let number = free.nth(skip.checked_rem(count)? as usize)?;
         Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
     }
 
-    /// Takes a range that all have agreed on.
-    pub fn take(&mut self, range: TagRange) {
-        self.free[range.number / 64] &= !(1 << (range.number % 64));
+    /// Takes a range; whether it was still free here.
+    pub fn take(&mut self, range: TagRange) -> bool {
+        let (word, bit) = (&mut self.free[range.number / 64], 1 << (range.number % 64));
+        let free = *word & bit != 0;
+        *word &= !bit;
+        free
     }
 
     /// Gives one back, once nothing is under way on it.
@@ -63,13 +68,14 @@ mod tests {
     #[test]
     fn ranges_are_taken_once_and_come_back() {
         let mut tags = Tags::new(32767);
-        let first = tags.first(tags.free()).unwrap();
+        let first = tags.nth(tags.free(), 0).unwrap();
         assert_eq!((first.first, first.count), (0, 16));
-        tags.take(first);
-        let second = tags.first(tags.free()).unwrap();
+        assert!(tags.take(first) && !tags.take(first));
+        assert_eq!(tags.nth(&[0b1011], 4).unwrap().number, 1);
+        let second = tags.nth(tags.free(), 0).unwrap();
         assert_eq!(second.first, 16);
         tags.give_back(first);
-        assert_eq!(tags.first(tags.free()), Some(first));
+        assert_eq!(tags.nth(tags.free(), 0), Some(first));
     }
 
     #[test]
@@ -77,7 +83,7 @@ mod tests {
         for limit in [32767, 65535, 1 << 20, (1 << 28) - 1, i32::MAX as u32] {
             let mut tags = Tags::new(limit);
             let (mut ranges, mut end) = (0, 0);
-            while let Some(range) = tags.first(tags.free()) {
+            while let Some(range) = tags.nth(tags.free(), 0) {
                 assert!(range.first >= end && range.first + range.count <= limit);
                 end = range.first + range.count;
                 ranges += 1;
@@ -90,10 +96,10 @@ mod tests {
     #[test]
     fn what_is_taken_anywhere_is_not_agreed_on() {
         let (mut here, mut there) = (Tags::new(1 << 20), Tags::new(1 << 20));
-        here.take(here.first(here.free()).unwrap());
-        let two = there.first(&[0b10; 1]).unwrap();
+        here.take(here.nth(here.free(), 0).unwrap());
+        let two = there.nth(&[0b10; 1], 0).unwrap();
         there.take(two);
         let both: Vec<u64> = here.free().iter().zip(there.free()).map(|(a, b)| a & b).collect();
-        assert_eq!(here.first(&both).unwrap().number, 2);
+        assert_eq!(here.nth(&both, 0).unwrap().number, 2);
     }
 }

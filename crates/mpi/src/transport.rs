@@ -113,11 +113,11 @@ impl Messages {
         if bytes <= c_int::MAX as usize {
             return call(bytes as c_int, self.mpi.byte);
         }
-        let mut large =
+        let large =
             self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| Failure { call: e.call, code: e.code })?;
         let result = call(1, large);
-        // SAFETY: made above; a type that messages under way still use lives on until they are done.
-        unsafe { (self.mpi.f.type_free)((&raw mut large).cast()) };
+        // A type that messages under way still use lives on until they are done.
+        self.mpi.free_type(large);
         result
     }
 }

@@ -1,20 +1,21 @@
 //! What datatypes and operations are.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use bruckner_runtime::reduce::{Kind, Operation};
 use rustc_hash::FxHashMap as HashMap;
 
-use crate::family::{Meaning, Sort};
+use crate::family::{Family, Meaning, Sort};
 use crate::functions::Word;
-use crate::{Mpi, MpiError, check};
+use crate::{Mpi, MpiError, check, registry};
 
 /// The built-in types and operations that kernels know.
 #[derive(Clone, Debug)]
 pub struct Types {
     kinds: HashMap<Word, Kind>,
-    /// Built-in types that the kernels do not know.
-    opaque: Vec<Word>,
+    /// Built-in types that the kernels do not know, and what is defined for them.
+    opaque: HashMap<Word, &'static [Operation]>,
     /// C's types that are only moved, and lie densely.
     moved: Vec<Word>,
     operations: HashMap<Word, Operation>,
@@ -31,18 +32,26 @@ pub struct Shape {
     pub lower: isize,
     /// From the first byte to the last.
     pub span: isize,
+    /// Whether bytes lie in the order in which they are sent, each once; said only of what is whole.
+    in_order: bool,
 }
 
 impl Shape {
-    /// Whether elements are bytes one behind the other, without gaps.
-    pub fn is_dense(self) -> bool {
+    /// Whether elements lie one behind the other, without gaps; in whatever order their parts are sent.
+    pub fn is_whole(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
+    }
+
+    /// Whether what is sent are just the bytes in memory, one behind the other.
+    pub fn is_dense(self) -> bool {
+        self.is_whole() && self.in_order
     }
 }
 
 impl Types {
     pub(crate) fn of(mpi: &Mpi) -> Types {
-        let (mut kinds, mut operations, mut opaque) = (HashMap::default(), HashMap::default(), Vec::new());
+        let (mut kinds, mut operations, mut opaque) =
+            (HashMap::default(), HashMap::default(), HashMap::default());
         for (handle, meaning) in mpi.constants.meanings() {
             match meaning {
                 Meaning::Op(operation) => {
@@ -52,20 +61,20 @@ impl Types {
                     kinds.insert(handle, kind);
                 }
                 Meaning::Sized(sort) => {
-                    let size = mpi.shape(handle).map_or(0, |shape| shape.size);
+                    let size = mpi.bounds(handle).map_or(0, |shape| shape.size);
                     match sized(sort, size) {
                         Some(kind) => drop(kinds.insert(handle, kind)),
-                        None => opaque.push(handle),
+                        None => drop(opaque.insert(handle, [].as_slice())),
                     }
                 }
-                Meaning::Opaque => opaque.push(handle),
+                Meaning::Opaque(defined) => drop(opaque.insert(handle, defined)),
                 Meaning::Plain => {}
             }
         }
         // No type may stand for "none".
         let null = mpi.constants.must("MPI_DATATYPE_NULL");
         kinds.remove(&null);
-        opaque.retain(|handle| *handle != null);
+        opaque.remove(&null);
         let moved = ["MPI_CHAR", "MPI_PACKED", "MPI_WCHAR", "MPI_LONG_DOUBLE"];
         let moved = moved.iter().filter_map(|name| mpi.constants.get(name)).collect();
         Types { kinds, opaque, moved, operations }
@@ -78,7 +87,12 @@ impl Types {
 
     /// Whether a datatype is one of the built-in ones that are known here.
     pub fn is_named(&self, datatype: Word) -> bool {
-        self.kinds.contains_key(&datatype) || self.opaque.contains(&datatype)
+        self.kinds.contains_key(&datatype) || self.opaque.contains_key(&datatype)
+    }
+
+    /// Whether an operation is defined for a datatype that kernels do not know.
+    pub fn is_defined(&self, operation: Operation, datatype: Word) -> bool {
+        self.opaque.get(&datatype).is_some_and(|defined| defined.contains(&operation))
     }
 
     /// What a datatype's elements are, if kernels know it.
@@ -106,6 +120,14 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
     })
 }
 
+/// What is kept with a datatype whose bytes lie in order; one more where they do not.
+const IN_ORDER: usize = 1;
+
+/// What is kept with a datatype is a number.
+unsafe extern "C" fn keep(_of: Word, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
+    0
+}
+
 impl Mpi {
     /// Whether this is no datatype.
     pub fn is_null_type(&self, datatype: Word) -> bool {
@@ -117,8 +139,74 @@ impl Mpi {
         op == 0 || self.constants.get("MPI_OP_NULL") == Some(op)
     }
 
+    /// Whether an operation is the user's.
+    pub fn is_users(&self, op: Word) -> bool {
+        let of_access = ["MPI_REPLACE", "MPI_NO_OP"].iter().any(|name| self.constants.get(name) == Some(op));
+        // MPICH says in a handle's highest bits where the object is.
+        let built_in = self.family == Family::Mpich && op >> 30 == 1;
+        !of_access && !built_in && self.types().operation(op).is_none()
+    }
+
     /// How a datatype lies in memory.
     pub fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
+        let mut shape = self.bounds(datatype)?;
+        if shape.is_whole() && shape.size > 0 && !self.types().is_named(datatype) {
+            shape.in_order = self.is_in_order(datatype, shape.size)?;
+        }
+        Ok(shape)
+    }
+
+    /// Whether the bytes of a datatype without gaps lie in the order in which they are sent. Found out once for each
+    /// datatype, by packing one, and kept with it.
+    fn is_in_order(&self, datatype: Word, size: usize) -> Result<bool, MpiError> {
+        static KEY: OnceLock<Option<c_int>> = OnceLock::new();
+        let make = || {
+            let mut key = 0;
+            let (copy, delete) = (registry::copy as *mut c_void, keep as *mut c_void);
+            // SAFETY: callbacks with the signatures of the standard.
+            let code = unsafe { (self.f.type_create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
+            (code == 0).then_some(key)
+        };
+        let Some(key) = *KEY.get_or_init(make) else { return Ok(false) };
+        let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
+        // SAFETY: a valid handle by contract; MPI writes the value that was set.
+        unsafe {
+            let code = (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found);
+            check("MPI_Type_get_attr", code)?;
+        }
+        if found != 0 {
+            return Ok(value as usize == IN_ORDER);
+        }
+        let in_order = self.packs_to_itself(datatype, size)?;
+        let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
+        // SAFETY: a valid handle by contract; the value is a number.
+        check("MPI_Type_set_attr", unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) })?;
+        Ok(in_order)
+    }
+
+    /// Packs bytes that say where they are.
+    fn packs_to_itself(&self, datatype: Word, size: usize) -> Result<bool, MpiError> {
+        // Larger ones are packed each time.
+        const MOST: usize = 1 << 24;
+        if size > MOST {
+            return Ok(false);
+        }
+        let mut packed = vec![0u8; size];
+        for digit in 0..size.next_power_of_two().trailing_zeros().div_ceil(8) {
+            let bytes: Vec<u8> = (0..size).map(|at| (at >> (8 * digit)) as u8).collect();
+            let (from, into, mut position) = (bytes.as_ptr().cast(), packed.as_mut_ptr().cast(), 0);
+            let (room, comm) = (size as c_int, self.world());
+            // SAFETY: one element without gaps, and room for it.
+            check("MPI_Pack", unsafe { (self.f.pack)(from, 1, datatype, into, room, &mut position, comm) })?;
+            if packed != bytes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The sizes of a datatype.
+    fn bounds(&self, datatype: Word) -> Result<Shape, MpiError> {
         let mut size: c_int = 0;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: a valid handle by contract; each function writes what it is given room for.
@@ -134,7 +222,7 @@ impl Mpi {
             Ok(size) => size,
             Err(_) => self.large_size(datatype)?,
         };
-        Ok(Shape { size, extent, lower, span })
+        Ok(Shape { size, extent, lower, span, in_order: true })
     }
 
     /// A size that no C integer can say.
@@ -146,9 +234,7 @@ impl Mpi {
         let symbol = symbol.ok_or(MpiError { call, code: self.constants.must("MPI_ERR_COUNT") as c_int })?;
         let mut size = 0i64;
         // SAFETY: both functions have this signature; a valid handle by contract.
-        check(call, unsafe {
-            std::mem::transmute::<*mut std::ffi::c_void, Size>(symbol)(datatype, &mut size)
-        })?;
+        check(call, unsafe { std::mem::transmute::<*mut c_void, Size>(symbol)(datatype, &mut size) })?;
         Ok(size as usize)
     }
 
@@ -183,6 +269,27 @@ impl Mpi {
             (f.type_free)((&raw mut most).cast());
         }
         Ok(self.handle(all))
+    }
+
+    /// A datatype of so many elements, so many bytes further on. To be freed.
+    pub fn moved_type(&self, count: usize, of: Word, by: isize) -> Result<Word, MpiError> {
+        let (mut types, mut made) = (0u64, 0u64);
+        // SAFETY: a valid handle by contract, in an array of the family's width.
+        unsafe {
+            self.put_handle((&raw mut types).cast(), 0, of);
+            let (types, made) = ((&raw const types).cast(), (&raw mut made).cast());
+            let count = count as c_int;
+            check("MPI_Type_create_struct", (self.f.type_create_struct)(1, &count, &by, types, made))?;
+            check("MPI_Type_commit", (self.f.type_commit)(made))?;
+        }
+        Ok(self.handle(made))
+    }
+
+    /// Frees a datatype.
+    pub fn free_type(&self, datatype: Word) {
+        let mut cell = datatype;
+        // SAFETY: a handle that was made here, in a cell of its width: little-endian, so the first bytes are it.
+        unsafe { (self.f.type_free)((&raw mut cell).cast()) };
     }
 
     /// Whether an operation may be applied in any order.

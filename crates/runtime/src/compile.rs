@@ -11,7 +11,7 @@ use bruckner_schedule::{
 };
 
 use crate::memory::{At, Bases, Needs};
-use crate::segment::{BESIDE, FLAGS, barrier_rounds, flag_at, lines_at, round_at};
+use crate::segment::{BESIDE, FLAGS, barrier_rounds, beside, flag_at, lines_at, round_at};
 use crate::transport::Peer;
 
 /// One step.
@@ -419,7 +419,7 @@ impl Compiler<'_> {
             let base = Bases::SEGMENT + index as u8;
             // A line of few bytes lies beside a flag of the member of its number, and travels with it.
             let start = match self.cells.beside && line < members {
-                true => flag_at(line, 0) + size_of::<u64>(),
+                true => beside(line, 0),
                 false => lines_at(members) + line as usize * self.cells.line,
             };
             let blocks = place.set.runs().iter().flat_map(Run::blocks);

@@ -107,6 +107,15 @@ impl Engine {
                 Call::Bcast { data, .. } => (data.cast_const(), data),
                 _ => (std::ptr::null(), std::ptr::null_mut()),
             };
+            // What has no buffer is looked at more closely.
+            let lacks = match call {
+                Call::Barrier => false,
+                Call::Reduce { .. } => input.is_null(),
+                _ => input.is_null() || output.is_null(),
+            };
+            if lacks {
+                return None;
+            }
             state.calls += 1;
             slot.used = state.calls;
             let temporary = state.room.temporary.start();

@@ -40,8 +40,7 @@ impl Engine {
         let Some(communicator) = self.planned(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
         change(&mut state);
-        state.memos.clear();
-        state.plans.clear();
+        state.forget();
         // Other threads, too, may remember what was chosen before.
         Registry::renew();
         communicator.put(state);

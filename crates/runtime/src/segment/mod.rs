@@ -21,11 +21,16 @@ pub(crate) const FLAGS: u32 = 4;
 const ROUNDS: usize = 12;
 
 /// How much of a flag's cache line is left for data.
-pub(crate) const BESIDE: usize = 56;
+pub(crate) const BESIDE: usize = 48;
 
-/// Where a member's flag lies within a part; up to [`BESIDE`] bytes of data may lie just behind it, on its cache line.
+/// Where a member's flag lies within a part; up to [`BESIDE`] bytes of data may lie on its cache line.
 pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
     (member * FLAGS + flag) as usize * LINE
+}
+
+/// Where such data lies: as elements of any type may want to lie.
+pub(crate) fn beside(member: u32, flag: u32) -> usize {
+    flag_at(member, flag) + 16
 }
 
 /// Where lines begin within a part: behind the flags.

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FallocateFlags, Mode};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::Resource;
 use rustix::shm;
 
 /// Why there is no pool.
@@ -72,6 +74,7 @@ impl Pool {
 
     /// Creates the object under a name and maps it, for the one process that does so.
     pub fn create(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
+        Pool::is_within_limits(slices)?;
         let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
         let file = open(name, flags)?;
         let pool = rustix::fs::ftruncate(&file, slices as u64 * Pool::SLICE as u64)
@@ -96,7 +99,23 @@ impl Pool {
         }
     }
 
+    /// Whether the limits of this process leave room. Beyond that of a file's size the system would kill it; of its address
+    /// space most must be left to the program.
+    fn is_within_limits(slices: u32) -> Result<(), PoolError> {
+        let bytes = u64::from(slices) * Pool::SLICE as u64;
+        let within = |resource, times| {
+            rustix::process::getrlimit(resource)
+                .current
+                .is_none_or(|limit| bytes.saturating_mul(times) <= limit)
+        };
+        match within(Resource::Fsize, 1) && within(Resource::As, 8) {
+            true => Ok(()),
+            false => Err(PoolError { call: "getrlimit", cause: Errno::NOMEM }),
+        }
+    }
+
     fn map(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
+        Pool::is_within_limits(slices)?;
         let bytes = slices as usize * Pool::SLICE;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
