@@ -4,8 +4,10 @@
    1. Irecv, collective, Wait against Send, collective: every collective, 1 kB, 1 MB, 8 MiB.
    2. Persistent: Start, Recv, Wait against Start, Wait, Send.
    3. Persistent: starts in opposite orders, waits in all orders.
-   4. Two threads, each with collectives on its own communicator, in opposite order of time. */
+   4. Two threads, each with collectives on its own communicator, in opposite order of time.
+   5. Two threads make requests on two communicators; the other rank makes them one after the other. */
 #include "plain.h"
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
 #include <pthread.h>
 #include <unistd.h>
 #ifdef OPEN_MPI
@@ -40,6 +42,18 @@ static void *thread(void *argument) {
     if (sum != 2 * i) *(volatile char *)0 = 1;
     if (i % 16 == 0) MPI_Barrier(comm);
   }
+  return 0;
+}
+
+static MPI_Comm made_on[2];
+static MPI_Request made[2];
+static int64_t made_in[2], made_out[2];
+
+static void *make(void *argument) {
+  int which = *(int *)argument;
+  /* The first waits for the other rank, which waits for the second. */
+  usleep(which ? 100000 : 0);
+  MPI_Allreduce_init(&made_in[which], &made_out[which], 1, MPI_INT64_T, MPI_SUM, made_on[which], MPI_INFO_NULL, &made[which]);
   return 0;
 }
 
@@ -106,6 +120,20 @@ int main(int argc, char **argv) {
   /* The ranks start them in opposite order. */
   for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, thread, &comms[rank ? 1 - i : i]);
   for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+  cases++;
+  if (rank == 0) fprintf(stderr, "requests by threads\n");
+  static int which[2] = {0, 1};
+  for (int i = 0; i < 2; i++) made_on[i] = comms[i], made_in[i] = rank + i;
+  if (rank == 0) {
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, make, &which[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+  } else usleep(200000), make(&which[1]), make(&which[0]);
+  MPI_Startall(2, made);
+  MPI_Waitall(2, made, MPI_STATUSES_IGNORE);
+  for (int i = 0; i < 2; i++) {
+    EXPECT(made_out[i] == 1 + 2 * i, "a request made by a thread: the sum is %ld", (long)made_out[i]);
+    MPI_Request_free(&made[i]);
+  }
   cases++;
   MPI_Comm_free(&comms[0]);
   MPI_Comm_free(&comms[1]);

@@ -20,6 +20,10 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
         let program = mpi.compile("lacking")?;
         let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
         table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);
+        // Intel's own memory is beyond such limits.
+        if mpi != Mpi::Intel {
+            table.tell(mpi.name(), "a process has limits", 2, &limited(mpi)?);
+        }
     }
     table.tell("none", "programs without MPI", 1, &without_mpi()?);
     Ok(())
@@ -87,6 +91,20 @@ impl Drop for Administrators {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Limits of a file's size and of address space that leave room for the program and its MPI.
+fn limited(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let mut outcome = Outcome::default();
+    for limit in ["ulimit -f 1000000", "ulimit -v 3000000"] {
+        let launch = Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c");
+        let said = launch.argument(format!("{limit} && exec {}", program.display())).limit(60).run()?;
+        outcome.seconds += said.seconds;
+        let right = said.succeeded && said.out.contains("cases 100 failures 0");
+        expect(&mut outcome, right, limit, &format!("{}{}", said.out, said.err));
+    }
+    Ok(outcome)
 }
 
 /// Files and variables that are unreadable, cut off, somebody else's, or different on each rank.

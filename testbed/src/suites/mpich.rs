@@ -89,9 +89,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
         let mut always = Outcome::default();
         let mut forced = Outcome::default();
+        // Lines that only the library makes pass: their own MPI's results are wrong.
+        let mut mended: Vec<String> = Vec::new();
         for (number, line) in chosen.iter().enumerate() {
             let (without, first, _) = line.passes(mpi, None)?;
-            let compare = |outcome: &mut Outcome, settings: &[(&'static str, String)]| -> Result<()> {
+            let mut compare = |outcome: &mut Outcome, settings: &[(&'static str, String)]| -> Result<()> {
                 let (with, seconds, talk) = line.passes(mpi, Some(settings))?;
                 outcome.seconds += seconds;
                 // Some fail by chance on their own: then the MPI alone shows the same verdict sooner or later.
@@ -100,12 +102,15 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
                     // Not asked again once it has.
                     same = same || line.passes(mpi, None)?.0 == with;
                 }
-                if !same {
+                if with && !same {
+                    mended.push(line.text());
+                }
+                if !with && !same {
                     outcome.talk +=
                         &format!("{} {settings:?}: {without} without, {with} with\n{talk}\n", line.text());
                 }
                 outcome.cases += 1;
-                outcome.failures += u64::from(!same);
+                outcome.failures += u64::from(!with && !same);
                 Ok(())
             };
             let mode = ("BRUCKNER", "always".to_owned());
@@ -131,6 +136,10 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         let ranks = chosen.iter().map(|line| line.ranks).max().unwrap_or(0);
         table.tell(mpi.name(), &format!("MPICH's tests, {} of {built} lines", chosen.len()), ranks, &always);
         table.tell(mpi.name(), "MPICH's tests, algorithms forced", ranks, &forced);
+        mended.dedup();
+        for line in mended {
+            println!("{:<10} `{line}` passes only with the library", mpi.name());
+        }
     }
     Ok(())
 }

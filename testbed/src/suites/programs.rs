@@ -31,6 +31,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             outcome.failures += 1;
         }
         table.tell(mpi.name(), "traps, every call checked", 3, &outcome);
+        let corners = mpi.compile_plain("corners")?;
+        for (mode, ranks) in [("always", 3), ("on", 2)] {
+            let outcome = patient_launch(mpi, ranks, &corners).set("BRUCKNER", mode).test()?;
+            table.tell(mpi.name(), &format!("corners, {mode}"), ranks, &outcome);
+        }
         let hangs = mpi.compile_plain("hangs")?;
         for mode in ["always", "on"] {
             let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;
@@ -51,6 +56,12 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
         let tool = tool(mpi)?;
         table.tell(mpi.name(), "beneath a tool", 2, &tool);
+        // The others cannot start processes here.
+        if mpi.is_open_mpi() || mpi == Mpi::Mpich5 {
+            let spawn = mpi.compile_plain("spawn")?;
+            let outcome = Launch::preloaded(mpi, 1, &spawn).test()?;
+            table.tell(mpi.name(), "processes of two worlds", 1, &outcome);
+        }
         if mpi != Mpi::Openmpi4 {
             let sessions = mpi.compile_plain("sessions")?;
             let outcome = Launch::preloaded(mpi, 2, &sessions).set("BRUCKNER", "always").test()?;
