@@ -195,6 +195,36 @@ impl Call {
         }
     }
 
+    /// Its datatypes, as far as they mean anything.
+    pub(crate) fn types_mut(&mut self, mpi: &Mpi) -> Vec<&mut Word> {
+        match self {
+            Call::Allgather { send, send_type, recv_type, .. }
+            | Call::Allgatherv { send, send_type, recv_type, .. }
+            | Call::Alltoall { send, send_type, recv_type, .. }
+            | Call::Alltoallv { send, send_type, recv_type, .. } => match mpi.is_in_place(*send) {
+                true => vec![recv_type],
+                false => vec![send_type, recv_type],
+            },
+            Call::Allreduce { datatype, .. }
+            | Call::ReduceScatter { datatype, .. }
+            | Call::ReduceScatterBlock { datatype, .. }
+            | Call::Bcast { datatype, .. }
+            | Call::Reduce { datatype, .. } => vec![datatype],
+            Call::Barrier => Vec::new(),
+        }
+    }
+
+    /// Its operation, if it has one.
+    pub(crate) fn op(&self) -> Option<Word> {
+        match *self {
+            Call::Allreduce { op, .. }
+            | Call::ReduceScatter { op, .. }
+            | Call::ReduceScatterBlock { op, .. }
+            | Call::Reduce { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
     /// Which function of MPI it is.
     #[inline(always)]
     pub fn function(&self) -> Function {

@@ -33,6 +33,8 @@ struct Known {
     /// Whether the program has started it and not yet been told that it is done.
     started: AtomicBool,
     since: Mutex<Option<Instant>>,
+    /// Datatypes of its own: the user's may be freed before it.
+    types: Vec<Word>,
     /// What the call refers to, if it was narrowed.
     _lists: Lists,
 }
@@ -116,8 +118,13 @@ impl Engine {
             return Ok(error.code);
         }
         let entry = self.kept(comm, Door::Mpi)?;
+        let (call, types) = self.own(call)?;
         // SAFETY: the caller's promise.
-        let made = unsafe { Persistent::for_request(self, entry.clone(), call, comm) }?;
+        let made = match call.op().is_some_and(|op| self.mpi.is_users(op)) {
+            true => Err("an operation of the user's, which may be freed before the last start".to_owned()),
+            // SAFETY: the caller's promise.
+            false => unsafe { Persistent::for_request(self, entry.clone(), call, comm) }?,
+        };
         if let Ok(plan) = &made
             && !plan.is_one_round()
         {
@@ -129,15 +136,37 @@ impl Engine {
         };
         if plan.is_some() || entry.ledger.is_some() {
             let (name, started) = (call.name(), AtomicBool::new(false));
-            let known =
-                Known { plan, why, name, comm, entry, started, since: Mutex::default(), _lists: lists };
+            let known = Known {
+                plan,
+                why,
+                name,
+                comm,
+                entry,
+                started,
+                since: Mutex::default(),
+                types,
+                _lists: lists,
+            };
             // SAFETY: the handle that was just made.
             self.requests.put(unsafe { self.mpi.handle_at(request, 0) }, known);
         } else {
+            types.into_iter().for_each(|datatype| self.mpi.free_type(datatype));
             // The MPI may look at the lists as long as the request is used, which nobody here is told.
             std::mem::forget(lists);
         }
         Ok(0)
+    }
+
+    /// The same call with datatypes that nobody else frees.
+    fn own(&self, mut call: Call) -> Result<(Call, Vec<Word>), Error> {
+        let mut types = Vec::new();
+        for datatype in call.types_mut(self.mpi) {
+            if !self.mpi.types().is_named(*datatype) && !self.mpi.is_null_type(*datatype) {
+                *datatype = self.mpi.same_type(*datatype)?;
+                types.push(*datatype);
+            }
+        }
+        Ok((call, types))
     }
 
     /// What MPI's progress does for plans that are started; whether there is more to do.
@@ -201,7 +230,11 @@ impl Engine {
         unsafe {
             let known = self.requests.remove(self.mpi.handle_at(request, 0));
             let code = (self.mpi.f.request_free)(request);
-            drop(known);
+            if let Some(known) = known {
+                let types = known.types.clone();
+                drop(known);
+                types.into_iter().for_each(|datatype| self.mpi.free_type(datatype));
+            }
             code
         }
     }

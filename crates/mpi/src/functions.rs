@@ -95,6 +95,7 @@ functions! {
     type_create_struct MPI_Type_create_struct(c_int, Ints, *const isize, *const c_void, At);
     type_commit MPI_Type_commit(At);
     type_free MPI_Type_free(At);
+    type_dup MPI_Type_dup(Word, At);
     type_create_keyval MPI_Type_create_keyval(At, At, *mut c_int, At);
     type_set_attr MPI_Type_set_attr(Word, c_int, At);
     type_get_attr MPI_Type_get_attr(Word, c_int, At, *mut c_int);

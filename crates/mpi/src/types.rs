@@ -285,6 +285,14 @@ impl Mpi {
         Ok(self.handle(made))
     }
 
+    /// A datatype that stays when the user frees the one that it is like. To be freed.
+    pub fn same_type(&self, datatype: Word) -> Result<Word, MpiError> {
+        let mut made = 0u64;
+        // SAFETY: a valid handle by contract; a cell of at least its width.
+        check("MPI_Type_dup", unsafe { (self.f.type_dup)(datatype, (&raw mut made).cast()) })?;
+        Ok(self.handle(made))
+    }
+
     /// Frees a datatype.
     pub fn free_type(&self, datatype: Word) {
         let mut cell = datatype;

@@ -47,7 +47,8 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
         table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
         let requests = mpi.compile_plain("requests")?;
-        for ranks in if quick { vec![2] } else { vec![2, 3] } {
+        // Three ranks need several rounds: without a hook those are the MPI's own requests, which do worse.
+        for ranks in if quick || !mpi.has_hook() { vec![2] } else { vec![2, 3] } {
             let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
             if mpi.has_hook() {
                 launch = launch.argument("served");
@@ -56,8 +57,8 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
         let tool = tool(mpi)?;
         table.tell(mpi.name(), "beneath a tool", 2, &tool);
-        // The others cannot start processes here.
-        if mpi.is_open_mpi() || mpi == Mpi::Mpich5 {
+        // MPICH's launcher starts none where ranks are bound to cores; Intel's none here.
+        if mpi.is_open_mpi() {
             let spawn = mpi.compile_plain("spawn")?;
             let outcome = Launch::preloaded(mpi, 1, &spawn).test()?;
             table.tell(mpi.name(), "processes of two worlds", 1, &outcome);
