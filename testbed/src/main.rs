@@ -57,6 +57,9 @@ enum Ask {
         /// Only these.
         #[arg(long = "only")]
         only: Vec<suites::Suite>,
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
         /// Some of each.
         #[arg(long)]
         quick: bool,
@@ -98,7 +101,7 @@ fn ask() -> Result<()> {
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Examples => examples::run(),
-        Ask::Suites { only, quick, seed } => suites::run(&only, quick, seed),
+        Ask::Suites { only, mpis, quick, seed } => suites::run(&only, mpis, quick, seed),
         Ask::Apps => apps::run(),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }

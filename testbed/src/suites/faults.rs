@@ -11,12 +11,12 @@ use crate::launch::{Launch, Outcome, Said, library};
 use crate::mpis::{Mpi, home, root};
 
 pub(crate) fn run(table: &mut Table) -> Result<()> {
-    for &mpi in Mpi::ALL {
+    for mpi in table.of(Mpi::ALL) {
         table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
         table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
         table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
     }
-    for mpi in [Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] {
+    for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let program = mpi.compile("lacking")?;
         let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
         table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);

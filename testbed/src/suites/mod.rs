@@ -9,6 +9,8 @@ mod programs;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use crate::mpis::Mpi;
+
 /// The suites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Suite {
@@ -29,15 +31,22 @@ pub(crate) enum Suite {
 /// A table of results as they come.
 pub(crate) struct Table {
     failed: usize,
+    /// Only these MPIs, if any.
+    asked: Vec<Mpi>,
 }
 
 impl Table {
-    fn new() -> Table {
+    fn new(asked: Vec<Mpi>) -> Table {
         println!(
             "{:<10} {:<40} {:>5} {:>8} {:>8} {:>8}",
             "MPI", "test", "ranks", "cases", "failures", "seconds"
         );
-        Table { failed: 0 }
+        Table { failed: 0, asked }
+    }
+
+    /// Those of some MPIs that were asked for.
+    pub(crate) fn of(&self, mpis: &[Mpi]) -> Vec<Mpi> {
+        mpis.iter().copied().filter(|mpi| self.asked.is_empty() || self.asked.contains(mpi)).collect()
     }
 
     /// One line; what was said is shown only if something failed.
@@ -52,9 +61,9 @@ impl Table {
 }
 
 /// Runs suites and prints a table; an error if anything failed.
-pub(crate) fn run(only: &[Suite], quick: bool, seed: u64) -> Result<()> {
+pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Result<()> {
     let all = Suite::value_variants();
-    let mut table = Table::new();
+    let mut table = Table::new(mpis);
     for suite in if only.is_empty() { all } else { only } {
         match suite {
             Suite::Mpi4py => mpi4py::run(&mut table, quick)?,

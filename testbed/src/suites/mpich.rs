@@ -80,7 +80,7 @@ impl Line {
 }
 
 pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
-    for mpi in [Mpi::Mpich4, Mpi::Openmpi4] {
+    for mpi in table.of(&[Mpi::Mpich4, Mpi::Openmpi4]) {
         let lines: Vec<Line> = lines(mpi)?.into_iter().filter(|line| line.binary(mpi).exists()).collect();
         let built = lines.len();
         let mut chosen: Vec<&Line> = lines.iter().collect();

@@ -18,7 +18,7 @@ fn patient_launch<'a>(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
 }
 
 pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
-    for &mpi in Mpi::ALL {
+    for mpi in table.of(Mpi::ALL) {
         let traps = mpi.compile_plain("traps")?;
         for mode in ["always", "on"] {
             let outcome = patient_launch(mpi, 3, &traps).set("BRUCKNER", mode).test()?;
@@ -69,7 +69,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), "a session instead of MPI_Init", 2, &outcome);
         }
     }
-    for mpi in [Mpi::Openmpi4, Mpi::Mpich4] {
+    for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4]) {
         for name in ["fortran_mpif", "fortran_mpi", "fortran_f08"] {
             let program = fortran(mpi, name)?;
             let report = home().join(format!("{name}-{}.json", mpi.name()));
@@ -87,9 +87,9 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
     }
     // Open MPI has no functions for big counts, MPICH has. Each run touches gigabytes.
-    for mpi in
-        if quick { vec![Mpi::Openmpi5] } else { vec![Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] }
-    {
+    let big: &[Mpi] =
+        if quick { &[Mpi::Openmpi5] } else { &[Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] };
+    for mpi in table.of(big) {
         let big = mpi.compile_plain("big")?;
         for mode in if quick { vec!["on"] } else { vec!["off", "on", "always"] } {
             let mut launch = Launch::preloaded(mpi, 2, &big).set("BRUCKNER", mode).limit(300);
@@ -100,7 +100,9 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), &format!("big counts, {mode}"), 2, &outcome);
         }
     }
-    table.tell("intel", "IMB-MPI1, all collectives", 2, &imb(quick)?);
+    for mpi in table.of(&[Mpi::Intel]) {
+        table.tell(mpi.name(), "IMB-MPI1, all collectives", 2, &imb(quick)?);
+    }
     Ok(())
 }
 
@@ -196,7 +198,7 @@ fn imb(quick: bool) -> Result<Outcome> {
 pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     let topologies: [(u32, &str); 6] =
         [(2, ""), (2, "2x1"), (4, ""), (4, "2x2:cyclic"), (4, "2,1,1"), (5, "3,2:permuted=3")];
-    for &mpi in Mpi::ALL {
+    for mpi in table.of(Mpi::ALL) {
         let program = mpi.compile_plain("stress")?;
         for (number, (ranks, topology)) in topologies.iter().enumerate() {
             // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
@@ -224,7 +226,7 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
 /// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches. A quick run, on
 /// a machine that does other things too, fails only above 120.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
-    for &mpi in Mpi::TODAY {
+    for mpi in table.of(Mpi::TODAY) {
         let program = mpi.compile_plain("interception")?;
         let names = ["allreduce", "allgather", "alltoall", "bcast", "barrier"];
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
