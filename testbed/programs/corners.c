@@ -135,6 +135,17 @@ static void undefined(void) {
            ours_raised, native, raised);
     cases++;
   }
+#ifndef OPEN_MPI
+  /* No buffer, where there was one before. Open MPI itself crashes. */
+  int mine = rank, sum;
+  for (int i = 0; i < 6; i++) MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, comm);
+  raised = 0;
+  int code = MPI_Allreduce(NULL, &sum, 1, MPI_INT, MPI_SUM, comm), told = raised;
+  raised = 0;
+  int native = NATIVE(Allreduce)(NULL, &sum, 1, MPI_INT, MPI_SUM, comm);
+  EXPECT(!code == !native && told == raised, "undefined: no buffer: %d, raised %d times; natively %d, %d times", code, told, native, raised);
+  cases++;
+#endif
   MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, ours);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, ours);

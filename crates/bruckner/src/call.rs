@@ -1,5 +1,7 @@
 //! A collective call as it comes in: the arguments of the MPI function of the same name, and that function itself.
 
+mod large;
+
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{Flavour, Function, Mpi, MpiError, Word};
@@ -368,76 +370,6 @@ impl Call {
         let words = self.words().and(more);
         // SAFETY: the caller's promise.
         unsafe { mpi.collective(self.function(), flavour, wide, &words.words[..words.len]) }
-    }
-
-    /// The MPI's own function with counts that it has no form for: elements are made into larger ones, and reductions, whose
-    /// counts are the same on all ranks, are done piece by piece.
-    #[cold]
-    unsafe fn native_large(&self, mpi: &Mpi, comm: Word) -> Result<(), MpiError> {
-        const MOST: Count = 1 << 30;
-        let mut made: Vec<Word> = Vec::new();
-        let mut narrow = |count: Count, datatype: Word| {
-            if count <= Count::from(c_int::MAX) {
-                return Ok((count, datatype));
-            }
-            let large = mpi.large_type(count as usize, datatype)?;
-            made.push(large);
-            Ok::<_, MpiError>((1, large))
-        };
-        let piece =
-            |count: Count, datatype: Word, run: &mut dyn FnMut(isize, Count) -> Result<(), MpiError>| {
-                let extent = mpi.shape(datatype)?.extent;
-                let mut starts = (0..count).step_by(MOST as usize);
-                starts.try_for_each(|at| run(at as isize * extent, (count - at).min(MOST)))
-            };
-        let moved = |at: Read, by: isize| if mpi.is_in_place(at) { at } else { at.wrapping_byte_offset(by) };
-        // SAFETY: the caller's promise; the same elements, otherwise counted.
-        let result = unsafe {
-            match *self {
-                Call::Bcast { data, count, datatype, root } => {
-                    let (count, datatype) = narrow(count, datatype)?;
-                    Call::Bcast { data, count, datatype, root }.native(mpi, comm)
-                }
-                Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
-                    let (send_count, send_type) = match mpi.is_in_place(send) {
-                        true => (0, send_type),
-                        false => narrow(send_count, send_type)?,
-                    };
-                    let (recv_count, recv_type) = narrow(recv_count, recv_type)?;
-                    Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type }
-                        .native(mpi, comm)
-                }
-                Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
-                    let (send_count, send_type) = match mpi.is_in_place(send) {
-                        true => (0, send_type),
-                        false => narrow(send_count, send_type)?,
-                    };
-                    let (recv_count, recv_type) = narrow(recv_count, recv_type)?;
-                    Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type }
-                        .native(mpi, comm)
-                }
-                Call::Allreduce { send, recv, count, datatype, op } => {
-                    piece(count, datatype, &mut |at, count| {
-                        let (send, recv) = (moved(send, at), recv.wrapping_byte_offset(at));
-                        Call::Allreduce { send, recv, count, datatype, op }.native(mpi, comm)
-                    })
-                }
-                Call::Reduce { send, recv, count, datatype, op, root } => {
-                    piece(count, datatype, &mut |at, count| {
-                        let (send, recv) = (moved(send, at), recv.wrapping_byte_offset(at));
-                        Call::Reduce { send, recv, count, datatype, op, root }.native(mpi, comm)
-                    })
-                }
-                _ => {
-                    let code = mpi.constants.get("MPI_ERR_COUNT").unwrap_or(1) as c_int;
-                    // The MPI has not raised it, so it is raised here.
-                    (mpi.f.comm_call_errhandler)(comm, code);
-                    Err(MpiError { call: self.function().name(), code })
-                }
-            }
-        };
-        made.into_iter().for_each(|datatype| mpi.free_type(datatype));
-        result
     }
 
     /// The same call with C integers, if it has wide lists and all numbers fit; with the lists that it then refers to.
