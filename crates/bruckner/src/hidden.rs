@@ -60,11 +60,12 @@ impl Hidden {
             places: found,
             nodes,
             pool,
-            messages: Messages::new(mpi, comm, shared_cores),
+            messages: Messages::new(mpi, comm, mpi.tag_limit() - 1, shared_cores),
             shared_cores,
             hooked,
             settings,
-            tags: Mutex::new(Tags::new(mpi.tag_limit())),
+            // Two are in no range: one for reports, and one that is never sent.
+            tags: Mutex::new(Tags::new(mpi.tag_limit() - 1)),
             threads: worst[2] != 0,
         })
     }

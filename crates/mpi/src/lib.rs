@@ -67,7 +67,6 @@ pub struct Mpi {
     pub(crate) uint64: Word,
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
-    pub(crate) any_tag: c_int,
     types: OnceLock<Types>,
 }
 
@@ -126,7 +125,6 @@ impl Mpi {
             uint64: constants.must("MPI_UINT64_T"),
             status_ignore: constants.must("MPI_STATUS_IGNORE") as *mut c_void,
             any_source: constants.must("MPI_ANY_SOURCE") as c_int,
-            any_tag: constants.must("MPI_ANY_TAG") as c_int,
             constants,
             library,
             f,

@@ -14,6 +14,8 @@ use crate::hook::{Hook, IsComplete};
 pub struct Messages {
     mpi: &'static Mpi,
     comm: Word,
+    /// A tag that no message has.
+    never_sent: u32,
     /// How to wait where ranks share cores: MPI's own waits spin. `None` where each has its own.
     patience: Option<Patience>,
     /// How to look at a request from inside MPI's own progress, which must not be called from there.
@@ -40,9 +42,15 @@ pub struct Requests {
 }
 
 impl Messages {
-    /// Messages on a communicator whose errors are returned.
-    pub fn new(mpi: &'static Mpi, comm: Word, shared_cores: bool) -> Messages {
-        Messages { mpi, comm, patience: shared_cores.then_some(Patience::SHARED_CORES), quiet: None }
+    /// Messages on a communicator whose errors are returned. No message may have the tag `never_sent`.
+    pub fn new(mpi: &'static Mpi, comm: Word, never_sent: u32, shared_cores: bool) -> Messages {
+        Messages {
+            mpi,
+            comm,
+            never_sent,
+            patience: shared_cores.then_some(Patience::SHARED_CORES),
+            quiet: None,
+        }
     }
 
     /// How to wait for what is no message.
@@ -270,8 +278,9 @@ impl Transport for Messages {
             return;
         }
         let mut flag = 0;
-        let (any, tag) = (self.mpi.any_source, self.mpi.any_tag);
-        // SAFETY: valid handles. Its result does not matter: looking for a message is what makes MPI go on.
+        let (any, tag) = (self.mpi.any_source, self.never_sent as c_int);
+        // SAFETY: valid handles. Looking for a message that never comes is what makes MPI go on; one that were found would
+        // end the look at once.
         unsafe { (self.mpi.f.iprobe)(any, tag, self.comm, &mut flag, self.mpi.status_ignore) };
     }
 }

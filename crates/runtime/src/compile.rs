@@ -206,8 +206,10 @@ struct Cells {
     beside: bool,
 }
 
+/// A cell up to this size gets a cache line of its own.
+pub const CELL: usize = 64;
+
 impl Cells {
-    const LINE: usize = 64;
     /// More cells than these are not spread: reading them all would touch too many cache lines.
     const MOST: u64 = 16;
 
@@ -216,16 +218,11 @@ impl Cells {
         let bytes = problem.elements_of(&all).unwrap_or(0) as usize * problem.element as usize;
         let small = problem.chunks() > 1
             && problem.chunks() <= Cells::MOST
-            && (0..problem.chunks()).all(|c| {
-                problem.elements(c).is_some_and(|n| n as usize * problem.element as usize <= Cells::LINE)
-            });
-        let stride = small.then_some(Cells::LINE);
+            && (0..problem.chunks())
+                .all(|c| problem.elements(c).is_some_and(|n| n as usize * problem.element as usize <= CELL));
+        let stride = small.then_some(CELL);
         let bytes = stride.map_or(bytes, |stride| stride * problem.chunks() as usize);
-        Cells {
-            stride,
-            line: bytes.next_multiple_of(Cells::LINE),
-            beside: stride.is_none() && bytes <= BESIDE,
-        }
+        Cells { stride, line: bytes.next_multiple_of(CELL), beside: stride.is_none() && bytes <= BESIDE }
     }
 }
 
@@ -452,15 +449,24 @@ impl Compiler<'_> {
 }
 
 /// Messages up to this size are sent before receives are posted.
-const SHORT: usize = 256;
+pub const SHORT: usize = 256;
 
 /// Of messages that are posted one behind the other: short sends first, because others wait for them; then receives, so
-/// that what arrives finds its place; then long sends, which wait for their receives anyway.
+/// that what arrives finds its place; then long sends, which wait for their receives anyway. Messages of one peer and tag
+/// are matched in order, so they keep theirs: a short send behind a long one of the same peer and tag stays behind it.
 fn order_posts(steps: &mut [Step]) {
     let is_post = |step: &Step| matches!(step, Step::Send { .. } | Step::Recv { .. });
     for posts in steps.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
+        let mut long: Vec<Peer> = Vec::new();
+        for step in posts.iter() {
+            if let Step::Send { bytes, to, .. } = step
+                && *bytes > SHORT
+            {
+                long.push(*to);
+            }
+        }
         posts.sort_by_key(|step| match step {
-            Step::Send { bytes, .. } if *bytes <= SHORT => 0,
+            Step::Send { bytes, to, .. } if *bytes <= SHORT && !long.contains(to) => 0,
             Step::Recv { .. } => 1,
             _ => 2,
         });

@@ -55,8 +55,12 @@ pub trait Transport {
     /// Whether these requests are done; they are then finished.
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure>;
 
-    /// Lets the transport move whatever it has under way, of other users too. Whoever waits for something that is no
-    /// message must call this again and again.
+    /// Lets the transport move whatever it has under way: messages, collectives and one-sided operations of all its
+    /// users, on every communicator. Whoever waits for something that is no message must call this again and again.
+    ///
+    /// It must do so **whatever has arrived unexpected**. A look for messages that finds one returns at once and moves
+    /// nothing else: a rank that waits on shared memory while a message of another node lies there would then keep its
+    /// own partners waiting for ever.
     fn progress(&self);
 }
 

@@ -3,17 +3,26 @@
 
 mod common;
 
-use bruckner_algorithms::catalogue::list;
+use bruckner_algorithms::catalogue::{Entry, list};
 use bruckner_algorithms::lower::{OnNode, lower};
-use bruckner_algorithms::plan;
 use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_schedule::{Collective, Counts};
+use bruckner_algorithms::{Expression, Task, plan};
+use bruckner_runtime::compile::{CELL, SHORT};
+use bruckner_runtime::segment::BESIDE;
+use bruckner_schedule::{Collective, Counts, Order};
 use common::{Drive, run, run_sized};
 
 fn all(ranks: impl IntoIterator<Item = u32>) {
+    let cases = ranks.into_iter().map(|p| check(p, list(p))).sum::<usize>();
+    println!("{cases} cases");
+    assert!(cases > 100);
+}
+
+/// Runs entries of the catalogue for so many ranks; how many there were.
+fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     let mut cases = 0;
-    for p in ranks {
-        for entry in list(p) {
+    {
+        for entry in entries {
             let plan =
                 plan(&entry.task, &entry.expression).unwrap_or_else(|e| panic!("{}: {e}", entry.expression));
             let schedule = plan.schedule();
@@ -49,8 +58,71 @@ fn all(ranks: impl IntoIterator<Item = u32>) {
             }
         }
     }
+    cases
+}
+
+/// Sizes in elements of 8 bytes on both sides of whatever the code decides by size: data beside a flag, cells on cache lines of
+/// their own, short messages that are posted first.
+fn around_thresholds() -> Vec<u64> {
+    let limits = [BESIDE, CELL, SHORT].map(|bytes| bytes as u64 / 8);
+    limits.iter().flat_map(|limit| [limit - 1, *limit, limit + 1]).collect()
+}
+
+/// The same algorithms with sizes around every threshold, blocks of equal and of different sizes, and pipelines whose parts
+/// lie on both sides of one.
+#[test]
+fn sizes_on_both_sides_of_every_threshold() {
+    let sizes = around_thresholds();
+    let mut cases = 0;
+    for p in 2..=4u32 {
+        let entries = list(p).into_iter().flat_map(|entry| {
+            let with = |counts| Entry { task: Task { counts, ..entry.task.clone() }, ..entry.clone() };
+            let parts = match &entry.expression {
+                Expression::Pipeline { parts, .. } => *parts as u64,
+                _ => 1,
+            };
+            // One part is larger than the others.
+            let straddling = sizes.iter().map(|n| n * parts + u64::from(parts > 1));
+            match &entry.task.counts {
+                Counts::Equal(1) => straddling.map(|n| with(Counts::Equal(n))).collect(),
+                Counts::Root { root, .. } => {
+                    straddling.map(|count| with(Counts::Root { root: *root, count })).collect()
+                }
+                Counts::Listed(_) => {
+                    let block = |first: usize, rank: usize| sizes[(first + rank) % sizes.len()] * parts + 1;
+                    let list = |first| (0..p as usize).map(|rank| block(first, rank)).collect();
+                    (0..sizes.len()).step_by(2).map(|first| with(Counts::Listed(list(first)))).collect()
+                }
+                _ => Vec::new(),
+            }
+        });
+        cases += check(p, entries);
+    }
     println!("{cases} cases");
-    assert!(cases > 100);
+    assert!(cases > 1000);
+}
+
+/// Messages of one peer and tag keep their order, whatever their sizes.
+#[test]
+fn parts_of_a_pipeline_keep_their_order() {
+    for p in [2, 3] {
+        for inner in ["recursive-doubling", "ring", "bruck(2)", "sparbit"] {
+            let entry = |count| Entry {
+                task: Task {
+                    collective: Collective::Allreduce,
+                    topology: format!("{p}x1").parse().unwrap(),
+                    counts: Counts::Equal(count),
+                    element: 8,
+                    order: Order::Any,
+                },
+                expression: format!("pipeline(5, {inner})").parse().unwrap(),
+            };
+            // 33, 33, 32, 32 and 32 elements: the longest are not short, the others are.
+            let limit = SHORT as u64 / 8;
+            check(p, (0..5).map(|more| entry(5 * limit + more)));
+            check(p, (0..5).map(|more| entry(5 * limit * u64::from(p) + more)));
+        }
+    }
 }
 
 #[test]

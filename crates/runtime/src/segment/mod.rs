@@ -21,7 +21,7 @@ pub(crate) const FLAGS: u32 = 4;
 const ROUNDS: usize = 12;
 
 /// How much of a flag's cache line is left for data.
-pub(crate) const BESIDE: usize = 48;
+pub const BESIDE: usize = 48;
 
 /// Where a member's flag lies within a part; up to [`BESIDE`] bytes of data may lie on its cache line.
 pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
