@@ -15,7 +15,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Error;
 use crate::choose::{Choice, Circumstances, choose};
-use crate::hidden::Hidden;
+use crate::hidden::{Found, Hidden};
 use crate::memo::Memos;
 use crate::normal::{Key, Normal};
 use crate::settings::Rules;
@@ -33,6 +33,9 @@ const NEVER_EVICTED: u64 = u64::MAX;
 /// forgotten, by each rank when it likes.
 const FORGETTABLE: u64 = u64::MAX - 1;
 const FORGETTABLES: usize = 1024;
+
+/// Why a communicator is not served where device memory may be.
+const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be in device memory";
 
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
@@ -143,12 +146,13 @@ impl Communicator {
         let names: Option<Vec<u32>> = mpi.translate(comm, hidden.comm)?.into_iter().collect();
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
         let Some(names) = names else { return Ok(Err("not inside MPI_COMM_WORLD")) };
-        let mut all = [u64::from(!has_device_runtime())];
-        mpi.agree(comm, Agree::Min, &mut all)?;
-        if all[0] == 0 {
-            return Ok(Err("a rank has a GPU runtime loaded: buffers may be in device memory"));
-        }
-        let Some(tags) = hidden.take_tags(comm)? else { return Ok(Err("no tags are left")) };
+        // The one agreement that goes by the user's communicator: afterwards there are tags.
+        let agree = |words: &mut [u64]| Ok(mpi.agree(comm, Agree::And, words)?);
+        let tags = match hidden.take_tags(rank == 0, !has_device_runtime(), agree)? {
+            Found::Range(tags) => tags,
+            Found::Nothing => return Ok(Err("no tags are left")),
+            Found::Unable => return Ok(Err(DEVICE)),
+        };
         let places: Vec<(u64, u64)> =
             names.iter().map(|name| hidden.places[*name as usize]).map(|p| (p.node, p.socket)).collect();
         let same =
@@ -195,6 +199,39 @@ impl Communicator {
 
     fn mpi(&self) -> &'static Mpi {
         self.hidden.mpi
+    }
+
+    /// The tag of messages by which ranks agree; plans have those behind it.
+    fn agreeing(&self) -> u32 {
+        self.tags.first
+    }
+
+    /// Makes numbers the same on all ranks, by messages of their own: in each round everybody hears from twice as far, and
+    /// hearing of a number twice does no harm. Collective. Messages of one agreement and the next cannot be mixed up:
+    /// no two rounds of one have the same sender.
+    pub(crate) fn agree(&self, how: Agree, numbers: &mut [u64]) -> Result<(), Error> {
+        let mut distance = 1;
+        while distance < self.size {
+            let name = |rank: u32| self.names.peer(Rank(rank % self.size));
+            let (to, from) = (name(self.rank.0 + distance), name(self.rank.0 + self.size - distance));
+            let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+            let mut theirs = vec![0u8; mine.len()];
+            self.hidden.exchange(Some((to, &mine)), Some((from, &mut theirs)), self.agreeing())?;
+            for (number, bytes) in numbers.iter_mut().zip(theirs.as_chunks().0) {
+                *number = how.join(*number, u64::from_ne_bytes(*bytes));
+            }
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Tags for a plan of its own. Collective.
+    pub(crate) fn more_tags(&self) -> Result<Option<TagRange>, Error> {
+        let agree = |words: &mut [u64]| self.agree(Agree::And, words);
+        match self.hidden.take_tags(self.rank.0 == 0, true, agree)? {
+            Found::Range(tags) => Ok(Some(tags)),
+            Found::Nothing | Found::Unable => Ok(None),
+        }
     }
 
     /// The plan of a call, made if there is none yet. Making one is collective; whether there is one depends on what all
@@ -309,9 +346,9 @@ impl Communicator {
         if let Some((problem, code)) = &code {
             if local {
                 sized_plan =
-                    sized::Plan::new(problem, code, &self.names, tags.first, &self.hidden.messages).ok();
+                    sized::Plan::new(problem, code, &self.names, tags.first + 1, &self.hidden.messages).ok();
             } else {
-                compiled = compile(problem, topology, self.rank, code, &self.names, tags.first).ok();
+                compiled = compile(problem, topology, self.rank, code, &self.names, tags.first + 1).ok();
             }
         }
         // One agreement: failed here, tags, memory, and the room in each level's segment (1 more, so that 0 is none).
@@ -337,14 +374,14 @@ impl Communicator {
                 }
             }
         }
-        mpi.agree(self.comm, Agree::Max, &mut needs)?;
-        if needs[0] != 0 || needs[1] > tags.count.into() || needs[2] > self.hidden.settings.memory {
+        self.agree(Agree::Max, &mut needs)?;
+        if needs[0] != 0 || needs[1] >= tags.count.into() || needs[2] > self.hidden.settings.memory {
             return Ok(None);
         }
         for level in 0..LEVELS {
             let Some(part) = needs[3 + level].checked_sub(1) else { continue };
             let missing = room.segments[level].is_none() || room.parts[level] < part as usize;
-            if missing && !self.grow(topology, room, level, part as usize, tags)? {
+            if missing && !self.grow(topology, room, level, part as usize)? {
                 return Ok(None);
             }
         }
@@ -379,14 +416,7 @@ impl Communicator {
     }
 
     /// Makes larger segments for the regions of a level. Collective; whether it could be done is agreed on.
-    fn grow(
-        &self,
-        topology: &Topology,
-        room: &mut Room,
-        level: usize,
-        part: usize,
-        tags: TagRange,
-    ) -> Result<bool, Error> {
+    fn grow(&self, topology: &Topology, room: &mut Room, level: usize, part: usize) -> Result<bool, Error> {
         let part = part.max(4096).next_power_of_two();
         let region = {
             let level = Level(level as u8);
@@ -402,13 +432,13 @@ impl Communicator {
             let offset = lent.map_or(u64::MAX, |offset| offset as u64);
             for at in region.clone().skip(1) {
                 let peer = self.names.peer(topology.rank_at(at));
-                self.hidden.tell(peer, tags.first, &offset.to_le_bytes())?;
+                self.hidden.tell(peer, self.agreeing(), &offset.to_le_bytes())?;
             }
             offset
         } else {
             let mut offset = [0u8; 8];
             let peer = self.names.peer(topology.rank_at(region.start));
-            self.hidden.hear(peer, tags.first, &mut offset)?;
+            self.hidden.hear(peer, self.agreeing(), &mut offset)?;
             u64::from_le_bytes(offset)
         };
         let mut made = None;
@@ -423,7 +453,7 @@ impl Communicator {
             }
         }
         let mut all = [u64::from(made.is_some())];
-        self.mpi().agree(self.comm, Agree::Min, &mut all)?;
+        self.agree(Agree::Min, &mut all)?;
         if all[0] == 0 {
             return Ok(false);
         }

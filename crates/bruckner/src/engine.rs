@@ -166,11 +166,20 @@ impl Engine {
         (self.mpi.name().to_owned(), self.mpi.family.name())
     }
 
+    /// What is done while ranks wait for each other to agree.
+    pub(crate) fn meanwhile() {
+        if let Some(engine) = Engine::current()
+            && !engine.active.is_empty()
+        {
+            engine.active.advance(false);
+        }
+    }
+
     fn world(&self) -> Result<Arc<Hidden>, Error> {
         if let Some(world) = &*self.world.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(world.clone());
         }
-        let made = Arc::new(Hidden::new(self.mpi, self.mpi.world())?);
+        let made = Arc::new(Hidden::new(self.mpi, self.mpi.world(), Engine::meanwhile)?);
         let quick = made.settings.report.is_none() && made.settings.check == 0;
         self.quick.store(quick, Ordering::Relaxed);
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());

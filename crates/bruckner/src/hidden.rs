@@ -28,11 +28,23 @@ pub(crate) struct Hidden {
     /// Whether several threads may call at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
+    /// What is done while ranks wait for each other to agree: plans that are started go on.
+    meanwhile: fn(),
+}
+
+/// What ranks that look for tags have come to; the same on all of them.
+pub(crate) enum Found {
+    /// A range that is free everywhere, and now taken.
+    Range(TagRange),
+    /// None is.
+    Nothing,
+    /// A rank cannot take part.
+    Unable,
 }
 
 impl Hidden {
     /// Makes one for the processes of a communicator. Collective.
-    pub(crate) fn new(mpi: &'static Mpi, of: Word) -> Result<Hidden, Error> {
+    pub(crate) fn new(mpi: &'static Mpi, of: Word, meanwhile: fn()) -> Result<Hidden, Error> {
         let comm = mpi.hide(of)?;
         let size = mpi.size(comm)?;
         // Only rank 0 looks: files and environments may differ.
@@ -67,6 +79,7 @@ impl Hidden {
             // Two are in no range: one for reports, and one that is never sent.
             tags: Mutex::new(Tags::new(mpi.tag_limit() - 1)),
             threads: worst[2] != 0,
+            meanwhile,
         })
     }
 
@@ -78,20 +91,42 @@ impl Hidden {
 
     /// Sends bytes to a rank of the hidden communicator, and waits until they are gone.
     pub(crate) fn tell(&self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
-        let mut requests = self.messages.requests(1);
-        let peer = Peer { rank: to, tag };
-        // SAFETY: the bytes live until the request is finished.
-        unsafe { self.messages.send(&mut requests, 0, bytes.as_ptr(), bytes.len(), peer) }?;
-        Ok(self.messages.finish(&mut requests, 0..1)?)
+        self.exchange(Some((to, bytes)), None, tag)
     }
 
     /// Receives as many bytes as there is room for.
     pub(crate) fn hear(&self, from: u32, tag: u32, bytes: &mut [u8]) -> Result<(), Error> {
-        let mut requests = self.messages.requests(1);
-        let peer = Peer { rank: from, tag };
-        // SAFETY: the bytes live until the request is finished.
-        unsafe { self.messages.recv(&mut requests, 0, bytes.as_mut_ptr(), bytes.len(), peer) }?;
-        Ok(self.messages.finish(&mut requests, 0..1)?)
+        self.exchange(None, Some((from, bytes)), tag)
+    }
+
+    /// Sends to one rank and receives from another at the same time, or does one of the two.
+    pub(crate) fn exchange(
+        &self,
+        to: Option<(u32, &[u8])>,
+        from: Option<(u32, &mut [u8])>,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let mut requests = self.messages.requests(2);
+        if let Some((rank, bytes)) = from {
+            let peer = Peer { rank, tag };
+            // SAFETY: the bytes live until the request is finished.
+            unsafe { self.messages.recv(&mut requests, 0, bytes.as_mut_ptr(), bytes.len(), peer) }?;
+        }
+        if let Some((rank, bytes)) = to {
+            let peer = Peer { rank, tag };
+            // SAFETY: as above.
+            unsafe { self.messages.send(&mut requests, 1, bytes.as_ptr(), bytes.len(), peer) }?;
+        }
+        let mut result = Ok(());
+        self.messages.patience().wait(
+            || {
+                let tested = self.messages.test(&mut requests, 0..2);
+                result = tested.map(|_| ());
+                !matches!(tested, Ok(false))
+            },
+            self.meanwhile,
+        );
+        Ok(result?)
     }
 
     /// The texts of all ranks, on rank 0. Collective.
@@ -112,28 +147,37 @@ impl Hidden {
         Ok(Some(texts))
     }
 
-    /// A range of tags that is free on all processes of a communicator. Collective over it.
+    /// A range of tags that is free on all processes of a communicator, if all are able to take part. Collective over it;
+    /// `agree` keeps of some words the bits that all processes have.
     ///
     /// Several threads may be here for different communicators, and each waits for processes that may be waiting for
     /// another of them: nothing is held meanwhile. They agree on a range that is free everywhere, each process takes it, and
     /// where another thread was faster on any of them, all give it back and try again with another one.
-    pub(crate) fn take_tags(&self, comm: Word) -> Result<Option<TagRange>, Error> {
+    pub(crate) fn take_tags(
+        &self,
+        is_first: bool,
+        able: bool,
+        agree: impl Fn(&mut [u64]) -> Result<(), Error>,
+    ) -> Result<Found, Error> {
         for attempt in 0.. {
             // After a collision they go apart by chance, which the first rank throws for all.
-            let chance = if attempt > 0 && self.mpi.rank(comm)? == 0 { chance() } else { 0 };
+            let chance = if attempt > 0 && is_first { chance() } else { 0 };
             let mut free = self.books().free().to_vec();
-            free.push(!chance);
-            self.mpi.agree(comm, Agree::And, &mut free)?;
+            free.extend([!chance, if able { u64::MAX } else { 0 }]);
+            agree(&mut free)?;
+            if free.pop() == Some(0) {
+                return Ok(Found::Unable);
+            }
             let skip = !free.pop().unwrap_or_default();
-            let Some(range) = self.books().nth(&free, skip) else { return Ok(None) };
+            let Some(range) = self.books().nth(&free, skip) else { return Ok(Found::Nothing) };
             let mut taken = [u64::from(self.books().take(range))];
             if !self.threads {
-                return Ok(Some(range));
+                return Ok(Found::Range(range));
             }
             let mine = taken[0] == 1;
-            self.mpi.agree(comm, Agree::Min, &mut taken)?;
+            agree(&mut taken)?;
             if taken[0] == 1 {
-                return Ok(Some(range));
+                return Ok(Found::Range(range));
             }
             if mine {
                 self.give_back(range);

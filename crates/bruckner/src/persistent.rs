@@ -183,7 +183,7 @@ impl Persistent {
             Some(choice) => vec![choice],
             None => communicator.choices(&normal.key, &topology, &rules),
         };
-        let Some(tags) = communicator.hidden.take_tags(comm)? else {
+        let Some(tags) = communicator.more_tags()? else {
             return Ok(Persistent::native(engine, entry, comm, call, "no tags are left"));
         };
         // A segment of its own: plans may be started in any order.

@@ -4,12 +4,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_runtime::Patience;
-
 use crate::functions::Word;
 use crate::{Mpi, MpiError, check, registry};
 
-/// How two values become one in an agreement.
+/// How two values become one in an agreement. Each of these may meet the same value twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agree {
     /// The greatest.
@@ -18,6 +16,17 @@ pub enum Agree {
     Min,
     /// The bits that all have.
     And,
+}
+
+impl Agree {
+    /// The two as one.
+    pub fn join(self, a: u64, b: u64) -> u64 {
+        match self {
+            Agree::Max => a.max(b),
+            Agree::Min => a.min(b),
+            Agree::And => a & b,
+        }
+    }
 }
 
 impl Mpi {
@@ -166,7 +175,8 @@ impl Mpi {
         unsafe { *value }.max(32767) as u32
     }
 
-    /// Makes numbers the same on all processes of a communicator.
+    /// Makes numbers the same on all processes of a communicator, by the MPI's own blocking allreduce: never by a nonblocking
+    /// one, beside which the user may have others under way on the same communicator (Open MPI then mixes them up).
     pub fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
         let op = self.constants.must(match how {
             Agree::Max => "MPI_MAX",
@@ -174,32 +184,17 @@ impl Mpi {
             Agree::And => "MPI_BAND",
         });
         let mine = numbers.to_vec();
-        let mut request: u64 = 0;
-        // SAFETY: as many numbers in as out, and both live until the request is done.
-        check("MPI_Iallreduce", unsafe {
-            (self.f.iallreduce)(
+        // SAFETY: as many numbers in as out.
+        check("MPI_Allreduce", unsafe {
+            (self.f.allreduce)(
                 mine.as_ptr().cast(),
                 numbers.as_mut_ptr().cast(),
                 numbers.len() as c_int,
                 self.uint64,
                 op,
                 comm,
-                (&raw mut request).cast(),
             )
-        })?;
-        // Not by a blocking call: those spin even where ranks share cores.
-        let mut code = 0;
-        Patience::SHARED_CORES.wait(
-            || {
-                let mut flag = 0;
-                // SAFETY: the request made above.
-                code =
-                    unsafe { (self.f.testall)(1, (&raw mut request).cast(), &mut flag, self.status_ignore) };
-                code != 0 || flag != 0
-            },
-            || {},
-        );
-        check("MPI_Testall", code)
+        })
     }
 
     /// The numbers of all processes of a communicator, in order of ranks.

@@ -105,9 +105,8 @@ functions! {
     reduce_local MPI_Reduce_local(Data, At, c_int, Word, Word);
 
     allgather MPI_Allgather(Data, c_int, Word, At, c_int, Word, Word);
+    allreduce MPI_Allreduce(Data, At, c_int, Word, Word, Word);
     bcast MPI_Bcast(At, c_int, Word, c_int, Word);
-
-    iallreduce MPI_Iallreduce(Data, At, c_int, Word, Word, Word, At);
 }
 
 /// `MPI_Request_get_status_all`: a number of requests, the requests, whether all are done, statuses.

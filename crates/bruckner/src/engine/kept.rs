@@ -139,7 +139,7 @@ impl Engine {
                     return Ok(Serving::Native("too many communicators without bruckner_init"));
                 }
                 self.private.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Hidden::new(self.mpi, comm)?)
+                Arc::new(Hidden::new(self.mpi, comm, Engine::meanwhile)?)
             }
         };
         if hidden.settings.mode == Mode::Off {
