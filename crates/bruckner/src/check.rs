@@ -19,7 +19,7 @@ use crate::normal::{Combine, Normal, Side, personal};
 pub(crate) struct Shadow {
     output: Side,
     expected: Vec<u8>,
-    /// For sums and products of floating point: of what kind, and by how much each may differ.
+    /// For reductions of floating point: of what kind, and by how much each may differ.
     rounded: Option<(Kind, Vec<u8>, f64)>,
 }
 
@@ -129,7 +129,9 @@ impl Shadow {
                 // SAFETY: elements as they lie in a plan's memory, which is how MPI wants them.
                 unsafe { run(mpi, &reduce(send, recv), communicator) }?;
                 if let Some((operation, kind)) = rounded {
-                    most = 4.0 * f64::from(communicator.size) * epsilon(kind);
+                    if matches!(operation, Operation::Sum | Operation::Prod) {
+                        most = 4.0 * f64::from(communicator.size) * epsilon(kind);
+                    }
                     bounds = room(expected.len());
                     bounds.copy_from_slice(&expected);
                     if operation == Operation::Sum {
@@ -143,6 +145,9 @@ impl Shadow {
             }
         }
         let rounded = rounded.map(|(_, kind)| (kind, bounds, most));
+        if matches!(normal.output, Side::Kept) {
+            return Ok(Some(Shadow { output: Side::None, expected: Vec::new(), rounded: None }));
+        }
         Ok(Some(Shadow { output: normal.output.clone(), expected, rounded }))
     }
 
@@ -165,7 +170,8 @@ impl Shadow {
                 let width = found.len() / numbers(&found).len().max(1);
                 let differ = |((a, b), bound): ((f64, f64), f64)| {
                     let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= bound * most;
-                    !same && bound.is_finite()
+                    let either = *most == 0.0 && (a.is_nan() || b.is_nan());
+                    !same && !either && bound.is_finite()
                 };
                 pairs.into_iter().position(differ).map(|at| at * width)
             }
@@ -226,6 +232,11 @@ fn rounding(combine: &Combine) -> Rounding {
             (Operation::Prod, Kind::C32 | Kind::C64) => Rounding::Unknown,
             _ => Rounding::Kernel(operation, kind),
         },
+        // Which of NaN and a number, or of two zeros, is the larger, is the MPI's own affair.
+        Combine::Kernel(operation @ (Operation::Max | Operation::Min), kind @ (Kind::F32 | Kind::F64)) => {
+            Rounding::Kernel(operation, kind)
+        }
+        Combine::Kernel(Operation::MinLoc | Operation::MaxLoc, kind) if kind.is_float() => Rounding::Unknown,
         _ => Rounding::Exact,
     }
 }

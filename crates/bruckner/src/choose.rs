@@ -119,7 +119,7 @@ fn lacks(key: &Key, expression: &Expression, at: &Circumstances<'_>) -> Option<&
     if key.order == Order::Ranks && !has.ordered {
         return Some("it does not keep the order of ranks, and the operation is not commutative");
     }
-    if key.combine.rounds() && !has.consistent && !at.settings.fast_math {
+    if key.combine.shows_order() && !has.consistent && !at.settings.fast_math {
         return Some("its floating-point results may differ between ranks");
     }
     None
@@ -183,6 +183,14 @@ mod tests {
         // Integers may be added in any order; the bits of floats must be the same on all ranks.
         let whole = Combine::Kernel(Operation::Sum, Kind::I64);
         assert_eq!(of(&key(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0, "8(1 1 1)");
+        // NaN and signed zeros make a maximum depend on the order, too.
+        for combine in
+            [(Operation::Max, Kind::F64), (Operation::Min, Kind::F32), (Operation::MaxLoc, Kind::F64Index)]
+        {
+            let combine = Combine::Kernel(combine.0, combine.1);
+            let found = of(&key(name, collective, Order::Any, combine, 1), "2x4", rules, Mode::On);
+            assert_eq!(found[0].0, "locality(node)");
+        }
         let found = of(&key(name, collective, Order::Any, sum, 1), "2x4", rules, Mode::On);
         assert_eq!(found[0].0, "locality(node)");
         assert!(

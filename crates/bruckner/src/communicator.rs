@@ -147,7 +147,7 @@ impl Communicator {
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
         let Some(names) = names else { return Ok(Err("not inside MPI_COMM_WORLD")) };
         // The one agreement that goes by the user's communicator: afterwards there are tags.
-        let agree = |words: &mut [u64]| Ok(mpi.agree(comm, Agree::And, words)?);
+        let agree = |how, words: &mut [u64]| Ok(mpi.agree(comm, how, words)?);
         let tags = match hidden.take_tags(rank == 0, !has_device_runtime(), agree)? {
             Found::Range(tags) => tags,
             Found::Nothing => return Ok(Err("no tags are left")),
@@ -227,7 +227,7 @@ impl Communicator {
 
     /// Tags for a plan of its own. Collective.
     pub(crate) fn more_tags(&self) -> Result<Option<TagRange>, Error> {
-        let agree = |words: &mut [u64]| self.agree(Agree::And, words);
+        let agree = |how, words: &mut [u64]| self.agree(how, words);
         match self.hidden.take_tags(self.rank.0 == 0, true, agree)? {
             Found::Range(tags) => Ok(Some(tags)),
             Found::Nothing | Found::Unable => Ok(None),

@@ -352,7 +352,7 @@ impl Engine {
                 if normal.foreign.is_some() {
                     plan.set_reduction(normal.reduction(self.mpi));
                 }
-                stage.grow(normal);
+                stage.grow(normal, plan);
                 let (buffers, staged) = stage.bring(normal, plan, &room.temporary)?;
                 if self.active.is_empty() {
                     // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.

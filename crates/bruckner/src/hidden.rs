@@ -147,8 +147,8 @@ impl Hidden {
         Ok(Some(texts))
     }
 
-    /// A range of tags that is free on all processes of a communicator, if all are able to take part. Collective over it;
-    /// `agree` keeps of some words the bits that all processes have.
+    /// A range of tags that is free on all processes of a communicator, if all are able to take part. Collective over it, by
+    /// `agree`.
     ///
     /// Several threads may be here for different communicators, and each waits for processes that may be waiting for
     /// another of them: nothing is held meanwhile. They agree on a range that is free everywhere, each process takes it, and
@@ -157,25 +157,33 @@ impl Hidden {
         &self,
         is_first: bool,
         able: bool,
-        agree: impl Fn(&mut [u64]) -> Result<(), Error>,
+        agree: impl Fn(Agree, &mut [u64]) -> Result<(), Error>,
     ) -> Result<Found, Error> {
         for attempt in 0.. {
             // After a collision they go apart by chance, which the first rank throws for all.
             let chance = if attempt > 0 && is_first { chance() } else { 0 };
-            let mut free = self.books().free().to_vec();
-            free.extend([!chance, if able { u64::MAX } else { 0 }]);
-            agree(&mut free)?;
-            if free.pop() == Some(0) {
+            // One number as long as there is room above: a list of bits is long, and Intel MPI's own allreduce of more
+            // than eight bytes fails where two threads are in one.
+            let mut above = [if able { self.books().above() + chance % 16 } else { u64::MAX }];
+            agree(Agree::Max, &mut above)?;
+            if above == [u64::MAX] {
                 return Ok(Found::Unable);
             }
-            let skip = !free.pop().unwrap_or_default();
-            let Some(range) = self.books().nth(&free, skip) else { return Ok(Found::Nothing) };
+            let mut range = self.books().numbered(above[0]);
+            if range.is_none() {
+                let mut free = self.books().free().to_vec();
+                free.push(!chance);
+                agree(Agree::And, &mut free)?;
+                let skip = !free.pop().unwrap_or_default();
+                range = self.books().nth(&free, skip);
+            }
+            let Some(range) = range else { return Ok(Found::Nothing) };
             let mut taken = [u64::from(self.books().take(range))];
             if !self.threads {
                 return Ok(Found::Range(range));
             }
             let mine = taken[0] == 1;
-            agree(&mut taken)?;
+            agree(Agree::Min, &mut taken)?;
             if taken[0] == 1 {
                 return Ok(Found::Range(range));
             }

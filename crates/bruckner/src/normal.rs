@@ -7,8 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bruckner_mpi::{Mpi, Shape, Word};
-use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::{Compiled, Reduction};
 use bruckner_schedule::{Collective, Counts, Order, Rank};
 
 use crate::Error;
@@ -26,16 +26,23 @@ pub(crate) enum Combine {
 }
 
 impl Combine {
-    /// Whether the order of operands may show in the result, though the operation is commutative.
-    pub(crate) fn rounds(self) -> bool {
-        let float =
-            |kind| matches!(kind, Kind::F16 | Kind::Bf16 | Kind::F32 | Kind::F64 | Kind::C32 | Kind::C64);
+    /// Whether the order of operands may show in the result, though the operation is commutative: sums and products of
+    /// floating point are rounded, and a maximum of NaN and a number, or of zeros of both signs, is whichever came first.
+    pub(crate) fn shows_order(self) -> bool {
         match self {
             Combine::Nothing => false,
-            Combine::Kernel(operation, kind) => {
-                matches!(operation, Operation::Sum | Operation::Prod) && float(kind)
-            }
+            Combine::Kernel(_, kind) => kind.is_float(),
             Combine::Foreign => true,
+        }
+    }
+
+    /// Whether results are rounded.
+    pub(crate) fn rounds(self) -> bool {
+        match self {
+            Combine::Kernel(operation, kind) => {
+                matches!(operation, Operation::Sum | Operation::Prod) && kind.is_float()
+            }
+            other => other.shows_order(),
         }
     }
 }
@@ -56,6 +63,8 @@ pub(crate) struct Key {
 pub(crate) enum Side {
     /// Nothing is there on this rank.
     None,
+    /// An output that the user has already, as input: a broadcast's root. It may be memory that cannot be written.
+    Kept,
     /// The bytes of all blocks, one behind the other.
     Direct(*mut c_void),
     /// Blocks here and there, or of a type with gaps: packed and unpacked.
@@ -109,9 +118,10 @@ impl Native {
 }
 
 impl Normal {
-    /// Whether a plan works on the user's own buffers.
-    pub(crate) fn is_direct(&self, in_place: bool) -> bool {
-        !self.input.is_staged() && !self.output.is_staged() && (in_place || !self.overlaps)
+    /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
+    pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool) -> bool {
+        let kept = matches!(self.output, Side::Kept) && !compiled.only_reads;
+        !self.input.is_staged() && !self.output.is_staged() && !kept && (in_place || !self.overlaps)
     }
 
     /// The reduction, for a plan of this call.
@@ -243,8 +253,8 @@ pub(crate) fn normal(
         Call::Bcast { data, count, datatype, root } => {
             let (count, shape, root) = (positive(count)?, shape_of(mpi, datatype)?, rooted(root, size)?);
             let bytes = count * shape.size;
-            let output = side(data, datatype, shape, vec![(0, count)], bytes)?;
-            let input = if root == rank { output.clone() } else { Side::None };
+            let theirs = side(data, datatype, shape, vec![(0, count)], bytes)?;
+            let (input, output) = if root == rank { (theirs, Side::Kept) } else { (Side::None, theirs) };
             let (element, each) = units(bytes);
             let counts = Counts::Root { root: Rank(root), count: each };
             let key = moves(Name::Bcast, Collective::Allgather, counts, element);
@@ -438,7 +448,7 @@ fn gather_input(
         return side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes);
     }
     Ok(match output {
-        Side::None => Side::None,
+        Side::None | Side::Kept => Side::None,
         Side::Direct(data) => Side::Direct(data.wrapping_byte_add(before)),
         Side::Blocks { data, datatype, shape, blocks } => Side::Blocks {
             data: *data,

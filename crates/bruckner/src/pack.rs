@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{Mpi, Shape, Word};
+use bruckner_runtime::Scratch;
 
 use crate::Error;
 use crate::normal::Side;
@@ -32,7 +33,7 @@ impl Side {
 
     fn copy(&self, mpi: &Mpi, comm: Word, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
         match self {
-            Side::None => {}
+            Side::None | Side::Kept => {}
             Side::Direct(data) => move_bytes(data.cast(), ours, bytes, way),
             Side::Blocks { data, datatype, shape, blocks } => {
                 let mut at = ours;
@@ -51,8 +52,8 @@ impl Side {
             }
             Side::Elements { data, datatype, shape, count, stride } => {
                 let typed = Typed { mpi, comm, datatype: *datatype, shape };
-                let mut between = vec![0u8; typed.most() * shape.size];
-                let between = between.as_mut_ptr();
+                let memory = Scratch::new(typed.most().min(*count) * shape.size);
+                let between = memory.start();
                 typed.each(*data, *count, |theirs, count, done| {
                     // Only data is touched, on both sides: what lies in the gaps is not ours to read.
                     let ours = |i: usize| {

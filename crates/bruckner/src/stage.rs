@@ -47,7 +47,7 @@ impl Stage<'_> {
     ) -> Result<(Buffers, Output), Error> {
         let put_aside = normal.overlaps && !plan.compiled().in_place;
         let input = match &normal.input {
-            Side::None => std::ptr::null(),
+            Side::None | Side::Kept => std::ptr::null(),
             Side::Direct(data) if !put_aside => data.cast_const().cast(),
             side => {
                 side.pack(self.mpi, self.comm, self.input.start(), normal.bytes.0)?;
@@ -57,17 +57,20 @@ impl Stage<'_> {
         let (output, staged) = match &normal.output {
             Side::None => (std::ptr::null_mut(), Output::Direct),
             Side::Direct(data) => (data.cast(), Output::Direct),
+            Side::Kept if plan.compiled().only_reads => (input.cast_mut(), Output::Direct),
+            Side::Kept => (self.output.start(), Output::Direct),
             _ => (self.output.start(), Output::Staged(self.output.start())),
         };
         Ok((Buffers { input, output, temporary: temporary.start() }, staged))
     }
 
     /// Makes the memory large enough; its addresses stay until it must grow again.
-    pub(crate) fn grow(&mut self, normal: &Normal) {
+    pub(crate) fn grow(&mut self, normal: &Normal, plan: &Plan<Messages>) {
         if normal.overlaps || normal.input.is_staged() {
             self.input.grow(normal.bytes.0);
         }
-        if normal.output.is_staged() {
+        let kept = matches!(normal.output, Side::Kept) && !plan.compiled().only_reads;
+        if kept || normal.output.is_staged() {
             self.output.grow(normal.bytes.1);
         }
     }

@@ -82,6 +82,10 @@ pub(crate) enum Sort {
     Float,
     /// Complex numbers.
     Complex,
+    /// Two signed integers, a value and an index.
+    SignedPair,
+    /// Two floating-point numbers, a value and an index.
+    FloatPair,
 }
 
 struct Row {
@@ -226,9 +230,9 @@ table! {
     MPI_COMPLEX8              0x4c000828   0x2db  ompi_mpi_complex8                 Sized(Sort::Complex);
     MPI_COMPLEX16             0x4c00102a   0x2e3  ompi_mpi_complex16                Sized(Sort::Complex);
     MPI_DOUBLE_COMPLEX        0x4c001022   0x21d  ompi_mpi_dblcplex                 Sized(Sort::Complex);
-    MPI_2INTEGER              0x4c000820   0x232  ompi_mpi_2integer                 Type(Kind::I32Index);
-    MPI_2REAL                 0x4c000821   0x230  ompi_mpi_2real                    Type(Kind::F32Pair);
-    MPI_2DOUBLE_PRECISION     0x4c001023   0x231  ompi_mpi_2dblprec                 Type(Kind::F64Pair);
+    MPI_2INTEGER              0x4c000820   0x232  ompi_mpi_2integer                 Sized(Sort::SignedPair);
+    MPI_2REAL                 0x4c000821   0x230  ompi_mpi_2real                    Sized(Sort::FloatPair);
+    MPI_2DOUBLE_PRECISION     0x4c001023   0x231  ompi_mpi_2dblprec                 Sized(Sort::FloatPair);
 }
 
 /// The constants of an MPI.

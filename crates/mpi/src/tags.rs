@@ -1,8 +1,9 @@
 //! Tags on a hidden communicator, shared out in ranges.
 //!
 //! Communicators share one hidden communicator, so their messages are told apart by tags. A range of them is free for a
-//! new communicator if it is free on each of its processes: they agree on one by the bits that all have. Ranges
-//! need not differ between communicators that have no process in common.
+//! new communicator if it is free on each of its processes. They agree on one by a single number, the lowest range that
+//! lies above all that any of them has taken; only when there is none, by the bits of all that are free. Ranges need not
+//! differ between communicators that have no process in common.
 
 /// Tags from a first one on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,18 @@ impl Tags {
         Tags { free: vec![u64::MAX; ranges as usize / 64], per_range: limit / ranges }
     }
 
+    /// The number of the first range above all that are taken here.
+    pub fn above(&self) -> u64 {
+        let top = self.free.iter().rposition(|bits| *bits != u64::MAX);
+        top.map_or(0, |word| 64 * word as u64 + 64 - u64::from((!self.free[word]).leading_zeros()))
+    }
+
+    /// The range of a number.
+    pub fn numbered(&self, number: u64) -> Option<TagRange> {
+        let number = usize::try_from(number).ok().filter(|number| *number < 64 * self.free.len())?;
+        Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
+    }
+
     /// What is free here, as bits.
     pub fn free(&self) -> &[u64] {
         &self.free
@@ -43,8 +56,7 @@ impl Tags {
         let count: u64 = everywhere.iter().map(|bits| u64::from(bits.count_ones())).sum();
         let is_free = |number: &usize| everywhere[number / 64] >> (number % 64) & 1 == 1;
         let mut free = (0..64 * everywhere.len()).filter(is_free);
-        let number = free.nth(skip.checked_rem(count)? as usize)?;
-        Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
+        self.numbered(free.nth(skip.checked_rem(count)? as usize)? as u64)
     }
 
     /// Takes a range; whether it was still free here.
@@ -76,6 +88,23 @@ mod tests {
         assert_eq!(second.first, 16);
         tags.give_back(first);
         assert_eq!(tags.nth(tags.free(), 0), Some(first));
+    }
+
+    #[test]
+    fn the_first_range_above_all_that_are_taken() {
+        let mut tags = Tags::new(32767);
+        assert_eq!(tags.above(), 0);
+        let range = |tags: &Tags, number| tags.numbered(number).unwrap();
+        for number in [0, 5, 63, 64, 130] {
+            let range = range(&tags, number);
+            assert!(tags.take(range));
+            assert_eq!(tags.above(), number + 1);
+        }
+        tags.give_back(range(&tags, 130));
+        assert_eq!(tags.above(), 65);
+        tags.give_back(range(&tags, 5));
+        assert_eq!(tags.above(), 65);
+        assert_eq!(tags.numbered(1 << 20), None);
     }
 
     #[test]

@@ -116,6 +116,9 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
         (Sort::Float, 8) => Kind::F64,
         (Sort::Complex, 8) => Kind::C32,
         (Sort::Complex, 16) => Kind::C64,
+        (Sort::SignedPair, 8) => Kind::I32Index,
+        (Sort::FloatPair, 8) => Kind::F32Pair,
+        (Sort::FloatPair, 16) => Kind::F64Pair,
         _ => return None,
     })
 }

@@ -103,6 +103,9 @@ pub struct Compiled {
     pub tags: u32,
     /// Whether the input may be the output's own memory: all of it is read before any other of it is written.
     pub in_place: bool,
+    /// Whether nothing is written to the output but copies of the input to the same place: if both are the same memory, it is
+    /// only read.
+    pub only_reads: bool,
     /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
     /// that alternates.
     pub fixed: bool,
@@ -174,6 +177,7 @@ pub fn compile(
     };
     Ok(Compiled {
         in_place: reads_before_it_writes(&compiler.steps),
+        only_reads: only_reads(&compiler.steps),
         one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(&alternates),
         messages: compiler.requests,
@@ -471,6 +475,18 @@ fn order_posts(steps: &mut [Step]) {
             _ => 2,
         });
     }
+}
+
+/// Whether the output, where it is the input's own memory, is not written to.
+fn only_reads(steps: &[Step]) -> bool {
+    !steps.iter().any(|step| match step {
+        Step::Recv { data, .. } => data.base == Bases::OUT,
+        Step::Copy { to, from, .. } => {
+            to.base == Bases::OUT && (from.base != Bases::IN || from.offset != to.offset)
+        }
+        Step::Reduce { into, .. } => into.base == Bases::OUT,
+        _ => false,
+    })
 }
 
 /// Whether all that is read of the input is read before anything of the output is written, apart from copies of the one

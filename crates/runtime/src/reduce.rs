@@ -107,6 +107,14 @@ pub enum Kind {
     F64Pair,
 }
 
+impl Kind {
+    /// Whether values are floating point, alone or with an index.
+    pub fn is_float(self) -> bool {
+        use Kind::{Bf16, C32, C64, F16, F32, F32Index, F32Pair, F64, F64Index, F64Pair};
+        matches!(self, F16 | Bf16 | F32 | F64 | C32 | C64 | F32Index | F64Index | F32Pair | F64Pair)
+    }
+}
+
 /// `into[i] = left[i] ⊕ into[i]` for so many elements at any addresses.
 pub type Kernel = unsafe fn(left: *const u8, into: *mut u8, elements: usize);
 

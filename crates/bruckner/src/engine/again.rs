@@ -23,18 +23,18 @@ impl Engine {
         arguments: crate::memo::Arguments,
         normal: &Normal,
     ) {
-        // Input and output that overlap are looked at each time.
-        if !self.quick.load(Ordering::Relaxed) || !normal.is_direct(true) {
+        if !self.quick.load(Ordering::Relaxed) {
             return;
         }
         let Some(slot) = state.plans.get_mut(&normal.key) else { return };
-        match *slot.prepared {
+        match &*slot.prepared {
             Prepared::Native => self.natives.put(comm, generation, &arguments),
-            Prepared::Ready(_) => {
+            // Input and output that overlap are looked at each time.
+            Prepared::Ready(plan) if normal.is_direct(plan.compiled(), true) => {
                 let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
                 state.memos.put(memo);
             }
-            Prepared::Sized(_) => {}
+            Prepared::Ready(_) | Prepared::Sized(_) => {}
         }
     }
 

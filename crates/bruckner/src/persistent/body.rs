@@ -91,11 +91,11 @@ impl Body {
                 input: &mut self.staged_input,
                 output: &mut self.staged_output,
             };
-            stage.grow(normal);
+            stage.grow(normal, plan);
             let (buffers, output) = stage.bring(normal, plan, &self.room.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(messages, buffers) }?;
-            if normal.is_direct(plan.compiled().in_place) {
+            if normal.is_direct(plan.compiled(), plan.compiled().in_place) {
                 self.settled = Some(buffers);
             }
             return stage.take(normal, output, normal.bytes.1);
@@ -114,7 +114,7 @@ impl Body {
         let mut stage = Stage { mpi, comm: inner.comm, input: staged_input, output: staged_output };
         match (prepared, inner.communicator(), &inner.normal) {
             (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
-                stage.grow(normal);
+                stage.grow(normal, plan);
                 let (buffers, output) = stage.bring(normal, plan, &room.temporary)?;
                 if let Learning::Measuring { executions, started, .. } = learning {
                     let style = if *executions % 2 == 0 { Style::Immediate } else { Style::Persistent };
