@@ -1,6 +1,8 @@
 //! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -15,6 +17,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Error;
 use crate::choose::{Choice, Circumstances, choose};
+use crate::fault;
 use crate::hidden::{Found, Hidden};
 use crate::memo::Memos;
 use crate::normal::{Key, Normal};
@@ -35,7 +38,7 @@ const FORGETTABLE: u64 = u64::MAX - 1;
 const FORGETTABLES: usize = 1024;
 
 /// Why a communicator is not served where device memory may be.
-const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be in device memory";
+pub(crate) const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be in device memory";
 
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
@@ -73,6 +76,27 @@ pub(crate) enum Prepared {
     Native,
 }
 
+/// What came of an attempt to make a plan; the same on all ranks.
+pub(crate) enum Attempt {
+    Made(Prepared),
+    /// It cannot be had on some rank.
+    Refused,
+    /// A rank has noticed that buffers may be in device memory.
+    Device,
+}
+
+/// The first of some choices that could be planned; the same on all ranks.
+pub(crate) enum First {
+    Made(Prepared, Choice),
+    /// As in an [`Attempt`].
+    Device,
+}
+
+/// Native, for what may be in device memory.
+fn in_device_memory() -> Choice {
+    Choice { expression: Expression::Plain(Plain::Native), why: DEVICE.to_owned() }
+}
+
 /// A plan with the algorithm it is by, and the last call that used it.
 pub(crate) struct Slot {
     pub(crate) prepared: Box<Prepared>,
@@ -105,10 +129,18 @@ pub(crate) struct State {
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
+    /// Whether ranks have agreed that one of them may have buffers in device memory.
+    pub(crate) device: bool,
     pub(crate) calls: u64,
 }
 
 impl State {
+    /// From now on everything is the MPI's own: ranks have agreed that a buffer may be in device memory.
+    pub(crate) fn leave_to_mpi(&mut self) {
+        self.forget();
+        self.device = true;
+    }
+
     /// All plans go: what chooses them has changed.
     pub(crate) fn forget(&mut self) {
         self.memos.clear();
@@ -132,8 +164,39 @@ pub(crate) struct Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // No MPI call: this may be a delete callback.
-        drop(self.take());
+        let state = *self.state.get_mut();
+        if !state.is_null() {
+            // SAFETY: made by `new`, and nobody has it.
+            drop(unsafe { Box::from_raw(state) });
+        }
         self.hidden.give_back(self.tags);
+    }
+}
+
+/// A communicator's state, taken for a call. It goes back also when the call panics.
+pub(crate) struct Taken<'a> {
+    communicator: &'a Communicator,
+    state: *mut State,
+}
+
+impl Deref for Taken<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        // SAFETY: a state that `take` took, so that nobody else has it.
+        unsafe { &*self.state }
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: as above.
+        unsafe { &mut *self.state }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.communicator.state.store(self.state, Ordering::Release);
     }
 }
 
@@ -146,15 +209,20 @@ impl Communicator {
         let names: Option<Vec<u32>> = mpi.translate(comm, hidden.comm)?.into_iter().collect();
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
         let Some(names) = names else { return Ok(Err("not inside MPI_COMM_WORLD")) };
+        let placed = |name: &u32| {
+            let place = hidden.places[*name as usize];
+            (place.node, place.socket)
+        };
+        let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
+        let topology = catch_unwind(|| Topology::of(&places)).ok();
         // The one agreement that goes by the user's communicator: afterwards there are tags.
         let agree = |how, words: &mut [u64]| Ok(mpi.agree(comm, how, words)?);
-        let tags = match hidden.take_tags(rank == 0, !has_device_runtime(), agree)? {
-            Found::Range(tags) => tags,
-            Found::Nothing => return Ok(Err("no tags are left")),
-            Found::Unable => return Ok(Err(DEVICE)),
+        let able = topology.is_some() && !has_device_runtime();
+        let (tags, topology) = match (hidden.take_tags(rank == 0, able, agree)?, topology) {
+            (Found::Range(tags), Some(topology)) => (tags, topology),
+            (Found::Nothing, _) => return Ok(Err("no tags are left")),
+            _ => return Ok(Err(DEVICE)),
         };
-        let places: Vec<(u64, u64)> =
-            names.iter().map(|name| hidden.places[*name as usize]).map(|p| (p.node, p.socket)).collect();
         let same =
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
@@ -166,7 +234,8 @@ impl Communicator {
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
-            topology: Arc::new(Topology::of(&places)),
+            topology: Arc::new(topology),
+            device: false,
             calls: 0,
         };
         let names = if same { RankNames::Same } else { RankNames::Listed(names) };
@@ -175,26 +244,17 @@ impl Communicator {
     }
 
     /// Takes the state for a call.
-    pub(crate) fn take(&self) -> Result<Box<State>, Error> {
+    pub(crate) fn take(&self) -> Result<Taken<'_>, Error> {
         let state = self.state.swap(std::ptr::null_mut(), Ordering::Acquire);
         if state.is_null() {
             return Err(Error::Plan("another thread is in a collective on this communicator"));
         }
-        // SAFETY: made by `put` or `new`, and taken once.
-        Ok(unsafe { Box::from_raw(state) })
-    }
-
-    /// Puts it back.
-    pub(crate) fn put(&self, state: Box<State>) {
-        self.state.store(Box::into_raw(state), Ordering::Release);
+        Ok(Taken { communicator: self, state })
     }
 
     /// Where its ranks are, as text.
     pub(crate) fn topology_text(&self) -> String {
-        let Ok(state) = self.take() else { return String::new() };
-        let text = state.topology.to_string();
-        self.put(state);
-        text
+        self.take().map_or_else(|_| String::new(), |state| state.topology.to_string())
     }
 
     fn mpi(&self) -> &'static Mpi {
@@ -254,11 +314,18 @@ impl Communicator {
                 state.plans.retain(|_, slot| slot.used != FORGETTABLE);
                 state.forgettable = 0;
             }
-            let choices = self.choices(&normal.key, &state.topology, &state.rules);
+            let choices = self.choices(&normal.key, state);
             let native = Expression::Plain(Plain::Native);
             let alone = choices.first().is_none_or(|choice| choice.expression == native);
-            let site = Site { topology: &state.topology, tags: self.tags, normal, one_round: false };
-            let (made, choice) = self.first(&site, choices, &mut state.room)?;
+            let topology = state.topology.clone();
+            let site = Site { topology: &topology, tags: self.tags, normal, one_round: false };
+            let (made, choice) = match self.first(&site, choices, &mut state.room)? {
+                First::Made(made, choice) => (made, choice),
+                First::Device => {
+                    state.leave_to_mpi();
+                    (Prepared::Native, in_device_memory())
+                }
+            };
             // The room may have grown: memos, which do not look, start anew.
             state.memos.clear();
             let used = match (&made, alone) {
@@ -284,9 +351,13 @@ impl Communicator {
     }
 
     /// The algorithms for a call, best first.
-    pub(crate) fn choices(&self, key: &Key, topology: &Topology, rules: &Rules) -> Vec<Choice> {
+    pub(crate) fn choices(&self, key: &Key, state: &State) -> Vec<Choice> {
+        if state.device {
+            return vec![in_device_memory()];
+        }
         let (settings, mpi) = (&self.hidden.settings, self.mpi().name());
         let narrow = !self.mpi().has(Function::Allgatherv, Flavour::Blocking, true);
+        let (topology, rules) = (&*state.topology, &state.rules);
         choose(key, &Circumstances { topology, rules, settings, mpi, narrow })
     }
 
@@ -296,22 +367,24 @@ impl Communicator {
         site: &Site<'_>,
         choices: Vec<Choice>,
         room: &mut Room,
-    ) -> Result<(Prepared, Choice), Error> {
+    ) -> Result<First, Error> {
         let mut refused = String::new();
         for mut choice in choices {
             if choice.expression == Expression::Plain(Plain::Native) {
                 choice.why = refused + &choice.why;
-                return Ok((Prepared::Native, choice));
+                return Ok(First::Made(Prepared::Native, choice));
             }
-            if let Some(made) = self.make(site, &choice.expression, room)? {
-                return Ok((made, choice));
+            match self.make(site, &choice.expression, room)? {
+                Attempt::Made(made) => return Ok(First::Made(made, choice)),
+                Attempt::Device => return Ok(First::Device),
+                Attempt::Refused => {}
             }
             if choice.why == "asked for" {
                 refused = format!("`{}` was asked for, but does not fit; ", choice.expression);
             }
         }
         let expression = Expression::Plain(Plain::Native);
-        Ok((Prepared::Native, Choice { expression, why: refused + "no algorithm fits" }))
+        Ok(First::Made(Prepared::Native, Choice { expression, why: refused + "no algorithm fits" }))
     }
 
     /// Makes a plan. Collective: all ranks agree on whether it can be had, and on how much room it needs.
@@ -320,39 +393,47 @@ impl Communicator {
         site: &Site<'_>,
         expression: &Expression,
         room: &mut Room,
-    ) -> Result<Option<Prepared>, Error> {
+    ) -> Result<Attempt, Error> {
         let on_node = if self.hidden.pool.is_some() { OnNode::Segment } else { OnNode::Messages };
         let tried = self.attempt(site, expression, room, on_node)?;
-        if tried.is_none() && on_node == OnNode::Segment && expression.shares_memory() {
+        let refused = matches!(tried, Attempt::Refused);
+        if refused && on_node == OnNode::Segment && expression.shares_memory() {
             return self.attempt(site, expression, room, OnNode::Messages);
         }
         Ok(tried)
     }
 
-    /// One way to make a plan; `None`, on all ranks, if it cannot be had on any.
+    /// One way to make a plan; refused on all ranks if it cannot be had on any.
     fn attempt(
         &self,
         site: &Site<'_>,
         expression: &Expression,
         room: &mut Room,
         on_node: OnNode,
-    ) -> Result<Option<Prepared>, Error> {
+    ) -> Result<Attempt, Error> {
         let Site { topology, tags, normal, one_round } = *site;
         let key = &normal.key;
         let mpi = self.mpi();
-        let code = self.code(topology, key, expression, on_node);
         let local = key.counts == Counts::Local;
-        let (mut compiled, mut sized_plan) = (None, None);
-        if let Some((problem, code)) = &code {
-            if local {
-                sized_plan =
-                    sized::Plan::new(problem, code, &self.names, tags.first + 1, &self.hidden.messages).ok();
-            } else {
-                compiled = compile(problem, topology, self.rank, code, &self.names, tags.first + 1).ok();
+        // A panic here is one rank's own: it must reach the agreement like everybody.
+        let planned = catch_unwind(AssertUnwindSafe(|| {
+            fault::strike("plan", self.names.peer(self.rank));
+            let (mut compiled, mut sized_plan) = (None, None);
+            if let Some((problem, code)) = &self.code(topology, key, expression, on_node) {
+                let (names, tag, messages) = (&self.names, tags.first + 1, &self.hidden.messages);
+                if local {
+                    sized_plan = sized::Plan::new(problem, code, names, tag, messages).ok();
+                } else {
+                    compiled = compile(problem, topology, self.rank, code, names, tag).ok();
+                }
             }
-        }
-        // One agreement: failed here, tags, memory, and the room in each level's segment (1 more, so that 0 is none).
-        let mut needs = [0u64; 3 + LEVELS];
+            (compiled, sized_plan)
+        }));
+        let (compiled, sized_plan) = planned.unwrap_or_default();
+        // One agreement: failed here, tags, memory, the room in each level's segment (1 more, so that 0 is none), and whether
+        // buffers may be in device memory.
+        let mut needs = [0u64; 4 + LEVELS];
+        needs[3 + LEVELS] = u64::from(has_device_runtime());
         needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
         if let Some(plan) = &sized_plan {
             needs[0] = u64::from(one_round && !plan.one_round);
@@ -375,24 +456,27 @@ impl Communicator {
             }
         }
         self.agree(Agree::Max, &mut needs)?;
+        if needs[3 + LEVELS] != 0 {
+            return Ok(Attempt::Device);
+        }
         if needs[0] != 0 || needs[1] >= tags.count.into() || needs[2] > self.hidden.settings.memory {
-            return Ok(None);
+            return Ok(Attempt::Refused);
         }
         for level in 0..LEVELS {
             let Some(part) = needs[3 + level].checked_sub(1) else { continue };
             let missing = room.segments[level].is_none() || room.parts[level] < part as usize;
             if missing && !self.grow(topology, room, level, part as usize)? {
-                return Ok(None);
+                return Ok(Attempt::Refused);
             }
         }
         if let Some(plan) = sized_plan {
-            return Ok(Some(Prepared::Sized(Box::new(plan))));
+            return Ok(Attempt::Made(Prepared::Sized(Box::new(plan))));
         }
         let compiled: Compiled = compiled.expect("agreed on by all");
         let messages = &self.hidden.messages;
         let (segments, reduction) = (room.segments.clone(), normal.reduction(mpi));
         let plan = Plan::new(compiled, messages, segments, reduction, messages.patience());
-        Ok(Some(Prepared::Ready(Box::new(plan))))
+        Ok(Attempt::Made(Prepared::Ready(Box::new(plan))))
     }
 
     /// This rank's program.

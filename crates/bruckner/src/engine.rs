@@ -5,11 +5,12 @@ mod asks;
 mod kept;
 
 use std::ffi::c_int;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use bruckner_mpi::{Agree, Mpi, Registry, Word};
+use bruckner_mpi::{Agree, Mpi, Registry, Word, has_device_runtime};
 
 use crate::Error;
 use crate::active::Active;
@@ -217,7 +218,9 @@ impl Engine {
         match to {
             Report::Stderr => eprint!("{}", whole.table()),
             Report::File(path) => {
-                if let Err(error) = std::fs::write(path, whole.json()) {
+                let written =
+                    settings::create(path).and_then(|mut file| file.write_all(whole.json().as_bytes()));
+                if let Err(error) = written {
                     eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display());
                 }
             }
@@ -287,7 +290,6 @@ impl Engine {
                         if let Some(slot) = state.plans.get(&normal.key) {
                             note(Some(&slot.choice), "", Some(&normal.key));
                         }
-                        communicator.put(state);
                         return result;
                     }
                     Ok(Err(native)) => native.why(),
@@ -335,7 +337,8 @@ impl Engine {
         let State { plans, room, staged_input, staged_output, .. } = state;
         let slot = plans.get_mut(&normal.key).expect("just prepared");
         let (messages, comm) = (&communicator.hidden.messages, communicator.comm);
-        let mut stage = Stage { mpi: self.mpi, comm, input: staged_input, output: staged_output };
+        let device = has_device_runtime();
+        let mut stage = Stage { mpi: self.mpi, comm, input: staged_input, output: staged_output, device };
         // SAFETY: the caller's promise.
         let native = || Ok(unsafe { self.native(call, comm) });
         if matches!(*slot.prepared, Prepared::Native) {

@@ -14,6 +14,7 @@ mod choose;
 mod communicator;
 mod engine;
 mod error;
+mod fault;
 mod hidden;
 mod memo;
 mod normal;

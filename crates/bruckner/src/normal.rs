@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use bruckner_mpi::{Mpi, Shape, Word};
+use bruckner_mpi::{Mpi, Shape, Word, has_device_runtime};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_runtime::{Compiled, Reduction};
 use bruckner_schedule::{Collective, Counts, Order, Rank};
@@ -121,7 +121,9 @@ impl Normal {
     /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
     pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool) -> bool {
         let kept = matches!(self.output, Side::Kept) && !compiled.only_reads;
-        !self.input.is_staged() && !self.output.is_staged() && !kept && (in_place || !self.overlaps)
+        let device = has_device_runtime();
+        let staged = self.input.is_staged(device) || self.output.is_staged(device);
+        !staged && !kept && (in_place || !self.overlaps)
     }
 
     /// The reduction, for a plan of this call.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Mpi, Shape, Word};
+use bruckner_mpi::{Mpi, Shape, Word, has_device_runtime};
 use bruckner_runtime::Scratch;
 
 use crate::Error;
@@ -16,9 +16,13 @@ enum Way {
 }
 
 impl Side {
-    /// Whether it is packed and unpacked.
-    pub(crate) fn is_staged(&self) -> bool {
-        matches!(self, Side::Blocks { .. } | Side::Elements { .. })
+    /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
+    pub(crate) fn is_staged(&self, device: bool) -> bool {
+        match self {
+            Side::Blocks { .. } | Side::Elements { .. } => true,
+            Side::Direct(_) => device,
+            Side::None | Side::Kept => false,
+        }
     }
 
     /// Brings the user's data into memory as a plan wants it.
@@ -34,13 +38,13 @@ impl Side {
     fn copy(&self, mpi: &Mpi, comm: Word, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
         match self {
             Side::None | Side::Kept => {}
-            Side::Direct(data) => move_bytes(data.cast(), ours, bytes, way),
+            Side::Direct(data) => move_bytes(mpi, comm, data.cast(), ours, bytes, way)?,
             Side::Blocks { data, datatype, shape, blocks } => {
                 let mut at = ours;
                 for (start, count) in blocks {
                     let theirs = data.wrapping_byte_offset(start * shape.extent);
                     if shape.is_dense() {
-                        move_bytes(theirs.cast(), at, count * shape.size, way);
+                        move_bytes(mpi, comm, theirs.cast(), at, count * shape.size, way)?;
                     } else {
                         let typed = Typed { mpi, comm, datatype: *datatype, shape };
                         typed.each(theirs, *count, |theirs, count, done| {
@@ -80,11 +84,27 @@ impl Side {
     }
 }
 
-fn move_bytes(theirs: *mut u8, ours: *mut u8, bytes: usize, way: Way) {
+/// Moves bytes from or to the user. Device memory is never followed here: the MPI, to which it was given, moves it.
+fn move_bytes(
+    mpi: &Mpi,
+    comm: Word,
+    theirs: *mut u8,
+    ours: *mut u8,
+    bytes: usize,
+    way: Way,
+) -> Result<(), Error> {
+    if has_device_runtime() {
+        let shape = &mpi.byte_shape();
+        let typed = Typed { mpi, comm, datatype: mpi.byte(), shape };
+        return typed.each(theirs.cast(), bytes, |theirs, count, done| {
+            typed.packed(theirs, count, ours.wrapping_add(done), way)
+        });
+    }
     let (from, to) = if way == Way::In { (theirs, ours) } else { (ours, theirs) };
     // SAFETY: both have so many bytes, by the user's promise and because ours was made so; they do not overlap, because
     // one is ours.
     unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+    Ok(())
 }
 
 /// Elements of a type with gaps.

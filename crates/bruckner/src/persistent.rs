@@ -16,7 +16,7 @@ use bruckner_runtime::Transport;
 use crate::Error;
 use crate::call::Call;
 use crate::choose::Choice;
-use crate::communicator::{Communicator, Prepared, Room, Site};
+use crate::communicator::{Communicator, DEVICE, First, Prepared, Room, Site};
 use crate::engine::{Door, Engine, Entry, Serving};
 use crate::normal::{Normal, normal};
 pub(crate) use crate::persistent::body::Body;
@@ -177,12 +177,12 @@ impl Persistent {
     ) -> Result<Persistent, Error> {
         let Serving::Planned(communicator) = &entry.serving else { unreachable!("it is served") };
         let state = communicator.take()?;
-        let (topology, rules) = (state.topology.clone(), state.rules.clone());
-        communicator.put(state);
+        let topology = state.topology.clone();
         let choices = match given {
             Some(choice) => vec![choice],
-            None => communicator.choices(&normal.key, &topology, &rules),
+            None => communicator.choices(&normal.key, &state),
         };
+        drop(state);
         let Some(tags) = communicator.more_tags()? else {
             return Ok(Persistent::native(engine, entry, comm, call, "no tags are left"));
         };
@@ -191,7 +191,12 @@ impl Persistent {
         let site = Site { topology: &topology, tags, normal: &normal, one_round };
         let first = communicator.first(&site, choices, &mut room);
         let (prepared, choice) = match first {
-            Ok(first) => first,
+            Ok(First::Made(prepared, choice)) => (prepared, choice),
+            Ok(First::Device) => {
+                communicator.take()?.leave_to_mpi();
+                communicator.hidden.give_back(tags);
+                return Ok(Persistent::native(engine, entry, comm, call, DEVICE));
+            }
             Err(error) => {
                 communicator.hidden.give_back(tags);
                 return Err(error);

@@ -7,36 +7,54 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 
 use bruckner_mpi::MpiError;
-use bruckner_runtime::reduce::Operation;
+use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 
 use crate::call::{Call, Count, Lists, Name, Read};
 use crate::{Door, Engine, Error, Persistent};
 
-/// An element that can be sent and, mostly, reduced.
-pub trait Element: Copy + 'static {
-    /// The name of its MPI datatype.
-    const MPI_NAME: &'static str;
+mod sealed {
+    use bruckner_runtime::reduce::Kind;
+
+    /// What an element is to MPI, which lies where only this crate can say it: a name that did not fit would let MPI write
+    /// beyond a slice.
+    pub trait Sealed: Copy + 'static {
+        /// The name of its MPI datatype.
+        const MPI_NAME: &'static str;
+        /// What the kernels take it for.
+        const KIND: Kind;
+    }
 }
 
+/// An element that can be sent and, mostly, reduced: Rust's integers and floating-point numbers of up to 64 bits.
+///
+/// ```compile_fail
+/// #[derive(Clone, Copy)]
+/// struct Mine(u8);
+/// impl bruckner::Element for Mine {}
+/// ```
+pub trait Element: sealed::Sealed {}
+
 macro_rules! elements {
-    ($($t:ty = $name:literal),*) => {$(
-        impl Element for $t {
+    ($($t:ty = $name:literal $kind:ident),*) => {$(
+        impl sealed::Sealed for $t {
             const MPI_NAME: &'static str = $name;
+            const KIND: Kind = Kind::$kind;
         }
+        impl Element for $t {}
     )*};
 }
 
 elements!(
-    i8 = "MPI_INT8_T",
-    i16 = "MPI_INT16_T",
-    i32 = "MPI_INT32_T",
-    i64 = "MPI_INT64_T",
-    u8 = "MPI_UINT8_T",
-    u16 = "MPI_UINT16_T",
-    u32 = "MPI_UINT32_T",
-    u64 = "MPI_UINT64_T",
-    f32 = "MPI_FLOAT",
-    f64 = "MPI_DOUBLE"
+    i8 = "MPI_INT8_T" I8,
+    i16 = "MPI_INT16_T" I16,
+    i32 = "MPI_INT32_T" I32,
+    i64 = "MPI_INT64_T" I64,
+    u8 = "MPI_UINT8_T" U8,
+    u16 = "MPI_UINT16_T" U16,
+    u32 = "MPI_UINT32_T" U32,
+    u64 = "MPI_UINT64_T" U64,
+    f32 = "MPI_FLOAT" F32,
+    f64 = "MPI_DOUBLE" F64
 );
 
 /// A communicator of the user's.
@@ -171,6 +189,13 @@ fn op_name(op: Operation) -> &'static str {
     }
 }
 
+fn defined(op: Operation, kind: Kind, name: &str) -> Result<(), Error> {
+    match Reduction::of(op, kind) {
+        Some(_) => Ok(()),
+        None => Err(Error::Argument(format!("{} is not defined for {name}", op_name(op)))),
+    }
+}
+
 fn must_be(what: &str, have: usize, want: usize) -> Result<(), Error> {
     if have == want {
         return Ok(());
@@ -227,8 +252,10 @@ impl Communicator {
         self.engine.constant(T::MPI_NAME).expect("every family has it")
     }
 
-    fn op(&self, op: Operation) -> u64 {
-        self.engine.constant(op_name(op)).expect("every family has it")
+    /// An operation, if it is defined for the element: where it is not, MPI would end the job.
+    fn op<T: Element>(&self, op: Operation) -> Result<u64, Error> {
+        defined(op, T::KIND, T::MPI_NAME)?;
+        Ok(self.engine.constant(op_name(op)).expect("every family has it"))
     }
 
     fn collective<'a>(&self, call: Call, lists: Lists) -> Collective<'a> {
@@ -274,7 +301,7 @@ impl Communicator {
             recv: output.as_mut_ptr().cast(),
             count: output.len() as Count,
             datatype: self.datatype::<T>(),
-            op: self.op(op),
+            op: self.op::<T>(op)?,
         };
         Ok(self.collective(call, Lists::default()))
     }
@@ -301,7 +328,7 @@ impl Communicator {
             recv: output.as_mut_ptr().cast(),
             count: count as Count,
             datatype: self.datatype::<T>(),
-            op: self.op(op),
+            op: self.op::<T>(op)?,
             root: root as c_int,
         };
         Ok(self.collective(call, Lists::default()))
@@ -375,7 +402,7 @@ impl Communicator {
             recv: output.as_mut_ptr().cast(),
             count: block as Count,
             datatype: self.datatype::<T>(),
-            op: self.op(op),
+            op: self.op::<T>(op)?,
         };
         Ok(self.collective(call, Lists::default()))
     }
@@ -398,7 +425,7 @@ impl Communicator {
             recv: output.as_mut_ptr().cast(),
             counts: lists.keep(&wide(counts)),
             datatype: self.datatype::<T>(),
-            op: self.op(op),
+            op: self.op::<T>(op)?,
         };
         Ok(self.collective(call, lists))
     }
@@ -450,5 +477,19 @@ impl Communicator {
 
     fn must_list(&self, what: &str, counts: &[usize]) -> Result<(), Error> {
         must_be(&format!("the list of {what}"), counts.len(), self.size()? as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_that_a_type_lacks_is_an_error() {
+        assert!(defined(Operation::Sum, Kind::F64, "MPI_DOUBLE").is_ok());
+        assert!(defined(Operation::BitAnd, Kind::U8, "MPI_UINT8_T").is_ok());
+        let text = |op| defined(op, Kind::F64, "MPI_DOUBLE").unwrap_err().to_string();
+        assert_eq!(text(Operation::BitAnd), "MPI_BAND is not defined for MPI_DOUBLE");
+        assert_eq!(text(Operation::MaxLoc), "MPI_MAXLOC is not defined for MPI_DOUBLE");
     }
 }

@@ -4,11 +4,15 @@
 //! every rank, rank 0 too, makes its [`Settings`] of that text alone. A value that is wrong is explained and has no effect.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bruckner_algorithms::Expression;
+use bruckner_mpi::has_raised_privileges;
 use bruckner_schedule::Topology;
 
 use crate::Error;
@@ -174,7 +178,7 @@ const SETTINGS: [Setting; 10] = [
 ];
 
 /// Variables that are read elsewhere.
-const OTHERS: [&str; 2] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG"];
+const OTHERS: [&str; 4] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC"];
 
 fn truth(value: &str) -> Result<bool, String> {
     match value {
@@ -215,17 +219,34 @@ impl Found {
     /// Reads a file of lines `NAME = value`, if it is there and belongs to whom it must.
     fn file(&mut self, path: &Path, trusted: &[u32]) {
         let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
-        let Ok(about) = std::fs::metadata(path) else { return };
+        // What is looked at is what is read: one descriptor, and no link in its place.
+        let opened =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return complain("is not read: it is a symbolic link".into());
+            }
+            Err(error) => return complain(format!("cannot be read: {error}")),
+        };
+        let about = match file.metadata() {
+            Ok(about) => about,
+            Err(error) => return complain(format!("cannot be read: {error}")),
+        };
+        if !about.is_file() {
+            return complain("is not read: it is no file".into());
+        }
         if !trusted.contains(&about.uid()) {
             return complain(format!("is not read: it belongs to user {}", about.uid()));
         }
         if about.mode() & 0o022 != 0 {
             return complain("is not read: others may write to it".into());
         }
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) => return complain(format!("cannot be read: {error}")),
-        };
+        let mut text = String::new();
+        if let Err(error) = file.read_to_string(&mut text) {
+            return complain(format!("cannot be read: {error}"));
+        }
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             match line.split_once('=') {
@@ -257,7 +278,23 @@ impl Found {
 
 /// Whether this process's environment alone says that nothing is to be served.
 pub(crate) fn is_off_here() -> bool {
-    matches!(std::env::var("BRUCKNER").as_deref(), Ok("off" | "0"))
+    variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
+}
+
+/// A variable of this process's environment. Whoever starts a process with more rights than their own does not steer it.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    if has_raised_privileges() { None } else { std::env::var_os(name) }
+}
+
+/// Opens a file to write a report to: a new one, or one that is there, but not what a link points to.
+pub(crate) fn create(path: &Path) -> std::io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// What this process finds, as text for [`Settings::of`].
@@ -265,14 +302,15 @@ pub(crate) fn find() -> String {
     // SAFETY: always succeeds.
     let me = unsafe { libc::geteuid() };
     let mut found = Found::default();
-    let users = std::env::var_os("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
+    let users = variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
+        let home = variable("HOME")?;
         Some(Path::new(&home).join(".config/bruckner.conf"))
     });
     if let Some(file) = users {
         found.file(&file, &[0, me]);
     }
-    for (name, value) in std::env::vars_os() {
+    let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
+    for (name, value) in all.into_iter().flatten() {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
         if (name == "BRUCKNER" || name.starts_with("BRUCKNER_")) && !value.trim().is_empty() {
             found.put(name, value, "");
@@ -419,5 +457,34 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
         assert!(read(me).complaints[0].ends_with("others may write to it"));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let place = std::env::temp_dir().join(format!("bruckner-links-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let (file, link) = (place.join("file"), place.join("link"));
+        std::fs::write(&file, "BRUCKNER_CHECK = 7").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let me = std::fs::metadata(&file).unwrap().uid();
+        let read = |path: &Path| {
+            let mut found = Found::default();
+            found.file(path, &[me]);
+            of(&found.text())
+        };
+        assert_eq!(read(&file).check, 7);
+        let settings = read(&link);
+        assert_eq!(settings.check, 0);
+        assert!(settings.complaints[0].ends_with("link: is not read: it is a symbolic link"));
+        assert!(read(&place).complaints[0].ends_with("is not read: it is no file"));
+        assert!(read(&place.join("nothing")).complaints.is_empty());
+        // Nor where a report is written to.
+        assert!(create(&link).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "BRUCKNER_CHECK = 7");
+        assert!(create(&file).is_ok() && create(&place.join("new")).is_ok());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

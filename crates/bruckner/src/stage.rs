@@ -14,6 +14,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) comm: Word,
     pub(crate) input: &'a mut Scratch,
     pub(crate) output: &'a mut Scratch,
+    /// Whether this process may have buffers in device memory: everything is staged then.
+    pub(crate) device: bool,
 }
 
 /// Whether the output is to be unpacked.
@@ -48,7 +50,7 @@ impl Stage<'_> {
         let put_aside = normal.overlaps && !plan.compiled().in_place;
         let input = match &normal.input {
             Side::None | Side::Kept => std::ptr::null(),
-            Side::Direct(data) if !put_aside => data.cast_const().cast(),
+            Side::Direct(data) if !put_aside && !self.device => data.cast_const().cast(),
             side => {
                 side.pack(self.mpi, self.comm, self.input.start(), normal.bytes.0)?;
                 self.input.start().cast_const()
@@ -56,7 +58,7 @@ impl Stage<'_> {
         };
         let (output, staged) = match &normal.output {
             Side::None => (std::ptr::null_mut(), Output::Direct),
-            Side::Direct(data) => (data.cast(), Output::Direct),
+            Side::Direct(data) if !self.device => (data.cast(), Output::Direct),
             Side::Kept if plan.compiled().only_reads => (input.cast_mut(), Output::Direct),
             Side::Kept => (self.output.start(), Output::Direct),
             _ => (self.output.start(), Output::Staged(self.output.start())),
@@ -66,11 +68,11 @@ impl Stage<'_> {
 
     /// Makes the memory large enough; its addresses stay until it must grow again.
     pub(crate) fn grow(&mut self, normal: &Normal, plan: &Plan<Messages>) {
-        if normal.overlaps || normal.input.is_staged() {
+        if normal.overlaps || normal.input.is_staged(self.device) {
             self.input.grow(normal.bytes.0);
         }
         let kept = matches!(normal.output, Side::Kept) && !plan.compiled().only_reads;
-        if kept || normal.output.is_staged() {
+        if kept || normal.output.is_staged(self.device) {
             self.output.grow(normal.bytes.1);
         }
     }
@@ -103,7 +105,9 @@ impl Stage<'_> {
                 _ => (ends.collect(), total),
             }
         };
-        let is_dense = |side: &Side| matches!(side, Side::Blocks { shape, .. } if shape.is_dense());
+        let device = self.device;
+        let is_dense =
+            |side: &Side| !device && matches!(side, Side::Blocks { shape, .. } if shape.is_dense());
         let start = |side: &Side| match side {
             Side::Blocks { data, .. } | Side::Direct(data) => data.cast::<u8>(),
             _ => std::ptr::null_mut(),

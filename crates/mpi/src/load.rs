@@ -8,6 +8,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An MPI library in memory.
 #[derive(Debug)]
@@ -121,17 +122,51 @@ impl Library {
     }
 }
 
-/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory.
+/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory. Costs a look at
+/// a number (some 15 ns) unless something was loaded since the last time; asked before a user's buffer is touched.
+#[inline]
 pub fn has_device_runtime() -> bool {
+    FOUND.load(Ordering::Relaxed) || (LOADED.load(Ordering::Relaxed) != objects_loaded() && look_for_device())
+}
+
+/// Whether a runtime was found: it stays so, because memory may outlive it.
+static FOUND: AtomicBool = AtomicBool::new(false);
+/// How many objects had been loaded when that was last looked for.
+static LOADED: AtomicU64 = AtomicU64::new(0);
+
+#[cold]
+fn look_for_device() -> bool {
     const RUNTIMES: [&str; 5] =
         ["libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so", "libze_loader.so"];
+    let loaded = objects_loaded();
     let mut found = false;
     visit_objects(&mut |path| {
         let file = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())).file_name().unwrap_or_default();
         found = RUNTIMES.iter().any(|name| file.as_bytes().starts_with(name.as_bytes()));
         found
     });
+    FOUND.fetch_or(found, Ordering::Relaxed);
+    LOADED.store(loaded, Ordering::Relaxed);
     found
+}
+
+/// How many objects this process has ever loaded.
+fn objects_loaded() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the linker passes a valid struct, and the number that was passed in.
+        unsafe { *data.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut loaded = 0u64;
+    // SAFETY: the callback gets the number and uses it only during the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut loaded).cast()) };
+    loaded
+}
+
+/// Whether this process has more rights than whoever started it, who must not steer it then.
+pub fn has_raised_privileges() -> bool {
+    // SAFETY: always succeeds.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// The executable of the process that started this one.
@@ -143,7 +178,7 @@ fn launcher() -> PathBuf {
 
 /// The libraries to try, best first.
 fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> Vec<PathBuf> {
-    if let Some(chosen) = environment("BRUCKNER_MPI") {
+    if let Some(chosen) = environment("BRUCKNER_MPI").filter(|_| !has_raised_privileges()) {
         return vec![chosen.into()];
     }
     let (directories, names): (Vec<PathBuf>, &[&str]) = if environment("OMPI_COMM_WORLD_SIZE").is_some() {

@@ -132,6 +132,16 @@ unsafe extern "C" fn keep(_of: Word, _key: c_int, _value: *mut c_void, _extra: *
 }
 
 impl Mpi {
+    /// `MPI_BYTE`.
+    pub fn byte(&self) -> Word {
+        self.byte
+    }
+
+    /// How a byte lies in memory.
+    pub fn byte_shape(&self) -> Shape {
+        Shape { size: 1, extent: 1, lower: 0, span: 1, in_order: true }
+    }
+
     /// Whether this is no datatype.
     pub fn is_null_type(&self, datatype: Word) -> bool {
         datatype == 0 || self.constants.get("MPI_DATATYPE_NULL") == Some(datatype)

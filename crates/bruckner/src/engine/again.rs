@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use bruckner_mpi::{Flavour, Registry, Word};
+use bruckner_mpi::{Flavour, Registry, Word, has_device_runtime};
 use bruckner_runtime::{Buffers, Failure};
 
 use crate::call::Call;
@@ -74,13 +74,15 @@ impl Engine {
             || generation != Registry::generation()
             || entry.is_null()
             || !self.active.is_empty()
+            || has_device_runtime()
         {
             return None;
         }
         // SAFETY: kept until its communicator is freed, which would have changed the generation.
         let Serving::Planned(communicator) = (unsafe { &(*entry).serving }) else { return None };
         let mut state = communicator.take().ok()?;
-        let result = state.memos.get(arguments).and_then(|memo| {
+        let state = &mut *state;
+        state.memos.get(arguments).and_then(|memo| {
             // SAFETY: in the map, which is changed only together with the memos.
             let slot = unsafe { &mut *memo.slot };
             let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
@@ -122,8 +124,6 @@ impl Engine {
             let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
             // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
             Some(unsafe { plan.run(&communicator.hidden.messages, buffers) }.map(|()| 0))
-        });
-        communicator.put(state);
-        result
+        })
     }
 }

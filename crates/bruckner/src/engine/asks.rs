@@ -7,7 +7,7 @@ use bruckner_mpi::{Registry, Word};
 use crate::Error;
 use crate::call::Name;
 use crate::communicator::State;
-use crate::engine::{Engine, Findings};
+use crate::engine::{Engine, Findings, Serving};
 use crate::settings::Rules;
 
 impl Engine {
@@ -43,20 +43,19 @@ impl Engine {
         state.forget();
         // Other threads, too, may remember what was chosen before.
         Registry::renew();
-        communicator.put(state);
         Ok(())
     }
 
     /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
-    /// is recognised as the same as one before is not looked for.
+    /// is recognised as the same as one before is not looked for. Communicates with nobody: a communicator that was never
+    /// used has none.
     pub fn algorithm_of(&self, comm: Word, name: Name) -> Result<Option<String>, Error> {
-        let Some(communicator) = self.planned(comm)? else { return Ok(None) };
+        let Some(entry) = self.known(comm)? else { return Ok(None) };
+        let Serving::Planned(communicator) = &entry.serving else { return Ok(None) };
         let state = communicator.take()?;
         let newest =
             state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.looked_for);
-        let text = newest.map(|(_, slot)| slot.choice.expression.to_string());
-        communicator.put(state);
-        Ok(text)
+        Ok(newest.map(|(_, slot)| slot.choice.expression.to_string()))
     }
 
     /// What was found about `MPI_COMM_WORLD`. Collective at first use.

@@ -58,12 +58,8 @@ impl Engine {
 
     /// The same, shared: for plans, which may outlive the communicator's handle.
     pub(crate) fn kept(&self, comm: Word, door: Door) -> Result<Arc<Entry>, Error> {
-        let kept = self.registry.get(comm).map(|kept| {
-            kept.downcast::<Entry>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
-        });
-        let kept = kept.transpose()?;
         let mut ledger = None;
-        if let Some(kept) = kept {
+        if let Some(kept) = self.known(comm)? {
             match &kept.serving {
                 Serving::NotYet(calls) => {
                     // Each call is made by all ranks: they all count the same.
@@ -92,6 +88,14 @@ impl Engine {
             None => self.ledger(comm, &topology)?,
         };
         self.keep(comm, Entry { serving, ledger })
+    }
+
+    /// The same if there is something. Communicates with nobody.
+    pub(super) fn known(&self, comm: Word) -> Result<Option<Arc<Entry>>, Error> {
+        let kept = self.registry.get(comm).map(|kept| {
+            kept.downcast::<Entry>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
+        });
+        kept.transpose()
     }
 
     fn keep(&self, comm: Word, entry: Entry) -> Result<Arc<Entry>, Error> {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Instant;
 
-use bruckner_mpi::{Messages, Style};
+use bruckner_mpi::{Messages, Style, has_device_runtime};
 use bruckner_runtime::{Buffers, Scratch};
 
 use crate::Error;
@@ -77,7 +77,8 @@ impl Body {
     /// From beginning to end, with nothing else going on.
     #[inline]
     pub(super) unsafe fn run(&mut self, inner: &Inner, messages: &Messages) -> Result<(), Error> {
-        if let (Prepared::Ready(plan), Some(buffers)) = (&mut self.prepared, self.settled) {
+        let device = has_device_runtime();
+        if let (Prepared::Ready(plan), Some(buffers), false) = (&mut self.prepared, self.settled, device) {
             // SAFETY: as in the execution before.
             return unsafe { plan.run(messages, buffers) }.map_err(Error::from);
         }
@@ -90,6 +91,7 @@ impl Body {
                 comm: inner.comm,
                 input: &mut self.staged_input,
                 output: &mut self.staged_output,
+                device,
             };
             stage.grow(normal, plan);
             let (buffers, output) = stage.bring(normal, plan, &self.room.temporary)?;
@@ -111,7 +113,8 @@ impl Body {
     pub(super) unsafe fn start(&mut self, inner: &Inner) -> Result<(), Error> {
         let mpi = inner.engine.mpi;
         let Body { prepared, room, staged_input, staged_output, learning, .. } = self;
-        let mut stage = Stage { mpi, comm: inner.comm, input: staged_input, output: staged_output };
+        let device = has_device_runtime();
+        let mut stage = Stage { mpi, comm: inner.comm, input: staged_input, output: staged_output, device };
         match (prepared, inner.communicator(), &inner.normal) {
             (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
                 stage.grow(normal, plan);
