@@ -74,7 +74,7 @@ impl Shadow {
             unsafe { run(mpi, &packed, communicator) }?;
             return Ok(Some(Shadow { output: personal.output, expected, rounded: None }));
         }
-        let mut input = room(normal.bytes.0);
+        let mut input = room(normal.staged_input());
         let mut expected = room(normal.bytes.1);
         normal.input.pack(mpi, comm, input.as_mut_ptr(), input.len())?;
         let rounded = match rounding(&normal.key.combine) {

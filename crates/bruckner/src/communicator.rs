@@ -1,6 +1,7 @@
 //! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -432,8 +433,11 @@ impl Communicator {
         let (compiled, sized_plan) = planned.unwrap_or_default();
         // One agreement: failed here, tags, memory, the room in each level's segment (1 more, so that 0 is none), and whether
         // buffers may be in device memory.
-        let mut needs = [0u64; 4 + LEVELS];
+        let mut needs = [0u64; 6 + LEVELS];
         needs[3 + LEVELS] = u64::from(has_device_runtime());
+        // And that it is the same call: the greatest of all numbers for it must also be the least.
+        let call = FxBuildHasher.hash_one(key);
+        (needs[4 + LEVELS], needs[5 + LEVELS]) = (call, !call);
         needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
         if let Some(plan) = &sized_plan {
             needs[0] = u64::from(one_round && !plan.one_round);
@@ -456,6 +460,9 @@ impl Communicator {
             }
         }
         self.agree(Agree::Max, &mut needs)?;
+        if needs[4 + LEVELS] != !needs[5 + LEVELS] {
+            return Err(Error::Mpi(mpi.truncated()));
+        }
         if needs[3 + LEVELS] != 0 {
             return Ok(Attempt::Device);
         }

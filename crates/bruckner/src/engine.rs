@@ -293,6 +293,8 @@ impl Engine {
                         return result;
                     }
                     Ok(Err(native)) => native.why(),
+                    // Not every MPI looks.
+                    Err(error @ Error::Negative(_)) => return Err(error),
                     // MPI itself judges its arguments, and raises its errors where they belong.
                     Err(_) if door == Door::Mpi => "arguments that are left to MPI",
                     Err(error) => return Err(error),
@@ -394,6 +396,7 @@ impl Engine {
     pub fn raise(&self, comm: Word, error: &Error) -> c_int {
         let code = match error {
             Error::Mpi(error) => error.code,
+            Error::Negative(_) => self.mpi.constants.get("MPI_ERR_COUNT").unwrap_or(2) as c_int,
             _ => self.mpi.constants.get("MPI_ERR_OTHER").unwrap_or(1) as c_int,
         };
         // SAFETY: a valid communicator by contract of the callers.

@@ -18,6 +18,9 @@ pub enum Error {
     /// An argument is wrong.
     #[error("{0}")]
     Argument(String),
+    /// A count is negative.
+    #[error("a count is negative: {0}")]
+    Negative(i64),
     /// A plan is started already, or not a plan.
     #[error("{0}")]
     Plan(&'static str),
@@ -33,7 +36,7 @@ impl Error {
             Error::NoMpi(_) => 1,
             Error::NotRunning => 2,
             Error::Mpi(_) => 3,
-            Error::Argument(_) => 4,
+            Error::Argument(_) | Error::Negative(_) => 4,
             Error::Plan(_) => 5,
             Error::NotServed(_) => 6,
         }

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use bruckner_mpi::{Mpi, Shape, Word, has_device_runtime};
+use bruckner_mpi::{Family, Mpi, Shape, Word, has_device_runtime};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_runtime::{Compiled, Reduction};
 use bruckner_schedule::{Collective, Counts, Order, Rank};
@@ -67,8 +67,14 @@ pub(crate) enum Side {
     Kept,
     /// The bytes of all blocks, one behind the other.
     Direct(*mut c_void),
-    /// Blocks here and there, or of a type with gaps: packed and unpacked.
-    Blocks { data: *mut c_void, datatype: Word, shape: Shape, blocks: Vec<(isize, usize)> },
+    /// Blocks here and there, or of a type with gaps: packed and unpacked, one behind the other, or one every `pitch` bytes.
+    Blocks {
+        data: *mut c_void,
+        datatype: Word,
+        shape: Shape,
+        blocks: Vec<(isize, usize)>,
+        pitch: Option<usize>,
+    },
     /// Elements with gaps that are to be reduced: staged so that each keeps its form, one every `stride` bytes.
     Elements { data: *mut c_void, datatype: Word, shape: Shape, count: usize, stride: usize },
 }
@@ -81,7 +87,11 @@ pub(crate) struct Normal {
     pub(crate) output: Side,
     /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
     pub(crate) overlaps: bool,
+    /// Bytes of the input and of the output, as all ranks have them.
     pub(crate) bytes: (usize, usize),
+    /// How long a block of this rank's really is, and how long it should be, where it gives more or less than is received.
+    /// That is wrong, but only it knows: it takes part all the same.
+    pub(crate) misfit: Option<(usize, usize)>,
     pub(crate) foreign: Option<Foreign>,
 }
 
@@ -126,6 +136,20 @@ impl Normal {
         !staged && !kept && (in_place || !self.overlaps)
     }
 
+    /// How many bytes of room the input takes when it is staged.
+    pub(crate) fn staged_input(&self) -> usize {
+        // Each block lies where it should begin, and the last of those that are too long goes on behind the end.
+        self.bytes.0 + self.misfit.map_or(0, |(given, wanted)| given.saturating_sub(wanted))
+    }
+
+    /// What is to be said of a call that has been served: more was given than was received.
+    pub(crate) fn verdict(&self, mpi: &Mpi) -> Result<(), Error> {
+        match self.misfit {
+            Some((given, wanted)) if given > wanted => Err(Error::Mpi(mpi.truncated())),
+            _ => Ok(()),
+        }
+    }
+
     /// The reduction, for a plan of this call.
     pub(crate) fn reduction(&self, mpi: &'static Mpi) -> Reduction {
         match (self.key.combine, self.foreign) {
@@ -164,7 +188,7 @@ fn placed(numbers: List, size: u32) -> Vec<i64> {
 }
 
 fn positive(count: Count) -> Result<usize, Error> {
-    usize::try_from(count).map_err(|_| Error::Argument(format!("a count is negative: {count}")))
+    usize::try_from(count).map_err(|_| Error::Negative(count))
 }
 
 /// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
@@ -175,13 +199,63 @@ fn shape_of(mpi: &Mpi, datatype: Word) -> Result<Shape, Error> {
     Ok(mpi.shape(datatype)?)
 }
 
-/// What is to be planned for a call by this rank of so many.
+/// Input and output that are the same, where the MPI takes that for an error.
+fn not_aliased(mpi: &Mpi, call: &Call, rank: u32) -> Result<(), Error> {
+    let wrong = match *call {
+        Call::Allreduce { send, recv, count, .. } | Call::ReduceScatterBlock { send, recv, count, .. } => {
+            count > 0 && send == recv.cast_const()
+        }
+        Call::Reduce { send, recv, count, root, .. } => {
+            count > 0 && rank == root as u32 && send == recv.cast_const()
+        }
+        Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
+            let same = send_count == recv_count && send_type == recv_type && send_count > 0;
+            let own = || Ok::<_, Error>(i64::from(rank) * recv_count * shape_of(mpi, recv_type)?.size as i64);
+            same && send == recv.wrapping_byte_offset(own()? as isize).cast_const()
+        }
+        Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
+            let same = send_count == recv_count && send_type == recv_type && send_count > 0;
+            same && send == recv.cast_const()
+        }
+        _ => false,
+    };
+    match wrong && mpi.refuses_aliases() {
+        true => Err(Error::Argument("input and output are the same memory".into())),
+        false => Ok(()),
+    }
+}
+
+/// `MPI_IN_PLACE` where it is not allowed: MPI says so.
+fn not_in_place(mpi: &Mpi, call: &Call, rank: u32) -> Result<(), Error> {
+    let wrong = match *call {
+        Call::Allgather { recv, .. }
+        | Call::Allgatherv { recv, .. }
+        | Call::Allreduce { recv, .. }
+        | Call::ReduceScatter { recv, .. }
+        | Call::ReduceScatterBlock { recv, .. }
+        | Call::Alltoall { recv, .. }
+        | Call::Alltoallv { recv, .. } => mpi.is_in_place(recv),
+        Call::Bcast { data, .. } => mpi.is_in_place(data),
+        Call::Reduce { send, recv, root, .. } => match rank == root as u32 {
+            true => mpi.is_in_place(recv),
+            // Open MPI says so; others read the other buffer.
+            false => mpi.family == Family::OpenMpi && mpi.is_in_place(send),
+        },
+        Call::Barrier => false,
+    };
+    if wrong { Err(Error::Argument("MPI_IN_PLACE is not allowed here".into())) } else { Ok(()) }
+}
+
+/// What is to be planned for a call by this rank of so many. An error is one that MPI finds before it talks to anybody: what
+/// only this rank can know to be wrong does not send it alone to MPI's function.
 pub(crate) fn normal(
     mpi: &'static Mpi,
     call: &Call,
     rank: u32,
     size: u32,
 ) -> Result<Result<Normal, Native>, Error> {
+    not_in_place(mpi, call, rank)?;
+    not_aliased(mpi, call, rank)?;
     let moves = |name, collective, counts, element| Key {
         name,
         collective,
@@ -190,8 +264,15 @@ pub(crate) fn normal(
         order: Order::Any,
         combine: Combine::Nothing,
     };
-    let plain =
-        |key, input, output, bytes| Normal { key, input, output, overlaps: false, bytes, foreign: None };
+    let plain = |key, input, output, bytes| Normal {
+        key,
+        input,
+        output,
+        overlaps: false,
+        bytes,
+        misfit: None,
+        foreign: None,
+    };
     match *call {
         Call::Barrier => {
             let key = moves(Name::Barrier, Collective::Allgather, Counts::Equal(1), 0);
@@ -202,17 +283,11 @@ pub(crate) fn normal(
             let bytes = count * shape.size;
             let blocks = (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
             let output = side(recv, recv_type, shape, blocks, bytes * size as usize)?;
-            let input = gather_input(
-                mpi,
-                (send, send_count, send_type),
-                &output,
-                rank,
-                rank as usize * bytes,
-                bytes,
-            )?;
+            let given = (send, send_count, send_type);
+            let (input, misfit) = gather_input(mpi, given, &output, rank, rank as usize * bytes, bytes)?;
             let (element, each) = units(bytes);
             let key = moves(Name::Allgather, Collective::Allgather, Counts::Equal(each), element);
-            Ok(Ok(plain(key, input, output, (bytes, bytes * size as usize))))
+            Ok(Ok(Normal { misfit, ..plain(key, input, output, (bytes, bytes * size as usize)) }))
         }
         Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
             let shape = shape_of(mpi, recv_type)?;
@@ -223,12 +298,13 @@ pub(crate) fn normal(
             let output = side(recv, recv_type, shape, blocks, total)?;
             let own = counts[rank as usize] * shape.size;
             let before = counts[..rank as usize].iter().sum::<usize>() * shape.size;
-            let input = gather_input(mpi, (send, send_count, send_type), &output, rank, before, own)?;
+            let given = (send, send_count, send_type);
+            let (input, misfit) = gather_input(mpi, given, &output, rank, before, own)?;
             let bytes: Vec<u64> = counts.iter().map(|count| (count * shape.size) as u64).collect();
             let element = if bytes.iter().all(|n| n % 8 == 0) { 8 } else { 1 };
             let listed = Counts::Listed(bytes.iter().map(|n| n / u64::from(element)).collect());
             let key = moves(Name::Allgather, Collective::Allgather, listed, element);
-            Ok(Ok(plain(key, input, output, (own, total))))
+            Ok(Ok(Normal { misfit, ..plain(key, input, output, (own, total)) }))
         }
         Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
             let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
@@ -237,16 +313,15 @@ pub(crate) fn normal(
             let blocks = |count: usize| (0..size as usize).map(|r| ((r * count) as isize, count)).collect();
             let output = side(recv, recv_type, shape, blocks(count), all)?;
             let overlaps = mpi.is_in_place(send);
-            let input = if overlaps {
-                output.clone()
+            let (input, misfit) = if overlaps {
+                (output.clone(), None)
             } else {
                 let (count, shape) = (positive(send_count)?, shape_of(mpi, send_type)?);
-                same_bytes(count * shape.size, bytes)?;
-                side(send.cast_mut(), send_type, shape, blocks(count), all)?
+                fitted((send.cast_mut(), send_type, shape), blocks(count), count * shape.size, bytes)?
             };
             let (element, each) = units(bytes);
             let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
-            Ok(Ok(Normal { overlaps, ..plain(key, input, output, (all, all)) }))
+            Ok(Ok(Normal { overlaps, misfit, ..plain(key, input, output, (all, all)) }))
         }
         Call::Alltoallv { .. } => {
             let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Local, 1);
@@ -327,7 +402,7 @@ fn scattered(
     let (name, collective) = (Name::ReduceScatter, Collective::ReduceScatter);
     let key = Key { name, collective, counts, element, order, combine };
     let bytes = (all * element as usize, own * element as usize);
-    Ok(Ok(Normal { key, input, output, overlaps, bytes, foreign }))
+    Ok(Ok(Normal { key, input, output, overlaps, bytes, misfit: None, foreign }))
 }
 
 /// How elements are reduced.
@@ -389,11 +464,22 @@ fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
         .ok_or_else(|| Error::Argument(format!("root {root} is not one of {size} ranks")))
 }
 
-fn same_bytes(sent: usize, received: usize) -> Result<(), Error> {
-    if sent == received {
-        return Ok(());
+/// Blocks of an input, of which each should have so many bytes.
+fn fitted(
+    (data, datatype, shape): (*mut c_void, Word, Shape),
+    blocks: Vec<(isize, usize)>,
+    given: usize,
+    wanted: usize,
+) -> Result<(Side, Option<(usize, usize)>), Error> {
+    if given == wanted {
+        let all = wanted * blocks.len();
+        return Ok((side(data, datatype, shape, blocks, all)?, None));
     }
-    Err(Error::Argument(format!("{sent} bytes are sent where {received} are received")))
+    if given > 0 && shape.is_whole() {
+        there(data)?;
+    }
+    let pitch = Some(wanted);
+    Ok((Side::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
 }
 
 /// Bytes as elements of 8 where that divides them.
@@ -423,7 +509,7 @@ fn side(
     });
     Ok(match follow && shape.is_dense() {
         true => Side::Direct(data),
-        false => Side::Blocks { data, datatype, shape, blocks },
+        false => Side::Blocks { data, datatype, shape, blocks, pitch: None },
     })
 }
 
@@ -440,26 +526,27 @@ fn gather_input(
     rank: u32,
     before: usize,
     bytes: usize,
-) -> Result<Side, Error> {
-    if bytes == 0 {
-        return Ok(Side::None);
-    }
+) -> Result<(Side, Option<(usize, usize)>), Error> {
     if !mpi.is_in_place(send) {
+        if bytes == 0 && count == 0 {
+            return Ok((Side::None, None));
+        }
         let (count, shape) = (positive(count)?, shape_of(mpi, datatype)?);
-        same_bytes(count * shape.size, bytes)?;
-        return side(send.cast_mut(), datatype, shape, vec![(0, count)], bytes);
+        return fitted((send.cast_mut(), datatype, shape), vec![(0, count)], count * shape.size, bytes);
     }
-    Ok(match output {
-        Side::None | Side::Kept => Side::None,
-        Side::Direct(data) => Side::Direct(data.wrapping_byte_add(before)),
-        Side::Blocks { data, datatype, shape, blocks } => Side::Blocks {
+    let own = match output {
+        Side::Direct(data) if bytes > 0 => Side::Direct(data.wrapping_byte_add(before)),
+        Side::Blocks { data, datatype, shape, blocks, .. } if bytes > 0 => Side::Blocks {
             data: *data,
             datatype: *datatype,
             shape: *shape,
             blocks: vec![blocks[rank as usize]],
+            pitch: None,
         },
         Side::Elements { .. } => unreachable!("only reductions keep the form of elements"),
-    })
+        _ => Side::None,
+    };
+    Ok((own, None))
 }
 
 /// The blocks of an alltoallv, packed: its sides with the length of each block in bytes.
@@ -492,7 +579,7 @@ pub(crate) fn personal(mpi: &Mpi, call: &Call, size: u32) -> Result<Personal, Er
         let lengths: Vec<usize> = counts.iter().map(|count| count * shape.size).collect();
         let at = placed(at, size);
         let blocks = at.iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
-        Ok::<_, Error>((Side::Blocks { data, datatype, shape, blocks }, lengths))
+        Ok::<_, Error>((Side::Blocks { data, datatype, shape, blocks, pitch: None }, lengths))
     };
     let (output, received) = blocks(recv, recv_counts, recv_displacements, recv_type)?;
     let overlaps = mpi.is_in_place(send);

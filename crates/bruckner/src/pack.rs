@@ -39,7 +39,7 @@ impl Side {
         match self {
             Side::None | Side::Kept => {}
             Side::Direct(data) => move_bytes(mpi, comm, data.cast(), ours, bytes, way)?,
-            Side::Blocks { data, datatype, shape, blocks } => {
+            Side::Blocks { data, datatype, shape, blocks, pitch } => {
                 let mut at = ours;
                 for (start, count) in blocks {
                     let theirs = data.wrapping_byte_offset(start * shape.extent);
@@ -51,7 +51,12 @@ impl Side {
                             typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
                         })?;
                     }
-                    at = at.wrapping_add(count * shape.size);
+                    let given = count * shape.size;
+                    if let Some(pitch) = pitch.filter(|pitch| *pitch > given) {
+                        // SAFETY: there is room for `pitch` bytes for each block; the rest of this one means nothing.
+                        unsafe { at.wrapping_add(given).write_bytes(0, pitch - given) };
+                    }
+                    at = at.wrapping_add(pitch.unwrap_or(given));
                 }
             }
             Side::Elements { data, datatype, shape, count, stride } => {

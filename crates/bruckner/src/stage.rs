@@ -69,7 +69,7 @@ impl Stage<'_> {
     /// Makes the memory large enough; its addresses stay until it must grow again.
     pub(crate) fn grow(&mut self, normal: &Normal, plan: &Plan<Messages>) {
         if normal.overlaps || normal.input.is_staged(self.device) {
-            self.input.grow(normal.bytes.0);
+            self.input.grow(normal.staged_input());
         }
         let kept = matches!(normal.output, Side::Kept) && !plan.compiled().only_reads;
         if kept || normal.output.is_staged(self.device) {
@@ -79,10 +79,10 @@ impl Stage<'_> {
 
     /// Brings the output to the user.
     pub(crate) fn take(&self, normal: &Normal, staged: Output, bytes: usize) -> Result<(), Error> {
-        match staged {
-            Output::Direct => Ok(()),
-            Output::Staged(from) => normal.output.unpack(self.mpi, self.comm, from, bytes),
+        if let Output::Staged(from) = staged {
+            normal.output.unpack(self.mpi, self.comm, from, bytes)?;
         }
+        normal.verdict(self.mpi)
     }
 
     /// The buffers of an alltoallv, and its sizes.

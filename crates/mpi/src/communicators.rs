@@ -161,6 +161,11 @@ impl Mpi {
         Ok(found.into_iter().map(|rank| (rank != undefined).then_some(rank as u32)).collect())
     }
 
+    /// The error of who gets more than was expected, or gives more than is taken.
+    pub fn truncated(&self) -> MpiError {
+        MpiError { call: "a collective", code: self.constants.must("MPI_ERR_TRUNCATE") as c_int }
+    }
+
     /// The largest tag.
     pub fn tag_limit(&self) -> u32 {
         let mut value: *const c_int = std::ptr::null();

@@ -152,6 +152,8 @@ table! {
     MPI_TAG_UB                0x64400001   501    (0)                               Plain;
     MPI_ERR_COUNT             2            2      (2)                               Plain;
     MPI_ERR_OTHER             15           16     (16)                              Plain;
+    MPI_ERR_TRUNCATE          14           15     (15)                              Plain;
+    MPI_ERR_IN_STATUS         17           19     (18)                              Plain;
     MPI_KEYVAL_INVALID        0x24000000   0      (-1)                              Plain;
 
     MPI_MAX                   0x58000001   0x23   ompi_mpi_op_max                   Op(Operation::Max);

@@ -68,6 +68,7 @@ pub struct Mpi {
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
+    refuses_aliases: OnceLock<bool>,
 }
 
 // SAFETY: the one pointer is a constant of the MPI's, never followed here.
@@ -129,6 +130,7 @@ impl Mpi {
             library,
             f,
             types: OnceLock::new(),
+            refuses_aliases: OnceLock::new(),
         })
     }
 
@@ -196,6 +198,21 @@ impl Mpi {
     /// What built-in types and operations are.
     pub fn types(&self) -> &Types {
         self.types.get_or_init(|| Types::of(self))
+    }
+
+    /// Whether this MPI takes input and output that are the same memory for an error; as far as is known.
+    pub fn refuses_aliases(&self) -> bool {
+        self.refuses_aliases.get().copied().unwrap_or(false)
+    }
+
+    /// Finds that out on a communicator whose errors are returned. Collective: an MPI that does not refuse adds up.
+    pub fn try_aliases(&self, comm: Word) {
+        let mut number = 0u64;
+        let at: *mut c_void = (&raw mut number).cast();
+        let sum = self.constants.must("MPI_SUM");
+        // SAFETY: one number, in and out.
+        let code = unsafe { (self.f.allreduce)(at.cast_const(), at, 1, self.uint64, sum, comm) };
+        let _ = self.refuses_aliases.set(code != 0);
     }
 
     /// Whether MPI is initialised and not yet finalised.

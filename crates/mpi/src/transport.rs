@@ -81,6 +81,29 @@ impl Messages {
         all
     }
 
+    /// Some of these requests have failed: the others are waited for, so that none is left under way. What failed was told to
+    /// a status that nobody looks at; of messages that were posted as proven, only their length can be wrong.
+    #[cold]
+    fn failed(
+        &self,
+        call: &'static str,
+        code: c_int,
+        requests: &mut Requests,
+        which: Range<usize>,
+    ) -> Failure {
+        let constant = |name: &str| self.mpi.constants.must(name) as c_int;
+        let mut code =
+            if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
+        for at in which {
+            // SAFETY: a request, or none, or one that is not under way.
+            let other = unsafe { (self.mpi.f.wait)(requests.at(at), self.mpi.status_ignore) };
+            if other != 0 {
+                code = other;
+            }
+        }
+        Failure { call, code }
+    }
+
     fn peer(&self, peer: Peer) -> (c_int, c_int) {
         (peer.rank as c_int, peer.tag as c_int)
     }
@@ -257,7 +280,10 @@ impl Transport for Messages {
         }
         let (count, first) = (which.len() as c_int, requests.at(which.start));
         // SAFETY: so many requests from there on.
-        done("MPI_Waitall", unsafe { (self.mpi.f.waitall)(count, first, self.mpi.status_ignore) })
+        match unsafe { (self.mpi.f.waitall)(count, first, self.mpi.status_ignore) } {
+            0 => Ok(()),
+            code => Err(self.failed("MPI_Waitall", code, requests, which)),
+        }
     }
 
     fn test(&self, requests: &mut Requests, which: Range<usize>) -> Result<bool, Failure> {
@@ -267,10 +293,10 @@ impl Transport for Messages {
         let mut flag = 0;
         let (count, first) = (which.len() as c_int, requests.at(which.start));
         // SAFETY: so many requests from there on.
-        done("MPI_Testall", unsafe {
-            (self.mpi.f.testall)(count, first, &mut flag, self.mpi.status_ignore)
-        })?;
-        Ok(flag != 0)
+        match unsafe { (self.mpi.f.testall)(count, first, &mut flag, self.mpi.status_ignore) } {
+            0 => Ok(flag != 0),
+            code => Err(self.failed("MPI_Testall", code, requests, which)),
+        }
     }
 
     fn progress(&self) {

@@ -42,6 +42,8 @@ pub struct Plan<T: Transport> {
     /// From the half of the node's segment that this execution uses to the other.
     other_half: isize,
     next: usize,
+    /// What went wrong in the execution under way. It goes on nevertheless: others wait for what this rank does next.
+    failed: Option<Failure>,
 }
 
 // SAFETY: the pointers are the caller's promise, not the thread's.
@@ -83,6 +85,7 @@ impl<T: Transport> Plan<T> {
             execution: [0; Bases::LEVELS],
             other_half: 0,
             next,
+            failed: None,
         }
     }
 
@@ -217,10 +220,14 @@ impl<T: Transport> Plan<T> {
                 }
                 Step::Finish { first, end } => {
                     let which = *first as usize..*end as usize;
-                    if WAIT {
-                        transport.finish(requests, which)?;
-                    } else if !transport.test(requests, which)? {
-                        return Ok(false);
+                    let done = match WAIT {
+                        true => transport.finish(requests, which).map(|()| true),
+                        false => transport.test(requests, which),
+                    };
+                    match done {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(false),
+                        Err(failure) => self.failed = self.failed.or(Some(failure)),
                     }
                 }
                 Step::Copy { to, from, bytes } => {
@@ -255,6 +262,6 @@ impl<T: Transport> Plan<T> {
             next += 1;
         }
         *put_back = next;
-        Ok(true)
+        self.failed.take().map_or(Ok(true), Err)
     }
 }

@@ -83,6 +83,8 @@ pub struct Plan<T: Transport> {
     buffers: Buffers,
     kept: Vec<Scratch>,
     next: usize,
+    /// What went wrong in the execution under way, which goes on nevertheless.
+    failed: Option<Failure>,
     /// The largest tag, the first being 0.
     pub tags: u32,
     /// Whether all messages are posted before any is awaited.
@@ -134,6 +136,7 @@ impl<T: Transport> Plan<T> {
             buffers: Buffers { input: std::ptr::null(), output: std::ptr::null_mut() },
             kept: Vec::new(),
             next,
+            failed: None,
             tags,
             one_round,
         })
@@ -198,7 +201,7 @@ impl<T: Transport> Plan<T> {
             self.next += 1;
         }
         self.kept.clear();
-        Ok(true)
+        self.failed.take().map_or(Ok(true), Err)
     }
 
     fn step(&mut self, transport: &T, step: &Step, wait: bool) -> Result<bool, Failure> {
@@ -245,10 +248,14 @@ impl<T: Transport> Plan<T> {
                 }?;
             }
             Step::Finish(which) => {
-                if wait {
-                    transport.finish(&mut self.requests, which.clone())?;
-                } else if !transport.test(&mut self.requests, which.clone())? {
-                    return Ok(false);
+                let done = match wait {
+                    true => transport.finish(&mut self.requests, which.clone()).map(|()| true),
+                    false => transport.test(&mut self.requests, which.clone()),
+                };
+                match done {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(false),
+                    Err(failure) => self.failed = self.failed.or(Some(failure)),
                 }
                 for request in which.clone() {
                     match std::mem::replace(&mut self.after[request], After::Nothing) {

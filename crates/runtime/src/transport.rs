@@ -49,10 +49,10 @@ pub trait Transport {
         from: Peer,
     ) -> Result<(), Failure>;
 
-    /// Waits until these requests are done.
+    /// Waits until these requests are done; also if some of them fail.
     fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure>;
 
-    /// Whether these requests are done; they are then finished.
+    /// Whether these requests are done; they are then finished, also if some of them have failed.
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure>;
 
     /// Lets the transport move whatever it has under way: messages, collectives and one-sided operations of all its

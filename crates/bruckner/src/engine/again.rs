@@ -89,8 +89,9 @@ impl Engine {
             let rank = communicator.rank.0;
             let (input, output) = match *call {
                 Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
-                    let overlaps = self.mpi.is_in_place(send) || send == recv.cast_const();
-                    if overlaps && !plan.compiled().in_place {
+                    let aliased = send == recv.cast_const();
+                    let overlaps = aliased || self.mpi.is_in_place(send);
+                    if (overlaps && !plan.compiled().in_place) || (aliased && self.mpi.refuses_aliases()) {
                         return None;
                     }
                     (if overlaps { recv.cast_const() } else { send }, recv)
@@ -103,17 +104,30 @@ impl Engine {
                 }
                 Call::Allgather { send, recv, .. } => match self.mpi.is_in_place(send) {
                     true => (recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const(), recv),
+                    false
+                        if self.mpi.refuses_aliases()
+                            && send == recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const() =>
+                    {
+                        return None;
+                    }
                     false => (send, recv),
                 },
-                Call::Alltoall { send, recv, .. } => (send, recv),
+                Call::Alltoall { send, recv, .. } => {
+                    if send == recv.cast_const() {
+                        return None;
+                    }
+                    (send, recv)
+                }
                 Call::Bcast { data, .. } => (data.cast_const(), data),
                 _ => (std::ptr::null(), std::ptr::null_mut()),
             };
-            // What has no buffer is looked at more closely.
+            // What has no buffer, or `MPI_IN_PLACE` for one, is looked at more closely.
             let lacks = match call {
                 Call::Barrier => false,
-                Call::Reduce { .. } => input.is_null(),
-                _ => input.is_null() || output.is_null(),
+                Call::Reduce { root, .. } => {
+                    input.is_null() || (rank == *root as u32 && self.mpi.is_in_place(output))
+                }
+                _ => input.is_null() || output.is_null() || self.mpi.is_in_place(output),
             };
             if lacks {
                 return None;

@@ -217,6 +217,9 @@ impl Body {
             let bytes = normal.bytes.1;
             self.failed = normal.output.unpack(mpi, inner.comm, from, bytes).err();
         }
+        if let Some(Err(error)) = inner.normal.as_ref().map(|normal| normal.verdict(mpi)) {
+            self.failed = Some(error);
+        }
         if let Some(received) = self.received.take() {
             self.failed = received.take(mpi, inner.comm).err();
         }
