@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Mpi, Registry, Word, has_device_runtime};
 
 use crate::Error;
@@ -119,7 +120,17 @@ impl Engine {
 
     /// Prepares for calls of MPI's own functions, at the end of `MPI_Init`. Collective over `MPI_COMM_WORLD`. Whether
     /// anything is taken over is agreed on: a single rank whose environment says `BRUCKNER=off` keeps all from it.
+    ///
+    /// As long as a rank may lack the library, nobody says a word to another: then everything stays with the MPI, and the
+    /// first rank tells the user what to do.
     pub fn take_over(&self) -> Result<(), Error> {
+        let ranks = self.mpi.size(self.mpi.world())?;
+        if let Reach::Unknown(why) = Launch::reach_of_this_process(ranks) {
+            if self.mpi.rank(self.mpi.world())? == 0 && !settings::is_off_here() {
+                eprintln!("bruckner: everything stays with the MPI: {why}");
+            }
+            return Ok(());
+        }
         // Where MPI tells of failures and goes on, it alone must wait.
         let on = !settings::is_off_here() && !self.mpi.survives_failures();
         let mut on = [u64::from(on)];

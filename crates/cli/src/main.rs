@@ -1,4 +1,5 @@
-//! The `bruckner` command: explains and verifies collective algorithms, and looks at the MPI that is there.
+//! The `bruckner` command: explains and verifies collective algorithms, looks at the MPI that is there, and starts
+//! programs with the library.
 //!
 //! Standard output is data, standard error is talk. Exit status 0: it holds; 1: it does not; 2: the question was
 //! wrong.
@@ -7,6 +8,7 @@ mod ask;
 mod catalogue;
 mod compare;
 mod doctor;
+mod exec;
 mod explain;
 mod json;
 mod table;
@@ -36,6 +38,8 @@ enum Command {
     Verify(verify::Verify),
     /// See which MPI there is and what is wrong, alone or under mpirun
     Doctor(doctor::Doctor),
+    /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
+    Exec(exec::Exec),
 }
 
 /// What a command found out.
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Verify(verify) => verify.run(),
         Command::Doctor(doctor) => doctor.run(),
+        Command::Exec(exec) => return exec.run(),
     };
     match answer {
         Ok(Answer::Holds) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ mod communicators;
 mod family;
 mod functions;
 mod hook;
+pub mod launcher;
 mod load;
 mod registry;
 mod tags;

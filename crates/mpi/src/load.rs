@@ -210,7 +210,7 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
 }
 
 /// The file of the object that an address lies in.
-fn object_of(address: *mut c_void) -> Option<CString> {
+pub(crate) fn object_of(address: *mut c_void) -> Option<CString> {
     if address.is_null() {
         return None;
     }

@@ -1,0 +1,11 @@
+//! Faults on purpose, for tests: `BRUCKNER_FAULT=plan@1` makes rank 1 of `MPI_COMM_WORLD` panic while it plans.
+
+use crate::settings;
+
+/// Panics if this rank is to fail here.
+pub(crate) fn strike(place: &str, rank: u32) {
+    let wanted = settings::variable("BRUCKNER_FAULT").and_then(|value| value.into_string().ok());
+    if wanted.is_some_and(|wanted| wanted == format!("{place}@{rank}")) {
+        panic!("a fault on purpose: BRUCKNER_FAULT={place}@{rank}");
+    }
+}

@@ -1,0 +1,69 @@
+//! `bruckner exec`: runs a program with the library preloaded, and leaves a mark by which its ranks know that all have it.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use bruckner::mpi::launcher::{MARK, identity};
+use clap::Args;
+
+/// The file of the library.
+const LIBRARY: &str = "libbruckner.so";
+
+/// Runs a program with libbruckner.so in front of LD_PRELOAD
+///
+/// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. It is the one
+/// spelling that works with every launcher, on one node and on several. The library is the one beside this command, in
+/// ../lib beside it, or the one named by --library.
+#[derive(Args)]
+pub(crate) struct Exec {
+    /// The library, if it is not beside this command
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Exec {
+    pub(crate) fn run(&self) -> ExitCode {
+        let library = match self.library() {
+            Ok(library) => library,
+            Err(why) => {
+                eprintln!("bruckner exec: {why}");
+                return ExitCode::from(2);
+            }
+        };
+        let mut list = library.into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            list.push(":");
+            list.push(others);
+        }
+        let mark = identity(&|name| std::env::var(name).ok());
+        // It comes back only if it fails.
+        let error = Command::new(&self.program[0])
+            .args(&self.program[1..])
+            .env("LD_PRELOAD", list)
+            .env(MARK, mark)
+            .exec();
+        eprintln!("bruckner exec: {}: {error}", self.program[0].display());
+        // As shells do.
+        ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+    }
+
+    fn library(&self) -> Result<PathBuf, String> {
+        if let Some(given) = &self.library {
+            return std::fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()));
+        }
+        let here = std::env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
+        let here = here.parent().unwrap_or(Path::new("/"));
+        let places =
+            [here.to_owned(), here.join("../lib"), here.join("../lib64"), here.join("../lib/bruckner")];
+        let found = places.iter().find_map(|place| std::fs::canonicalize(place.join(LIBRARY)).ok());
+        found.ok_or_else(|| {
+            let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+            format!("there is no {LIBRARY} in {}; name it by --library", places.join(", "))
+        })
+    }
+}

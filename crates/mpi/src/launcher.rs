@@ -1,0 +1,254 @@
+//! Whether every rank of a job has the library, told without a message.
+//!
+//! Before all ranks are known to have it, none may communicate: a rank that lacks it would never answer. What the ranks
+//! have in common then is only how they were started, so each must come to the same answer from that alone:
+//!
+//! - **`bruckner exec`** started this process, and leaves its mark in the environment: whoever starts one rank of a program
+//!   by it starts all of them so. The mark names job and rank, so it means nothing in another job that this one starts.
+//! - **One node**: all ranks have the launcher's environment. Where several programs make up a job, the library is looked
+//!   for in each process.
+//! - **Hydra** (MPICH, Intel MPI) hands on the whole environment, unless it is told not to. Then the ranks beside it still
+//!   inherit it, and see in its command line that others do not.
+//! - **srun** gives all tasks of a step one environment.
+//!
+//! Open MPI's mpirun hands on nothing: `LD_PRELOAD` before it reaches the ranks on its own node only, `-x LD_PRELOAD` all of
+//! them, and ranks cannot tell which of the two it was. PMIx, which could tell, cannot be asked before `MPI_Init` (Open MPI 5
+//! then fails), nor afterwards without waiting for ranks that never answer.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The variable in which `bruckner exec` leaves its mark.
+pub const MARK: &str = "BRUCKNER_EXEC";
+
+/// Variables by which launchers tell a process which one it is, in which job.
+const IDENTITY: [&str; 8] = [
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMI_FD",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+];
+
+/// Processes of one node of more than this are not looked into.
+const MOST_SIBLINGS: usize = 512;
+
+/// What a process knows of how its job was started.
+pub struct Launch<'a> {
+    /// A variable of its environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The name of the process that started it.
+    pub parent: String,
+    /// The command line of the one that started that.
+    pub command: Vec<String>,
+    /// Whether all processes that its parent started have the library; `None` where they are not the ranks of this node.
+    pub siblings: &'a dyn Fn(usize) -> Option<bool>,
+    /// How many ranks there are.
+    pub ranks: u32,
+}
+
+/// Whether all ranks have the library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// They do, because of this.
+    All(&'static str),
+    /// Nobody can tell; what to do about it.
+    Unknown(String),
+}
+
+/// Which job and rank a process is, as far as its launcher tells.
+pub fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
+    let values = IDENTITY.map(|name| variable(name).unwrap_or_default());
+    values.join(":")
+}
+
+impl Launch<'_> {
+    /// Whether all ranks have the library. All ranks that have it find the same.
+    pub fn reach(&self) -> Reach {
+        let number = |name: &str| (self.variable)(name).and_then(|value| value.trim().parse::<u32>().ok());
+        let programs = number("OMPI_NUM_APP_CTX").unwrap_or(1);
+        if self.ranks == 1 {
+            return Reach::All("there is one rank");
+        }
+        let own = identity(self.variable);
+        let marked = !own.trim_matches(':').is_empty() && (self.variable)(MARK) == Some(own);
+        if marked && programs == 1 {
+            return Reach::All("started by `bruckner exec`");
+        }
+        let hydra = self.parent.starts_with("hydra_pmi_proxy") || self.parent.starts_with("hydra_bstrap");
+        let srun = self.parent == "slurmstepd";
+        let here = if self.parent.contains("hydra") {
+            number("MPI_LOCALNRANKS")
+        } else if srun {
+            number("SLURM_STEP_NUM_NODES").filter(|nodes| *nodes == 1).map(|_| self.ranks)
+        } else {
+            number("OMPI_COMM_WORLD_LOCAL_SIZE")
+        };
+        if here == Some(self.ranks) {
+            match (self.siblings)(self.ranks as usize) {
+                Some(false) => return Reach::Unknown("some programs of this job lack the library".into()),
+                None if programs > 1 => {}
+                _ => return Reach::All("all ranks are on one node"),
+            }
+        }
+        if hydra && !withholds(&self.command) {
+            return Reach::All("the launcher hands on the environment");
+        }
+        if srun {
+            return Reach::All("srun gives all tasks one environment");
+        }
+        let launcher = if hydra { "mpiexec" } else { "mpirun" };
+        Reach::Unknown(format!(
+            "on several nodes it cannot tell whether all ranks have the library; start every program of the job by \
+             `{launcher} … bruckner exec PROGRAM`"
+        ))
+    }
+
+    /// The same for this process, if it is one of so many ranks.
+    pub fn reach_of_this_process(ranks: u32) -> Reach {
+        let parent = std::os::unix::process::parent_id();
+        let variable = |name: &str| std::env::var(name).ok();
+        let siblings = |ranks: usize| siblings(parent, ranks);
+        let read =
+            |pid: u32, what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let command =
+            parent_of(&read(parent, "stat")).map(|above| read(above, "cmdline")).unwrap_or_default();
+        let launch = Launch {
+            variable: &variable,
+            parent: read(parent, "comm").trim().to_owned(),
+            command: command.split('\0').map(str::to_owned).collect(),
+            siblings: &siblings,
+            ranks,
+        };
+        launch.reach()
+    }
+}
+
+/// Whether Hydra was told not to hand on its environment, and nothing of `LD_PRELOAD` besides.
+fn withholds(command: &[String]) -> bool {
+    let options = ["genvnone", "genvlist", "genvexcl", "envnone", "envlist", "envexcl"];
+    let option = |word: &String| word.starts_with('-') && options.contains(&word.trim_start_matches('-'));
+    command.iter().any(option) && !command.iter().any(|word| word.contains("LD_PRELOAD"))
+}
+
+/// The parent's number in what `/proc/PID/stat` says: the second word behind the name, which may contain anything.
+fn parent_of(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether all children of a process, if there are so many and they use MPI, have this library in memory.
+fn siblings(parent: u32, ranks: usize) -> Option<bool> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    let children: Vec<&str> = children.split_whitespace().collect();
+    if children.len() != ranks || ranks > MOST_SIBLINGS {
+        return None;
+    }
+    let address = siblings as fn(u32, usize) -> Option<bool> as *mut std::ffi::c_void;
+    let own = crate::load::object_of(address)?;
+    let own = number(Path::new(own.to_str().ok()?))?;
+    let mut all = true;
+    for child in children {
+        let files = mapped(child)?;
+        if files.iter().any(|file| number(file) == Some(own)) {
+            continue;
+        }
+        // A script that will start a rank, or has started one, is not one.
+        let is_mpi = |file: &PathBuf| {
+            file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi"))
+        };
+        if !files.iter().any(is_mpi) {
+            return None;
+        }
+        all = false;
+    }
+    Some(all)
+}
+
+/// A file, whatever it is called.
+fn number(file: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(file).ok().map(|about| (about.dev(), about.ino()))
+}
+
+/// The files that a process has in memory.
+fn mapped(process: &str) -> Option<Vec<PathBuf>> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    let mut files: Vec<PathBuf> =
+        maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))).collect();
+    files.dedup();
+    Some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(variables: &[(&str, &str)], parent: &str, command: &str, siblings: Option<bool>) -> Reach {
+        let variable =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let siblings = |_: usize| siblings;
+        let command = command.split(' ').map(str::to_owned).collect();
+        Launch { variable: &variable, parent: parent.into(), command, siblings: &siblings, ranks: 4 }.reach()
+    }
+
+    fn is_all(reach: Reach) -> bool {
+        matches!(reach, Reach::All(_))
+    }
+
+    #[test]
+    fn open_mpi_tells_nothing_beyond_its_node() {
+        let job = |local| {
+            vec![
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", local),
+                ("OMPI_NUM_APP_CTX", "1"),
+                ("PMIX_NAMESPACE", "j"),
+                ("PMIX_RANK", "2"),
+            ]
+        };
+        assert!(is_all(reach(&job("4"), "mpirun", "bash", None)));
+        let Reach::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
+        assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
+        // The mark of this job and rank counts, that of another does not.
+        let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
+        assert!(is_all(reach(&marked("j:2::::::"), "prted", "sshd", None)));
+        for other in ["j:1::::::", "k:2::::::", ":::::::", ""] {
+            assert!(!is_all(reach(&marked(other), "prted", "sshd", None)), "{other}");
+        }
+    }
+
+    #[test]
+    fn several_programs_are_looked_into() {
+        let job = |local| vec![("OMPI_COMM_WORLD_LOCAL_SIZE", local), ("OMPI_NUM_APP_CTX", "2")];
+        assert!(is_all(reach(&job("4"), "mpirun", "bash", Some(true))));
+        assert!(!is_all(reach(&job("4"), "mpirun", "bash", Some(false))));
+        assert!(!is_all(reach(&job("4"), "mpirun", "bash", None)));
+        assert!(!is_all(reach(&[job("2"), vec![(MARK, ":::::::")]].concat(), "prted", "sshd", Some(true))));
+    }
+
+    #[test]
+    fn hydra_hands_on_what_it_is_not_told_to_keep() {
+        let job = [("MPI_LOCALNRANKS", "2"), ("PMI_RANK", "3")];
+        let of = |command| is_all(reach(&job, "hydra_pmi_proxy", command, None));
+        assert!(of("mpiexec -n 4 ./app"));
+        assert!(of("sshd"));
+        assert!(!of("mpiexec -genvnone -n 4 ./app"));
+        assert!(!of("mpiexec -genvlist PATH -n 4 ./app"));
+        assert!(of("mpiexec -genvlist PATH,LD_PRELOAD -n 4 ./app"));
+        assert!(of("mpiexec -genvnone -genv LD_PRELOAD x.so -n 4 ./app"));
+    }
+
+    #[test]
+    fn srun_and_others() {
+        assert!(is_all(reach(&[("SLURM_PROCID", "1")], "slurmstepd", "", None)));
+        // Only inside a batch script: something else started the ranks.
+        assert!(!is_all(reach(&[("SLURM_PROCID", "0")], "launcher", "bash", None)));
+    }
+
+    #[test]
+    fn a_process_with_any_name_has_a_parent() {
+        assert_eq!(parent_of("17 (a) b (c)) S 16 17 1"), Some(16));
+        assert_eq!(parent_of(""), None);
+    }
+}
