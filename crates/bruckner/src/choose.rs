@@ -137,7 +137,9 @@ fn default(key: &Key, at: &Circumstances<'_>) -> (&'static str, &'static str) {
     match key.name {
         Name::Barrier if one_node => ("shm", "on one node: by shared memory"),
         Name::Allreduce if one_node && bytes <= limits.allreduce => ("shm", SHORT),
-        Name::Allgather | Name::Bcast if one_node && bytes <= limits.allgather => ("shm", SHORT),
+        // Ranks would choose differently where their sizes do.
+        Name::Bcast => ("native", "receivers may expect more than is sent: the MPI forgives that"),
+        Name::Allgather if one_node && bytes <= limits.allgather => ("shm", SHORT),
         Name::Reduce if one_node && any_order && bytes <= limits.allgather => ("shm", SHORT),
         Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => ("shm", SHORT),
         Name::Alltoall if one_node && !local && bytes <= limits.alltoall => ("locality(node)", SHORT),
