@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::mpis::{Mpi, root};
+use crate::nodes::Nodes;
 
 /// A program to run.
 pub(crate) struct Launch<'a> {
@@ -19,6 +20,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) environment: Vec<(&'static str, String)>,
     pub(crate) preloads: Vec<PathBuf>,
     pub(crate) directory: Option<PathBuf>,
+    /// Emulated nodes to run on.
+    nodes: Option<&'a Nodes>,
+    /// Options of the launcher.
+    options: Vec<String>,
     pub(crate) limit: Duration,
 }
 
@@ -48,6 +53,8 @@ impl<'a> Launch<'a> {
             environment,
             preloads: Vec::new(),
             directory: None,
+            nodes: None,
+            options: Vec::new(),
             limit,
         }
     }
@@ -86,6 +93,18 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// On emulated nodes.
+    pub(crate) fn across(mut self, nodes: &'a Nodes) -> Launch<'a> {
+        self.nodes = Some(nodes);
+        self
+    }
+
+    /// An option of the launcher.
+    pub(crate) fn option(mut self, option: &str) -> Launch<'a> {
+        self.options.push(option.to_owned());
+        self
+    }
+
     /// In a directory.
     pub(crate) fn within(mut self, directory: &Path) -> Launch<'a> {
         self.directory = Some(directory.to_owned());
@@ -99,7 +118,11 @@ impl<'a> Launch<'a> {
 
     /// Runs it. A program that does not end in time is ended, with its launcher, and has failed.
     pub(crate) fn run(&self) -> Result<Said> {
-        let mut command = self.mpi.launch(self.ranks, self.ranks > 2);
+        let mut command = match self.nodes {
+            Some(nodes) => nodes.launch(self.mpi),
+            None => self.mpi.launch(self.ranks, self.ranks > 2),
+        };
+        command.args(&self.options);
         for (name, value) in &self.environment {
             command.env(name, value);
         }

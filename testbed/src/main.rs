@@ -5,6 +5,7 @@ mod examples;
 mod launch;
 mod matrix;
 mod mpis;
+mod nodes;
 mod readme;
 mod setup;
 mod speed;

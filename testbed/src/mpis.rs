@@ -38,7 +38,8 @@ pub(crate) const WHEELS: [(&str, &[&str]); 3] = [
 ];
 
 /// Debian packages, and a file that shows that they are there.
-pub(crate) const DEBIAN: [(&str, &str); 14] = [
+pub(crate) const DEBIAN: [(&str, &str); 15] = [
+    ("iproute2", "/usr/bin/ip"),
     ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
     ("libopenmpi-dev", "/usr/bin/mpicc.openmpi"),
     ("mpich", "/usr/bin/mpirun.mpich"),
@@ -111,7 +112,8 @@ impl Mpi {
         }
     }
 
-    fn launcher(self) -> PathBuf {
+    /// What starts its programs.
+    pub(crate) fn launcher(self) -> PathBuf {
         match self {
             Mpi::Openmpi4 => "/usr/bin/mpirun.openmpi".into(),
             Mpi::Mpich4 => "/usr/bin/mpirun.mpich".into(),
@@ -195,6 +197,10 @@ impl Mpi {
         let mut command = self.command(self.compiler());
         command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&output).arg(&source);
         command.args(more).args(["-lpthread", "-lm", "-ldl"]);
+        // Found also where no environment tells, as on another node.
+        if let Some(prefix) = self.prefix() {
+            command.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+        }
         let run =
             command.output().with_context(|| format!("{} does not start", self.compiler().display()))?;
         if !run.status.success() {

@@ -46,6 +46,8 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
             }
             tell(mpi, name, 2, &launch.test()?);
         }
+        let asks = mpi.compile("asks")?;
+        tell(mpi, "questions talk to nobody", 2, &Launch::new(mpi, 2, &asks).limit(30).test()?);
         let program = mpi.compile("communicators")?;
         let arguments = [size.alive.to_string(), size.made.to_string()];
         let launch = Launch::new(mpi, 2, &program).argument(&arguments[0]).argument(&arguments[1]).limit(600);

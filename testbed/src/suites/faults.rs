@@ -15,6 +15,8 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
         table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
         table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
         table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
+        table.tell(mpi.name(), "a GPU runtime that comes late", 2, &late_gpu(mpi)?);
+        table.tell(mpi.name(), "a panic while planning", 3, &panics(mpi)?);
     }
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let program = mpi.compile("lacking")?;
@@ -26,6 +28,7 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
         }
     }
     table.tell("none", "programs without MPI", 1, &without_mpi()?);
+    table.tell("none", "raised privileges", 1, &privileged()?);
     Ok(())
 }
 
@@ -205,9 +208,8 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A library of a GPU's name on one rank only: the communicator stays native, on all ranks.
-fn gpu(mpi: Mpi) -> Result<Outcome> {
-    let program = mpi.compile_plain("tooled")?;
+/// An empty library of a GPU runtime's name.
+fn runtime() -> Result<PathBuf> {
     let place = home().join("gpu");
     std::fs::create_dir_all(&place)?;
     let runtime = place.join("libcuda.so.1");
@@ -218,7 +220,42 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
     if !made.success() {
         bail!("a library cannot be made");
     }
-    let report = place.join("report.json");
+    Ok(runtime)
+}
+
+/// The same loaded after the first calls: the rank's buffers are touched by the MPI alone, and soon everything is native.
+fn late_gpu(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("device")?;
+    let report = home().join("gpu/late.json");
+    let launch = Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always");
+    let launch = launch.set("FAKE_RUNTIME", runtime()?.display().to_string());
+    let mut outcome = launch.set("BRUCKNER_REPORT", report.display().to_string()).test()?;
+    let text = std::fs::read_to_string(&report).unwrap_or_default();
+    let left = text.contains("a rank has a GPU runtime loaded");
+    expect(&mut outcome, left, "ranks did not agree on it", &text);
+    Ok(outcome)
+}
+
+/// One rank panics in the middle of planning: all leave the call to the MPI, and go on.
+fn panics(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let report = home().join("panic.json");
+    let launch = Launch::preloaded(mpi, 3, &program).patiently().set("BRUCKNER", "always");
+    let launch = launch.set("BRUCKNER_FAULT", "plan@1").set("RUST_BACKTRACE", "0");
+    let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(60).run()?;
+    let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
+    let right = said.succeeded && said.out.contains("failures 0") && said.err.contains("a fault on purpose");
+    expect(&mut outcome, right, "a panic on rank 1", &format!("{}{}", said.out, said.err));
+    let found = algorithm(&report, "allreduce");
+    expect(&mut outcome, found.starts_with("native: "), "after a panic", &found);
+    Ok(outcome)
+}
+
+/// A library of a GPU's name on one rank only: the communicator stays native, on all ranks.
+fn gpu(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let runtime = runtime()?;
+    let report = home().join("gpu/report.json");
     let both = format!("export LD_PRELOAD={}:{}", library().display(), runtime.display());
     let launch =
         Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c").argument(script(&program, &both));
@@ -232,6 +269,28 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
         "a GPU runtime on rank 1",
         &format!("{}{found}", said.err),
     );
+    Ok(outcome)
+}
+
+/// A process with more rights than whoever started it is not steered by them.
+fn privileged() -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let place = home().join("privileged");
+    std::fs::create_dir_all(&place)?;
+    let command = place.join("bruckner");
+    std::fs::copy(root().join("target/release/bruckner"), &command)?;
+    let say = || -> Result<String> {
+        let run = Command::new(&command).arg("doctor").env("BRUCKNER_MPI", "/nowhere/libmpi.so").output()?;
+        Ok(String::from_utf8_lossy(&run.stdout).into_owned())
+    };
+    let ordinary = say()?;
+    expect(&mut outcome, ordinary.contains("/nowhere/libmpi.so"), "BRUCKNER_MPI", &ordinary);
+    chown(&command, Some(65534), None)?;
+    std::fs::set_permissions(&command, PermissionsExt::from_mode(0o4755))?;
+    let raised = say()?;
+    let ignored = raised.contains("no MPI launcher started this process");
+    expect(&mut outcome, ignored, "BRUCKNER_MPI with raised privileges", &raised);
+    std::fs::remove_file(&command)?;
     Ok(outcome)
 }
 

@@ -4,6 +4,7 @@ mod catalogue;
 mod faults;
 mod mpi4py;
 mod mpich;
+mod nodes;
 mod programs;
 
 use anyhow::{Result, bail};
@@ -24,6 +25,8 @@ pub(crate) enum Suite {
     Stress,
     /// What goes wrong: kills, bad configurations, missing memory, programs without MPI.
     Faults,
+    /// Two nodes, of which the launcher's environment may reach only one.
+    Nodes,
     /// The time that being taken over costs.
     Interception,
 }
@@ -71,6 +74,7 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Programs => programs::run(&mut table, quick)?,
             Suite::Stress => programs::stress(&mut table, quick, seed)?,
             Suite::Faults => faults::run(&mut table)?,
+            Suite::Nodes => nodes::run(&mut table)?,
             Suite::Interception => programs::interception(&mut table, quick)?,
         }
     }

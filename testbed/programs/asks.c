@@ -1,0 +1,31 @@
+/* What is not called collective talks to nobody: one rank asks, and the others sleep. */
+#include "check.h"
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+  begin(&argc, &argv);
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  char text[200], family[200];
+  long long value;
+  if (rank == 0) {
+    double start = MPI_Wtime();
+    strcpy(text, "something");
+    MUST(bruckner_algorithm(comm, "allreduce", text, sizeof text));
+    EXPECT(text[0] == 0, "there was no call, and the algorithm is %s", text);
+    MUST(bruckner_about(text, sizeof text, family, sizeof family));
+    MUST(bruckner_constant("MPI_BYTE", &value));
+    EXPECT(MPI_Wtime() - start < 0.5, "a question waited for others");
+  } else usleep(1000000);
+  cases++;
+  int64_t mine = rank, sum;
+  MUST(bruckner_allreduce(&mine, &sum, 1, MPI_INT64_T, MPI_SUM, comm));
+  EXPECT(sum == (int64_t)size * (size - 1) / 2, "a sum is %ld", (long)sum);
+  if (rank == 0) {
+    MUST(bruckner_algorithm(comm, "allreduce", text, sizeof text));
+    EXPECT(text[0] != 0, "there was a call, and no algorithm");
+  } else usleep(500000);
+  cases++;
+  MPI_Comm_free(&comm);
+  return finish();
+}

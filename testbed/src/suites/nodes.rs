@@ -1,0 +1,93 @@
+//! Two nodes, of which the launcher's environment may reach only one: whatever happens, nothing hangs, and what can be
+//! served is.
+
+use anyhow::Result;
+
+use super::Table;
+use crate::launch::{Launch, Outcome, Said, library};
+use crate::mpis::{Mpi, home, root};
+use crate::nodes::Nodes;
+
+/// How a program gets the library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `mpirun bruckner exec PROGRAM`.
+    Exec,
+    /// `LD_PRELOAD=… mpirun PROGRAM`.
+    Before,
+    /// By the launcher's own option.
+    Option,
+    /// As before, and Hydra is told to hand on nothing.
+    Withheld,
+    /// Only one of two programs of the job has it.
+    OneOfTwo,
+}
+
+pub(crate) fn run(table: &mut Table) -> Result<()> {
+    let nodes = Nodes::up()?;
+    let ways = [
+        (Way::Exec, "bruckner exec"),
+        (Way::Before, "LD_PRELOAD before mpirun"),
+        (Way::Option, "LD_PRELOAD by an option"),
+        (Way::Withheld, "LD_PRELOAD not handed on"),
+        (Way::OneOfTwo, "one of two programs"),
+    ];
+    for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
+        for (way, name) in ways {
+            // Hydra's environments are one for all programs, and only it can be told not to hand them on.
+            let fits = match way {
+                Way::Withheld => mpi == Mpi::Mpich5 || mpi == Mpi::Mpich4,
+                Way::OneOfTwo => mpi.is_open_mpi(),
+                _ => true,
+            };
+            if fits {
+                table.tell(mpi.name(), &format!("two nodes, {name}"), 4, &tried(mpi, &nodes, way)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tried(mpi: Mpi, nodes: &Nodes, way: Way) -> Result<Outcome> {
+    let program = mpi.compile_plain("tooled")?;
+    let bruckner = root().join("target/release/bruckner");
+    let report = home().join("nodes/report.json");
+    let mut outcome = Outcome::default();
+    for switched_off in [false, true] {
+        let _ = std::fs::remove_file(&report);
+        let file = report.display().to_string();
+        let of = |program| Launch::plain(mpi, 4, program).across(nodes).set("BRUCKNER_REPORT", file.clone());
+        let exec = |launch: Launch<'_>| launch.argument("exec").argument(program.display().to_string()).run();
+        let launch = match way {
+            Way::Exec | Way::OneOfTwo => of(&bruckner),
+            Way::Before | Way::Withheld => of(&program).set("LD_PRELOAD", library().display().to_string()),
+            Way::Option => of(&program).preload(&library()),
+        };
+        let launch = if switched_off { launch.set("BRUCKNER", "off") } else { launch };
+        let said: Said = match way {
+            Way::Exec => exec(launch)?,
+            Way::OneOfTwo => {
+                // Two ranks of each.
+                let launch = launch.option("-n").option("2").argument("exec");
+                let launch = launch.argument(program.display().to_string()).argument(":");
+                launch.argument("-n").argument("2").argument(program.display().to_string()).run()?
+            }
+            Way::Withheld => launch.option("-genvnone").run()?,
+            Way::Before | Way::Option => launch.run()?,
+        };
+        outcome.seconds += said.seconds;
+        outcome.cases += 1;
+        // Whether Open MPI's ranks all have the library, only the mark of `bruckner exec` tells.
+        let known = way == Way::Exec || (!mpi.is_open_mpi() && matches!(way, Way::Before | Way::Option));
+        let right = said.succeeded && said.out.contains("cases 100 failures 0");
+        let text = std::fs::read_to_string(&report).unwrap_or_default();
+        let served = text.contains("locality(node)") && text.contains("2x2");
+        let told = said.err.matches("bruckner: everything stays with the MPI").count();
+        let expected = if switched_off { (false, 0) } else { (known, usize::from(!known)) };
+        if !right || (served, told) != expected {
+            outcome.failures += 1;
+            outcome.talk += &format!("served {served}, told {told} times:\n{}{}{text}\n", said.out, said.err);
+        }
+    }
+    Ok(outcome)
+}
