@@ -47,7 +47,6 @@ impl Hidden {
     pub(crate) fn new(mpi: &'static Mpi, of: Word, meanwhile: fn()) -> Result<Hidden, Error> {
         let comm = mpi.hide(of)?;
         let size = mpi.size(comm)?;
-        mpi.try_aliases(comm);
         // Only rank 0 looks: files and environments may differ.
         let found = if mpi.rank(comm)? == 0 { settings::find() } else { String::new() };
         let settings = Settings::of(&mpi.share_text(comm, &found)?, size);

@@ -171,7 +171,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     std::fs::remove_file(&file)?;
     let directory = ("BRUCKNER_CONFIG", place.display().to_string());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
-    right(&run(":", &[directory])?, "a file that cannot be read", "cannot be read", "shm");
+    right(&run(":", &[directory])?, "a directory instead of a file", "is not read: it is no file", "shm");
     // Different on each rank: rank 0's is everybody's.
     right(
         &run("export BRUCKNER_ALGORITHM=allreduce=recursive-doubling", &[])?,
