@@ -6,13 +6,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
-use crate::readme;
+use crate::{readme, setup};
 
 /// An application: how it is run, and which lines of what it says are results.
 struct App {
     name: &'static str,
+    /// Debian's package, and whether a quick run has it, too.
+    package: &'static str,
+    quick: bool,
     program: &'static str,
-    input: &'static str,
+    inputs: &'static [&'static str],
+    /// What is run once before it.
+    prepare: &'static [&'static str],
     arguments: &'static [&'static str],
     /// A file that it writes its results to, if not to standard output.
     results: Option<&'static str>,
@@ -21,38 +26,82 @@ struct App {
     must: &'static [&'static str],
 }
 
-const APPS: [App; 3] = [
+/// An application whose results are among what it prints.
+const PRINTING: App = App {
+    name: "",
+    package: "",
+    quick: false,
+    program: "",
+    inputs: &[],
+    prepare: &[],
+    arguments: &[],
+    results: None,
+    result: |_| None,
+    must: &[],
+};
+
+/// ScaLAPACK's tests: what was tested, and the verdict; times differ.
+const SCALAPACK: App = App {
+    package: "scalapack-mpi-test",
+    inputs: &["/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/*.dat"],
+    result: |line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let verdict = words.last().is_some_and(|word| *word == "PASSED" || *word == "FAILED");
+        let what = || words.iter().filter(|word| !word.contains('.')).copied().collect::<Vec<_>>().join(" ");
+        (verdict && words.len() > 6 || line.contains("residual checks")).then(what)
+    },
+    must: &["PASSED", "0 tests completed and failed residual"],
+    ..PRINTING
+};
+
+/// The lines of a script of ours.
+fn marked(line: &str) -> Option<String> {
+    line.strip_prefix("result ").map(str::to_owned)
+}
+
+/// A line whose last word is a number, to so many decimals: sums of another order differ in the last ones.
+fn rounded(line: &str, decimals: usize) -> Option<String> {
+    let (words, number) = line.trim().rsplit_once(' ')?;
+    Some(format!("{} {:.decimals$}", words.trim(), number.parse::<f64>().ok()?))
+}
+
+const APPS: [App; 13] = [
     App {
         name: "LAMMPS",
+        package: "lammps",
+        quick: true,
         program: "/usr/bin/lmp",
-        input: "melt.lmp",
+        inputs: &["melt.lmp"],
         arguments: &["-in", "melt.lmp", "-log", "none"],
-        results: None,
         result: |line| {
             let mut words = line.split_whitespace();
             let step = words.next().is_some_and(|word| word.parse::<u32>().is_ok());
             (step && words.clone().count() == 5).then(|| line.trim().to_owned())
         },
         must: &["100 "],
+        ..PRINTING
     },
     App {
         name: "pw.x",
+        package: "quantum-espresso",
+        quick: true,
         program: "/usr/bin/pw.x",
-        input: "silicon.in",
+        inputs: &["silicon.in"],
         arguments: &["-in", "silicon.in"],
-        results: None,
         result: |line| {
             let wanted =
                 ["total energy", "estimated scf accuracy", "highest occupied", "convergence has been"];
             wanted.iter().any(|text| line.contains(text)).then(|| line.trim().to_owned())
         },
         must: &["!    total energy              =     -15.65877504 Ry", "convergence has been achieved"],
+        ..PRINTING
     },
     App {
         name: "HPCC",
+        package: "hpcc",
+        quick: true,
         program: "/usr/bin/hpcc",
-        input: "hpccinf.txt",
-        arguments: &[],
+        inputs: &["hpccinf.txt"],
         results: Some("hpccoutf.txt"),
         result: |line| {
             let line = line.trim();
@@ -69,17 +118,97 @@ const APPS: [App; 3] = [
             "MPIRandomAccess_Errors=0",
             "Solution Validates",
         ],
+        ..PRINTING
     },
+    App {
+        name: "GROMACS",
+        package: "gromacs",
+        quick: true,
+        program: "/usr/bin/gmx_mpi",
+        inputs: &["argon.gro", "argon.mdp", "argon.top"],
+        prepare: &[
+            "gmx_mpi",
+            "grompp",
+            "-f",
+            "argon.mdp",
+            "-c",
+            "argon.gro",
+            "-p",
+            "argon.top",
+            "-o",
+            "argon.tpr",
+        ],
+        arguments: &["mdrun", "-s", "argon.tpr", "-ntomp", "1", "-reprod", "-dlb", "no", "-pin", "off"],
+        results: Some("md.log"),
+        result: |line| {
+            // Energies are the lines that have nothing but numbers with exponents.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |word: &&str| word.contains('e') && word.parse::<f64>().is_ok();
+            (words.len() > 1 && words.iter().all(number)).then(|| words.join(" "))
+        },
+        must: &["e+0"],
+        ..PRINTING
+    },
+    App {
+        name: "h5py",
+        package: "python3-h5py-mpi",
+        quick: true,
+        program: "/usr/bin/python3",
+        inputs: &["parallel.py"],
+        arguments: &["parallel.py"],
+        result: marked,
+        must: &["sum 127996000.0, last 31999.0, 4 ranks"],
+        ..PRINTING
+    },
+    App {
+        name: "petsc4py",
+        package: "python3-petsc4py",
+        program: "/usr/bin/python3",
+        inputs: &["laplace.py"],
+        arguments: &["laplace.py"],
+        result: marked,
+        must: &["cg 1", "norm 1.136944716e+04"],
+        ..PRINTING
+    },
+    App {
+        name: "CP2K",
+        package: "cp2k",
+        program: "/usr/bin/cp2k.psmp",
+        inputs: &["h2.inp"],
+        arguments: &["-i", "h2.inp"],
+        result: |line| line.contains("ENERGY|").then(|| rounded(line, 9))?,
+        must: &["-1.12579652"],
+        ..PRINTING
+    },
+    App {
+        name: "NWChem",
+        package: "nwchem-openmpi",
+        program: "/usr/bin/nwchem.openmpi",
+        inputs: &["h2.nw"],
+        arguments: &["h2.nw"],
+        result: |line| line.contains("Total SCF energy").then(|| rounded(line, 9))?,
+        must: &["-2.19160352"],
+        ..PRINTING
+    },
+    App { name: "xdlu", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdlu", ..SCALAPACK },
+    App { name: "xdqr", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdqr", ..SCALAPACK },
+    App { name: "xdinv", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdinv", ..SCALAPACK },
+    App { name: "xzllt", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xzllt", ..SCALAPACK },
+    App { name: "xdtrd", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdtrd", ..SCALAPACK },
 ];
 
 /// Runs them and prints a table; an error if results differ.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(quick: bool) -> Result<()> {
+    let apps: Vec<&App> = APPS.iter().filter(|app| app.quick || !quick).collect();
+    let missing =
+        apps.iter().filter(|app| !Path::new(app.program).exists() || app.program.contains("python"));
+    setup::install(&missing.map(|app| app.package).collect::<Vec<_>>())?;
     println!(
         "{:<8} {:>7} {:>8} {:>8} {:>7}  against the same run without",
         "program", "results", "calls", "served", "share"
     );
     let mut failed = 0;
-    for app in &APPS {
+    for app in apps {
         let without = app.run("without", &[])?;
         let report = home().join(format!("apps/{}.json", app.name));
         let settings = [("BRUCKNER_REPORT", report.display().to_string())];
@@ -130,7 +259,24 @@ impl App {
         let place: PathBuf = home().join("apps").join(format!("{}-{name}", self.name));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(&place)?;
-        std::fs::copy(root().join("testbed/inputs").join(self.input), place.join(self.input))?;
+        for input in self.inputs {
+            match input.strip_suffix("/*.dat") {
+                Some(folder) => {
+                    for file in std::fs::read_dir(folder)?.flatten().map(|file| file.path()) {
+                        if file.extension().is_some_and(|extension| extension == "dat") {
+                            std::fs::copy(&file, place.join(file.file_name().unwrap_or_default()))?;
+                        }
+                    }
+                }
+                None => drop(std::fs::copy(root().join("testbed/inputs").join(input), place.join(input))?),
+            }
+        }
+        if let Some((program, arguments)) = self.prepare.split_first() {
+            let run = std::process::Command::new(program).args(arguments).current_dir(&place).output()?;
+            if !run.status.success() {
+                bail!("{program}: {}", String::from_utf8_lossy(&run.stderr));
+            }
+        }
         let program = Path::new(self.program);
         let mut launch = match name {
             "without" => Launch::plain(Mpi::Openmpi4, 4, program),

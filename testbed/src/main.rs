@@ -53,7 +53,7 @@ enum Ask {
     },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
-    /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults.
+    /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
     Suites {
         /// Only these.
         #[arg(long = "only")]
@@ -68,8 +68,12 @@ enum Ask {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC.
-    Apps,
+    /// Unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC, GROMACS and others.
+    Apps {
+        /// Only the quickest.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Constants, progress, many communicators, threads, what is left behind, valgrind.
     Suite {
         /// Only these MPIs.
@@ -103,7 +107,7 @@ fn ask() -> Result<()> {
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Examples => examples::run(),
         Ask::Suites { only, mpis, quick, seed } => suites::run(&only, mpis, quick, seed),
-        Ask::Apps => apps::run(),
+        Ask::Apps { quick } => apps::run(quick),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }

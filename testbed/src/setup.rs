@@ -10,13 +10,7 @@ use crate::mpis::{DEBIAN, MPI4PY, Mpi, WHEELS, home, root};
 pub(crate) fn run() -> Result<()> {
     let missing: Vec<&str> =
         DEBIAN.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();
-    if !missing.is_empty() {
-        eprintln!("installing {}", missing.join(" "));
-        must(Command::new("apt-get").args(["update", "-qq"]))?;
-        let mut install = Command::new("apt-get");
-        install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq"]).args(&missing);
-        must(&mut install)?;
-    }
+    install(&missing)?;
     std::fs::create_dir_all(home())?;
     for (name, packages) in WHEELS {
         let place = home().join(name);
@@ -51,6 +45,23 @@ pub(crate) fn run() -> Result<()> {
     }
     eprintln!("all MPIs are there, in {} and from Debian", home().display());
     Ok(())
+}
+
+/// Installs packages of Debian's that are not there.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let is_there = |package: &&&str| {
+        let ask = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Abbrev}", package]).output();
+        ask.is_ok_and(|said| said.stdout.starts_with(b"ii"))
+    };
+    let missing: Vec<&str> = packages.iter().filter(|package| !is_there(package)).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("installing {}", missing.join(" "));
+    must(Command::new("apt-get").args(["update", "-qq"]))?;
+    let mut install = Command::new("apt-get");
+    install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq"]).args(&missing);
+    must(&mut install)
 }
 
 /// mpi4py's tests.

@@ -151,3 +151,39 @@ fn a_million_ranks_are_no_matter() {
         assert!(text(&output.stdout).lines().any(|line| line == steps), "{algorithm}");
     }
 }
+
+/// The library comes first, what was there stays, and the mark says which rank this is.
+#[test]
+fn exec_puts_the_library_in_front_and_leaves_a_mark() {
+    // Any file will do: the linker leaves alone what is no library, and says so on standard error.
+    let library = std::env::temp_dir().join(format!("bruckner-exec-{}.so", std::process::id()));
+    std::fs::write(&library, "").unwrap();
+    let path = library.canonicalize().unwrap().display().to_string();
+    let run = |environment: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bruckner"));
+        command.args([
+            "exec",
+            "--library",
+            &path,
+            "sh",
+            "-c",
+            "echo \"$LD_PRELOAD $BRUCKNER_EXEC $1\"",
+            "sh",
+            "--flag",
+        ]);
+        command.env_remove("LD_PRELOAD").envs(environment.iter().copied());
+        text(&command.output().expect("the command runs").stdout)
+    };
+    assert_eq!(run(&[]), format!("{path} ::::::: --flag\n"));
+    let under_mpirun = run(&[("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "3"), ("LD_PRELOAD", "other.so")]);
+    assert_eq!(under_mpirun, format!("{path}:other.so job:3:::::: --flag\n"));
+    std::fs::remove_file(&library).unwrap();
+    let missing = bruckner(&["exec", "--library", "/nowhere.so", "true"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("/nowhere.so: No such file"));
+    let unknown = bruckner(&["exec", "--library", "/dev/null", "no-such-program"]);
+    assert_eq!((unknown.status.code(), text(&unknown.stdout)), (Some(127), String::new()));
+    assert!(text(&unknown.stderr).contains("bruckner exec: no-such-program: "));
+    let ends_as_it = bruckner(&["exec", "--library", "/dev/null", "sh", "-c", "exit 7"]);
+    assert_eq!(ends_as_it.status.code(), Some(7));
+}

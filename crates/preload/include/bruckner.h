@@ -59,7 +59,7 @@ int bruckner_set_topology(MPI_Comm comm,
 
 /*
  Writes the algorithm that last served a collective ("allreduce") on a communicator: an expression, "native", or
- nothing if there was no call yet.
+ nothing if there was no call yet. Talks to no other rank.
 
  # Safety
  A valid communicator, a C string, and room for `length` bytes.

@@ -53,7 +53,7 @@ pub unsafe extern "C" fn bruckner_set_topology(comm: MPI_Comm, topology: *const 
 }
 
 /// Writes the algorithm that last served a collective ("allreduce") on a communicator: an expression, "native", or
-/// nothing if there was no call yet.
+/// nothing if there was no call yet. Talks to no other rank.
 ///
 /// # Safety
 /// A valid communicator, a C string, and room for `length` bytes.
