@@ -102,13 +102,91 @@ static void expecting_more(void) {
   good("an expectation");
 }
 
-/* Sizes that differ between ranks, in a kind of call that never came before: an error, and no hang. */
-static void different_sizes(void) {
-  long c[64] = {0}, d[64];
-  int code = MPI_Allreduce(c, d, rank ? 5 : 9, MPI_LONG, MPI_BXOR, MPI_COMM_WORLD);
-  EXPECT(class_of(code) == MPI_ERR_TRUNCATE, "sums of 5 and 9 elements: class %d", class_of(code));
-  good("different sizes");
-  cases++;
+/* Ranks that are not in the same call, as far as a plan is concerned, in kinds of calls that never came before: where sizes differ
+   all get an error, which is more than the MPI says; otherwise all leave it to the MPI, which forgives. */
+static void different_calls(void) {
+  for (int again = 0; again < 4; again++) {
+    long c[64] = {0}, d[64];
+    int code = MPI_Allreduce(c, d, rank ? 5 : 9, MPI_LONG, MPI_BXOR, MPI_COMM_WORLD);
+    EXPECT(class_of(code) == MPI_ERR_TRUNCATE, "sums of 5 and 9 elements: class %d", class_of(code));
+    good("different sizes");
+    int x[2] = {rank + again, 1}, y[2] = {-1, -1};
+    MPI_Allreduce(x, y, 2, rank ? MPI_INT : MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD);
+    EXPECT(y[0] == size * (size - 1) / 2 + size * again && y[1] == size, "a sum of two types is %d", y[0]);
+    good("different types");
+    cases += 2;
+  }
+}
+
+static void add(void *in, void *inout, int *n, MPI_Datatype *type) {
+  MPI_Aint lower, extent;
+  PMPI_Type_get_extent(*type, &lower, &extent);
+  for (int i = 0; i < *n; i++) *(int *)((char *)inout + i * extent) += *(int *)((char *)in + i * extent);
+}
+
+/* Operations of the user's may differ between ranks, in whether they commute, too; and so may the layouts of their types. */
+static void different_operations(void) {
+  MPI_Op op;
+  MPI_Op_create(add, rank % 2, &op);
+  MPI_Datatype spread;
+  MPI_Type_create_resized(MPI_INT, 0, 12, &spread);
+  MPI_Type_commit(&spread);
+  for (int again = 0; again < 6; again++) {
+    int in[30], out[30];
+    for (int i = 0; i < 30; i++) in[i] = rank + i + again, out[i] = -1;
+    MPI_Allreduce(in, out, 5, MPI_INT, op, MPI_COMM_WORLD);
+    EXPECT(out[4] == size * (size - 1) / 2 + size * (4 + again), "a sum by different operations is %d", out[4]);
+    if (rank == 1) for (int i = 0; i < 5; i++) in[3 * i] = rank + i + again;
+    for (int i = 0; i < 30; i++) out[i] = -1;
+    MPI_Allreduce(in, out, 5, rank == 1 ? spread : MPI_INT, op, MPI_COMM_WORLD);
+    int last = rank == 1 ? 12 : 4;
+    EXPECT(out[last] == size * (size - 1) / 2 + size * (4 + again), "a sum of different layouts is %d", out[last]);
+    EXPECT(rank != 1 || out[1] == -1, "a gap was written to");
+    good("different operations");
+    cases += 2;
+  }
+  MPI_Op_free(&op);
+  MPI_Type_free(&spread);
+}
+
+/* One rank alone makes calls that are wrong, or that do nothing, on a communicator that was never used: the others never know. */
+static void alone(void) {
+  for (int which = 0; which < 6; which++) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (rank == 0)
+      switch (which) {
+      case 0: MPI_Bcast(a, 1, MPI_INT, size, comm); break;
+      case 1: MPI_Allreduce(a, b, 1, MPI_INT, MPI_OP_NULL, comm); break;
+      case 2: MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, size + 1, comm); break;
+      case 3: MPI_Bcast(a, 0, MPI_INT, 0, comm); break;
+      case 4: MPI_Reduce(a, b, 0, MPI_INT, MPI_SUM, 0, comm); break;
+      default: counts[0] = -1, MPI_Alltoallv(a, counts, at, MPI_INT, b, counts, at, MPI_INT, comm), counts[0] = 1;
+      }
+    for (int again = 0; again < 8; again++) {
+      int mine = rank + again, sum = -1;
+      MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, comm);
+      EXPECT(sum == size * (size - 1) / 2 + size * again, "after a lonely call of kind %d: a sum is %d", which, sum);
+    }
+    MPI_Comm_free(&comm);
+    cases++;
+  }
+}
+
+/* A root that sends on when its broadcast is done, or a sender of a reduction: receivers may come to both in the other order, as long
+   as the MPI lets the others run ahead. */
+static void ahead(void) {
+  for (int again = 0; again < 8; again++)
+    for (int which = 0; which < 2; which++) {
+      int early = which ? size - 1 : 0, late = which ? 0 : size - 1, x = again, y = 0;
+      if (rank == late) MPI_Recv(&y, 1, MPI_INT, early, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (which) MPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+      else MPI_Bcast(&x, 1, MPI_INT, 0, MPI_COMM_WORLD);
+      if (rank == early) MPI_Send(&x, 1, MPI_INT, late, 7, MPI_COMM_WORLD);
+      NATIVE(Barrier)(MPI_COMM_WORLD);
+      cases++;
+    }
 }
 
 int main(int argc, char **argv) {
@@ -118,7 +196,9 @@ int main(int argc, char **argv) {
   errors();
   misfits(1, 2), misfits(0, 3), misfits(-1, 1), misfits(-1, 0);
   misfits(size - 1, 7), misfits(-1, 6);
-  if (argc > 1) expecting_more();
-  different_sizes();
+  if (argc > 1) expecting_more(), ahead();
+  alone();
+  different_operations();
+  different_calls();
   return finish();
 }

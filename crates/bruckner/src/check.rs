@@ -47,7 +47,7 @@ impl Shadow {
         call: &Call,
         normal: &Normal,
     ) -> Result<Option<Shadow>, Error> {
-        let (comm, byte) = (communicator.comm, mpi.constants.get("MPI_BYTE").unwrap_or_default());
+        let byte = mpi.byte();
         if normal.key.name == Name::Barrier {
             return Ok(None);
         }
@@ -56,7 +56,7 @@ impl Shadow {
             let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
             let mut input = room(total(&personal.sent));
             let mut expected = room(total(&personal.received));
-            personal.input.pack(mpi, comm, input.as_mut_ptr(), input.len())?;
+            personal.input.pack(mpi, input.as_mut_ptr(), input.len())?;
             let wide = |lengths: &[usize]| lengths.iter().map(|n| *n as i64).collect::<Vec<i64>>();
             let (sent, received) = (wide(&personal.sent), wide(&personal.received));
             let (sent_at, received_at) = (displacements(&sent), displacements(&received));
@@ -76,7 +76,7 @@ impl Shadow {
         }
         let mut input = room(normal.staged_input());
         let mut expected = room(normal.bytes.1);
-        normal.input.pack(mpi, comm, input.as_mut_ptr(), input.len())?;
+        normal.input.pack(mpi, input.as_mut_ptr(), input.len())?;
         let rounded = match rounding(&normal.key.combine) {
             Rounding::Exact => None,
             Rounding::Unknown => return Ok(None),
@@ -160,7 +160,7 @@ impl Shadow {
         expression: &Expression,
     ) -> Result<bool, Error> {
         let mut found = vec![0u8; self.expected.len()];
-        self.output.pack(mpi, comm, found.as_mut_ptr(), found.len())?;
+        self.output.pack(mpi, found.as_mut_ptr(), found.len())?;
         let wrong = match &self.rounded {
             None => found.iter().zip(&self.expected).position(|(a, b)| a != b),
             Some((kind, bounds, most)) => {
@@ -183,7 +183,7 @@ impl Shadow {
                 call.name().text(),
                 found.len()
             );
-            self.output.unpack(mpi, comm, self.expected.as_ptr(), self.expected.len())?;
+            self.output.unpack(mpi, self.expected.as_ptr(), self.expected.len())?;
         }
         Ok(wrong.is_none())
     }

@@ -137,10 +137,10 @@ fn default(key: &Key, at: &Circumstances<'_>) -> (&'static str, &'static str) {
     match key.name {
         Name::Barrier if one_node => ("shm", "on one node: by shared memory"),
         Name::Allreduce if one_node && bytes <= limits.allreduce => ("shm", SHORT),
-        // Ranks would choose differently where their sizes do.
+        // Ranks would choose differently where their sizes do, and a root may be far ahead of the others, or behind them.
         Name::Bcast => ("native", "receivers may expect more than is sent: the MPI forgives that"),
+        Name::Reduce => ("native", "ranks may run ahead of the root: the MPI lets them"),
         Name::Allgather if one_node && bytes <= limits.allgather => ("shm", SHORT),
-        Name::Reduce if one_node && any_order && bytes <= limits.allgather => ("shm", SHORT),
         Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => ("shm", SHORT),
         Name::Alltoall if one_node && !local && bytes <= limits.alltoall => ("locality(node)", SHORT),
         Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => ("locality(node)", NEAR),

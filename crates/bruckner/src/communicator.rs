@@ -17,7 +17,7 @@ use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
 use crate::Error;
-use crate::choose::{Choice, Circumstances, choose};
+use crate::choose::{self, Choice, Circumstances, choose};
 use crate::fault;
 use crate::hidden::{Found, Hidden};
 use crate::memo::Memos;
@@ -84,6 +84,9 @@ pub(crate) enum Attempt {
     Refused,
     /// A rank has noticed that buffers may be in device memory.
     Device,
+    /// Ranks are not in the same call, as far as a plan is concerned: other types, other lists of counts. Some of that is wrong
+    /// and forgiven, and how much only the MPI knows.
+    Different,
 }
 
 /// The first of some choices that could be planned; the same on all ranks.
@@ -91,6 +94,8 @@ pub(crate) enum First {
     Made(Prepared, Choice),
     /// As in an [`Attempt`].
     Device,
+    /// As in an [`Attempt`].
+    Different,
 }
 
 /// Native, for what may be in device memory.
@@ -140,6 +145,11 @@ impl State {
     pub(crate) fn leave_to_mpi(&mut self) {
         self.forget();
         self.device = true;
+    }
+
+    /// Whether a call is known to go to the MPI.
+    pub(crate) fn is_native(&self, key: &Key) -> bool {
+        self.plans.get(key).is_some_and(|slot| matches!(*slot.prepared, Prepared::Native))
     }
 
     /// All plans go: what chooses them has changed.
@@ -295,13 +305,9 @@ impl Communicator {
         }
     }
 
-    /// The plan of a call, made if there is none yet. Making one is collective; whether there is one depends on what all
-    /// ranks share.
-    pub(crate) fn prepare<'s>(
-        &self,
-        state: &'s mut State,
-        normal: &Normal,
-    ) -> Result<&'s mut Prepared, Error> {
+    /// Sees to it that a call has a plan. Making one is collective; whether there is one depends on what all ranks share.
+    /// `false`, on all ranks, if they have found that they are not in the same call: that is not kept.
+    pub(crate) fn prepare(&self, state: &mut State, normal: &Normal) -> Result<bool, Error> {
         state.calls += 1;
         if !state.plans.contains_key(&normal.key) {
             if state.kept >= PLANS {
@@ -326,6 +332,7 @@ impl Communicator {
                     state.leave_to_mpi();
                     (Prepared::Native, in_device_memory())
                 }
+                First::Different => return Ok(false),
             };
             // The room may have grown: memos, which do not look, start anew.
             state.memos.clear();
@@ -348,7 +355,7 @@ impl Communicator {
             // The room may have grown since.
             plan.set_segments(&state.room.segments);
         }
-        Ok(&mut entry.prepared)
+        Ok(true)
     }
 
     /// The algorithms for a call, best first.
@@ -378,6 +385,7 @@ impl Communicator {
             match self.make(site, &choice.expression, room)? {
                 Attempt::Made(made) => return Ok(First::Made(made, choice)),
                 Attempt::Device => return Ok(First::Device),
+                Attempt::Different => return Ok(First::Different),
                 Attempt::Refused => {}
             }
             if choice.why == "asked for" {
@@ -433,11 +441,13 @@ impl Communicator {
         let (compiled, sized_plan) = planned.unwrap_or_default();
         // One agreement: failed here, tags, memory, the room in each level's segment (1 more, so that 0 is none), and whether
         // buffers may be in device memory.
-        let mut needs = [0u64; 6 + LEVELS];
+        let mut needs = [0u64; 8 + LEVELS];
         needs[3 + LEVELS] = u64::from(has_device_runtime());
         // And that it is the same call: the greatest of all numbers for it must also be the least.
         let call = FxBuildHasher.hash_one(key);
         (needs[4 + LEVELS], needs[5 + LEVELS]) = (call, !call);
+        let bytes = if matches!(key.counts, Counts::Listed(_)) { 0 } else { choose::bytes(key) };
+        (needs[6 + LEVELS], needs[7 + LEVELS]) = (bytes, !bytes);
         needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
         if let Some(plan) = &sized_plan {
             needs[0] = u64::from(one_round && !plan.one_round);
@@ -461,7 +471,9 @@ impl Communicator {
         }
         self.agree(Agree::Max, &mut needs)?;
         if needs[4 + LEVELS] != !needs[5 + LEVELS] {
-            return Err(Error::Mpi(mpi.truncated()));
+            // The MPI's own function would truncate, or leave some waiting.
+            let sized = needs[6 + LEVELS] == !needs[7 + LEVELS];
+            return if sized { Ok(Attempt::Different) } else { Err(Error::Mpi(mpi.truncated())) };
         }
         if needs[3 + LEVELS] != 0 {
             return Ok(Attempt::Device);

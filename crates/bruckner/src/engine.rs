@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Mpi, Registry, Word, has_device_runtime};
+use bruckner_schedule::Counts;
 
 use crate::Error;
 use crate::active::Active;
@@ -23,7 +24,7 @@ use crate::engine::kept::LAST;
 pub(crate) use crate::engine::kept::{Entry, Serving};
 use crate::hidden::Hidden;
 use crate::memo::{Natives, arguments, is_built_in};
-use crate::normal::{Key, Normal, normal};
+use crate::normal::{Key, Normal, normal, personal};
 use crate::report::{self, Books, Event};
 use crate::requests::Requests;
 use crate::settings::{self, Mode, Report};
@@ -249,7 +250,10 @@ impl Engine {
             // SAFETY: the caller's promise; MPI raises its error.
             return Ok(unsafe { self.native(call, comm) });
         }
-        let entry = self.entry(comm, door)?;
+        let entry = match door {
+            Door::Api => self.entry(comm, door)?,
+            Door::Mpi => self.entry_for(call, comm)?,
+        };
         let Some(ledger) = &entry.ledger else {
             // SAFETY: the caller's promise.
             return unsafe { self.serve_call(entry, call, comm, door, &mut |_, _, _| {}) };
@@ -291,6 +295,9 @@ impl Engine {
         let reason = match &entry.serving {
             Serving::Planned(communicator) => {
                 match normal(self.mpi, call, communicator.rank.0, communicator.size) {
+                    Ok(Ok(normal)) if door == Door::Mpi && normal.key.is_nothing() => {
+                        "there is nothing to do"
+                    }
                     Ok(Ok(normal)) => {
                         let mut state = communicator.take()?;
                         // SAFETY: the caller's promise.
@@ -344,16 +351,24 @@ impl Engine {
         call: &Call,
         normal: &Normal,
     ) -> Result<c_int, Error> {
-        communicator.prepare(state, normal)?;
+        // SAFETY: the caller's promise.
+        let native = || Ok(unsafe { self.native(call, communicator.comm) });
+        if normal.key.counts == Counts::Local && !state.is_native(&normal.key) {
+            // MPI judges its arguments before anybody waits for this rank.
+            if personal(self.mpi, call, communicator.size).is_err() {
+                return native();
+            }
+        }
+        if !communicator.prepare(state, normal)? {
+            return native();
+        }
         let every = communicator.hidden.settings.check;
         let check = every > 0 && state.calls.is_multiple_of(every);
         let State { plans, room, staged_input, staged_output, .. } = state;
         let slot = plans.get_mut(&normal.key).expect("just prepared");
         let (messages, comm) = (&communicator.hidden.messages, communicator.comm);
         let device = has_device_runtime();
-        let mut stage = Stage { mpi: self.mpi, comm, input: staged_input, output: staged_output, device };
-        // SAFETY: the caller's promise.
-        let native = || Ok(unsafe { self.native(call, comm) });
+        let mut stage = Stage { mpi: self.mpi, input: staged_input, output: staged_output, device };
         if matches!(*slot.prepared, Prepared::Native) {
             return native();
         }
@@ -389,7 +404,7 @@ impl Engine {
                 } else {
                     self.active.while_waiting(messages, || plan.test(messages))?;
                 }
-                staged.take(self.mpi, comm)?;
+                staged.take(self.mpi)?;
             }
         }
         if let Some(shadow) = shadow {

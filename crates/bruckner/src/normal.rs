@@ -13,6 +13,7 @@ use bruckner_schedule::{Collective, Counts, Order, Rank};
 
 use crate::Error;
 use crate::call::{Call, Count, List, Name};
+use crate::pack::reduce_in_form;
 
 /// How elements are combined, as far as all ranks share it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +48,23 @@ impl Combine {
     }
 }
 
+impl Key {
+    /// Whether nobody gives anything to anybody: then nobody need wait for anybody.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.name != Name::Barrier
+            && match &self.counts {
+                Counts::Equal(count) | Counts::Root { count, .. } => *count == 0,
+                Counts::Listed(counts) => counts.iter().all(|count| *count == 0),
+                Counts::Local => false,
+            }
+    }
+
+    /// Whether ranks may leave before others have come: nobody waits for those who only receive, or only give.
+    pub(crate) fn is_rooted(&self) -> bool {
+        matches!(self.name, Name::Bcast | Name::Reduce)
+    }
+}
+
 /// What a plan is for. Equal on all ranks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
@@ -75,8 +93,6 @@ pub(crate) enum Side {
         blocks: Vec<(isize, usize)>,
         pitch: Option<usize>,
     },
-    /// Elements with gaps that are to be reduced: staged so that each keeps its form, one every `stride` bytes.
-    Elements { data: *mut c_void, datatype: Word, shape: Shape, count: usize, stride: usize },
 }
 
 /// A call that can be planned.
@@ -101,8 +117,6 @@ pub(crate) struct Foreign {
     datatype: Word,
     op: Word,
     shape: Shape,
-    /// From one element to the next in a plan's memory.
-    stride: usize,
 }
 
 /// Why a call goes to the MPI's own function; the same on all ranks.
@@ -157,15 +171,18 @@ impl Normal {
                 Reduction::of(operation, kind).unwrap_or(Reduction::None)
             }
             (Combine::Foreign, Some(foreign)) => {
-                let Foreign { datatype, op, shape, stride } = foreign;
-                // Elements that do not follow each other as the type says are reduced one by one.
-                let most = if stride as isize == shape.extent { c_int::MAX as usize } else { 1 };
+                let Foreign { datatype, op, shape } = foreign;
                 let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
-                    for at in (0..elements).step_by(most) {
-                        let count = (elements - at).min(most) as c_int;
-                        let offset = (at * stride) as isize - shape.lower;
-                        let (left, into) = (left.wrapping_offset(offset), into.wrapping_offset(offset));
-                        // SAFETY: both have so many elements of this type, whose first byte is at its lower bound.
+                    if !shape.is_dense() {
+                        // There is nobody to tell: what is wrong with a type or operation was found when it was packed.
+                        let _ = reduce_in_form(mpi, (datatype, &shape, op), left, into, elements);
+                        return;
+                    }
+                    for at in (0..elements).step_by(c_int::MAX as usize) {
+                        let count = (elements - at).min(c_int::MAX as usize) as c_int;
+                        let (left, into) =
+                            (left.wrapping_add(at * shape.size), into.wrapping_add(at * shape.size));
+                        // SAFETY: both have so many elements of this type.
                         unsafe { (mpi.f.reduce_local)(left.cast(), into.cast(), count, datatype, op) };
                     }
                 };
@@ -392,8 +409,9 @@ fn scattered(
     let overlaps = mpi.is_in_place(send) || send == recv.cast_const();
     let side = |data: *mut c_void, count: usize| match foreign {
         _ if count == 0 => Ok(Side::None),
-        Some(Foreign { datatype, shape, stride, .. }) if !shape.is_whole() => {
-            Ok(Side::Elements { data, datatype, shape, count, stride })
+        Some(Foreign { datatype, shape, .. }) if !shape.is_dense() => {
+            let blocks = vec![(0, count)];
+            Ok(Side::Blocks { data, datatype, shape, blocks, pitch: None })
         }
         _ => there(data).map(|()| Side::Direct(data)),
     };
@@ -414,7 +432,7 @@ struct Reduced {
     foreign: Option<Foreign>,
 }
 
-/// How a type is reduced by an operation. Both are the same on all ranks, so this may send the call to native.
+/// How a type is reduced by an operation. Built-in ones are the same on all ranks, so this may send the call to native.
 fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced, Native>, Error> {
     let types = mpi.types();
     let operation = types.operation(op);
@@ -436,12 +454,11 @@ fn reduced(mpi: &'static Mpi, datatype: Word, op: Word) -> Result<Result<Reduced
     if shape.size == 0 {
         return Ok(Err(Native::Empty));
     }
-    // Elements keep their form, gaps included, and all ranks have the same type; where that would make them overlap, each
-    // is by itself.
-    let stride = if shape.is_whole() { shape.size as isize } else { shape.extent.max(shape.span) };
-    let Ok(element) = u32::try_from(stride) else { return Ok(Err(Native::Huge)) };
-    let order = if mpi.is_commutative(op)? { Order::Any } else { Order::Ranks };
-    let foreign = Some(Foreign { datatype, op, shape, stride: stride as usize });
+    // Operations of the user's may differ between ranks, and so may whether they commute, and how their types lie: what is
+    // shared is how much data an element has.
+    let Ok(element) = u32::try_from(shape.size) else { return Ok(Err(Native::Huge)) };
+    let order = if operation.is_some() { Order::Any } else { Order::Ranks };
+    let foreign = Some(Foreign { datatype, op, shape });
     Ok(Ok(Reduced { element, order, combine: Combine::Foreign, foreign }))
 }
 
@@ -543,7 +560,6 @@ fn gather_input(
             blocks: vec![blocks[rank as usize]],
             pitch: None,
         },
-        Side::Elements { .. } => unreachable!("only reductions keep the form of elements"),
         _ => Side::None,
     };
     Ok((own, None))

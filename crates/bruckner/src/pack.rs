@@ -19,34 +19,34 @@ impl Side {
     /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
         match self {
-            Side::Blocks { .. } | Side::Elements { .. } => true,
+            Side::Blocks { .. } => true,
             Side::Direct(_) => device,
             Side::None | Side::Kept => false,
         }
     }
 
     /// Brings the user's data into memory as a plan wants it.
-    pub(crate) fn pack(&self, mpi: &Mpi, comm: Word, into: *mut u8, bytes: usize) -> Result<(), Error> {
-        self.copy(mpi, comm, into, bytes, Way::In)
+    pub(crate) fn pack(&self, mpi: &Mpi, into: *mut u8, bytes: usize) -> Result<(), Error> {
+        self.copy(mpi, into, bytes, Way::In)
     }
 
     /// Brings what a plan made to the user.
-    pub(crate) fn unpack(&self, mpi: &Mpi, comm: Word, from: *const u8, bytes: usize) -> Result<(), Error> {
-        self.copy(mpi, comm, from.cast_mut(), bytes, Way::Out)
+    pub(crate) fn unpack(&self, mpi: &Mpi, from: *const u8, bytes: usize) -> Result<(), Error> {
+        self.copy(mpi, from.cast_mut(), bytes, Way::Out)
     }
 
-    fn copy(&self, mpi: &Mpi, comm: Word, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
+    fn copy(&self, mpi: &Mpi, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
         match self {
             Side::None | Side::Kept => {}
-            Side::Direct(data) => move_bytes(mpi, comm, data.cast(), ours, bytes, way)?,
+            Side::Direct(data) => move_bytes(mpi, data.cast(), ours, bytes, way)?,
             Side::Blocks { data, datatype, shape, blocks, pitch } => {
                 let mut at = ours;
                 for (start, count) in blocks {
                     let theirs = data.wrapping_byte_offset(start * shape.extent);
                     if shape.is_dense() {
-                        move_bytes(mpi, comm, theirs.cast(), at, count * shape.size, way)?;
+                        move_bytes(mpi, theirs.cast(), at, count * shape.size, way)?;
                     } else {
-                        let typed = Typed { mpi, comm, datatype: *datatype, shape };
+                        let typed = Typed { mpi, datatype: *datatype, shape };
                         typed.each(theirs, *count, |theirs, count, done| {
                             typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
                         })?;
@@ -59,48 +59,16 @@ impl Side {
                     at = at.wrapping_add(pitch.unwrap_or(given));
                 }
             }
-            Side::Elements { data, datatype, shape, count, stride } => {
-                let typed = Typed { mpi, comm, datatype: *datatype, shape };
-                let memory = Scratch::new(typed.most().min(*count) * shape.size);
-                let between = memory.start();
-                typed.each(*data, *count, |theirs, count, done| {
-                    // Only data is touched, on both sides: what lies in the gaps is not ours to read.
-                    let ours = |i: usize| {
-                        let at = ((done + i) * stride) as isize - shape.lower;
-                        ours.wrapping_offset(at).cast::<c_void>()
-                    };
-                    let kept = |way| match *stride as isize == shape.extent {
-                        true => typed.packed(ours(0), count, between, way),
-                        false => (0..count).try_for_each(|i| {
-                            typed.packed(ours(i), 1, between.wrapping_add(i * shape.size), way)
-                        }),
-                    };
-                    if way == Way::In {
-                        typed.packed(theirs, count, between, Way::In)?;
-                        kept(Way::Out)
-                    } else {
-                        kept(Way::In)?;
-                        typed.packed(theirs, count, between, Way::Out)
-                    }
-                })?;
-            }
         }
         Ok(())
     }
 }
 
 /// Moves bytes from or to the user. Device memory is never followed here: the MPI, to which it was given, moves it.
-fn move_bytes(
-    mpi: &Mpi,
-    comm: Word,
-    theirs: *mut u8,
-    ours: *mut u8,
-    bytes: usize,
-    way: Way,
-) -> Result<(), Error> {
+fn move_bytes(mpi: &Mpi, theirs: *mut u8, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
     if has_device_runtime() {
         let shape = &mpi.byte_shape();
-        let typed = Typed { mpi, comm, datatype: mpi.byte(), shape };
+        let typed = Typed { mpi, datatype: mpi.byte(), shape };
         return typed.each(theirs.cast(), bytes, |theirs, count, done| {
             typed.packed(theirs, count, ours.wrapping_add(done), way)
         });
@@ -112,11 +80,42 @@ fn move_bytes(
     Ok(())
 }
 
+/// Reduces packed elements of a type whose data does not lie one behind the other, by an operation that wants them in their form.
+pub(crate) fn reduce_in_form(
+    mpi: &Mpi,
+    (datatype, shape, op): (Word, &Shape, Word),
+    left: *const u8,
+    into: *mut u8,
+    elements: usize,
+) -> Result<(), Error> {
+    const BYTES: usize = 1 << 16;
+    let typed = Typed { mpi, datatype, shape };
+    let pitch = shape.extent.unsigned_abs().max(1);
+    let most = (BYTES / pitch.max(shape.size)).clamp(1, elements.max(1));
+    // From the first byte of any to the last.
+    let room = || Scratch::new((most - 1) * pitch + shape.span.unsigned_abs());
+    let (a, b) = (room(), room());
+    for done in (0..elements).step_by(most) {
+        let count = (elements - done).min(most);
+        let first = if shape.extent < 0 { (count - 1) as isize * shape.extent } else { 0 };
+        let form = |of: &Scratch| of.start().wrapping_offset(-(first + shape.lower)).cast::<c_void>();
+        let at = done * shape.size;
+        typed.packed(form(&a), count, left.wrapping_add(at).cast_mut(), Way::Out)?;
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::Out)?;
+        // SAFETY: both have so many elements of this type, in their form.
+        let code = unsafe { (mpi.f.reduce_local)(form(&a), form(&b), count as c_int, datatype, op) };
+        if code != 0 {
+            return Err(Error::Mpi(bruckner_mpi::MpiError { call: "MPI_Reduce_local", code }));
+        }
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::In)?;
+    }
+    Ok(())
+}
+
 /// Elements of a type with gaps.
 #[derive(Clone, Copy)]
 struct Typed<'a> {
     mpi: &'a Mpi,
-    comm: Word,
     datatype: Word,
     shape: &'a Shape,
 }
@@ -150,7 +149,7 @@ impl Typed<'_> {
         if data.is_null() {
             return self.packed_from_bottom(count, bytes, way);
         }
-        let f = &self.mpi.f;
+        let (f, comm) = (&self.mpi.f, self.mpi.for_packing());
         let len = c_int::try_from(count * self.shape.size)
             .map_err(|_| Error::NotServed("an element of more than 2 GiB with gaps".into()))?;
         let (mut position, count, bytes) = (0, count as c_int, bytes.cast::<c_void>());
@@ -158,12 +157,11 @@ impl Typed<'_> {
         let (call, code) = unsafe {
             match way {
                 Way::In => {
-                    ("MPI_Pack", (f.pack)(data, count, self.datatype, bytes, len, &mut position, self.comm))
+                    ("MPI_Pack", (f.pack)(data, count, self.datatype, bytes, len, &mut position, comm))
                 }
-                Way::Out => (
-                    "MPI_Unpack",
-                    (f.unpack)(bytes, len, &mut position, data, count, self.datatype, self.comm),
-                ),
+                Way::Out => {
+                    ("MPI_Unpack", (f.unpack)(bytes, len, &mut position, data, count, self.datatype, comm))
+                }
             }
         };
         if code == 0 { Ok(()) } else { Err(Error::Mpi(bruckner_mpi::MpiError { call, code })) }

@@ -197,6 +197,10 @@ impl Persistent {
                 communicator.hidden.give_back(tags);
                 return Ok(Persistent::native(engine, entry, comm, call, DEVICE));
             }
+            Ok(First::Different) => {
+                communicator.hidden.give_back(tags);
+                return Ok(Persistent::native(engine, entry, comm, call, "ranks make different calls"));
+            }
             Err(error) => {
                 communicator.hidden.give_back(tags);
                 return Err(error);

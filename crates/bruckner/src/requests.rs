@@ -117,6 +117,10 @@ impl Engine {
         if let Err(error) = unsafe { call.native_init(self.mpi, comm, info, request) } {
             return Ok(error.code);
         }
+        if !self.brings_all_together(&call, comm)? {
+            std::mem::forget(lists);
+            return Ok(0);
+        }
         let entry = self.kept(comm, Door::Mpi)?;
         let (call, types) = self.own(call)?;
         // SAFETY: the caller's promise.

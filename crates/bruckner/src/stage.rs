@@ -1,6 +1,6 @@
 //! Buffers put together, where the user's are not as a plan wants them.
 
-use bruckner_mpi::{Messages, Mpi, Word};
+use bruckner_mpi::{Messages, Mpi};
 use bruckner_runtime::sized::Blocks;
 use bruckner_runtime::{Buffers, Plan, Scratch, sized};
 
@@ -11,7 +11,6 @@ use crate::normal::{Normal, Side, personal};
 /// Memory in which buffers are put together, where the user's are not as a plan wants them.
 pub(crate) struct Stage<'a> {
     pub(crate) mpi: &'static Mpi,
-    pub(crate) comm: Word,
     pub(crate) input: &'a mut Scratch,
     pub(crate) output: &'a mut Scratch,
     /// Whether this process may have buffers in device memory: everything is staged then.
@@ -34,8 +33,8 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    pub(crate) fn take(&self, mpi: &Mpi, comm: Word) -> Result<(), Error> {
-        if self.staged { self.side.unpack(mpi, comm, self.from, self.bytes) } else { Ok(()) }
+    pub(crate) fn take(&self, mpi: &Mpi) -> Result<(), Error> {
+        if self.staged { self.side.unpack(mpi, self.from, self.bytes) } else { Ok(()) }
     }
 }
 
@@ -52,7 +51,7 @@ impl Stage<'_> {
             Side::None | Side::Kept => std::ptr::null(),
             Side::Direct(data) if !put_aside && !self.device => data.cast_const().cast(),
             side => {
-                side.pack(self.mpi, self.comm, self.input.start(), normal.bytes.0)?;
+                side.pack(self.mpi, self.input.start(), normal.bytes.0)?;
                 self.input.start().cast_const()
             }
         };
@@ -80,7 +79,7 @@ impl Stage<'_> {
     /// Brings the output to the user.
     pub(crate) fn take(&self, normal: &Normal, staged: Output, bytes: usize) -> Result<(), Error> {
         if let Output::Staged(from) = staged {
-            normal.output.unpack(self.mpi, self.comm, from, bytes)?;
+            normal.output.unpack(self.mpi, from, bytes)?;
         }
         normal.verdict(self.mpi)
     }
@@ -116,7 +115,7 @@ impl Stage<'_> {
         let (input_offsets, input_bytes) = place(&personal.input, &personal.sent, packed_input);
         let input = if packed_input {
             self.input.grow(input_bytes);
-            personal.input.pack(self.mpi, self.comm, self.input.start(), input_bytes)?;
+            personal.input.pack(self.mpi, self.input.start(), input_bytes)?;
             self.input.start()
         } else {
             start(&personal.input)

@@ -78,7 +78,14 @@ impl Mpi {
         check("MPI_Comm_set_errhandler", unsafe {
             (self.f.comm_set_errhandler)(made, self.constants.must("MPI_ERRORS_RETURN"))
         })?;
+        let _ = self.quiet.set(made);
         Ok(made)
+    }
+
+    /// A communicator on which to pack: where a datatype is wrong, the error is returned, and MPI raises it where it
+    /// belongs.
+    pub fn for_packing(&self) -> Word {
+        self.quiet.get().copied().unwrap_or_else(|| self.world())
     }
 
     /// Has a function called when MPI is finalised, while everything still works: as an attribute of `MPI_COMM_SELF` is

@@ -69,6 +69,8 @@ pub struct Mpi {
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
+    /// A communicator whose errors are returned, once there is one.
+    pub(crate) quiet: OnceLock<Word>,
 }
 
 // SAFETY: the one pointer is a constant of the MPI's, never followed here.
@@ -130,6 +132,7 @@ impl Mpi {
             library,
             f,
             types: OnceLock::new(),
+            quiet: OnceLock::new(),
         })
     }
 

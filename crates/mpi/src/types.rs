@@ -208,7 +208,7 @@ impl Mpi {
         for digit in 0..size.next_power_of_two().trailing_zeros().div_ceil(8) {
             let bytes: Vec<u8> = (0..size).map(|at| (at >> (8 * digit)) as u8).collect();
             let (from, into, mut position) = (bytes.as_ptr().cast(), packed.as_mut_ptr().cast(), 0);
-            let (room, comm) = (size as c_int, self.world());
+            let (room, comm) = (size as c_int, self.for_packing());
             // SAFETY: one element without gaps, and room for it.
             check("MPI_Pack", unsafe { (self.f.pack)(from, 1, datatype, into, room, &mut position, comm) })?;
             if packed != bytes {

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use bruckner_mpi::{Agree, Registry, Word};
+use bruckner_schedule::Counts;
 
 use crate::Error;
+use crate::call::Call;
 use crate::communicator::Communicator;
 use crate::engine::{Door, Engine};
 use crate::hidden::Hidden;
+use crate::normal::{normal, personal};
 use crate::report::Ledger;
 use crate::settings::Mode;
 
@@ -50,10 +53,57 @@ impl Engine {
             }
         }
         let kept = self.kept(comm, door)?;
-        let entry: *const Entry = Arc::as_ptr(&kept);
+        Ok(self.last(comm, &kept))
+    }
+
+    /// The same for a call of MPI's. A communicator's first calls are counted, so that all its ranks come to its first use,
+    /// which is collective, in the same call. What need not be made by all ranks at once is left alone till then: a call
+    /// that is wrong on this rank, one of nothing, and rooted ones, whose ranks may run ahead of each other.
+    pub(super) fn entry_for(&self, call: &Call, comm: Word) -> Result<&Entry, Error> {
+        let (handle, generation, entry) = LAST.get();
+        if handle == comm && generation == Registry::generation() && !entry.is_null() {
+            // SAFETY: kept until its communicator is freed, which would have changed the generation.
+            let entry = unsafe { &*entry };
+            if !matches!(entry.serving, Serving::NotYet(_)) {
+                return Ok(entry);
+            }
+        }
+        let kept = match self.known(comm)? {
+            Some(kept) if !matches!(kept.serving, Serving::NotYet(_)) => kept,
+            _ if self.brings_all_together(call, comm)? => self.kept(comm, Door::Mpi)?,
+            Some(kept) => kept,
+            None => {
+                let ledger = self.ledger(comm, "")?;
+                self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
+            }
+        };
+        Ok(self.last(comm, &kept))
+    }
+
+    /// Whether all ranks must be in a call at once for it to end on any, as far as this rank can tell.
+    pub(crate) fn brings_all_together(&self, call: &Call, comm: Word) -> Result<bool, Error> {
+        if self.mpi.is_inter(comm)? {
+            return Ok(true);
+        }
+        let Ok(Ok(normal)) = normal(self.mpi, call, self.mpi.rank(comm)?, self.mpi.size(comm)?) else {
+            return Ok(false);
+        };
+        let key = &normal.key;
+        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = world.as_ref().is_some_and(|world| {
+            world.settings.mode == Mode::Always || world.settings.rules.of(key.name).is_some()
+        });
+        // Of an alltoallv a rank knows only its own sizes, which may be nothing.
+        let local = key.counts == Counts::Local;
+        let sound = !local || personal(self.mpi, call, self.mpi.size(comm)?).is_ok();
+        Ok(sound && !key.is_nothing() && (asked || !(local || key.is_rooted())))
+    }
+
+    fn last(&self, comm: Word, kept: &Arc<Entry>) -> &Entry {
+        let entry: *const Entry = Arc::as_ptr(kept);
         LAST.set((comm, Registry::generation(), entry));
         // SAFETY: the registry keeps it until the communicator is freed.
-        Ok(unsafe { &*entry })
+        unsafe { &*entry }
     }
 
     /// The same, shared: for plans, which may outlive the communicator's handle.

@@ -86,13 +86,8 @@ impl Body {
             (&mut self.prepared, &self.learning, &inner.normal)
         {
             let mpi = inner.engine.mpi;
-            let mut stage = Stage {
-                mpi,
-                comm: inner.comm,
-                input: &mut self.staged_input,
-                output: &mut self.staged_output,
-                device,
-            };
+            let mut stage =
+                Stage { mpi, input: &mut self.staged_input, output: &mut self.staged_output, device };
             stage.grow(normal, plan);
             let (buffers, output) = stage.bring(normal, plan, &self.room.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
@@ -114,7 +109,7 @@ impl Body {
         let mpi = inner.engine.mpi;
         let Body { prepared, room, staged_input, staged_output, learning, .. } = self;
         let device = has_device_runtime();
-        let mut stage = Stage { mpi, comm: inner.comm, input: staged_input, output: staged_output, device };
+        let mut stage = Stage { mpi, input: staged_input, output: staged_output, device };
         match (prepared, inner.communicator(), &inner.normal) {
             (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
                 stage.grow(normal, plan);
@@ -215,13 +210,13 @@ impl Body {
         let mpi = inner.engine.mpi;
         if let (Some(Output::Staged(from)), Some(normal)) = (self.output.take(), &inner.normal) {
             let bytes = normal.bytes.1;
-            self.failed = normal.output.unpack(mpi, inner.comm, from, bytes).err();
+            self.failed = normal.output.unpack(mpi, from, bytes).err();
         }
         if let Some(Err(error)) = inner.normal.as_ref().map(|normal| normal.verdict(mpi)) {
             self.failed = Some(error);
         }
         if let Some(received) = self.received.take() {
-            self.failed = received.take(mpi, inner.comm).err();
+            self.failed = received.take(mpi).err();
         }
         if let Learning::Measuring { executions, started, times } = &mut self.learning {
             times[*executions as usize % 2].push(started.elapsed().as_nanos() as u64);
