@@ -147,7 +147,6 @@ const APPS: [App; 13] = [
             (words.len() > 1 && words.iter().all(number)).then(|| words.join(" "))
         },
         must: &["e+0"],
-        ..PRINTING
     },
     App {
         name: "h5py",

@@ -193,7 +193,7 @@ mod tests {
         Launch { variable: &variable, parent: parent.into(), command, siblings: &siblings, ranks: 4 }.reach()
     }
 
-    fn is_all(reach: Reach) -> bool {
+    fn is_all(reach: &Reach) -> bool {
         matches!(reach, Reach::All(_))
     }
 
@@ -207,30 +207,30 @@ mod tests {
                 ("PMIX_RANK", "2"),
             ]
         };
-        assert!(is_all(reach(&job("4"), "mpirun", "bash", None)));
+        assert!(is_all(&reach(&job("4"), "mpirun", "bash", None)));
         let Reach::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
         // The mark of this job and rank counts, that of another does not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
-        assert!(is_all(reach(&marked("j:2::::::"), "prted", "sshd", None)));
+        assert!(is_all(&reach(&marked("j:2::::::"), "prted", "sshd", None)));
         for other in ["j:1::::::", "k:2::::::", ":::::::", ""] {
-            assert!(!is_all(reach(&marked(other), "prted", "sshd", None)), "{other}");
+            assert!(!is_all(&reach(&marked(other), "prted", "sshd", None)), "{other}");
         }
     }
 
     #[test]
     fn several_programs_are_looked_into() {
         let job = |local| vec![("OMPI_COMM_WORLD_LOCAL_SIZE", local), ("OMPI_NUM_APP_CTX", "2")];
-        assert!(is_all(reach(&job("4"), "mpirun", "bash", Some(true))));
-        assert!(!is_all(reach(&job("4"), "mpirun", "bash", Some(false))));
-        assert!(!is_all(reach(&job("4"), "mpirun", "bash", None)));
-        assert!(!is_all(reach(&[job("2"), vec![(MARK, ":::::::")]].concat(), "prted", "sshd", Some(true))));
+        assert!(is_all(&reach(&job("4"), "mpirun", "bash", Some(true))));
+        assert!(!is_all(&reach(&job("4"), "mpirun", "bash", Some(false))));
+        assert!(!is_all(&reach(&job("4"), "mpirun", "bash", None)));
+        assert!(!is_all(&reach(&[job("2"), vec![(MARK, ":::::::")]].concat(), "prted", "sshd", Some(true))));
     }
 
     #[test]
     fn hydra_hands_on_what_it_is_not_told_to_keep() {
         let job = [("MPI_LOCALNRANKS", "2"), ("PMI_RANK", "3")];
-        let of = |command| is_all(reach(&job, "hydra_pmi_proxy", command, None));
+        let of = |command| is_all(&reach(&job, "hydra_pmi_proxy", command, None));
         assert!(of("mpiexec -n 4 ./app"));
         assert!(of("sshd"));
         assert!(!of("mpiexec -genvnone -n 4 ./app"));
@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn srun_and_others() {
-        assert!(is_all(reach(&[("SLURM_PROCID", "1")], "slurmstepd", "", None)));
+        assert!(is_all(&reach(&[("SLURM_PROCID", "1")], "slurmstepd", "", None)));
         // Only inside a batch script: something else started the ranks.
-        assert!(!is_all(reach(&[("SLURM_PROCID", "0")], "launcher", "bash", None)));
+        assert!(!is_all(&reach(&[("SLURM_PROCID", "0")], "launcher", "bash", None)));
     }
 
     #[test]
