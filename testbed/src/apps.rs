@@ -239,9 +239,10 @@ pub(crate) fn run(quick: bool) -> Result<()> {
 
 /// The README's first use of the library.
 fn listing() -> Result<()> {
-    let launch = Launch::preloaded(Mpi::Openmpi4, 4, Path::new("/usr/bin/lmp")).within(&home().join("apps"));
-    let launch =
-        launch.argument("-in").argument(root().join("testbed/inputs/melt.lmp").display().to_string());
+    let bruckner = root().join("target/release/bruckner");
+    let launch = Launch::plain(Mpi::Openmpi4, 4, &bruckner).within(&home().join("apps"));
+    let input = root().join("testbed/inputs/melt.lmp").display().to_string();
+    let launch = launch.argument("exec").argument("lmp").argument("-in").argument(input);
     let said = launch.argument("-log").argument("none").set("BRUCKNER_REPORT", "stderr").run()?;
     let report = said.err.lines().skip_while(|line| !line.starts_with("bruckner "));
     let report: Vec<&str> = report.collect();

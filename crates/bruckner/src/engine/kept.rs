@@ -44,13 +44,8 @@ impl Engine {
     /// What is kept for a communicator; made at first use, which is collective.
     #[inline]
     pub(crate) fn entry(&self, comm: Word, door: Door) -> Result<&Entry, Error> {
-        let (handle, generation, entry) = LAST.get();
-        if handle == comm && generation == Registry::generation() && !entry.is_null() {
-            // SAFETY: kept until its communicator is freed, which would have changed the generation.
-            let entry = unsafe { &*entry };
-            if !matches!(entry.serving, Serving::NotYet(_)) {
-                return Ok(entry);
-            }
+        if let Some(entry) = Engine::settled(comm) {
+            return Ok(entry);
         }
         let kept = self.kept(comm, door)?;
         Ok(self.last(comm, &kept))
@@ -60,13 +55,8 @@ impl Engine {
     /// which is collective, in the same call. What need not be made by all ranks at once is left alone till then: a call
     /// that is wrong on this rank, one of nothing, and rooted ones, whose ranks may run ahead of each other.
     pub(super) fn entry_for(&self, call: &Call, comm: Word) -> Result<&Entry, Error> {
-        let (handle, generation, entry) = LAST.get();
-        if handle == comm && generation == Registry::generation() && !entry.is_null() {
-            // SAFETY: kept until its communicator is freed, which would have changed the generation.
-            let entry = unsafe { &*entry };
-            if !matches!(entry.serving, Serving::NotYet(_)) {
-                return Ok(entry);
-            }
+        if let Some(entry) = Engine::settled(comm) {
+            return Ok(entry);
         }
         let kept = match self.known(comm)? {
             Some(kept) if !matches!(kept.serving, Serving::NotYet(_)) => kept,
@@ -97,6 +87,18 @@ impl Engine {
         let local = key.counts == Counts::Local;
         let sound = !local || personal(self.mpi, call, self.mpi.size(comm)?).is_ok();
         Ok(sound && !key.is_nothing() && (asked || !(local || key.is_rooted())))
+    }
+
+    /// What is kept for the communicator of this thread's last call, if it is this one and its first calls are over.
+    #[inline]
+    fn settled<'e>(comm: Word) -> Option<&'e Entry> {
+        let (handle, generation, entry) = LAST.get();
+        if handle != comm || generation != Registry::generation() || entry.is_null() {
+            return None;
+        }
+        // SAFETY: kept until its communicator is freed, which would have changed the generation.
+        let entry = unsafe { &*entry };
+        (!matches!(entry.serving, Serving::NotYet(_))).then_some(entry)
     }
 
     fn last(&self, comm: Word, kept: &Arc<Entry>) -> &Entry {
