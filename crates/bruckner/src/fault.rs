@@ -1,4 +1,5 @@
-//! Faults on purpose, for tests: `BRUCKNER_FAULT=plan@1` makes rank 1 of `MPI_COMM_WORLD` panic while it plans.
+//! Faults on purpose, for tests: `BRUCKNER_FAULT=plan@1` makes rank 1 of `MPI_COMM_WORLD` panic while it plans. (`device`, which
+//! makes any machine one with a GPU, is looked at where GPUs are.)
 
 use crate::settings;
 

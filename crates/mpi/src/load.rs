@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// An MPI library in memory.
 #[derive(Debug)]
@@ -122,11 +122,45 @@ impl Library {
     }
 }
 
-/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory. Costs a look at
-/// a number (some 15 ns) unless something was loaded since the last time; asked before a user's buffer is touched.
+/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory. Asked before a
+/// user's buffer is touched. Where the machine has no GPU that costs next to nothing; where it has one, the look at a
+/// number takes some tens of nanoseconds, and more only if something was loaded since the last time.
 #[inline]
 pub fn has_device_runtime() -> bool {
+    DEVICES.load(Ordering::Relaxed) != Devices::None as u8 && look_for_runtime()
+}
+
+/// Whether the machine has a GPU, as far as this process can see.
+#[repr(u8)]
+enum Devices {
+    Unknown,
+    None,
+    Some,
+}
+
+static DEVICES: AtomicU8 = AtomicU8::new(Devices::Unknown as u8);
+
+fn look_for_runtime() -> bool {
+    if DEVICES.load(Ordering::Relaxed) == Devices::Unknown as u8 {
+        let found = has_device() || std::env::var("BRUCKNER_FAULT").is_ok_and(|fault| fault == "device");
+        DEVICES.store(if found { Devices::Some } else { Devices::None } as u8, Ordering::Relaxed);
+        if !found {
+            return false;
+        }
+    }
     FOUND.load(Ordering::Relaxed) || (LOADED.load(Ordering::Relaxed) != objects_loaded() && look_for_device())
+}
+
+/// Whether there is a device file without which no runtime can do anything: of NVIDIA's drivers, AMD's, or any that renders.
+fn has_device() -> bool {
+    let is_there = |folder: &str, starts: &[&str]| {
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        names
+            .into_iter()
+            .any(|file| starts.iter().any(|start| file.file_name().as_bytes().starts_with(start.as_bytes())))
+    };
+    is_there("/dev", &["nvidia", "nvmap", "nvhost", "nvgpu", "kfd", "dxg"])
+        || is_there("/dev/dri", &["renderD"])
 }
 
 /// Whether a runtime was found: it stays so, because memory may outlive it.

@@ -228,7 +228,7 @@ fn late_gpu(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("device")?;
     let report = home().join("gpu/late.json");
     let launch = Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always");
-    let launch = launch.set("FAKE_RUNTIME", runtime()?.display().to_string());
+    let launch = launch.set("FAKE_RUNTIME", runtime()?.display().to_string()).set("BRUCKNER_FAULT", "device");
     let mut outcome = launch.set("BRUCKNER_REPORT", report.display().to_string()).test()?;
     let text = std::fs::read_to_string(&report).unwrap_or_default();
     let left = text.contains("a rank has a GPU runtime loaded");
@@ -259,7 +259,8 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
     let both = format!("export LD_PRELOAD={}:{}", library().display(), runtime.display());
     let launch =
         Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c").argument(script(&program, &both));
-    let said = launch.set("BRUCKNER", "always").set("BRUCKNER_REPORT", report.display().to_string()).run()?;
+    let launch = launch.set("BRUCKNER", "always").set("BRUCKNER_FAULT", "device");
+    let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).run()?;
     let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
     let found = algorithm(&report, "allreduce");
     let native = found.starts_with("native: a rank has a GPU runtime loaded");
