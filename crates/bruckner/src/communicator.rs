@@ -232,7 +232,7 @@ impl Communicator {
         let (tags, topology) = match (hidden.take_tags(rank == 0, able, agree)?, topology) {
             (Found::Range(tags), Some(topology)) => (tags, topology),
             (Found::Nothing, _) => return Ok(Err("no tags are left")),
-            _ => return Ok(Err(DEVICE)),
+            _ => return Ok(Err("a rank has a GPU runtime loaded, or failed to prepare")),
         };
         let same =
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);

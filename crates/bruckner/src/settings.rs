@@ -4,7 +4,6 @@
 //! every rank, rank 0 too, makes its [`Settings`] of that text alone. A value that is wrong is explained and has no effect.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -12,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bruckner_algorithms::Expression;
-use bruckner_mpi::has_raised_privileges;
+use bruckner_mpi::{has_raised_privileges, variable};
 use bruckner_schedule::Topology;
 
 use crate::Error;
@@ -279,11 +278,6 @@ impl Found {
 /// Whether this process's environment alone says that nothing is to be served.
 pub(crate) fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
-}
-
-/// A variable of this process's environment. Whoever starts a process with more rights than their own does not steer it.
-pub(crate) fn variable(name: &str) -> Option<OsString> {
-    if has_raised_privileges() { None } else { std::env::var_os(name) }
 }
 
 /// Opens a file to write a report to: a new one, or one that is there, but not what a link points to.

@@ -110,14 +110,13 @@ impl Launch<'_> {
     /// The same for this process, if it is one of so many ranks.
     pub fn reach_of_this_process(ranks: u32) -> Reach {
         let parent = std::os::unix::process::parent_id();
-        let variable = |name: &str| std::env::var(name).ok();
         let siblings = |ranks: usize| siblings(parent, ranks);
         let read =
             |pid: u32, what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
         let command =
             parent_of(&read(parent, "stat")).map(|above| read(above, "cmdline")).unwrap_or_default();
         let launch = Launch {
-            variable: &variable,
+            variable: &crate::load::told,
             parent: read(parent, "comm").trim().to_owned(),
             command: command.split('\0').map(str::to_owned).collect(),
             siblings: &siblings,

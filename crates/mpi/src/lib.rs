@@ -28,7 +28,7 @@ pub use family::{Constants, Family};
 pub use functions::{Extra, Functions, Word};
 use hook::Hook;
 pub use hook::Work;
-pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges};
+pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges, variable};
 pub use registry::Registry;
 pub use tags::{TagRange, Tags};
 pub use topology::{Place, places, sharers};

@@ -5,7 +5,7 @@
 //! has none (the `bruckner` command under mpirun) loads the one that its launcher belongs to, told by the environment that
 //! the launcher set, or by `BRUCKNER_MPI`.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -97,7 +97,7 @@ impl Library {
 
     /// Loads the MPI that launched this process.
     pub(crate) fn launched() -> Result<Library, NoMpi> {
-        let candidates = candidates(&|name| std::env::var(name).ok(), &launcher());
+        let candidates = candidates(&told, &launcher());
         if candidates.is_empty() {
             return Err(NoMpi::NoLauncher);
         }
@@ -142,7 +142,7 @@ static DEVICES: AtomicU8 = AtomicU8::new(Devices::Unknown as u8);
 
 fn look_for_runtime() -> bool {
     if DEVICES.load(Ordering::Relaxed) == Devices::Unknown as u8 {
-        let found = has_device() || std::env::var("BRUCKNER_FAULT").is_ok_and(|fault| fault == "device");
+        let found = has_device() || variable("BRUCKNER_FAULT").is_some_and(|fault| fault == "device");
         DEVICES.store(if found { Devices::Some } else { Devices::None } as u8, Ordering::Relaxed);
         if !found {
             return false;
@@ -203,6 +203,17 @@ pub fn has_raised_privileges() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
+/// A variable by which this process may be steered: none, if it has more rights than whoever started it.
+pub fn variable(name: &str) -> Option<OsString> {
+    if has_raised_privileges() { None } else { std::env::var_os(name) }
+}
+
+/// A variable that says something about this process: ours, by which it is steered, or a launcher's.
+pub(crate) fn told(name: &str) -> Option<String> {
+    let value = if name.starts_with("BRUCKNER") { variable(name) } else { std::env::var_os(name) };
+    value.and_then(|value| value.into_string().ok())
+}
+
 /// The executable of the process that started this one.
 fn launcher() -> PathBuf {
     // SAFETY: always succeeds.
@@ -212,7 +223,7 @@ fn launcher() -> PathBuf {
 
 /// The libraries to try, best first.
 fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> Vec<PathBuf> {
-    if let Some(chosen) = environment("BRUCKNER_MPI").filter(|_| !has_raised_privileges()) {
+    if let Some(chosen) = environment("BRUCKNER_MPI") {
         return vec![chosen.into()];
     }
     let (directories, names): (Vec<PathBuf>, &[&str]) = if environment("OMPI_COMM_WORLD_SIZE").is_some() {

@@ -518,3 +518,22 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Short sends come first, long ones last, but none overtakes another of the same peer and tag.
+    #[test]
+    fn posts_of_one_peer_and_tag_keep_their_order() {
+        let data = At { base: Bases::IN, offset: 0 };
+        let send = |rank, bytes, request| Step::Send { data, bytes, to: Peer { rank, tag: 0 }, request };
+        let recv = Step::Recv { data, bytes: 8, from: Peer { rank: 1, tag: 0 }, request: 4 };
+        let (long, short) = (SHORT + 1, SHORT);
+        let mut steps =
+            vec![send(1, long, 0), recv.clone(), send(1, short, 1), send(2, short, 2), send(3, long, 3)];
+        order_posts(&mut steps);
+        let expected = [send(2, short, 2), recv, send(1, long, 0), send(1, short, 1), send(3, long, 3)];
+        assert_eq!(steps, expected);
+    }
+}
