@@ -133,6 +133,16 @@ impl Expression {
     /// Expressions may not be nested more deeply than this.
     pub const MOST_NESTED: u32 = 16;
 
+    /// Whether its form depends on which blocks are large and which are small.
+    pub fn reorders(&self) -> bool {
+        match self {
+            Expression::Reorder(_) => true,
+            Expression::Pipeline { of, .. } => of.reorders(),
+            Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => between.reorders(),
+            _ => false,
+        }
+    }
+
     /// Whether ranks of a node work as one, through their shared memory.
     pub fn shares_memory(&self) -> bool {
         match self {

@@ -41,7 +41,7 @@ pub mod shm_split;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
-pub use plan::{Plan, Task, plan};
+pub use plan::{Plan, Task, orders, plan};
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};
 

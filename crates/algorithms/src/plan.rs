@@ -16,8 +16,9 @@ use crate::hand_over::Inside;
 use crate::leader::{LeaderGather, Leaders};
 use crate::leader_allreduce::LeaderAllreduce;
 use crate::locality::Locality;
-use crate::lower::{OnNode, Purpose, lower_part};
+use crate::lower::{OnNode, Purpose, Room, lower_part};
 use crate::nap::{Flat, Nap};
+use crate::patterns::reordered::order;
 use crate::patterns::{
     Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
     SpreadOut,
@@ -82,6 +83,13 @@ impl Plan {
         Plan { problem, topology, algorithm }
     }
 
+    /// The same for blocks of any size: one element stands for each chunk, so what is counted in elements is counted in
+    /// chunks. Where sizes are known only locally, that is so already.
+    pub fn for_every_size(mut self) -> Plan {
+        self.problem = self.problem.in_chunks();
+        self
+    }
+
     /// What one rank does, without the rounds in which it is idle. Segments that were used are closed by a barrier, so
     /// that the next execution finds everyone gone from them; lowering replaces that barrier by alternating halves where
     /// it can.
@@ -110,7 +118,7 @@ impl Plan {
     /// What a rank does at run time, lowered: only the ranks that must be looked at for that are planned. Those are the
     /// ranks of its node where they share memory, and whoever two messages of one round go to or come from, because these
     /// may become one. Where shared memory becomes messages, all ranks must be looked at.
-    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode) -> Option<Code> {
+    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: Room) -> Option<Code> {
         let schedule = match (expression.shares_memory(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
             (true, OnNode::Segment) => {
@@ -120,7 +128,7 @@ impl Plan {
             (false, _) => self.schedule_with_partners([rank]),
         };
         let purpose = Purpose::expected(expression, &self.topology);
-        lower_part(&schedule, on_node, purpose).ranks.remove(&rank)
+        lower_part(&schedule, on_node, purpose, room).ranks.remove(&rank)
     }
 
     fn schedule_with_partners(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
@@ -332,6 +340,22 @@ impl Members {
             }
         }
     }
+}
+
+/// The orders in which an expression puts members whose blocks differ in size, one behind the other: programs of tasks that
+/// have these in common differ in nothing but sizes.
+pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
+    fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
+        match expression {
+            Expression::Reorder(_) => members.sizes(task).map_or_else(Vec::new, |sizes| order(&sizes)),
+            Expression::Pipeline { of: inner, .. } => of(task, inner, members),
+            Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
+                of(task, between, Members::Regions(*level))
+            }
+            _ => Vec::new(),
+        }
+    }
+    of(task, expression, Members::Ranks)
 }
 
 /// A way to gather.

@@ -48,10 +48,10 @@ impl Shadow {
         normal: &Normal,
     ) -> Result<Option<Shadow>, Error> {
         let byte = mpi.byte();
-        if normal.key.name == Name::Barrier {
+        if normal.common.name == Name::Barrier {
             return Ok(None);
         }
-        if normal.key.counts == Counts::Local {
+        if normal.common.is_local() {
             let personal = personal(mpi, call, communicator.size)?;
             let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
             let mut input = room(total(&personal.sent));
@@ -77,7 +77,7 @@ impl Shadow {
         let mut input = room(normal.staged_input());
         let mut expected = room(normal.bytes.1);
         normal.input.pack(mpi, input.as_mut_ptr(), input.len())?;
-        let rounded = match rounding(&normal.key.combine) {
+        let rounded = match rounding(&normal.common.combine) {
             Rounding::Exact => None,
             Rounding::Unknown => return Ok(None),
             Rounding::Kernel(operation, kind) => Some((operation, kind)),
@@ -87,7 +87,7 @@ impl Shadow {
             (input.as_ptr().cast(), expected.as_mut_ptr().cast());
         let mut bounds = Vec::new();
         let mut most = 0.0;
-        match (normal.key.collective, &normal.key.counts) {
+        match (normal.common.problem.collective, &normal.common.problem.counts) {
             (Collective::Allgather, Counts::Root { root, .. }) => {
                 if communicator.rank == *root {
                     expected.copy_from_slice(&input);
@@ -98,7 +98,7 @@ impl Shadow {
                 unsafe { run(mpi, &packed, communicator) }?;
             }
             (Collective::Allgather, Counts::Listed(counts)) => {
-                let element = i64::from(normal.key.element);
+                let element = i64::from(normal.common.problem.element);
                 let lengths: Vec<i64> = counts.iter().map(|n| *n as i64 * element).collect();
                 let at = displacements(&lengths);
                 let packed = Call::Allgatherv {
@@ -116,7 +116,7 @@ impl Shadow {
             (Collective::Allgather | Collective::Alltoall, _) => {
                 let count = (expected.len() / communicator.size as usize) as Count;
                 let (send_count, recv_count, send_type, recv_type) = (count, count, byte, byte);
-                let packed = match normal.key.collective {
+                let packed = match normal.common.problem.collective {
                     Collective::Alltoall => {
                         Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type }
                     }

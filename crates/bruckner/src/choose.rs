@@ -3,21 +3,82 @@
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_schedule::{Collective, Counts, Level, Order, Topology};
+use bruckner_schedule::{Collective, Counts, Level, Order, Problem, Topology};
 
 use crate::call::Name;
-use crate::normal::Key;
+use crate::normal::Common;
 use crate::settings::{Mode, Rules, Settings};
 
-/// Bytes of the largest block, or of the vector.
-pub(crate) fn bytes(key: &Key) -> u64 {
-    let elements = match &key.counts {
-        Counts::Equal(n) => *n,
-        Counts::Root { count, .. } => *count,
-        Counts::Listed(counts) => counts.iter().copied().max().unwrap_or(0),
-        Counts::Local => 0,
-    };
-    elements * u64::from(key.element)
+/// How much data a call has, as far as algorithms are chosen by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Size {
+    Short,
+    Long,
+    /// More than the MPI has a function for.
+    Beyond,
+}
+
+/// A call without its size: all that algorithms are chosen by. Equal on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: Name,
+    pub(crate) collective: Collective,
+    pub(crate) order: Order,
+    /// Whether the order of operands may show in the result.
+    pub(crate) shows_order: bool,
+    /// Whether each rank knows only its own sizes.
+    pub(crate) local: bool,
+    pub(crate) size: Size,
+}
+
+/// Up to how many bytes calls are short, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    short: [u64; Name::ALL.len()],
+    /// Whether the MPI knows only C integers as counts.
+    narrow: bool,
+}
+
+impl Limits {
+    /// Those of a communicator whose ranks are placed so.
+    pub(crate) fn new(topology: &Topology, mpi: &str, narrow: bool) -> Limits {
+        let (nodes, on_one) = (topology.regions(Level::NODE), one_node_limits(mpi));
+        let one_node = nodes == 1;
+        let spread = nodes > 1 && nodes < topology.ranks();
+        let limit = |here: u64, between: u64| match (one_node, spread) {
+            (true, _) => here,
+            (false, true) => between,
+            (false, false) => 0,
+        };
+        let short = Name::ALL.map(|name| match name {
+            Name::Allreduce => limit(on_one.allreduce, 8 << 10),
+            Name::Allgather => limit(on_one.allgather, 8 << 10),
+            Name::ReduceScatter => limit(on_one.reduce_scatter, 0),
+            Name::Alltoall => limit(on_one.alltoall, 1 << 10),
+            Name::Bcast | Name::Reduce | Name::Barrier => 0,
+        });
+        Limits { short, narrow }
+    }
+
+    /// The kind of a call.
+    pub(crate) fn kind(&self, common: &Common) -> Kind {
+        let Common { name, ref problem, combine } = *common;
+        let size = if self.narrow && too_many(problem) {
+            Size::Beyond
+        } else if common.bytes() <= self.short[name as usize] {
+            Size::Short
+        } else {
+            Size::Long
+        };
+        Kind {
+            name,
+            collective: problem.collective,
+            order: problem.order,
+            shows_order: combine.shows_order(),
+            local: common.is_local(),
+            size,
+        }
+    }
 }
 
 /// Up to how many bytes shared memory wins on one node.
@@ -41,6 +102,9 @@ fn one_node_limits(mpi: &str) -> OneNode {
     }
 }
 
+/// Why an algorithm is used that a user named.
+pub(crate) const ASKED_FOR: &str = "asked for";
+
 /// An algorithm, and why it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
@@ -48,39 +112,42 @@ pub(crate) struct Choice {
     pub(crate) why: String,
 }
 
+impl Choice {
+    /// The MPI's own function.
+    pub(crate) fn native(why: &str) -> Choice {
+        Choice { expression: native(), why: why.to_owned() }
+    }
+}
+
 /// What a choice depends on besides the call; the same on all ranks.
 pub(crate) struct Circumstances<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) rules: &'a Rules,
     pub(crate) settings: &'a Settings,
-    /// The name and version of the MPI.
-    pub(crate) mpi: &'a str,
-    /// Whether the MPI knows only C integers as counts.
-    pub(crate) narrow: bool,
 }
 
 /// The algorithms for a call, best first, each with the reason for it. The first that can be planned serves; if none can,
 /// or if one of them is `native`, the MPI's own function does.
-pub(crate) fn choose(key: &Key, at: &Circumstances<'_>) -> Vec<Choice> {
+pub(crate) fn choose(kind: &Kind, at: &Circumstances<'_>) -> Vec<Choice> {
     let mut choices = Vec::new();
     let mut refused = String::new();
-    if let Some(expression) = at.rules.of(key.name) {
-        match lacks(key, expression, at) {
-            None => choices.push(Choice { expression: expression.clone(), why: "asked for".into() }),
+    if let Some(expression) = at.rules.of(kind.name) {
+        match lacks(kind, expression, at) {
+            None => choices.push(Choice { expression: expression.clone(), why: ASKED_FOR.into() }),
             Some(what) => refused = format!("`{expression}` was asked for, but {what}; "),
         }
     }
-    let (text, why) = default(key, at);
+    let (text, why) = default(kind, at);
     let expression: Expression = text.parse().expect("an expression");
-    let serves = expression != native() && lacks(key, &expression, at).is_none();
+    let serves = expression != native() && lacks(kind, &expression, at).is_none();
     if serves {
         choices.push(Choice { expression, why: format!("{refused}{why}") });
     }
     // Lists of numbers that are no C integers can only be served.
-    let beyond = at.narrow && matches!(&key.counts, Counts::Listed(counts) if too_many(counts, key.element));
+    let beyond = kind.size == Size::Beyond;
     if at.settings.mode == Mode::Always || beyond {
-        let right = fallbacks(key.collective).iter().map(|text| text.parse().expect("an expression"));
-        let right = right.filter(|expression| lacks(key, expression, at).is_none());
+        let right = fallbacks(kind.collective).iter().map(|text| text.parse().expect("an expression"));
+        let right = right.filter(|expression| lacks(kind, expression, at).is_none());
         let why = if beyond { "the MPI has no function for so many" } else { "BRUCKNER=always" };
         choices.extend(right.map(|expression| Choice { expression, why: why.into() }));
     }
@@ -92,8 +159,12 @@ pub(crate) fn choose(key: &Key, at: &Circumstances<'_>) -> Vec<Choice> {
     choices
 }
 
-fn too_many(counts: &[u64], element: u32) -> bool {
-    counts.iter().sum::<u64>() * u64::from(element) > i32::MAX as u64
+/// Whether counts that are listed are no C integers.
+fn too_many(problem: &Problem) -> bool {
+    match &problem.counts {
+        Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > i32::MAX as u64,
+        _ => false,
+    }
 }
 
 fn native() -> Expression {
@@ -111,40 +182,39 @@ fn fallbacks(collective: Collective) -> &'static [&'static str] {
 }
 
 /// What an algorithm lacks that a call needs.
-fn lacks(key: &Key, expression: &Expression, at: &Circumstances<'_>) -> Option<&'static str> {
+fn lacks(kind: &Kind, expression: &Expression, at: &Circumstances<'_>) -> Option<&'static str> {
     if *expression == native() {
         return None;
     }
-    let has = properties(key.collective, expression, Placement::of(at.topology), at.topology.ranks());
-    if key.order == Order::Ranks && !has.ordered {
+    let has = properties(kind.collective, expression, Placement::of(at.topology), at.topology.ranks());
+    if kind.order == Order::Ranks && !has.ordered {
         return Some("it does not keep the order of ranks, and the operation is not commutative");
     }
-    if key.combine.shows_order() && !has.consistent && !at.settings.fast_math {
+    if kind.shows_order && !has.consistent && !at.settings.fast_math {
         return Some("its floating-point results may differ between ranks");
     }
     None
 }
 
 /// What is best as far as anybody knows, and why.
-fn default(key: &Key, at: &Circumstances<'_>) -> (&'static str, &'static str) {
+fn default(kind: &Kind, at: &Circumstances<'_>) -> (&'static str, &'static str) {
     const SHORT: &str = "short, on one node: by shared memory";
     const NEAR: &str = "short, on several nodes: few messages between them";
-    let (nodes, bytes) = (at.topology.regions(Level::NODE), bytes(key));
+    let nodes = at.topology.regions(Level::NODE);
     let one_node = nodes == 1;
     let spread = nodes > 1 && nodes < at.topology.ranks();
-    let (any_order, local) = (key.order == Order::Any, key.counts == Counts::Local);
-    let limits = one_node_limits(at.mpi);
-    match key.name {
+    let (any_order, local, short) = (kind.order == Order::Any, kind.local, kind.size == Size::Short);
+    match kind.name {
         Name::Barrier if one_node => ("shm", "on one node: by shared memory"),
-        Name::Allreduce if one_node && bytes <= limits.allreduce => ("shm", SHORT),
+        Name::Allreduce if one_node && short => ("shm", SHORT),
         // Ranks would choose differently where their sizes do, and a root may be far ahead of the others, or behind them.
         Name::Bcast => ("native", "receivers may expect more than is sent: the MPI forgives that"),
         Name::Reduce => ("native", "ranks may run ahead of the root: the MPI lets them"),
-        Name::Allgather if one_node && bytes <= limits.allgather => ("shm", SHORT),
-        Name::ReduceScatter if one_node && any_order && bytes <= limits.reduce_scatter => ("shm", SHORT),
-        Name::Alltoall if one_node && !local && bytes <= limits.alltoall => ("locality(node)", SHORT),
-        Name::Allgather | Name::Allreduce if spread && bytes <= 8 << 10 => ("locality(node)", NEAR),
-        Name::Alltoall if spread && !local && bytes <= 1 << 10 => ("locality(node)", NEAR),
+        Name::Allgather if one_node && short => ("shm", SHORT),
+        Name::ReduceScatter if one_node && any_order && short => ("shm", SHORT),
+        Name::Alltoall if one_node && !local && short => ("locality(node)", SHORT),
+        Name::Allgather | Name::Allreduce if spread && short => ("locality(node)", NEAR),
+        Name::Alltoall if spread && !local && short => ("locality(node)", NEAR),
         Name::Alltoall if local => ("native", "sizes are known only locally: nothing is known to be better"),
         _ if !any_order => ("native", "the operation is not commutative: nothing is known to be better"),
         _ if one_node => ("native", "long, on one node: the MPI copies straight from process to process"),
@@ -159,22 +229,19 @@ mod tests {
     use crate::normal::Combine;
     use bruckner_runtime::reduce::{Kind, Operation};
 
-    fn key(name: Name, collective: Collective, order: Order, combine: Combine, count: u64) -> Key {
-        Key { name, collective, counts: Counts::Equal(count), element: 8, order, combine }
+    fn call(name: Name, collective: Collective, order: Order, combine: Combine, count: u64) -> Common {
+        let counts = Counts::Equal(count);
+        let problem = Problem { collective, ranks: 8, counts, pieces: 1, element: 8, order };
+        Common { name, problem, combine }
     }
 
     /// The choices for a call on a topology, as texts.
-    fn of(key: &Key, topology: &str, rules: &str, mode: Mode) -> Vec<(String, String)> {
+    fn of(call: &Common, topology: &str, rules: &str, mode: Mode) -> Vec<(String, String)> {
         let settings = Settings { mode, ..Settings::default() };
         let (topology, rules) = (topology.parse().unwrap(), rules.parse().unwrap());
-        let at = Circumstances {
-            topology: &topology,
-            rules: &rules,
-            settings: &settings,
-            mpi: "MPICH 5",
-            narrow: false,
-        };
-        choose(key, &at).into_iter().map(|choice| (choice.expression.to_string(), choice.why)).collect()
+        let at = Circumstances { topology: &topology, rules: &rules, settings: &settings };
+        let kind = Limits::new(&topology, "MPICH 5", false).kind(call);
+        choose(&kind, &at).into_iter().map(|choice| (choice.expression.to_string(), choice.why)).collect()
     }
 
     #[test]
@@ -184,16 +251,16 @@ mod tests {
         let rules = "allreduce=8(1 1 1)";
         // Integers may be added in any order; the bits of floats must be the same on all ranks.
         let whole = Combine::Kernel(Operation::Sum, Kind::I64);
-        assert_eq!(of(&key(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0, "8(1 1 1)");
+        assert_eq!(of(&call(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0, "8(1 1 1)");
         // NaN and signed zeros make a maximum depend on the order, too.
         for combine in
             [(Operation::Max, Kind::F64), (Operation::Min, Kind::F32), (Operation::MaxLoc, Kind::F64Index)]
         {
             let combine = Combine::Kernel(combine.0, combine.1);
-            let found = of(&key(name, collective, Order::Any, combine, 1), "2x4", rules, Mode::On);
+            let found = of(&call(name, collective, Order::Any, combine, 1), "2x4", rules, Mode::On);
             assert_eq!(found[0].0, "locality(node)");
         }
-        let found = of(&key(name, collective, Order::Any, sum, 1), "2x4", rules, Mode::On);
+        let found = of(&call(name, collective, Order::Any, sum, 1), "2x4", rules, Mode::On);
         assert_eq!(found[0].0, "locality(node)");
         assert!(
             found[0].1.starts_with("`8(1 1 1)` was asked for, but its floating-point results may differ")
@@ -201,7 +268,7 @@ mod tests {
         // Order is kept by few.
         for mode in [Mode::On, Mode::Always] {
             for topology in ["2x4", "2x4:cyclic", "1x8"] {
-                let needs_order = key(name, collective, Order::Ranks, Combine::Foreign, 1);
+                let needs_order = call(name, collective, Order::Ranks, Combine::Foreign, 1);
                 for (text, _) in of(&needs_order, topology, "allreduce=ring", mode) {
                     let (expression, topology) = (text.parse().unwrap(), topology.parse().unwrap());
                     let has = properties(collective, &expression, Placement::of(&topology), 8);
@@ -213,7 +280,7 @@ mod tests {
 
     #[test]
     fn native_is_the_last_resort_and_says_why() {
-        let gather = |count| key(Name::Allgather, Collective::Allgather, Order::Any, Combine::Nothing, count);
+        let gather = |count| call(Name::Allgather, Collective::Allgather, Order::Any, Combine::Nothing, count);
         let long = of(&gather(1 << 20), "1x8", "", Mode::On);
         assert_eq!(long.len(), 1);
         assert_eq!(long[0].0, "native");

@@ -1,42 +1,34 @@
 //! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use bruckner_algorithms::expression::Plain;
-use bruckner_algorithms::lower::OnNode;
-use bruckner_algorithms::{Expression, Task, plan};
+use bruckner_algorithms::lower::{self, OnNode, Purpose};
+use bruckner_algorithms::{Expression, plan};
 use bruckner_mpi::{Agree, Flavour, Function, Messages, Mpi, TagRange, Word, has_device_runtime};
 use bruckner_runtime::segment::Lease;
-use bruckner_runtime::{Compiled, Names, Plan, Scratch, Segment, Segments, compile, sized};
-use bruckner_schedule::{Code, Counts, Level, Rank, Topology};
+use bruckner_runtime::{
+    Compiled, Extent, Limits, Names, Needs, Plan, Reduction, Scratch, Segment, Segments, Shared, Target,
+    compile, sized,
+};
+use bruckner_schedule::{Counts, Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
 use crate::Error;
-use crate::choose::{self, Choice, Circumstances, choose};
+use crate::choose::{self, Choice, Circumstances, Kind, choose};
 use crate::fault;
 use crate::hidden::{Found, Hidden};
 use crate::memo::Memos;
-use crate::normal::{Key, Normal};
+use crate::normal::{Common, Normal};
+use crate::plans::{Form, Look, Plans, Prepared, Slot, task};
 use crate::settings::Rules;
 
 /// Levels that can have segments here: node and socket.
 const LEVELS: usize = 2;
-
-/// The most plans that a communicator keeps.
-const PLANS: usize = 256;
-
-/// A choice of native takes no room and is kept; calls that repeat it need not be counted, so they need not be seen.
-const NEVER_EVICTED: u64 = u64::MAX;
-
-/// The same where nobody had to be asked. There may be one for each size that a program ever uses: now and then they are
-/// forgotten, by each rank when it likes.
-const FORGETTABLE: u64 = u64::MAX - 1;
-const FORGETTABLES: usize = 1024;
 
 /// Why a communicator is not served where device memory may be.
 pub(crate) const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be in device memory";
@@ -56,32 +48,51 @@ impl Names for RankNames {
     }
 }
 
-/// The memory of plans: segments of the regions that a rank is in, how large their parts are (the same on all ranks), and
-/// what is this rank's alone.
+/// The memory of plans: segments of the regions that a rank is in, and what is this rank's alone. How large they are is the
+/// same on all ranks.
 pub(crate) struct Room {
     pub(crate) segments: Segments,
     parts: [usize; LEVELS],
     pub(crate) temporary: Scratch,
+    reserved: usize,
 }
 
 impl Room {
     pub(crate) fn none() -> Room {
-        Room { segments: vec![None; LEVELS], parts: [0; LEVELS], temporary: Scratch::new(0) }
+        Room { segments: vec![None; LEVELS], parts: [0; LEVELS], temporary: Scratch::new(0), reserved: 0 }
+    }
+
+    /// Whether there is less than is needed.
+    fn lacks(&self, needs: &Needs) -> bool {
+        let lacks = |level: usize| needs.parts[level].is_some_and(|part| self.parts[level] < part);
+        needs.temporary > self.reserved || (0..LEVELS).any(lacks)
     }
 }
 
-/// A plan that was made, or why there is none.
-pub(crate) enum Prepared {
-    Ready(Box<Plan<Messages>>),
-    Sized(Box<sized::Plan<Messages>>),
-    Native,
+/// Plans, the memory that they share, and calls that are known to be served by one.
+pub(crate) struct Store {
+    pub(crate) plans: Plans,
+    pub(crate) room: Room,
+    pub(crate) memos: Memos,
+}
+
+impl Store {
+    pub(crate) fn new() -> Store {
+        Store { plans: Plans::default(), room: Room::none(), memos: Memos::default() }
+    }
 }
 
 /// What came of an attempt to make a plan; the same on all ranks.
-pub(crate) enum Attempt {
-    Made(Prepared),
+enum Attempt {
+    /// A plan, and the room that it needs on any rank.
+    Made(Prepared, Extent),
     /// It cannot be had on some rank.
     Refused,
+    Stopped(Stopped),
+}
+
+/// Why nothing is planned though something could be; the same on all ranks.
+pub(crate) enum Stopped {
     /// A rank has noticed that buffers may be in device memory.
     Device,
     /// Ranks are not in the same call, as far as a plan is concerned: other types, other lists of counts. Some of that is wrong
@@ -89,52 +100,23 @@ pub(crate) enum Attempt {
     Different,
 }
 
-/// The first of some choices that could be planned; the same on all ranks.
-pub(crate) enum First {
-    Made(Prepared, Choice),
-    /// As in an [`Attempt`].
-    Device,
-    /// As in an [`Attempt`].
-    Different,
-}
-
-/// Native, for what may be in device memory.
-fn in_device_memory() -> Choice {
-    Choice { expression: Expression::Plain(Plain::Native), why: DEVICE.to_owned() }
-}
-
-/// A plan with the algorithm it is by, and the last call that used it.
-pub(crate) struct Slot {
-    pub(crate) prepared: Box<Prepared>,
-    pub(crate) choice: Choice,
-    /// The call that used it last, for eviction; see [`NEVER_EVICTED`] and [`FORGETTABLE`].
-    pub(crate) used: u64,
-    /// The call that last looked for it in the map.
-    pub(crate) looked_for: u64,
-}
-
-/// Where a plan is made, and for what.
+/// Where plans are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
-    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) topology: &'a Topology,
     pub(crate) tags: TagRange,
-    pub(crate) normal: &'a Normal,
     /// Whether only a plan of one round will do.
     pub(crate) one_round: bool,
 }
 
 /// What changes from call to call.
 pub(crate) struct State {
-    pub(crate) plans: HashMap<Key, Slot, FxBuildHasher>,
-    /// How many of them count, and how many may be forgotten.
-    kept: usize,
-    forgettable: usize,
-    pub(crate) memos: Memos,
-    pub(crate) room: Room,
+    pub(crate) store: Store,
     pub(crate) staged_input: Scratch,
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
+    pub(crate) limits: choose::Limits,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
     pub(crate) calls: u64,
@@ -148,15 +130,14 @@ impl State {
     }
 
     /// Whether a call is known to go to the MPI.
-    pub(crate) fn is_native(&self, key: &Key) -> bool {
-        self.plans.get(key).is_some_and(|slot| matches!(*slot.prepared, Prepared::Native))
+    pub(crate) fn is_native(&self, common: &Common) -> bool {
+        self.store.plans.is_native(&self.limits.kind(common))
     }
 
     /// All plans go: what chooses them has changed.
     pub(crate) fn forget(&mut self) {
-        self.memos.clear();
-        self.plans.clear();
-        (self.kept, self.forgettable) = (0, 0);
+        self.store.memos.clear();
+        self.store.plans.clear();
     }
 }
 
@@ -237,11 +218,8 @@ impl Communicator {
         let same =
             names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
-            plans: HashMap::default(),
-            kept: 0,
-            forgettable: 0,
-            memos: Memos::default(),
-            room: Room::none(),
+            store: Store::new(),
+            limits: limits(mpi, &topology),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
@@ -305,109 +283,135 @@ impl Communicator {
         }
     }
 
-    /// Sees to it that a call has a plan. Making one is collective; whether there is one depends on what all ranks share.
-    /// `false`, on all ranks, if they have found that they are not in the same call: that is not kept.
-    pub(crate) fn prepare(&self, state: &mut State, normal: &Normal) -> Result<bool, Error> {
+    /// Where ranks are placed otherwise, other sizes are short.
+    pub(crate) fn limits(&self, topology: &Topology) -> choose::Limits {
+        limits(self.mpi(), topology)
+    }
+
+    /// The plan for a call, bound to its sizes. Making one is collective; whether there is one depends on what all ranks
+    /// share. `None`, on all ranks, if they have found that they are not in the same call: that is not kept.
+    pub(crate) fn plan_for(
+        &self,
+        state: &mut State,
+        normal: &mut Normal,
+    ) -> Result<Option<NonNull<Slot>>, Error> {
         state.calls += 1;
-        if !state.plans.contains_key(&normal.key) {
-            if state.kept >= PLANS {
-                state.memos.clear();
-                let oldest = state.plans.iter().min_by_key(|(_, plan)| plan.used).map(|(key, _)| key.clone());
-                oldest.and_then(|key| state.plans.remove(&key));
-                state.kept -= 1;
-            }
-            if state.forgettable >= FORGETTABLES {
-                state.memos.clear();
-                state.plans.retain(|_, slot| slot.used != FORGETTABLE);
-                state.forgettable = 0;
-            }
-            let choices = self.choices(&normal.key, state);
-            let native = Expression::Plain(Plain::Native);
-            let alone = choices.first().is_none_or(|choice| choice.expression == native);
-            let topology = state.topology.clone();
-            let site = Site { topology: &topology, tags: self.tags, normal, one_round: false };
-            let (made, choice) = match self.first(&site, choices, &mut state.room)? {
-                First::Made(made, choice) => (made, choice),
-                First::Device => {
-                    state.leave_to_mpi();
-                    (Prepared::Native, in_device_memory())
+        loop {
+            let kind = state.limits.kind(&normal.common);
+            let State { store, topology, rules, device, calls, .. } = &mut *state;
+            let site = Site { topology, tags: self.tags, one_round: false };
+            let choices = || self.choices(&kind, topology, rules, *device);
+            match self.prepare(store, &site, kind, choices, normal)? {
+                Ok(mut slot) => {
+                    // SAFETY: just found, in a store that nobody else has.
+                    unsafe { slot.as_mut() }.looked_for = *calls;
+                    return Ok(Some(slot));
                 }
-                First::Different => return Ok(false),
-            };
-            // The room may have grown: memos, which do not look, start anew.
-            state.memos.clear();
-            let used = match (&made, alone) {
-                (Prepared::Native, true) => FORGETTABLE,
-                (Prepared::Native, false) => NEVER_EVICTED,
-                _ => 0,
-            };
-            state.kept += usize::from(used == 0);
-            state.forgettable += usize::from(used == FORGETTABLE);
-            let slot = Slot { prepared: Box::new(made), choice, used, looked_for: 0 };
-            state.plans.insert(normal.key.clone(), slot);
+                Err(Stopped::Device) => state.leave_to_mpi(),
+                Err(Stopped::Different) => return Ok(None),
+            }
         }
-        let entry = state.plans.get_mut(&normal.key).expect("just looked for or made");
-        entry.looked_for = state.calls;
-        if entry.used < FORGETTABLE {
-            entry.used = state.calls;
+    }
+
+    /// The algorithms for a kind of call, best first.
+    pub(crate) fn choices(&self, kind: &Kind, topology: &Topology, rules: &Rules, device: bool) -> Vec<Choice> {
+        match device {
+            true => vec![Choice::native(DEVICE)],
+            false => choose(kind, &Circumstances { topology, rules, settings: &self.hidden.settings }),
         }
-        if let Prepared::Ready(plan) = &mut *entry.prepared {
-            // The room may have grown since.
-            plan.set_segments(&state.room.segments);
+    }
+
+    /// The plan of a store for a call: by the first algorithm of which there is one, or can be. Collective if one must be
+    /// made, or room for it.
+    pub(crate) fn prepare(
+        &self,
+        store: &mut Store,
+        site: &Site<'_>,
+        kind: Kind,
+        choices: impl FnOnce() -> Vec<Choice>,
+        normal: &mut Normal,
+    ) -> Result<Result<NonNull<Slot>, Stopped>, Error> {
+        let Store { plans, room, memos } = store;
+        let candidates = plans.of(kind, choices);
+        let mut at = 0;
+        loop {
+            let (before, rest) = candidates.split_at_mut(at);
+            // The last of them is the MPI's own function, which always fits.
+            let candidate = &mut rest[0];
+            let slot = match candidate.find(&mut normal.common.problem, site.topology) {
+                Look::Slot(slot) => slot,
+                Look::Nothing if candidate.is_native() => candidate.put_native(before),
+                Look::Nothing => {
+                    // Plans may be dropped: memos, which do not look, start anew.
+                    memos.clear();
+                    let form = Form::of(&normal.common.problem, site.topology, &candidate.choice.expression);
+                    match self.make(site, normal, &form, &candidate.choice.expression)? {
+                        Attempt::Made(made, extent) => candidate.put(form, Some(made), extent),
+                        Attempt::Refused => candidate.put(form, None, Extent::default()),
+                        Attempt::Stopped(why) => return Ok(Err(why)),
+                    }
+                }
+                Look::Unfit => {
+                    at += 1;
+                    continue;
+                }
+            };
+            let slot = candidate.slot(slot);
+            if self.fit(slot, normal, site.topology, room, memos)? {
+                return Ok(Ok(NonNull::from(slot)));
+            }
+            at += 1;
+        }
+    }
+
+    /// Makes a plan ready for a call, with as much room as it takes; whether that can be, on all ranks.
+    fn fit(
+        &self,
+        slot: &mut Slot,
+        normal: &Normal,
+        topology: &Topology,
+        room: &mut Room,
+        memos: &mut Memos,
+    ) -> Result<bool, Error> {
+        let plan = match &mut slot.prepared {
+            None => return Ok(false),
+            Some(Prepared::Native | Prepared::Sized(_)) => return Ok(true),
+            Some(Prepared::Ready(plan)) => plan,
+        };
+        let problem = &normal.common.problem;
+        let needs = slot.extent.needs(plan.compiled().even, problem, &Limits::MEASURED);
+        if needs.temporary as u64 > self.hidden.settings.memory || needs.most() >= slot.too_much {
+            return Ok(false);
+        }
+        if room.lacks(&needs) {
+            memos.clear();
+            if !self.make_room(topology, room, &needs)? {
+                slot.too_much = needs.most();
+                return Ok(false);
+            }
+        }
+        plan.set_segments(&room.segments);
+        plan.bind(problem);
+        if normal.foreign.is_some() || slot.combine != Some(normal.common.combine) {
+            plan.set_reduction(normal.reduction(self.mpi()));
+            slot.combine = Some(normal.common.combine);
         }
         Ok(true)
     }
 
-    /// The algorithms for a call, best first.
-    pub(crate) fn choices(&self, key: &Key, state: &State) -> Vec<Choice> {
-        if state.device {
-            return vec![in_device_memory()];
-        }
-        let (settings, mpi) = (&self.hidden.settings, self.mpi().name());
-        let narrow = !self.mpi().has(Function::Allgatherv, Flavour::Blocking, true);
-        let (topology, rules) = (&*state.topology, &state.rules);
-        choose(key, &Circumstances { topology, rules, settings, mpi, narrow })
-    }
-
-    /// The first of some choices that can be planned. Collective.
-    pub(crate) fn first(
+    /// Makes a plan. Collective: all ranks agree on whether it can be had.
+    fn make(
         &self,
         site: &Site<'_>,
-        choices: Vec<Choice>,
-        room: &mut Room,
-    ) -> Result<First, Error> {
-        let mut refused = String::new();
-        for mut choice in choices {
-            if choice.expression == Expression::Plain(Plain::Native) {
-                choice.why = refused + &choice.why;
-                return Ok(First::Made(Prepared::Native, choice));
-            }
-            match self.make(site, &choice.expression, room)? {
-                Attempt::Made(made) => return Ok(First::Made(made, choice)),
-                Attempt::Device => return Ok(First::Device),
-                Attempt::Different => return Ok(First::Different),
-                Attempt::Refused => {}
-            }
-            if choice.why == "asked for" {
-                refused = format!("`{}` was asked for, but does not fit; ", choice.expression);
-            }
-        }
-        let expression = Expression::Plain(Plain::Native);
-        Ok(First::Made(Prepared::Native, Choice { expression, why: refused + "no algorithm fits" }))
-    }
-
-    /// Makes a plan. Collective: all ranks agree on whether it can be had, and on how much room it needs.
-    pub(crate) fn make(
-        &self,
-        site: &Site<'_>,
+        normal: &Normal,
+        form: &Form,
         expression: &Expression,
-        room: &mut Room,
     ) -> Result<Attempt, Error> {
         let on_node = if self.hidden.pool.is_some() { OnNode::Segment } else { OnNode::Messages };
-        let tried = self.attempt(site, expression, room, on_node)?;
+        let tried = self.attempt(site, normal, form, expression, on_node)?;
         let refused = matches!(tried, Attempt::Refused);
         if refused && on_node == OnNode::Segment && expression.shares_memory() {
-            return self.attempt(site, expression, room, OnNode::Messages);
+            return self.attempt(site, normal, form, expression, OnNode::Messages);
         }
         Ok(tried)
     }
@@ -416,111 +420,85 @@ impl Communicator {
     fn attempt(
         &self,
         site: &Site<'_>,
+        normal: &Normal,
+        form: &Form,
         expression: &Expression,
-        room: &mut Room,
         on_node: OnNode,
     ) -> Result<Attempt, Error> {
-        let Site { topology, tags, normal, one_round } = *site;
-        let key = &normal.key;
-        let mpi = self.mpi();
-        let local = key.counts == Counts::Local;
+        let (common, messages) = (&normal.common, &self.hidden.messages);
         // A panic here is one rank's own: it must reach the agreement like everybody.
         let planned = catch_unwind(AssertUnwindSafe(|| {
             fault::strike("plan", self.names.peer(self.rank));
-            let (mut compiled, mut sized_plan) = (None, None);
-            if let Some((problem, code)) = &self.code(topology, key, expression, on_node) {
-                let (names, tag, messages) = (&self.names, tags.first + 1, &self.hidden.messages);
-                if local {
-                    sized_plan = sized::Plan::new(problem, code, names, tag, messages).ok();
-                } else {
-                    compiled = compile(problem, topology, self.rank, code, names, tag).ok();
-                }
-            }
-            (compiled, sized_plan)
+            let plan = plan(&task(&common.problem, site.topology), expression).ok()?.for_every_size();
+            let room = if form.even == Some(false) { lower::Room::Own } else { lower::Room::Shared };
+            let code = plan.code(self.rank, expression, on_node, room)?;
+            let (names, tag) = (&self.names, site.tags.first + 1);
+            let Some(even) = form.even else {
+                return Some(Planned::Sized(sized::Plan::new(&plan.problem, &code, names, tag, messages).ok()?));
+            };
+            let orders_memory = Purpose::expected(expression, site.topology) == Purpose::OrdersMemory;
+            let target = Target { topology: site.topology, names, tag, even, orders_memory };
+            Some(Planned::Compiled(compile(&plan.problem, self.rank, &code, &target).ok()?))
         }));
-        let (compiled, sized_plan) = planned.unwrap_or_default();
-        // One agreement: failed here, tags, memory, the room in each level's segment (1 more, so that 0 is none), and whether
-        // buffers may be in device memory.
-        let mut needs = [0u64; 8 + LEVELS];
-        needs[3 + LEVELS] = u64::from(has_device_runtime());
-        // And that it is the same call: the greatest of all numbers for it must also be the least.
-        let call = FxBuildHasher.hash_one(key);
-        (needs[4 + LEVELS], needs[5 + LEVELS]) = (call, !call);
-        let bytes = if matches!(key.counts, Counts::Listed(_)) { 0 } else { choose::bytes(key) };
-        (needs[6 + LEVELS], needs[7 + LEVELS]) = (bytes, !bytes);
-        needs[0] = u64::from(compiled.is_none() && sized_plan.is_none());
-        if let Some(plan) = &sized_plan {
-            needs[0] = u64::from(one_round && !plan.one_round);
-            needs[1] = u64::from(plan.tags) + 1;
-        }
-        if let Some(compiled) = &compiled {
-            needs[0] = u64::from(one_round && !compiled.one_round);
-            needs[1] = u64::from(compiled.tags) + 1;
-            needs[2] = compiled.needs.temporary as u64;
-            let within = needs[2] <= self.hidden.settings.memory;
-            if within && !room.temporary.try_grow(compiled.needs.temporary) {
-                needs[0] = 1;
-            }
-            for (level, need) in compiled.shared.iter().enumerate() {
-                match need {
-                    Some(_) if level >= LEVELS => needs[0] = 1,
-                    Some(bytes) => needs[3 + level] = *bytes as u64 + 1,
-                    None => {}
-                }
-            }
-        }
-        self.agree(Agree::Max, &mut needs)?;
-        if needs[4 + LEVELS] != !needs[5 + LEVELS] {
+        let planned = planned.unwrap_or_default();
+        let mut needs = Agreed::of(planned.as_ref(), site.one_round);
+        needs.say_what_for(common, form);
+        self.agree(Agree::Max, &mut needs.0)?;
+        let mpi = self.mpi();
+        if !needs.same_call() {
             // The MPI's own function would truncate, or leave some waiting.
-            let sized = needs[6 + LEVELS] == !needs[7 + LEVELS];
-            return if sized { Ok(Attempt::Different) } else { Err(Error::Mpi(mpi.truncated())) };
+            return match needs.same_size() {
+                true => Ok(Attempt::Stopped(Stopped::Different)),
+                false => Err(Error::Mpi(mpi.truncated())),
+            };
         }
-        if needs[3 + LEVELS] != 0 {
-            return Ok(Attempt::Device);
+        if needs.has_device() {
+            return Ok(Attempt::Stopped(Stopped::Device));
         }
-        if needs[0] != 0 || needs[1] >= tags.count.into() || needs[2] > self.hidden.settings.memory {
+        if needs.failed() || needs.tags() >= site.tags.count.into() {
             return Ok(Attempt::Refused);
         }
-        for level in 0..LEVELS {
-            let Some(part) = needs[3 + level].checked_sub(1) else { continue };
-            let missing = room.segments[level].is_none() || room.parts[level] < part as usize;
-            if missing && !self.grow(topology, room, level, part as usize)? {
-                return Ok(Attempt::Refused);
+        let extent = needs.extent();
+        Ok(match planned.expect("agreed on by all") {
+            Planned::Sized(plan) => Attempt::Made(Prepared::Sized(Box::new(plan)), extent),
+            Planned::Compiled(compiled) => {
+                let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
+                let plan = Plan::new(compiled, messages, segments, reduction, messages.patience());
+                Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
+            }
+        })
+    }
+
+    /// Makes more room. Collective; whether it could be had is agreed on.
+    fn make_room(&self, topology: &Topology, room: &mut Room, needs: &Needs) -> Result<bool, Error> {
+        let mut had = true;
+        if needs.temporary > room.reserved {
+            had = room.temporary.try_grow(needs.temporary.next_power_of_two());
+        }
+        let mut made: [Option<(usize, Arc<Segment>)>; LEVELS] = [const { None }; LEVELS];
+        for (level, made) in made.iter_mut().enumerate() {
+            if let Some(part) = needs.parts[level].filter(|part| *part > room.parts[level]) {
+                let part = part.max(4096).next_power_of_two();
+                *made = self.segment(topology, level, part)?.map(|segment| (part, segment));
+                had &= made.is_some();
             }
         }
-        if let Some(plan) = sized_plan {
-            return Ok(Attempt::Made(Prepared::Sized(Box::new(plan))));
+        let mut all = [u64::from(had)];
+        self.agree(Agree::Min, &mut all)?;
+        if all[0] == 0 {
+            return Ok(false);
         }
-        let compiled: Compiled = compiled.expect("agreed on by all");
-        let messages = &self.hidden.messages;
-        let (segments, reduction) = (room.segments.clone(), normal.reduction(mpi));
-        let plan = Plan::new(compiled, messages, segments, reduction, messages.patience());
-        Ok(Attempt::Made(Prepared::Ready(Box::new(plan))))
+        room.reserved = room.reserved.max(needs.temporary.next_power_of_two());
+        for (level, made) in made.into_iter().enumerate() {
+            if let Some((part, segment)) = made {
+                (room.parts[level], room.segments[level]) = (part, Some(segment));
+            }
+        }
+        Ok(true)
     }
 
-    /// This rank's program.
-    fn code(
-        &self,
-        topology: &Arc<Topology>,
-        key: &Key,
-        expression: &Expression,
-        on_node: OnNode,
-    ) -> Option<(bruckner_schedule::Problem, Code)> {
-        let task = Task {
-            collective: key.collective,
-            topology: Topology::clone(topology),
-            counts: key.counts.clone(),
-            element: key.element,
-            order: key.order,
-        };
-        let plan = plan(&task, expression).ok()?;
-        let code = plan.code(self.rank, expression, on_node)?;
-        Some((plan.problem, code))
-    }
-
-    /// Makes larger segments for the regions of a level. Collective; whether it could be done is agreed on.
-    fn grow(&self, topology: &Topology, room: &mut Room, level: usize, part: usize) -> Result<bool, Error> {
-        let part = part.max(4096).next_power_of_two();
+    /// A segment for the ranks of this one's region of a level, if it can be had. Collective.
+    fn segment(&self, topology: &Topology, level: usize, part: usize) -> Result<Option<Arc<Segment>>, Error> {
         let region = {
             let level = Level(level as u8);
             topology.span(level, topology.region_of(level, self.rank))
@@ -544,7 +522,6 @@ impl Communicator {
             self.hidden.hear(peer, self.agreeing(), &mut offset)?;
             u64::from_le_bytes(offset)
         };
-        let mut made = None;
         if let Some(pool) = pool.filter(|_| offset != u64::MAX) {
             // SAFETY: lent to the members of this region, of whom this is one.
             let lease = unsafe { Lease::new(pool, offset as usize) };
@@ -552,16 +529,100 @@ impl Communicator {
             if shares.all(|(at, len)| pool.reserve(offset as usize + at, len)) {
                 // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
                 let segment = unsafe { Segment::new(lease.start(), members, me, part, Box::new(lease)) };
-                made = Some(Arc::new(segment));
+                return Ok(Some(Arc::new(segment)));
             }
         }
-        let mut all = [u64::from(made.is_some())];
-        self.agree(Agree::Min, &mut all)?;
-        if all[0] == 0 {
-            return Ok(false);
+        Ok(None)
+    }
+}
+
+/// What sizes are short on a communicator.
+fn limits(mpi: &Mpi, topology: &Topology) -> choose::Limits {
+    let narrow = !mpi.has(Function::Allgatherv, Flavour::Blocking, true);
+    choose::Limits::new(topology, mpi.name(), narrow)
+}
+
+/// A rank's program, ready for its executor.
+enum Planned {
+    Compiled(Compiled),
+    Sized(sized::Plan<Messages>),
+}
+
+/// What ranks tell each other about a plan: the most that any of them says counts for all.
+struct Agreed([u64; Agreed::COUNT]);
+
+impl Agreed {
+    const FAILED: usize = 0;
+    const TAGS: usize = 1;
+    const DEVICE: usize = 2;
+    const TEMPORARY: usize = 3;
+    /// A number for the call, and its complement: the greatest of all numbers for it must also be the least. The same
+    /// for its size.
+    const CALL: usize = 4;
+    const SIZE: usize = 6;
+    /// Members, which is 0 where there is no segment, and lines of each level.
+    const SHARED: usize = 8;
+    const COUNT: usize = Agreed::SHARED + 2 * LEVELS;
+
+    /// What this rank has to say of its program.
+    fn of(planned: Option<&Planned>, one_round: bool) -> Agreed {
+        let mut needs = [0; Agreed::COUNT];
+        needs[Agreed::DEVICE] = has_device_runtime().into();
+        needs[Agreed::FAILED] = match planned {
+            None => 1,
+            Some(Planned::Sized(plan)) => {
+                needs[Agreed::TAGS] = u64::from(plan.tags) + 1;
+                u64::from(one_round && !plan.one_round)
+            }
+            Some(Planned::Compiled(compiled)) => {
+                needs[Agreed::TAGS] = u64::from(compiled.tags) + 1;
+                needs[Agreed::TEMPORARY] = compiled.extent.temporary;
+                let (here, beyond) = compiled.extent.shared.split_at(LEVELS);
+                for (level, shared) in here.iter().enumerate() {
+                    let Shared { members, lines } = shared.unwrap_or_default();
+                    let at = Agreed::SHARED + 2 * level;
+                    (needs[at], needs[at + 1]) = (members.into(), lines.into());
+                }
+                u64::from(one_round && !compiled.one_round || beyond.iter().any(Option::is_some))
+            }
+        };
+        Agreed(needs)
+    }
+
+    fn say_what_for(&mut self, common: &Common, form: &Form) {
+        let call = FxBuildHasher.hash_one((common, form));
+        (self.0[Agreed::CALL], self.0[Agreed::CALL + 1]) = (call, !call);
+        let bytes = if matches!(common.problem.counts, Counts::Listed(_)) { 0 } else { common.bytes() };
+        (self.0[Agreed::SIZE], self.0[Agreed::SIZE + 1]) = (bytes, !bytes);
+    }
+
+    fn failed(&self) -> bool {
+        self.0[Agreed::FAILED] != 0
+    }
+
+    fn has_device(&self) -> bool {
+        self.0[Agreed::DEVICE] != 0
+    }
+
+    fn tags(&self) -> u64 {
+        self.0[Agreed::TAGS]
+    }
+
+    fn same_call(&self) -> bool {
+        self.0[Agreed::CALL] == !self.0[Agreed::CALL + 1]
+    }
+
+    fn same_size(&self) -> bool {
+        self.0[Agreed::SIZE] == !self.0[Agreed::SIZE + 1]
+    }
+
+    fn extent(&self) -> Extent {
+        let mut extent = Extent { temporary: self.0[Agreed::TEMPORARY], ..Extent::default() };
+        for (level, shared) in extent.shared.iter_mut().enumerate().take(LEVELS) {
+            let at = Agreed::SHARED + 2 * level;
+            let (members, lines) = (self.0[at] as u32, self.0[at + 1] as u32);
+            *shared = (members > 0).then_some(Shared { members, lines });
         }
-        room.segments[level] = made;
-        room.parts[level] = part;
-        Ok(true)
+        extent
     }
 }

@@ -12,19 +12,19 @@ use std::time::Instant;
 
 use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Mpi, Registry, Word, has_device_runtime};
-use bruckner_schedule::Counts;
 
 use crate::Error;
 use crate::active::Active;
 use crate::call::{Call, Name};
 use crate::check::Shadow;
-use crate::choose::{self, Choice};
-use crate::communicator::{Communicator, Prepared, State};
+use crate::choose::Choice;
+use crate::communicator::{Communicator, State};
 use crate::engine::kept::LAST;
 pub(crate) use crate::engine::kept::{Entry, Serving};
 use crate::hidden::Hidden;
 use crate::memo::{Natives, arguments, is_built_in};
-use crate::normal::{Key, Normal, normal, personal};
+use crate::normal::{Common, Normal, normal, personal};
+use crate::plans::{Prepared, Slot};
 use crate::report::{self, Books, Event};
 use crate::requests::Requests;
 use crate::settings::{self, Mode, Report};
@@ -71,7 +71,7 @@ pub struct Findings {
 }
 
 /// Takes down what was chosen for a call, or why nothing was, and what the call was.
-type Note<'n> = dyn FnMut(Option<&Choice>, &str, Option<&Key>) + 'n;
+type Note<'n> = dyn FnMut(Option<&Choice>, &str, Option<&Common>) + 'n;
 
 static ENGINE: OnceLock<Engine> = OnceLock::new();
 
@@ -259,13 +259,13 @@ impl Engine {
             return unsafe { self.serve_call(entry, call, comm, door, &mut |_, _, _| {}) };
         };
         let (mut algorithm, mut why, mut bytes) = ("native".to_owned(), String::new(), 0);
-        let mut note = |choice: Option<&Choice>, reason: &str, key: Option<&Key>| {
+        let mut note = |choice: Option<&Choice>, reason: &str, common: Option<&Common>| {
             if let Some(choice) = choice {
                 (algorithm, why) = (choice.expression.to_string(), choice.why.clone());
             } else {
                 reason.clone_into(&mut why);
             }
-            bytes = key.map_or(0, choose::bytes);
+            bytes = common.map_or(0, Common::bytes);
         };
         // SAFETY: the caller's promise.
         let result = unsafe { self.serve_call(entry, call, comm, door, &mut note) };
@@ -273,7 +273,7 @@ impl Engine {
             && !self.mpi.is_inter(comm)?
             && let Ok(Ok(normal)) = normal(self.mpi, call, self.mpi.rank(comm)?, self.mpi.size(comm)?)
         {
-            bytes = choose::bytes(&normal.key);
+            bytes = normal.common.bytes();
         }
         let seconds = start.elapsed().as_secs_f64();
         let (name, algorithm, why) = (call.name(), algorithm.as_str(), why.as_str());
@@ -295,20 +295,29 @@ impl Engine {
         let reason = match &entry.serving {
             Serving::Planned(communicator) => {
                 match normal(self.mpi, call, communicator.rank.0, communicator.size) {
-                    Ok(Ok(normal)) if door == Door::Mpi && normal.key.is_nothing() => {
+                    Ok(Ok(normal)) if door == Door::Mpi && normal.common.is_nothing() => {
                         "there is nothing to do"
                     }
-                    Ok(Ok(normal)) => {
+                    Ok(Ok(mut normal)) => {
                         let mut state = communicator.take()?;
                         // SAFETY: the caller's promise.
-                        let result = unsafe { self.execute(communicator, &mut state, call, &normal) };
+                        let native = || Ok(unsafe { self.native(call, comm) });
+                        // MPI judges its arguments before anybody waits for this rank.
+                        let judged = normal.common.is_local() && !state.is_native(&normal.common);
+                        if judged && personal(self.mpi, call, communicator.size).is_err() {
+                            return native();
+                        }
+                        let Some(slot) = communicator.plan_for(&mut state, &mut normal)? else {
+                            return native();
+                        };
+                        // SAFETY: in the store, which stays as it is till the next call.
+                        let slot = unsafe { &mut *slot.as_ptr() };
                         if let Some(arguments) = known {
-                            self.remember(comm, generation, &mut state, arguments, &normal);
+                            self.remember(comm, generation, &mut state, arguments, slot, &normal);
                         }
-                        if let Some(slot) = state.plans.get(&normal.key) {
-                            note(Some(&slot.choice), "", Some(&normal.key));
-                        }
-                        return result;
+                        note(Some(&slot.choice), "", Some(&normal.common));
+                        // SAFETY: the caller's promise.
+                        return unsafe { self.execute(communicator, &mut state, slot, call, &normal) };
                     }
                     Ok(Err(native)) => native.why(),
                     // Not every MPI looks.
@@ -348,43 +357,32 @@ impl Engine {
         &self,
         communicator: &Communicator,
         state: &mut State,
+        slot: &mut Slot,
         call: &Call,
         normal: &Normal,
     ) -> Result<c_int, Error> {
         // SAFETY: the caller's promise.
         let native = || Ok(unsafe { self.native(call, communicator.comm) });
-        if normal.key.counts == Counts::Local && !state.is_native(&normal.key) {
-            // MPI judges its arguments before anybody waits for this rank.
-            if personal(self.mpi, call, communicator.size).is_err() {
-                return native();
-            }
-        }
-        if !communicator.prepare(state, normal)? {
+        let Some(prepared) = &mut slot.prepared else { return native() };
+        if matches!(prepared, Prepared::Native) {
             return native();
         }
         let every = communicator.hidden.settings.check;
         let check = every > 0 && state.calls.is_multiple_of(every);
-        let State { plans, room, staged_input, staged_output, .. } = state;
-        let slot = plans.get_mut(&normal.key).expect("just prepared");
+        let State { store, staged_input, staged_output, .. } = state;
         let (messages, comm) = (&communicator.hidden.messages, communicator.comm);
         let device = has_device_runtime();
         let mut stage = Stage { mpi: self.mpi, input: staged_input, output: staged_output, device };
-        if matches!(*slot.prepared, Prepared::Native) {
-            return native();
-        }
         let shadow = match check {
             // SAFETY: the caller's promise.
             true => unsafe { Shadow::cast(self.mpi, communicator, call, normal) }?,
             false => None,
         };
-        match &mut *slot.prepared {
+        match prepared {
             Prepared::Native => return native(),
             Prepared::Ready(plan) => {
-                if normal.foreign.is_some() {
-                    plan.set_reduction(normal.reduction(self.mpi));
-                }
                 stage.grow(normal, plan);
-                let (buffers, staged) = stage.bring(normal, plan, &room.temporary)?;
+                let (buffers, staged) = stage.bring(normal, plan, &store.room.temporary)?;
                 if self.active.is_empty() {
                     // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
                     unsafe { plan.run(messages, buffers) }?;
@@ -393,7 +391,7 @@ impl Engine {
                     unsafe { plan.start(messages, buffers) }?;
                     self.active.while_waiting(messages, || plan.test(messages))?;
                 }
-                stage.take(normal, staged, plan.compiled().needs.output)?;
+                stage.take(normal, staged)?;
             }
             Prepared::Sized(plan) => {
                 let (buffers, staged) = stage.bring_sized(call, communicator.size, plan)?;

@@ -20,6 +20,7 @@ mod memo;
 mod normal;
 mod pack;
 mod persistent;
+mod plans;
 mod report;
 mod requests;
 #[cfg(feature = "rsmpi")]

@@ -7,9 +7,11 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use bruckner_mpi::{Mpi, Word};
+use bruckner_schedule::Problem;
 
 use crate::call::{Call, Count};
-use crate::communicator::Slot;
+use crate::normal::Combine;
+use crate::plans::Slot;
 
 /// The arguments of a call that decide about it.
 pub(crate) type Arguments = [u64; 5];
@@ -61,11 +63,13 @@ fn place(arguments: &Arguments, places: usize) -> usize {
 }
 
 /// A call that a plan serves.
-#[derive(Clone, Copy)]
 pub(crate) struct Memo {
     pub(crate) arguments: Arguments,
-    /// Its plan, in the map; whatever changes the map clears the memos.
+    /// Its plan, in the store; whatever changes the store clears the memos.
     pub(crate) slot: *mut Slot,
+    /// What the plan is to be bound to.
+    pub(crate) problem: Problem,
+    pub(crate) combine: Combine,
     /// Bytes of one block, for allgather in place.
     pub(crate) bytes: usize,
 }
@@ -76,12 +80,13 @@ pub(crate) struct Memos([Option<Memo>; 8]);
 
 impl Memos {
     #[inline]
-    pub(crate) fn get(&self, arguments: &Arguments) -> Option<Memo> {
-        self.0[place(arguments, self.0.len())].filter(|memo| memo.arguments == *arguments)
+    pub(crate) fn get(&self, arguments: &Arguments) -> Option<&Memo> {
+        self.0[place(arguments, self.0.len())].as_ref().filter(|memo| memo.arguments == *arguments)
     }
 
     pub(crate) fn put(&mut self, memo: Memo) {
-        self.0[place(&memo.arguments, self.0.len())] = Some(memo);
+        let at = place(&memo.arguments, self.0.len());
+        self.0[at] = Some(memo);
     }
 
     pub(crate) fn clear(&mut self) {

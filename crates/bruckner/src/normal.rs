@@ -1,7 +1,7 @@
 //! From a call to what is planned: the problem that all ranks share, and how this rank's buffers lie.
 //!
 //! What may differ between ranks (datatypes of one signature, displacements, addresses) only decides how a buffer is
-//! staged; what all ranks share becomes the [`Key`] of a plan.
+//! staged; what all ranks share, the [`Common`], decides what is planned.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bruckner_mpi::{Family, Mpi, Shape, Word, has_device_runtime};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_runtime::{Compiled, Reduction};
-use bruckner_schedule::{Collective, Counts, Order, Rank};
+use bruckner_schedule::{Collective, Counts, Order, Problem, Rank};
 
 use crate::Error;
 use crate::call::{Call, Count, List, Name};
@@ -37,6 +37,14 @@ impl Combine {
         }
     }
 
+    /// The kernel; nothing where there is none.
+    pub(crate) fn kernel(self) -> Reduction {
+        match self {
+            Combine::Kernel(operation, kind) => Reduction::of(operation, kind).unwrap_or(Reduction::None),
+            Combine::Nothing | Combine::Foreign => Reduction::None,
+        }
+    }
+
     /// Whether results are rounded.
     pub(crate) fn rounds(self) -> bool {
         match self {
@@ -48,32 +56,41 @@ impl Combine {
     }
 }
 
-impl Key {
+/// What all ranks share of a call.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Common {
+    pub(crate) name: Name,
+    /// Its blocks in one piece each, until an algorithm wants more.
+    pub(crate) problem: Problem,
+    pub(crate) combine: Combine,
+}
+
+impl Common {
+    /// A call that moves data.
+    fn moves(name: Name, collective: Collective, ranks: u32, counts: Counts, element: u32) -> Common {
+        let problem = Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any };
+        Common { name, problem, combine: Combine::Nothing }
+    }
+
     /// Whether nobody gives anything to anybody: then nobody need wait for anybody.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.name != Name::Barrier
-            && match &self.counts {
-                Counts::Equal(count) | Counts::Root { count, .. } => *count == 0,
-                Counts::Listed(counts) => counts.iter().all(|count| *count == 0),
-                Counts::Local => false,
-            }
+        self.name != Name::Barrier && !self.is_local() && self.problem.largest() == 0
     }
 
     /// Whether ranks may leave before others have come: nobody waits for those who only receive, or only give.
     pub(crate) fn is_rooted(&self) -> bool {
         matches!(self.name, Name::Bcast | Name::Reduce)
     }
-}
 
-/// What a plan is for. Equal on all ranks.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Key {
-    pub(crate) name: Name,
-    pub(crate) collective: Collective,
-    pub(crate) counts: Counts,
-    pub(crate) element: u32,
-    pub(crate) order: Order,
-    pub(crate) combine: Combine,
+    /// Whether each rank knows only its own sizes.
+    pub(crate) fn is_local(&self) -> bool {
+        self.problem.counts == Counts::Local
+    }
+
+    /// Bytes of the largest block, or of the vector.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.problem.largest() * u64::from(self.problem.element)
+    }
 }
 
 /// One of the user's buffers.
@@ -98,7 +115,7 @@ pub(crate) enum Side {
 /// A call that can be planned.
 #[derive(Clone, Debug)]
 pub(crate) struct Normal {
-    pub(crate) key: Key,
+    pub(crate) common: Common,
     pub(crate) input: Side,
     pub(crate) output: Side,
     /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
@@ -166,10 +183,7 @@ impl Normal {
 
     /// The reduction, for a plan of this call.
     pub(crate) fn reduction(&self, mpi: &'static Mpi) -> Reduction {
-        match (self.key.combine, self.foreign) {
-            (Combine::Kernel(operation, kind), _) => {
-                Reduction::of(operation, kind).unwrap_or(Reduction::None)
-            }
+        match (self.common.combine, self.foreign) {
             (Combine::Foreign, Some(foreign)) => {
                 let Foreign { datatype, op, shape } = foreign;
                 let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
@@ -188,7 +202,7 @@ impl Normal {
                 };
                 Reduction::Foreign(Arc::new(reduce))
             }
-            _ => Reduction::None,
+            (combine, _) => combine.kernel(),
         }
     }
 }
@@ -273,16 +287,9 @@ pub(crate) fn normal(
 ) -> Result<Result<Normal, Native>, Error> {
     not_in_place(mpi, call, rank)?;
     not_aliased(mpi, call, rank)?;
-    let moves = |name, collective, counts, element| Key {
-        name,
-        collective,
-        counts,
-        element,
-        order: Order::Any,
-        combine: Combine::Nothing,
-    };
-    let plain = |key, input, output, bytes| Normal {
-        key,
+    let moves = |name, collective, counts, element| Common::moves(name, collective, size, counts, element);
+    let plain = |common, input, output, bytes| Normal {
+        common,
         input,
         output,
         overlaps: false,
@@ -292,8 +299,8 @@ pub(crate) fn normal(
     };
     match *call {
         Call::Barrier => {
-            let key = moves(Name::Barrier, Collective::Allgather, Counts::Equal(1), 0);
-            Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
+            let common = moves(Name::Barrier, Collective::Allgather, Counts::Equal(1), 0);
+            Ok(Ok(plain(common, Side::None, Side::None, (0, 0))))
         }
         Call::Allgather { send, send_count, send_type, recv, recv_count, recv_type } => {
             let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
@@ -303,8 +310,8 @@ pub(crate) fn normal(
             let given = (send, send_count, send_type);
             let (input, misfit) = gather_input(mpi, given, &output, rank, rank as usize * bytes, bytes)?;
             let (element, each) = units(bytes);
-            let key = moves(Name::Allgather, Collective::Allgather, Counts::Equal(each), element);
-            Ok(Ok(Normal { misfit, ..plain(key, input, output, (bytes, bytes * size as usize)) }))
+            let common = moves(Name::Allgather, Collective::Allgather, Counts::Equal(each), element);
+            Ok(Ok(Normal { misfit, ..plain(common, input, output, (bytes, bytes * size as usize)) }))
         }
         Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
             let shape = shape_of(mpi, recv_type)?;
@@ -320,8 +327,8 @@ pub(crate) fn normal(
             let bytes: Vec<u64> = counts.iter().map(|count| (count * shape.size) as u64).collect();
             let element = if bytes.iter().all(|n| n % 8 == 0) { 8 } else { 1 };
             let listed = Counts::Listed(bytes.iter().map(|n| n / u64::from(element)).collect());
-            let key = moves(Name::Allgather, Collective::Allgather, listed, element);
-            Ok(Ok(Normal { misfit, ..plain(key, input, output, (own, total)) }))
+            let common = moves(Name::Allgather, Collective::Allgather, listed, element);
+            Ok(Ok(Normal { misfit, ..plain(common, input, output, (own, total)) }))
         }
         Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
             let (count, shape) = (positive(recv_count)?, shape_of(mpi, recv_type)?);
@@ -337,12 +344,12 @@ pub(crate) fn normal(
                 fitted((send.cast_mut(), send_type, shape), blocks(count), count * shape.size, bytes)?
             };
             let (element, each) = units(bytes);
-            let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
-            Ok(Ok(Normal { overlaps, misfit, ..plain(key, input, output, (all, all)) }))
+            let common = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
+            Ok(Ok(Normal { overlaps, misfit, ..plain(common, input, output, (all, all)) }))
         }
         Call::Alltoallv { .. } => {
-            let key = moves(Name::Alltoall, Collective::Alltoall, Counts::Local, 1);
-            Ok(Ok(plain(key, Side::None, Side::None, (0, 0))))
+            let common = moves(Name::Alltoall, Collective::Alltoall, Counts::Local, 1);
+            Ok(Ok(plain(common, Side::None, Side::None, (0, 0))))
         }
         Call::Bcast { data, count, datatype, root } => {
             let (count, shape, root) = (positive(count)?, shape_of(mpi, datatype)?, rooted(root, size)?);
@@ -351,16 +358,16 @@ pub(crate) fn normal(
             let (input, output) = if root == rank { (theirs, Side::Kept) } else { (Side::None, theirs) };
             let (element, each) = units(bytes);
             let counts = Counts::Root { root: Rank(root), count: each };
-            let key = moves(Name::Bcast, Collective::Allgather, counts, element);
-            Ok(Ok(plain(key, input, output, (if root == rank { bytes } else { 0 }, bytes))))
+            let common = moves(Name::Bcast, Collective::Allgather, counts, element);
+            Ok(Ok(plain(common, input, output, (if root == rank { bytes } else { 0 }, bytes))))
         }
         Call::Allreduce { send, recv, count, datatype, op } => {
             let count = positive(count)?;
             let counts = Counts::Equal(count as u64);
-            let made = scattered(mpi, (send, recv), counts, (datatype, op), (count, count))?;
+            let made = scattered(mpi, size, (send, recv), counts, (datatype, op), (count, count))?;
             Ok(made.map(|mut normal| {
-                normal.key.name = Name::Allreduce;
-                normal.key.collective = Collective::Allreduce;
+                normal.common.name = Name::Allreduce;
+                normal.common.problem.collective = Collective::Allreduce;
                 normal
             }))
         }
@@ -368,6 +375,7 @@ pub(crate) fn normal(
             let count = positive(count)?;
             scattered(
                 mpi,
+                size,
                 (send, recv),
                 Counts::Equal(count as u64),
                 (datatype, op),
@@ -378,15 +386,15 @@ pub(crate) fn normal(
             let counts = counted(counts, size)?;
             let listed = Counts::Listed(counts.iter().map(|n| *n as u64).collect());
             let sizes = (counts[rank as usize], counts.iter().sum());
-            scattered(mpi, (send, recv), listed, (datatype, op), sizes)
+            scattered(mpi, size, (send, recv), listed, (datatype, op), sizes)
         }
         Call::Reduce { send, recv, count, datatype, op, root } => {
             let (count, root) = (positive(count)?, rooted(root, size)?);
             let counts = Counts::Root { root: Rank(root), count: count as u64 };
             let own = if root == rank { count } else { 0 };
-            let made = scattered(mpi, (send, recv), counts, (datatype, op), (own, count))?;
+            let made = scattered(mpi, size, (send, recv), counts, (datatype, op), (own, count))?;
             Ok(made.map(|mut normal| {
-                normal.key.name = Name::Reduce;
+                normal.common.name = Name::Reduce;
                 normal
             }))
         }
@@ -396,6 +404,7 @@ pub(crate) fn normal(
 /// A reduction: sizes are what this rank gets and the whole.
 fn scattered(
     mpi: &'static Mpi,
+    size: u32,
     (send, recv): (*const c_void, *mut c_void),
     counts: Counts,
     (datatype, op): (Word, Word),
@@ -418,9 +427,10 @@ fn scattered(
     let input = side(if overlaps { recv } else { send.cast_mut() }, all)?;
     let output = side(recv, own)?;
     let (name, collective) = (Name::ReduceScatter, Collective::ReduceScatter);
-    let key = Key { name, collective, counts, element, order, combine };
+    let problem = Problem { collective, ranks: size, counts, pieces: 1, element, order };
+    let common = Common { name, problem, combine };
     let bytes = (all * element as usize, own * element as usize);
-    Ok(Ok(Normal { key, input, output, overlaps, bytes, misfit: None, foreign }))
+    Ok(Ok(Normal { common, input, output, overlaps, bytes, misfit: None, foreign }))
 }
 
 /// How elements are reduced.

@@ -16,7 +16,8 @@ use bruckner_runtime::Transport;
 use crate::Error;
 use crate::call::Call;
 use crate::choose::Choice;
-use crate::communicator::{Communicator, DEVICE, First, Prepared, Room, Site};
+use crate::communicator::{Communicator, DEVICE, Room, Site, Stopped, Store};
+use crate::plans::Prepared;
 use crate::engine::{Door, Engine, Entry, Serving};
 use crate::normal::{Normal, normal};
 pub(crate) use crate::persistent::body::Body;
@@ -159,10 +160,7 @@ impl Persistent {
 
     /// A plan that is the MPI's own collective.
     fn native(engine: &'static Engine, entry: Arc<Entry>, comm: Word, call: Call, why: &str) -> Persistent {
-        let expression =
-            bruckner_algorithms::Expression::Plain(bruckner_algorithms::expression::Plain::Native);
-        let choice = Choice { expression, why: why.to_owned() };
-        Persistent::of(engine, entry, comm, call, Made::native(choice))
+        Persistent::of(engine, entry, comm, call, Made::native(Choice::native(why)))
     }
 
     /// A plan by one of the algorithms for a call on a communicator that is served. Collective.
@@ -171,33 +169,36 @@ impl Persistent {
         entry: Arc<Entry>,
         comm: Word,
         call: Call,
-        normal: Normal,
+        mut normal: Normal,
         given: Option<Choice>,
         one_round: bool,
     ) -> Result<Persistent, Error> {
         let Serving::Planned(communicator) = &entry.serving else { unreachable!("it is served") };
         let state = communicator.take()?;
-        let topology = state.topology.clone();
+        let (topology, kind) = (state.topology.clone(), state.limits.kind(&normal.common));
         let choices = match given {
-            Some(choice) => vec![choice],
-            None => communicator.choices(&normal.key, &state),
+            Some(choice) => vec![choice, Choice::native("no algorithm fits")],
+            None => communicator.choices(&kind, &topology, &state.rules, state.device),
         };
         drop(state);
         let Some(tags) = communicator.more_tags()? else {
             return Ok(Persistent::native(engine, entry, comm, call, "no tags are left"));
         };
-        // A segment of its own: plans may be started in any order.
-        let mut room = Room::none();
-        let site = Site { topology: &topology, tags, normal: &normal, one_round };
-        let first = communicator.first(&site, choices, &mut room);
-        let (prepared, choice) = match first {
-            Ok(First::Made(prepared, choice)) => (prepared, choice),
-            Ok(First::Device) => {
+        // Memory of its own: plans may be started in any order.
+        let mut store = Store::new();
+        let site = Site { topology: &topology, tags, one_round };
+        let (prepared, choice) = match communicator.prepare(&mut store, &site, kind, || choices, &mut normal) {
+            Ok(Ok(mut slot)) => {
+                // SAFETY: in the store, which nobody else has.
+                let slot = unsafe { slot.as_mut() };
+                (slot.prepared.take().unwrap_or(Prepared::Native), Choice::clone(&slot.choice))
+            }
+            Ok(Err(Stopped::Device)) => {
                 communicator.take()?.leave_to_mpi();
                 communicator.hidden.give_back(tags);
                 return Ok(Persistent::native(engine, entry, comm, call, DEVICE));
             }
-            Ok(First::Different) => {
+            Ok(Err(Stopped::Different)) => {
                 communicator.hidden.give_back(tags);
                 return Ok(Persistent::native(engine, entry, comm, call, "ranks make different calls"));
             }
@@ -206,7 +207,7 @@ impl Persistent {
                 return Err(error);
             }
         };
-        let made = Made { prepared, choice, room, normal: Some(normal), tags: Some(tags) };
+        let made = Made { prepared, choice, room: store.room, normal: Some(normal), tags: Some(tags) };
         Ok(Persistent::of(engine, entry, comm, call, made))
     }
 

@@ -77,9 +77,9 @@ impl Stage<'_> {
     }
 
     /// Brings the output to the user.
-    pub(crate) fn take(&self, normal: &Normal, staged: Output, bytes: usize) -> Result<(), Error> {
+    pub(crate) fn take(&self, normal: &Normal, staged: Output) -> Result<(), Error> {
         if let Output::Staged(from) = staged {
-            normal.output.unpack(self.mpi, from, bytes)?;
+            normal.output.unpack(self.mpi, from, normal.bytes.1)?;
         }
         normal.verdict(self.mpi)
     }

@@ -212,6 +212,11 @@ fn done(call: &'static str, code: c_int) -> Result<(), Failure> {
 impl Transport for Messages {
     type Requests = Requests;
 
+    fn truncated(&self) -> Failure {
+        let error = self.mpi.truncated();
+        Failure { call: error.call, code: error.code }
+    }
+
     fn requests(&self, count: usize) -> Requests {
         let mut requests = Requests {
             mpi: self.mpi,

@@ -1,47 +1,66 @@
-//! From one rank's program to steps on addresses: what the executor runs.
+//! From one rank's program to steps on cells, whatever their size.
 //!
-//! A place becomes a buffer and an offset in bytes, a barrier becomes raising and awaiting flags, and messages that are
-//! posted together are posted in the order that serves them best. Nothing else changes: the steps are the instructions that were
-//! proven.
+//! A place becomes a buffer and a range of cells, and a barrier becomes raising and awaiting flags. Nothing else changes: the
+//! steps are the instructions that were proven. [`bind`](crate::bind) turns them into what the executor runs, for the sizes
+//! of a call.
+
+use std::ops::Range;
 
 use bruckner_schedule::addresses::{Addresses, Buffer, Stretch};
 use bruckner_schedule::{
-    Area, Code, Collective, Counts, End, Instr, Layout, Level, Local, Message, Place, Problem, Rank, Run,
-    Topology,
+    Area, Code, Collective, Counts, End, Instr, Layout, Level, Local, Message, Place, Placed, Problem, Rank,
+    Run, Topology,
 };
 
+use crate::class::{Limits, Lines};
 use crate::memory::{At, Bases, Needs};
-use crate::segment::{BESIDE, FLAGS, barrier_rounds, beside, flag_at, lines_at, round_at};
+use crate::segment::{FLAGS, barrier_rounds, flag_at, lines_at, round_at};
 use crate::transport::Peer;
+
+/// Cells one behind the other in one buffer: chunks of a user's buffer, chunks of a line of a segment, or cells of temporary
+/// memory. How long they are is known when a plan is bound to sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cells {
+    /// Which buffer: an index into [`Bases`].
+    pub(crate) base: u8,
+    /// Which line of a segment.
+    pub(crate) line: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Cells {
+    fn end(self) -> u32 {
+        self.first + self.count
+    }
+
+    /// Whether others go on where these end.
+    fn go_on(self, other: Cells) -> bool {
+        (self.base, self.line, self.end()) == (other.base, other.line, other.first)
+    }
+}
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Send {
-        data: At,
-        bytes: usize,
-        to: Peer,
-        request: u32,
-    },
-    Recv {
-        data: At,
-        bytes: usize,
-        from: Peer,
+    Post {
+        end: End,
+        data: Cells,
+        peer: Peer,
         request: u32,
     },
     Finish {
         first: u32,
         end: u32,
     },
+    /// As many cells on both sides, and each as large as the other.
     Copy {
-        to: At,
-        from: At,
-        bytes: usize,
+        to: Cells,
+        from: Cells,
     },
     Reduce {
-        into: At,
-        with: At,
-        elements: usize,
+        into: Cells,
+        with: Cells,
     },
     /// Raises a flag of this rank's for the so-manieth time in this execution.
     Raise {
@@ -72,6 +91,12 @@ pub enum Unfit {
     /// Sizes known only locally need another executor.
     #[error("sizes are known only locally")]
     Local,
+    /// The program is for some sizes, not for every one.
+    #[error("the program counts in elements, not in chunks")]
+    Sized,
+    /// Slots share room in a program for chunks of different sizes.
+    #[error("slots of different sizes share room")]
+    Shared,
 }
 
 /// What the other ranks are called outside.
@@ -89,22 +114,60 @@ impl Names for SameNames {
     }
 }
 
+/// How much of a level's segment a plan uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shared {
+    /// Members of the region.
+    pub members: u32,
+    /// Lines.
+    pub lines: u32,
+}
+
+/// The room that a plan needs, for any sizes. All ranks must have the same: the most of what each needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// Cells of temporary memory where all are equal; otherwise how often the room of all blocks together.
+    pub temporary: u64,
+    /// What is used of each level's segment; `None` for levels that are not.
+    pub shared: [Option<Shared>; Bases::LEVELS],
+}
+
+impl Extent {
+    /// How large memory must be for the sizes of a problem, all of whose ranks find the same.
+    pub fn needs(&self, even: bool, problem: &Problem, limits: &Limits) -> Needs {
+        let element = problem.element as usize;
+        let temporary = match problem.equal().filter(|_| even) {
+            Some(n) => self.temporary * n,
+            None => self.temporary * problem.total(),
+        };
+        let line = Lines::of(problem, limits).bytes(problem);
+        let part = |shared: Shared| lines_at(shared.members) + shared.lines as usize * line;
+        Needs { temporary: temporary as usize * element, parts: self.shared.map(|shared| shared.map(part)) }
+    }
+}
+
 /// A rank's program as steps, and what it needs.
 pub struct Compiled {
     pub(crate) steps: Vec<Step>,
+    /// Whether it is for chunks that are all equal.
+    pub even: bool,
+    /// The chunk of each cell of temporary memory, where chunks are not equal.
+    pub(crate) cells: Vec<u32>,
+    /// The first chunk of the input, and of the output.
+    pub(crate) first: [u64; 2],
+    /// Whether messages of nothing are sent: they order what ranks do to shared memory.
+    pub(crate) sends_nothing: bool,
     pub(crate) requests: usize,
-    /// How large the buffers must be.
-    pub needs: Needs,
-    /// Bytes of a part of each level's segment; `None` for levels that are not used.
-    pub shared: Vec<Option<usize>>,
+    /// The room that it needs.
+    pub extent: Extent,
     /// Levels on whose segment the program alternates.
     pub(crate) alternates: [bool; Bases::LEVELS],
     /// The largest tag, the first being 0.
     pub tags: u32,
     /// Whether the input may be the output's own memory: all of it is read before any other of it is written.
     pub in_place: bool,
-    /// Whether nothing is written to the output but copies of the input to the same place: if both are the same memory, it is
-    /// only read.
+    /// Whether this rank's own block of the output is only ever written as a copy of the input's: if both are the same
+    /// memory, it is only read.
     pub only_reads: bool,
     /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
     /// that alternates.
@@ -118,23 +181,34 @@ pub struct Compiled {
 
 fn is_one_round(steps: &[Step]) -> bool {
     let awaits = |step: &Step| matches!(step, Step::Finish { .. });
-    let posts = |step: &Step| matches!(step, Step::Send { .. } | Step::Recv { .. });
+    let posts = |step: &Step| matches!(step, Step::Post { .. });
     let shares = |step: &Step| matches!(step, Step::Raise { .. } | Step::Await { .. });
     let first = steps.iter().position(awaits).unwrap_or(steps.len());
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
 }
 
-/// Compiles a rank's code. Tags start at `tag`.
-pub fn compile(
-    problem: &Problem,
-    topology: &Topology,
-    rank: Rank,
-    code: &Code,
-    names: &dyn Names,
-    tag: u32,
-) -> Result<Compiled, Unfit> {
+/// What is to be compiled for.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// Where the ranks are.
+    pub topology: &'a Topology,
+    /// What the other ranks are called.
+    pub names: &'a dyn Names,
+    /// The first tag.
+    pub tag: u32,
+    /// Whether all chunks are equal.
+    pub even: bool,
+    /// Whether messages also order what ranks do to shared memory; the same on all ranks.
+    pub orders_memory: bool,
+}
+
+/// Compiles a rank's code for a problem that counts in chunks ([`Problem::in_chunks`]).
+pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) -> Result<Compiled, Unfit> {
     if problem.counts == Counts::Local {
         return Err(Unfit::Local);
+    }
+    if problem.equal() != Some(1) {
+        return Err(Unfit::Sized);
     }
     let Layout::Buffers { placed, alternate } = &code.layout else { return Err(Unfit::Virtual) };
     let shared_lines = 1 + placed.iter().fold(0, |most, p| match p.place.area {
@@ -142,19 +216,13 @@ pub fn compile(
         _ => most,
     });
     let mut compiler = Compiler {
-        problem,
-        topology,
+        target,
         rank,
-        names,
-        tag,
-        element: problem.element as usize,
         addresses: Addresses::new(problem, code),
-        cells: Cells::new(problem),
-        first: block_start(problem, rank, &Addresses::new(problem, code)),
         flags: [0; FLAGS as usize],
         awaited: Vec::new(),
         barriers: [0; Bases::LEVELS],
-        shared: vec![None; Bases::LEVELS],
+        shared: [None; Bases::LEVELS],
         steps: Vec::new(),
         requests: 0,
         open: Vec::new(),
@@ -168,82 +236,64 @@ pub fn compile(
     for level in alternate {
         alternates[compiler.level(*level)?] = true;
     }
-    order_posts(&mut compiler.steps);
-    let total = |set| problem.elements_of(&set).unwrap_or(0) as usize * problem.element as usize;
-    let needs = Needs {
-        input: total(problem.input(rank)),
-        output: total(problem.output(rank)),
-        temporary: code.memory(problem) as usize * problem.element as usize,
+    let own = problem.block(rank).iter().next().unwrap_or(0);
+    let first = match problem.collective {
+        Collective::Allgather => [own, 0],
+        Collective::ReduceScatter => [0, own],
+        _ => [0, 0],
     };
+    let room = code.memory(problem);
+    let cells = if target.even { Vec::new() } else { chunks_of_cells(placed, room)? };
+    let temporary = if target.even { room } else { most_often(&cells) };
     Ok(Compiled {
+        even: target.even,
+        first,
+        sends_nothing: target.orders_memory,
         in_place: reads_before_it_writes(&compiler.steps),
-        only_reads: only_reads(&compiler.steps),
+        only_reads: only_reads(&compiler.steps, own..own + problem.pieces),
         one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(&alternates),
         messages: compiler.requests,
         requests: compiler.requests,
-        needs,
-        shared: compiler.shared,
+        extent: Extent { temporary, shared: compiler.shared },
+        cells,
         alternates,
         tags: compiler.tags,
         steps: compiler.steps,
     })
 }
 
-/// The elements before this rank's own block.
-fn block_start(problem: &Problem, rank: Rank, addresses: &Addresses<'_>) -> u64 {
-    match problem.collective {
-        Collective::Allgather | Collective::ReduceScatter => {
-            addresses.user_start(u64::from(rank.0) * problem.pieces)
+/// The chunk that each cell of temporary memory is for.
+fn chunks_of_cells(placed: &[Placed], room: u64) -> Result<Vec<u32>, Unfit> {
+    const NONE: u32 = u32::MAX;
+    let mut cells = vec![NONE; room as usize];
+    for line in placed.iter().filter(|line| matches!(line.place.area, Area::Line(_))) {
+        for (at, chunk) in line.place.set.iter().enumerate() {
+            let cell = &mut cells[line.at as usize + at];
+            if *cell != NONE {
+                return Err(Unfit::Shared);
+            }
+            *cell = chunk as u32;
         }
-        _ => 0,
     }
+    if cells.contains(&NONE) { Err(Unfit::Shared) } else { Ok(cells) }
 }
 
-/// How cells lie in a line of a segment. Where chunks are small each has a cache line of its own, so that ranks do not
-/// write into each other's; lines start on cache lines in any case. All ranks of a region lay them out alike, because this
-/// depends on the problem only.
-struct Cells {
-    stride: Option<usize>,
-    line: usize,
-    /// Whether a whole line fits beside a flag.
-    beside: bool,
-}
-
-/// A cell up to this size gets a cache line of its own.
-pub const CELL: usize = 64;
-
-impl Cells {
-    /// More cells than these are not spread: reading them all would touch too many cache lines.
-    const MOST: u64 = 16;
-
-    fn new(problem: &Problem) -> Cells {
-        let all = bruckner_schedule::Set::from(0..problem.chunks());
-        let bytes = problem.elements_of(&all).unwrap_or(0) as usize * problem.element as usize;
-        let small = problem.chunks() > 1
-            && problem.chunks() <= Cells::MOST
-            && (0..problem.chunks())
-                .all(|c| problem.elements(c).is_some_and(|n| n as usize * problem.element as usize <= CELL));
-        let stride = small.then_some(CELL);
-        let bytes = stride.map_or(bytes, |stride| stride * problem.chunks() as usize);
-        Cells { stride, line: bytes.next_multiple_of(CELL), beside: stride.is_none() && bytes <= BESIDE }
-    }
+/// How many cells there are for the chunk that has most.
+fn most_often(cells: &[u32]) -> u64 {
+    let mut sorted = cells.to_vec();
+    sorted.sort_unstable();
+    sorted.chunk_by(|a, b| a == b).map(|same| same.len() as u64).max().unwrap_or(0)
 }
 
 struct Compiler<'a> {
-    problem: &'a Problem,
-    topology: &'a Topology,
+    target: &'a Target<'a>,
     rank: Rank,
-    names: &'a dyn Names,
-    tag: u32,
-    element: usize,
     addresses: Addresses<'a>,
-    cells: Cells,
-    first: u64,
     flags: [u16; FLAGS as usize],
     awaited: Vec<((Rank, u32), u16)>,
     barriers: [u16; Bases::LEVELS],
-    shared: Vec<Option<usize>>,
+    shared: [Option<Shared>; Bases::LEVELS],
     steps: Vec<Step>,
     requests: usize,
     /// Requests by their numbers in the program, and by numbers that no other has: so each can be kept for good.
@@ -274,10 +324,10 @@ impl Compiler<'_> {
                 }
             }
             Instr::Local(Local::Copy { to, from }) => {
-                self.pairs(to, from, |to, from, bytes, _| Step::Copy { to, from, bytes })?;
+                self.pairs(to, from, |to, from| Step::Copy { to, from })?;
             }
             Instr::Local(Local::Reduce { into, with }) => {
-                self.pairs(into, with, |into, with, _, elements| Step::Reduce { into, with, elements })?;
+                self.pairs(into, with, |into, with| Step::Reduce { into, with })?;
             }
             Instr::Local(Local::Signal(flag)) => {
                 if flag.0 >= FLAGS {
@@ -312,7 +362,7 @@ impl Compiler<'_> {
                 self.use_segment(*level, index);
                 self.barriers[index] += 1;
                 let times = self.barriers[index];
-                let region = self.topology.span(*level, self.topology.region_of(*level, self.rank));
+                let region = self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
                 let me = self.member(*level, self.rank);
                 for (round, member) in barrier_rounds(region.len() as u32, me).enumerate() {
                     let base = Bases::HEADER + index as u8;
@@ -326,11 +376,10 @@ impl Compiler<'_> {
     }
 
     fn steps_are_fixed(&self, alternates: &[bool; Bases::LEVELS]) -> bool {
-        let moves = |at: &At| at.base >= Bases::SEGMENT && alternates[usize::from(at.base - Bases::SEGMENT)];
-        !self.steps.iter().any(|step| match step {
-            Step::Send { data, .. } | Step::Recv { data, .. } => moves(data),
-            _ => false,
-        })
+        let moves = |data: &Cells| {
+            data.base >= Bases::SEGMENT && alternates[usize::from(data.base - Bases::SEGMENT)]
+        };
+        !self.steps.iter().any(|step| matches!(step, Step::Post { data, .. } if moves(data)))
     }
 
     fn level(&self, level: Level) -> Result<usize, Unfit> {
@@ -341,150 +390,100 @@ impl Compiler<'_> {
 
     fn use_segment(&mut self, level: Level, index: usize) {
         let members = self.members(level);
-        self.shared[index].get_or_insert(lines_at(members));
+        self.shared[index].get_or_insert(Shared { members, lines: 0 });
     }
 
     /// How many ranks this rank's region of a level has.
     fn members(&self, level: Level) -> u32 {
-        self.topology.span(level, self.topology.region_of(level, self.rank)).len() as u32
+        self.target.topology.span(level, self.target.topology.region_of(level, self.rank)).len() as u32
     }
 
     /// A rank's number within its region.
     fn member(&self, level: Level, rank: Rank) -> u32 {
-        let region = self.topology.span(level, self.topology.region_of(level, rank));
-        self.topology.position(rank) - region.start
+        let region = self.target.topology.span(level, self.target.topology.region_of(level, rank));
+        self.target.topology.position(rank) - region.start
     }
 
     fn message(&mut self, request: u32, message: &Message) -> Result<Step, Unfit> {
         self.tags = self.tags.max(message.tag.0);
-        let peer = Peer { rank: self.names.peer(message.peer), tag: self.tag + message.tag.0 };
-        let mut whole: Option<(At, usize)> = None;
+        let peer =
+            Peer { rank: self.target.names.peer(message.peer), tag: self.target.tag + message.tag.0 };
+        let mut whole: Option<Cells> = None;
         for place in &message.places {
-            for (at, elements) in self.stretches(place)? {
-                let bytes = elements as usize * self.element;
+            for cells in self.stretches(place)? {
                 match &mut whole {
-                    None => whole = Some((at, bytes)),
-                    Some((start, len)) if at.base == start.base && at.offset == start.offset + *len => {
-                        *len += bytes;
-                    }
+                    // Chunks of a segment may lie here and there.
+                    _ if cells.base >= Bases::SEGMENT => return Err(Unfit::Scattered(message.to_string())),
+                    None => whole = Some(cells),
+                    Some(before) if before.go_on(cells) => before.count += cells.count,
                     Some(_) => return Err(Unfit::Scattered(message.to_string())),
                 }
             }
         }
-        let (data, bytes) = whole.unwrap_or((At { base: Bases::TEMPORARY, offset: 0 }, 0));
-        Ok(match message.end {
-            End::Send => Step::Send { data, bytes, to: peer, request },
-            End::Recv => Step::Recv { data, bytes, from: peer, request },
-        })
+        let data = whole.unwrap_or(Cells { base: Bases::TEMPORARY, line: 0, first: 0, count: 0 });
+        Ok(Step::Post { end: message.end, data, peer, request })
     }
 
-    /// Steps for two places of equal size, stretch by stretch.
+    /// Steps for two places of as many cells, stretch by stretch.
     fn pairs(
         &mut self,
         to: &Place,
         from: &Place,
-        step: impl Fn(At, At, usize, usize) -> Step,
+        step: impl Fn(Cells, Cells) -> Step,
     ) -> Result<(), Unfit> {
         let (to, from) = (self.stretches(to)?, self.stretches(from)?);
         let (mut to, mut from) = (to.into_iter(), from.into_iter());
         let (mut a, mut b) = (to.next(), from.next());
-        while let (Some((to_at, to_len)), Some((from_at, from_len))) = (&mut a, &mut b) {
-            let elements = (*to_len).min(*from_len) as usize;
-            if elements > 0 {
-                self.steps.push(step(*to_at, *from_at, elements * self.element, elements));
+        while let (Some(there), Some(here)) = (&mut a, &mut b) {
+            let count = there.count.min(here.count);
+            self.steps.push(step(Cells { count, ..*there }, Cells { count, ..*here }));
+            for cells in [there, here] {
+                cells.first += count;
+                cells.count -= count;
             }
-            for (at, len) in [(&mut *to_at, &mut *to_len), (&mut *from_at, &mut *from_len)] {
-                at.offset += elements * self.element;
-                *len -= elements as u64;
-            }
-            if *to_len == 0 {
-                a = to.next();
-            }
-            // The borrow of `b` ends with `from_len`.
-            if b.as_ref().is_some_and(|(_, len)| *len == 0) {
-                b = from.next();
-            }
+            a = a.filter(|cells| cells.count > 0).or_else(|| to.next());
+            b = b.filter(|cells| cells.count > 0).or_else(|| from.next());
         }
         Ok(())
     }
 
-    /// Where a place lies, as addresses and elements.
-    fn stretches(&mut self, place: &Place) -> Result<Vec<(At, u64)>, Unfit> {
-        let element = self.element;
+    /// Where a place lies.
+    fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, Unfit> {
+        let cells = |base, line, range: Range<u64>| {
+            let (first, count) = (u32::try_from(range.start), u32::try_from(range.end - range.start));
+            let beyond = |_| Unfit::Beyond(place.to_string());
+            Ok(Cells { base, line, first: first.map_err(beyond)?, count: count.map_err(beyond)? })
+        };
         if let Area::Shared(level, line) = place.area {
             let index = self.level(level)?;
-            let members = self.members(level);
-            let need = lines_at(members) + self.lines.max(line + 1) as usize * self.cells.line;
-            let room = self.shared[index].get_or_insert(0);
-            *room = (*room).max(need);
+            self.use_segment(level, index);
+            let lines = self.lines.max(line + 1);
+            if let Some(shared) = &mut self.shared[index] {
+                shared.lines = lines;
+            }
             let base = Bases::SEGMENT + index as u8;
-            // A line of few bytes lies beside a flag of the member of its number, and travels with it.
-            let start = match self.cells.beside && line < members {
-                true => beside(line, 0),
-                false => lines_at(members) + line as usize * self.cells.line,
-            };
             let blocks = place.set.runs().iter().flat_map(Run::blocks);
-            let stretch = |chunk: u64, end: u64| {
-                let (first, last) = (self.addresses.user_start(chunk), self.addresses.user_start(end));
-                let offset = match self.cells.stride {
-                    Some(stride) => start + stride * chunk as usize,
-                    None => start + first as usize * element,
-                };
-                (At { base, offset }, last - first)
-            };
-            return Ok(match self.cells.stride {
-                Some(_) => place.set.iter().map(|chunk| stretch(chunk, chunk + 1)).collect(),
-                None => blocks.map(|block| stretch(block.start, block.end)).collect(),
-            });
+            return blocks.map(|block| cells(base, line, block)).collect();
         }
         let stretches: Vec<Stretch> = self.addresses.stretches(place).ok_or(Unfit::Virtual)?;
-        let own_input = self.problem.collective == Collective::Allgather;
-        let own_output = self.problem.collective == Collective::ReduceScatter;
-        let at = |(buffer, range): Stretch| {
-            let (base, skip) = match buffer {
-                Buffer::In => (Bases::IN, if own_input { self.first } else { 0 }),
-                Buffer::Out => (Bases::OUT, if own_output { self.first } else { 0 }),
-                _ => (Bases::TEMPORARY, 0),
-            };
-            (At { base, offset: (range.start - skip) as usize * element }, range.end - range.start)
+        let base = |buffer| match buffer {
+            Buffer::In => Bases::IN,
+            Buffer::Out => Bases::OUT,
+            _ => Bases::TEMPORARY,
         };
-        Ok(stretches.into_iter().map(at).collect())
+        stretches.into_iter().map(|(buffer, range)| cells(base(buffer), 0, range)).collect()
     }
 }
 
-/// Messages up to this size are sent before receives are posted.
-pub const SHORT: usize = 256;
-
-/// Of messages that are posted one behind the other: short sends first, because others wait for them; then receives, so
-/// that what arrives finds its place; then long sends, which wait for their receives anyway. Messages of one peer and tag
-/// are matched in order, so they keep theirs: a short send behind a long one of the same peer and tag stays behind it.
-fn order_posts(steps: &mut [Step]) {
-    let is_post = |step: &Step| matches!(step, Step::Send { .. } | Step::Recv { .. });
-    for posts in steps.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
-        let mut long: Vec<Peer> = Vec::new();
-        for step in posts.iter() {
-            if let Step::Send { bytes, to, .. } = step
-                && *bytes > SHORT
-            {
-                long.push(*to);
-            }
-        }
-        posts.sort_by_key(|step| match step {
-            Step::Send { bytes, to, .. } if *bytes <= SHORT && !long.contains(to) => 0,
-            Step::Recv { .. } => 1,
-            _ => 2,
-        });
-    }
-}
-
-/// Whether the output, where it is the input's own memory, is not written to.
-fn only_reads(steps: &[Step]) -> bool {
+/// Whether a rank's own block of the output, where it is the input's own memory, is not written to.
+fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
+    let is_own = |cells: &Cells| {
+        cells.base == Bases::OUT && u64::from(cells.first) < own.end && own.start < u64::from(cells.end())
+    };
     !steps.iter().any(|step| match step {
-        Step::Recv { data, .. } => data.base == Bases::OUT,
-        Step::Copy { to, from, .. } => {
-            to.base == Bases::OUT && (from.base != Bases::IN || from.offset != to.offset)
-        }
-        Step::Reduce { into, .. } => into.base == Bases::OUT,
+        Step::Post { end: End::Recv, data, .. } => is_own(data),
+        Step::Copy { to, from } => is_own(to) && (from.base != Bases::IN || from.first != to.first),
+        Step::Reduce { into, .. } => is_own(into),
         _ => false,
     })
 }
@@ -496,15 +495,15 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
     let mut written = false;
     for step in steps {
         let (reads, writes) = match step {
-            Step::Send { data, request, .. } => {
+            Step::Post { end: End::Send, data, request, .. } => {
                 if data.base == Bases::IN {
                     sending.push(*request);
                 }
                 (data.base == Bases::IN, false)
             }
-            Step::Recv { data, .. } => (false, data.base == Bases::OUT),
-            Step::Copy { to, from, .. } => (from.base == Bases::IN, to.base == Bases::OUT),
-            Step::Reduce { into, with, .. } => (with.base == Bases::IN, into.base == Bases::OUT),
+            Step::Post { end: End::Recv, data, .. } => (false, data.base == Bases::OUT),
+            Step::Copy { to, from } => (from.base == Bases::IN, to.base == Bases::OUT),
+            Step::Reduce { into, with } => (with.base == Bases::IN, into.base == Bases::OUT),
             Step::Finish { first, end } => {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)
@@ -517,23 +516,4 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
         }
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Short sends come first, long ones last, but none overtakes another of the same peer and tag.
-    #[test]
-    fn posts_of_one_peer_and_tag_keep_their_order() {
-        let data = At { base: Bases::IN, offset: 0 };
-        let send = |rank, bytes, request| Step::Send { data, bytes, to: Peer { rank, tag: 0 }, request };
-        let recv = Step::Recv { data, bytes: 8, from: Peer { rank: 1, tag: 0 }, request: 4 };
-        let (long, short) = (SHORT + 1, SHORT);
-        let mut steps =
-            vec![send(1, long, 0), recv.clone(), send(1, short, 1), send(2, short, 2), send(3, long, 3)];
-        order_posts(&mut steps);
-        let expected = [send(2, short, 2), recv, send(1, long, 0), send(1, short, 1), send(3, long, 3)];
-        assert_eq!(steps, expected);
-    }
 }

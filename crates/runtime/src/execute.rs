@@ -1,8 +1,12 @@
-//! Runs steps: all at once, or bit by bit.
+//! Runs plans: all at once, or bit by bit.
 
 use std::sync::Arc;
 
-use crate::compile::{Compiled, Step};
+use bruckner_schedule::Problem;
+
+use crate::bind::{Action, Sums, bind, number_of};
+use crate::class::Limits;
+use crate::compile::Compiled;
 use crate::memory::Bases;
 use crate::reduce::Reduction;
 use crate::segment::{Flag, Patience, Segment};
@@ -27,9 +31,16 @@ fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
     levels.filter_map(|(level, segment)| Some((level, segment.clone()?))).collect()
 }
 
-/// A compiled program with its requests and segments, ready to run.
+/// A compiled program with its requests and segments, ready to run once it is bound to sizes.
 pub struct Plan<T: Transport> {
     compiled: Compiled,
+    /// What it does for the problem that it is bound to.
+    actions: Vec<Action>,
+    bound: Option<Problem>,
+    /// A number for its sizes.
+    sizes: u64,
+    sums: Sums,
+    limits: Limits,
     requests: T::Requests,
     segments: Segments,
     /// Those that there are, with their levels.
@@ -51,10 +62,7 @@ pub struct Plan<T: Transport> {
 unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 
 impl<T: Transport> Plan<T> {
-    /// A plan. There is a segment, large enough, for every level that the program uses.
-    ///
-    /// # Panics
-    /// If a segment is missing or too small.
+    /// A plan, not yet bound to sizes.
     pub fn new(
         compiled: Compiled,
         transport: &T,
@@ -62,20 +70,15 @@ impl<T: Transport> Plan<T> {
         reduction: Reduction,
         patience: Patience,
     ) -> Plan<T> {
-        for (level, need) in compiled.shared.iter().enumerate() {
-            if let Some(need) = need {
-                let part = segments.get(level).and_then(Option::as_ref).map(|segment| segment.part());
-                assert!(
-                    part.is_some_and(|part| part >= *need),
-                    "a segment of {need} bytes for level {level}"
-                );
-            }
-        }
         let requests = transport.requests(compiled.requests);
-        let next = compiled.steps.len();
         let in_use = present(&segments);
         Plan {
             compiled,
+            actions: Vec::new(),
+            bound: None,
+            sizes: 0,
+            sums: Sums::default(),
+            limits: Limits::MEASURED,
             requests,
             segments,
             in_use,
@@ -84,8 +87,40 @@ impl<T: Transport> Plan<T> {
             bases: Bases::new(),
             execution: [0; Bases::LEVELS],
             other_half: 0,
-            next,
+            next: 0,
             failed: None,
+        }
+    }
+
+    /// Binds it to the sizes of a problem of its class, for the executions that follow.
+    ///
+    /// # Panics
+    /// If an execution is under way, or if a segment is missing or too small.
+    #[inline]
+    pub fn bind(&mut self, problem: &Problem) {
+        if self.bound.as_ref() != Some(problem) {
+            self.bind_anew(problem);
+        }
+    }
+
+    fn bind_anew(&mut self, problem: &Problem) {
+        assert!(!self.is_active(), "no sizes are changed under way");
+        let needs = self.compiled.extent.needs(self.compiled.even, problem, &self.limits);
+        for (level, need) in needs.parts.iter().enumerate() {
+            if let Some(need) = need {
+                let part = self.segments.get(level).and_then(Option::as_ref).map(|segment| segment.part());
+                assert!(
+                    part.is_some_and(|part| part >= *need),
+                    "a segment of {need} bytes for level {level}"
+                );
+            }
+        }
+        bind(&self.compiled, problem, &self.limits, &mut self.sums, &mut self.actions);
+        self.sizes = number_of(problem);
+        self.next = self.actions.len();
+        match &mut self.bound {
+            Some(bound) => bound.clone_from(problem),
+            None => self.bound = Some(problem.clone()),
         }
     }
 
@@ -120,7 +155,7 @@ impl<T: Transport> Plan<T> {
 
     /// Whether an execution is under way.
     pub fn is_active(&self) -> bool {
-        self.next < self.compiled.steps.len()
+        self.next < self.actions.len()
     }
 
     #[inline]
@@ -149,8 +184,9 @@ impl<T: Transport> Plan<T> {
     /// Runs it from beginning to end.
     ///
     /// # Safety
-    /// The buffers have the sizes that [`Compiled::needs`] says, and nobody else uses them meanwhile; input and output
-    /// are the same memory only where [`Compiled::in_place`] says so.
+    /// The plan is bound to a problem; input and output have the sizes that it says, and temporary memory has what
+    /// [`Extent::needs`](crate::Extent::needs) says; nobody else uses them meanwhile. Input and output are the same memory
+    /// only where [`Compiled::in_place`] says so.
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
@@ -193,32 +229,32 @@ impl<T: Transport> Plan<T> {
         unsafe { self.advance::<true>(transport) }.map(|_| ())
     }
 
-    /// Runs steps until the end, or, unless waiting is allowed, until one would have to wait.
+    /// Acts until the end, or, unless waiting is allowed, until one would have to wait.
     #[allow(unsafe_code)]
     #[inline]
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
         let (bases, requests) = (&self.bases, &mut self.requests);
-        let steps = self.compiled.steps.as_slice();
+        let actions = self.actions.as_slice();
         let mut raised: *const u8 = std::ptr::null();
         let mut next = self.next;
         // Put back wherever the loop is left, so that an execution that failed stays where it is.
         let put_back = &mut self.next;
-        while let Some(step) = steps.get(next) {
+        while let Some(action) = actions.get(next) {
             *put_back = next;
-            match step {
-                Step::Send { data, bytes, to, request } => {
+            match action {
+                Action::Send { data, bytes, to, request } => {
                     // SAFETY: the place lies in the buffers, and nothing that was proven touches it before its finish.
                     unsafe {
                         transport.send(requests, *request as usize, bases.address(*data), *bytes, *to)
                     }?;
                 }
-                Step::Recv { data, bytes, from, request } => {
+                Action::Recv { data, bytes, from, request } => {
                     // SAFETY: as above.
                     unsafe {
                         transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from)
                     }?;
                 }
-                Step::Finish { first, end } => {
+                Action::Finish { first, end } => {
                     let which = *first as usize..*end as usize;
                     let done = match WAIT {
                         true => transport.finish(requests, which).map(|()| true),
@@ -230,29 +266,33 @@ impl<T: Transport> Plan<T> {
                         Err(failure) => self.failed = self.failed.or(Some(failure)),
                     }
                 }
-                Step::Copy { to, from, bytes } => {
+                Action::Copy { to, from, bytes } => {
                     // SAFETY: the places lie in the buffers, and were proven free of races.
                     unsafe { bases.copy(*to, *from, *bytes) };
                 }
-                Step::Reduce { into, with, elements } => {
+                Action::Reduce { into, with, elements } => {
                     // SAFETY: as above.
                     unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
                 }
-                Step::Raise { flag, level, times } => {
+                Action::Raise { flag, level, times } => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.
-                    unsafe { bases.flag(*flag) }.raise(value);
+                    unsafe { bases.flag(*flag) }.raise_for(value, self.sizes);
                     raised = bases.address(*flag);
                 }
-                Step::Await { flag, level, times } => {
+                Action::Await { flag, level, times } => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: as above.
-                    let flag = unsafe { bases.flag(*flag) };
+                    let (is_barriers, flag) = (flag.base >= Bases::HEADER, unsafe { bases.flag(*flag) });
                     if !flag.has_reached(value) {
                         if !WAIT {
                             return Ok(false);
                         }
                         self.patience.wait(|| flag.has_reached(value), || transport.progress());
+                    }
+                    // Whoever leaves a barrier may be in the next call already.
+                    if !is_barriers && flag.sizes() != self.sizes {
+                        self.failed = self.failed.or(Some(transport.truncated()));
                     }
                     // Whoever has come so far has read what this rank wrote in the execution before, in the other half,
                     // where it writes again in the next one: its cache line can come back meanwhile.

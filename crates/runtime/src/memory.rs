@@ -1,7 +1,7 @@
 //! Buffers by address. Everything that the executor does to bytes is here.
 //!
 //! A program's places were proven to be in bounds and free of races; what is left to whoever binds buffers is that they
-//! are as large as [`Needs`] says. That is the whole safety argument of this module's callers.
+//! are as large as the problem and [`Needs`] say. That is the whole safety argument of this module's callers.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -85,15 +85,20 @@ pub(crate) fn fetch_to_write(at: *const u8) {
     let _ = at;
 }
 
-/// How large the buffers of a plan must be, in bytes.
+/// How large the memory of a plan must be for some sizes, in bytes; the same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
-    /// The input.
-    pub input: usize,
-    /// The output.
-    pub output: usize,
     /// Temporary memory.
     pub temporary: usize,
+    /// A part of each level's segment; `None` for levels that are not used.
+    pub parts: [Option<usize>; Bases::LEVELS],
+}
+
+impl Needs {
+    /// The most of any of it.
+    pub fn most(&self) -> usize {
+        self.parts.iter().flatten().fold(self.temporary, |most, part| most.max(*part))
+    }
 }
 
 /// Memory of a rank's own, on whole cache lines.

@@ -62,6 +62,9 @@ pub trait Transport {
     /// nothing else: a rank that waits on shared memory while a message of another node lies there would then keep its
     /// own partners waiting for ever.
     fn progress(&self);
+
+    /// What is said where ranks take the sizes of a call to be different.
+    fn truncated(&self) -> Failure;
 }
 
 /// The other end of a message, as the transport knows it.

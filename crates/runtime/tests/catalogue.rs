@@ -4,11 +4,10 @@
 mod common;
 
 use bruckner_algorithms::catalogue::{Entry, list};
-use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_runtime::compile::{CELL, SHORT};
-use bruckner_runtime::segment::BESIDE;
+use bruckner_runtime::Limits;
 use bruckner_schedule::{Collective, Counts, Order};
 use common::{Drive, run, run_sized};
 
@@ -25,16 +24,19 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
         for entry in entries {
             let plan =
                 plan(&entry.task, &entry.expression).unwrap_or_else(|e| panic!("{}: {e}", entry.expression));
-            let schedule = plan.schedule();
+            let problem = plan.problem.clone();
+            let schedule = plan.for_every_size().schedule();
+            let purpose = Purpose::of(&schedule);
+            let room = if problem.equal().is_some() { Room::Shared } else { Room::Own };
             for on_node in [OnNode::Segment, OnNode::Messages] {
                 if on_node == OnNode::Messages && !entry.expression.shares_memory() {
                     continue;
                 }
-                let program = lower(&schedule, on_node);
+                let program = lower_part(&schedule, on_node, purpose, room);
                 let what = || {
                     format!(
                         "{} by {} on {}, {on_node:?}",
-                        program.problem, entry.expression, program.topology
+                        problem, entry.expression, program.topology
                     )
                 };
                 let hint = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -42,7 +44,8 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                         run_sized(&program);
                         return Vec::new();
                     }
-                    run(&program, if cases % 2 == 0 { Drive::Run } else { Drive::StartTestWait })
+                    let drive = if cases % 2 == 0 { Drive::Run } else { Drive::StartTestWait };
+                    run(&program, &problem, purpose == Purpose::OrdersMemory, drive)
                 }));
                 let floats = hint.unwrap_or_else(|cause| {
                     eprintln!("in {}", what());
@@ -64,7 +67,8 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
 /// Sizes in elements of 8 bytes on both sides of whatever the code decides by size: data beside a flag, cells on cache lines of
 /// their own, short messages that are posted first.
 fn around_thresholds() -> Vec<u64> {
-    let limits = [BESIDE, CELL, SHORT].map(|bytes| bytes as u64 / 8);
+    let limits = Limits::MEASURED;
+    let limits = [limits.beside, limits.spread, limits.short].map(|bytes| bytes as u64 / 8);
     limits.iter().flat_map(|limit| [limit - 1, *limit, limit + 1]).collect()
 }
 
@@ -118,7 +122,7 @@ fn parts_of_a_pipeline_keep_their_order() {
                 expression: format!("pipeline(5, {inner})").parse().unwrap(),
             };
             // 33, 33, 32, 32 and 32 elements: the longest are not short, the others are.
-            let limit = SHORT as u64 / 8;
+            let limit = Limits::MEASURED.short as u64 / 8;
             check(p, (0..5).map(|more| entry(5 * limit + more)));
             check(p, (0..5).map(|more| entry(5 * limit * u64::from(p) + more)));
         }

@@ -126,8 +126,21 @@ impl Problem {
 
     /// The same problem with every block cut into so many pieces, or why it cannot be.
     pub fn cut(mut self, pieces: u64) -> Result<Problem, &'static str> {
+        self.set_pieces(pieces).map(|()| self)
+    }
+
+    /// Cuts every block into so many pieces; if that cannot be, why not.
+    pub fn set_pieces(&mut self, pieces: u64) -> Result<(), &'static str> {
         self.pieces = pieces;
-        self.check().map(|()| self)
+        self.check()
+    }
+
+    /// The same problem with one element for each chunk: what is said of its chunks holds for blocks of any size.
+    pub fn in_chunks(mut self) -> Problem {
+        if self.counts != Counts::Local {
+            self.counts = Counts::Equal(self.pieces);
+        }
+        self
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -195,6 +208,26 @@ impl Problem {
             return Some(elements);
         }
         Some(self.piece_start(elements, piece + 1) - self.piece_start(elements, piece))
+    }
+
+    /// The elements of the largest block.
+    pub fn largest(&self) -> u64 {
+        match &self.counts {
+            Counts::Equal(n) => *n,
+            Counts::Root { count, .. } => *count,
+            Counts::Listed(counts) => counts.iter().copied().max().unwrap_or(0),
+            Counts::Local => 0,
+        }
+    }
+
+    /// The elements of all blocks together.
+    pub fn total(&self) -> u64 {
+        match &self.counts {
+            Counts::Equal(n) => n * self.blocks(),
+            Counts::Root { count, .. } => *count,
+            Counts::Listed(counts) => counts.iter().sum(),
+            Counts::Local => 0,
+        }
     }
 
     /// The elements of every chunk, where all have as many. Chunks of sizes known only locally count as cells of 1.

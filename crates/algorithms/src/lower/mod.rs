@@ -37,17 +37,27 @@ pub enum OnNode {
     Messages,
 }
 
+/// How private lines lie in temporary memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Room {
+    /// Lines that are not in use at the same time share room.
+    #[default]
+    Shared,
+    /// Every slot has room of its own: its size may be that of its chunk, whatever that is.
+    Own,
+}
+
 /// The whole chain, for a schedule of all ranks.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
-    lower_part(schedule, on_node, Purpose::of(schedule))
+    lower_part(schedule, on_node, Purpose::of(schedule), Room::Shared)
 }
 
 /// The whole chain, for a schedule of some ranks: those of whole nodes where it shares memory.
-pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose) -> Program {
+pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose, room: Room) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
-    let program = overlap::run(pack::run(place::run(schedule)));
+    let program = overlap::run(pack::run(place::run(schedule, room), room));
     match on_node {
         OnNode::Segment => alternate::run(program),
-        OnNode::Messages => pack::run(unshare::run(program)),
+        OnNode::Messages => pack::run(unshare::run(program), room),
     }
 }

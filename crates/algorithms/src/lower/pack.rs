@@ -13,10 +13,11 @@ use bruckner_schedule::{
 };
 use rustc_hash::FxHashMap as HashMap;
 
+use super::Room;
 use super::lines::{next_line, without_costs};
 
 /// Runs the pass.
-pub fn run(program: Program) -> Program {
+pub fn run(program: Program, room: Room) -> Program {
     if program.problem.counts == Counts::Local {
         return program;
     }
@@ -31,7 +32,7 @@ pub fn run(program: Program) -> Program {
             };
             code.instrs.iter().map(is_scattered).collect::<Vec<bool>>()
         };
-        if scattered.contains(&true) { Packer::new(&problem, &code).run(code, &scattered) } else { code }
+        if scattered.contains(&true) { Packer::new(&problem, &code, room).run(code, &scattered) } else { code }
     }))
 }
 
@@ -54,6 +55,7 @@ fn is_one_stretch<'a>(
 
 struct Packer<'a> {
     problem: &'a Problem,
+    room: Room,
     placed: Vec<Placed>,
     instrs: Vec<Instr>,
     /// The next line, and the room that stretches in use take behind everything else.
@@ -65,9 +67,10 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Problem, code: &Code) -> Packer<'a> {
+    fn new(problem: &'a Problem, code: &Code, room: Room) -> Packer<'a> {
         Packer {
             problem,
+            room,
             placed: Vec::new(),
             instrs: Vec::with_capacity(2 * code.instrs.len()),
             line: next_line(code),
@@ -91,7 +94,7 @@ impl<'a> Packer<'a> {
                         let after = self.open.remove(&request).unwrap_or_default();
                         self.instrs.extend(after.into_iter().map(Instr::Local));
                     }
-                    if self.open.is_empty() {
+                    if self.open.is_empty() && self.room == Room::Shared {
                         self.used = 0;
                     }
                 }

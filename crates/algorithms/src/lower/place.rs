@@ -1,7 +1,7 @@
 //! Gives every line a place in a buffer, and makes rounds into instructions.
 //!
 //! A private line needs room for the slots that are used, from the round of its first use to that of its last;
-//! lines whose rounds do not overlap share room. A line of a segment has room for all chunks, in the order of
+//! lines whose rounds do not overlap share room, unless every slot is to have its own. A line of a segment has room for all chunks, in the order of
 //! line numbers, so that all ranks of a region place it alike without asking each other.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use bruckner_schedule::program::{extent, flatten};
 use bruckner_schedule::{Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set};
 
+use super::Room;
 use super::lines::without_costs;
 
 /// Runs the pass.
-pub fn run(schedule: Schedule) -> Program {
+pub fn run(schedule: Schedule, room: Room) -> Program {
     let problem = schedule.problem.clone();
     without_costs(schedule.into(|_, rounds| {
-        let placed = lay_out(&problem, &rounds);
+        let placed = lay_out(&problem, &rounds, room);
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: flatten(rounds) }
     }))
 }
@@ -30,7 +31,7 @@ struct Use<'a> {
 /// Above so many blocks a line has room for all slots between its least and its greatest.
 const MANY: u64 = 4096;
 
-fn lay_out(problem: &Problem, rounds: &[Round]) -> Vec<Placed> {
+fn lay_out(problem: &Problem, rounds: &[Round], room: Room) -> Vec<Placed> {
     let mut uses: BTreeMap<Area, Use<'_>> = BTreeMap::new();
     for (number, round) in rounds.iter().enumerate() {
         for place in places(round).filter(|place| !matches!(place.area, Area::In | Area::Out)) {
@@ -47,7 +48,7 @@ fn lay_out(problem: &Problem, rounds: &[Round]) -> Vec<Placed> {
             Area::Shared(_, number) => (all.clone(), u64::from(number) * extent(problem, &all)),
             _ => {
                 let set = Set::union(&line.sets, MANY);
-                let at = first_fit(extent(problem, &set), line, &placed);
+                let at = first_fit(extent(problem, &set), line, &placed, room);
                 (set, at)
             }
         };
@@ -61,12 +62,13 @@ fn places(round: &Round) -> impl Iterator<Item = &Place> {
     round.messages.iter().flat_map(|m| &m.places).chain(round.local.iter().flat_map(Local::places))
 }
 
-/// The lowest offset at which nothing lies that is in use in the same rounds.
-fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placed, u64, &Use<'_>)]) -> u64 {
+/// The lowest offset at which nothing lies that is in use in the same rounds, or ever.
+fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placed, u64, &Use<'_>)], room: Room) -> u64 {
+    let meets = |other: &Use<'_>| other.first <= line.last && line.first <= other.last;
     let mut taken: Vec<(u64, u64)> = placed
         .iter()
         .filter(|(p, ..)| matches!(p.place.area, Area::Line(_)))
-        .filter(|(_, _, other)| other.first <= line.last && line.first <= other.last)
+        .filter(|(_, _, other)| room == Room::Own || meets(other))
         .map(|(p, len, _)| (p.at, p.at + len))
         .collect();
     taken.sort_unstable();

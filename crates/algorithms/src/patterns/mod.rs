@@ -16,7 +16,7 @@ mod cyclic_shift;
 mod fold;
 mod neighbor_exchange;
 mod recursive_doubling;
-mod reordered;
+pub(crate) mod reordered;
 mod ring;
 mod sparbit;
 mod spread_out;

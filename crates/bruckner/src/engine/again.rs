@@ -8,10 +8,11 @@ use bruckner_mpi::{Flavour, Registry, Word, has_device_runtime};
 use bruckner_runtime::{Buffers, Failure};
 
 use crate::call::Call;
-use crate::communicator::{Prepared, State};
+use crate::communicator::State;
 use crate::engine::{Engine, LAST, Serving};
 use crate::memo::{Memo, arguments};
-use crate::normal::Normal;
+use crate::normal::{Common, Normal};
+use crate::plans::{Prepared, Slot};
 
 impl Engine {
     /// Remembers a call whose buffers need no staging.
@@ -21,20 +22,23 @@ impl Engine {
         generation: u64,
         state: &mut State,
         arguments: crate::memo::Arguments,
+        slot: &mut Slot,
         normal: &Normal,
     ) {
         if !self.quick.load(Ordering::Relaxed) {
             return;
         }
-        let Some(slot) = state.plans.get_mut(&normal.key) else { return };
-        match &*slot.prepared {
-            Prepared::Native => self.natives.put(comm, generation, &arguments),
+        let Common { problem, combine, .. } = normal.common.clone();
+        match &slot.prepared {
+            Some(Prepared::Native) => self.natives.put(comm, generation, &arguments),
             // Input and output that overlap are looked at each time.
-            Prepared::Ready(plan) if normal.is_direct(plan.compiled(), true) => {
-                let memo = Memo { arguments, slot: &raw mut *slot, bytes: normal.bytes.0 };
-                state.memos.put(memo);
+            Some(Prepared::Ready(plan))
+                if normal.is_direct(plan.compiled(), true) && normal.foreign.is_none() =>
+            {
+                let memo = Memo { arguments, slot: &raw mut *slot, problem, combine, bytes: normal.bytes.0 };
+                state.store.memos.put(memo);
             }
-            Prepared::Ready(_) | Prepared::Sized(_) => {}
+            _ => {}
         }
     }
 
@@ -82,10 +86,10 @@ impl Engine {
         let Serving::Planned(communicator) = (unsafe { &(*entry).serving }) else { return None };
         let mut state = communicator.take().ok()?;
         let state = &mut *state;
-        state.memos.get(arguments).and_then(|memo| {
-            // SAFETY: in the map, which is changed only together with the memos.
+        state.store.memos.get(arguments).and_then(|memo| {
+            // SAFETY: in the store, which is changed only together with the memos.
             let slot = unsafe { &mut *memo.slot };
-            let Prepared::Ready(plan) = &mut *slot.prepared else { return None };
+            let Some(Prepared::Ready(plan)) = &mut slot.prepared else { return None };
             let rank = communicator.rank.0;
             let (input, output) = match *call {
                 Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
@@ -132,9 +136,12 @@ impl Engine {
             if lacks {
                 return None;
             }
-            state.calls += 1;
-            slot.used = state.calls;
-            let temporary = state.room.temporary.start();
+            plan.bind(&memo.problem);
+            if slot.combine != Some(memo.combine) {
+                plan.set_reduction(memo.combine.kernel());
+                slot.combine = Some(memo.combine);
+            }
+            let temporary = state.store.room.temporary.start();
             let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
             // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
             Some(unsafe { plan.run(&communicator.hidden.messages, buffers) }.map(|()| 0))

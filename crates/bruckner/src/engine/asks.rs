@@ -6,7 +6,7 @@ use bruckner_mpi::{Registry, Word};
 
 use crate::Error;
 use crate::call::Name;
-use crate::communicator::State;
+use crate::communicator::{Communicator, Room, State};
 use crate::engine::{Engine, Findings, Serving};
 use crate::settings::Rules;
 
@@ -14,7 +14,7 @@ impl Engine {
     /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
     pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
         let rules: Rules = rules.parse()?;
-        self.change(comm, |state| state.rules.extend(rules))
+        self.change(comm, |_, state| state.rules.extend(rules))
     }
 
     /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
@@ -29,17 +29,18 @@ impl Engine {
                 topology.ranks()
             )));
         }
-        self.change(comm, |state| {
+        self.change(comm, |communicator, state| {
+            state.limits = communicator.limits(&topology);
             state.topology = Arc::new(topology);
-            state.room = crate::communicator::Room::none();
+            state.store.room = Room::none();
         })
     }
 
     /// Changes what is chosen on a communicator: plans are made anew.
-    fn change(&self, comm: Word, change: impl FnOnce(&mut State)) -> Result<(), Error> {
+    fn change(&self, comm: Word, change: impl FnOnce(&Communicator, &mut State)) -> Result<(), Error> {
         let Some(communicator) = self.planned(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
-        change(&mut state);
+        change(communicator, &mut state);
         state.forget();
         // Other threads, too, may remember what was chosen before.
         Registry::renew();
@@ -53,9 +54,7 @@ impl Engine {
         let Some(entry) = self.known(comm)? else { return Ok(None) };
         let Serving::Planned(communicator) = &entry.serving else { return Ok(None) };
         let state = communicator.take()?;
-        let newest =
-            state.plans.iter().filter(|(key, _)| key.name == name).max_by_key(|(_, slot)| slot.looked_for);
-        Ok(newest.map(|(_, slot)| slot.choice.expression.to_string()))
+        Ok(state.store.plans.newest(name).map(|slot| slot.choice.expression.to_string()))
     }
 
     /// What was found about `MPI_COMM_WORLD`. Collective at first use.

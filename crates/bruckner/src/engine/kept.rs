@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use bruckner_mpi::{Agree, Registry, Word};
-use bruckner_schedule::Counts;
 
 use crate::Error;
 use crate::call::Call;
@@ -78,15 +77,15 @@ impl Engine {
         let Ok(Ok(normal)) = normal(self.mpi, call, self.mpi.rank(comm)?, self.mpi.size(comm)?) else {
             return Ok(false);
         };
-        let key = &normal.key;
+        let common = &normal.common;
         let world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = world.as_ref().is_some_and(|world| {
-            world.settings.mode == Mode::Always || world.settings.rules.of(key.name).is_some()
+            world.settings.mode == Mode::Always || world.settings.rules.of(common.name).is_some()
         });
         // Of an alltoallv a rank knows only its own sizes, which may be nothing.
-        let local = key.counts == Counts::Local;
+        let local = common.is_local();
         let sound = !local || personal(self.mpi, call, self.mpi.size(comm)?).is_ok();
-        Ok(sound && !key.is_nothing() && (asked || !(local || key.is_rooted())))
+        Ok(sound && !common.is_nothing() && (asked || !(local || common.is_rooted())))
     }
 
     /// What is kept for the communicator of this thread's last call, if it is this one and its first calls are over.

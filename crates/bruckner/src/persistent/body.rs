@@ -7,7 +7,8 @@ use bruckner_mpi::{Messages, Style, has_device_runtime};
 use bruckner_runtime::{Buffers, Scratch};
 
 use crate::Error;
-use crate::communicator::{Communicator, Prepared, Room};
+use crate::communicator::{Communicator, Room};
+use crate::plans::Prepared;
 use crate::persistent::Inner;
 use crate::stage::{Output, Received, Stage};
 
@@ -95,7 +96,7 @@ impl Body {
             if normal.is_direct(plan.compiled(), plan.compiled().in_place) {
                 self.settled = Some(buffers);
             }
-            return stage.take(normal, output, normal.bytes.1);
+            return stage.take(normal, output);
         }
         // SAFETY: the caller's promise.
         unsafe { self.start(inner) }?;

@@ -10,13 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Its value is the execution in the upper 48 bits and how often it was raised in that execution in the lower 16: so a
 /// value never falls, and whoever awaits "the third time in execution 7" knows the number without knowing what other
 /// plans did before.
-#[repr(transparent)]
-pub(crate) struct Flag(AtomicU64);
+///
+/// Beside it stands what its owner takes the sizes of the call to be. It stays as long as anybody may await the flag in this
+/// execution, so whoever has seen the flag can tell whether both are in the same call.
+#[repr(C)]
+pub(crate) struct Flag {
+    value: AtomicU64,
+    sizes: AtomicU64,
+}
 
 impl Flag {
     #[cfg(loom)]
     pub(crate) fn new() -> Flag {
-        Flag(AtomicU64::new(0))
+        Flag { value: AtomicU64::new(0), sizes: AtomicU64::new(0) }
     }
 
     pub(crate) fn value(execution: u64, times: u16) -> u64 {
@@ -26,12 +32,25 @@ impl Flag {
     /// Whoever sees this value sees all that the owner did before.
     #[inline]
     pub(crate) fn raise(&self, value: u64) {
-        self.0.store(value, Ordering::Release);
+        self.value.store(value, Ordering::Release);
+    }
+
+    /// The same, in a call of these sizes.
+    #[inline]
+    pub(crate) fn raise_for(&self, value: u64, sizes: u64) {
+        self.sizes.store(sizes, Ordering::Relaxed);
+        self.raise(value);
+    }
+
+    /// The sizes for which its owner raised it, for whoever has seen it raised.
+    #[inline]
+    pub(crate) fn sizes(&self) -> u64 {
+        self.sizes.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn has_reached(&self, value: u64) -> bool {
-        self.0.load(Ordering::Acquire) >= value
+        self.value.load(Ordering::Acquire) >= value
     }
 }
 

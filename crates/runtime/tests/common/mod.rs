@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
-use bruckner_runtime::{Buffers, Patience, Plan, SameNames, Scratch, Segments, compile};
+use bruckner_runtime::{Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile};
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
 /// Levels that have segments in these tests.
@@ -20,7 +20,7 @@ pub(crate) enum Drive {
 }
 
 /// The segments of every rank, as large as the program needs them.
-pub(crate) fn segments(program: &Program, needs: &[Vec<Option<usize>>]) -> Vec<Segments> {
+pub(crate) fn segments(program: &Program, needs: &[[Option<usize>; LEVELS]]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
     for level in 0..LEVELS {
@@ -77,22 +77,22 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
     }
 }
 
-/// Runs a program of 8-byte elements three times on integers, and once on floating-point numbers; the results of the
-/// latter, by rank, are returned.
-pub(crate) fn run(program: &Program, drive: Drive) -> Vec<Vec<u64>> {
-    let problem = &program.problem;
+/// Runs a program for every size on 8-byte elements of a problem, three times on integers and once on floating-point
+/// numbers; the results of the latter, by rank, are returned.
+pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, drive: Drive) -> Vec<Vec<u64>> {
     assert!(problem.element == 8 || problem.element == 0);
-    let _p = problem.ranks as usize;
+    let (even, limits) = (problem.equal().is_some(), Limits::MEASURED);
+    let target = Target { topology: &program.topology, names: &SameNames, tag: 100, even, orders_memory };
     let compiled: Vec<_> = program
         .ranks
         .iter()
         .map(|(&rank, code)| {
-            compile(problem, &program.topology, rank, code, &SameNames, 100)
+            compile(&program.problem, rank, code, &target)
                 .unwrap_or_else(|error| panic!("{error}: {problem} on {}", program.topology))
         })
         .collect();
-    let needs: Vec<Vec<Option<usize>>> = compiled.iter().map(|c| c.shared.clone()).collect();
-    let segments = segments(program, &needs);
+    let needs: Vec<_> = compiled.iter().map(|c| c.extent.needs(even, problem, &limits)).collect();
+    let segments = segments(program, &needs.iter().map(|needs| needs.parts).collect::<Vec<_>>());
     let cluster = Cluster::new();
     std::thread::scope(|scope| {
         let ranks = compiled.into_iter().zip(segments).enumerate();
@@ -101,13 +101,14 @@ pub(crate) fn run(program: &Program, drive: Drive) -> Vec<Vec<u64>> {
                 let transport = cluster.rank(rank as u32);
                 scope.spawn(move || {
                     let reduction = Reduction::of(Operation::Sum, Kind::I64).expect("a kernel");
-                    let temporary = Scratch::new(compiled.needs.temporary);
+                    let temporary = Scratch::new(compiled.extent.needs(even, problem, &limits).temporary);
                     let (inputs, outputs) = (
                         lengths(problem, Rank(rank as u32), false),
                         lengths(problem, Rank(rank as u32), true),
                     );
                     let mut plan =
                         Plan::new(compiled, &transport, segments, reduction, Patience::SHARED_CORES);
+                    plan.bind(problem);
                     for execution in 0..4 {
                         let is_float = execution == 3;
                         if is_float {

@@ -1,0 +1,78 @@
+//! Size classes: what depends on how much data there is.
+//!
+//! A plan is made for chunks of any size, and bound to sizes when it runs. It is made in one of two forms: for chunks that
+//! are all equal, and for others. How data lies in a segment, and which messages are posted first, is decided when it is
+//! bound. Whatever ranks must do alike is decided from what they share.
+
+use bruckner_schedule::Problem;
+
+use crate::segment::BESIDE;
+
+/// A cell up to this size may have a cache line of its own.
+pub const CELL: usize = 64;
+
+/// Up to what sizes forms are used. Parameters, so that small programs reach every branch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The most bytes of a line that lies beside a flag; at most [`BESIDE`].
+    pub beside: usize,
+    /// The most bytes of a chunk that has a cache line of its own; at most [`CELL`].
+    pub spread: usize,
+    /// The most chunks that are spread: reading more would touch too many cache lines.
+    pub chunks: u64,
+    /// The most bytes of messages that are sent before receives are posted.
+    pub short: usize,
+}
+
+impl Limits {
+    /// As measured on real machines.
+    pub const MEASURED: Limits = Limits { beside: BESIDE, spread: CELL, chunks: 16, short: 256 };
+}
+
+/// How the lines of a segment lie for some sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lines {
+    /// A line lies on the cache line of a flag, and travels with it.
+    Beside,
+    /// Every chunk has a cache line of its own, so that ranks do not write into each other's.
+    Spread,
+    /// Chunks lie one behind the other.
+    Dense,
+}
+
+impl Lines {
+    /// All of them.
+    pub const ALL: [Lines; 3] = [Lines::Beside, Lines::Spread, Lines::Dense];
+
+    /// How they lie for a problem whose sizes all ranks know.
+    pub fn of(problem: &Problem, limits: &Limits) -> Lines {
+        let (element, chunks) = (u64::from(problem.element), problem.chunks());
+        let few = chunks > 1 && chunks <= limits.chunks;
+        let largest = problem.largest().div_ceil(problem.pieces);
+        if few && largest * element <= limits.spread as u64 {
+            Lines::Spread
+        } else if problem.total() * element <= limits.beside as u64 {
+            Lines::Beside
+        } else {
+            Lines::Dense
+        }
+    }
+
+    /// The bytes of a line. Lines start on cache lines.
+    pub(crate) fn bytes(self, problem: &Problem) -> usize {
+        match self {
+            Lines::Spread => CELL * problem.chunks() as usize,
+            _ => (problem.total() as usize * problem.element as usize).next_multiple_of(CELL),
+        }
+    }
+}
+
+impl std::fmt::Display for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Lines::Beside => "beside flags",
+            Lines::Spread => "spread",
+            Lines::Dense => "dense",
+        })
+    }
+}
