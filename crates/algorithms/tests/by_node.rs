@@ -2,18 +2,20 @@
 //! looked at, which is what a rank does at run time.
 
 use bruckner_algorithms::catalogue::list;
-use bruckner_algorithms::lower::{OnNode, lower};
+use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
 use bruckner_algorithms::plan;
 
 #[test]
 fn a_rank_runs_what_was_proven() {
     for p in 1..=13 {
         for entry in list(p) {
-            let plan = plan(&entry.task, &entry.expression).expect("an entry of the catalogue");
+            let plan = plan(&entry.task, &entry.expression).expect("an entry of the catalogue").for_every_size();
+            let room = if entry.task.counts == plan.problem.counts { Room::Shared } else { Room::Own };
+            let schedule = plan.schedule();
             for on_node in [OnNode::Segment, OnNode::Messages] {
-                let whole = lower(&plan.schedule(), on_node);
+                let whole = lower_part(&schedule, on_node, Purpose::of(&schedule), room);
                 for (&rank, code) in &whole.ranks {
-                    let alone = plan.code(rank, &entry.expression, on_node);
+                    let alone = plan.code(rank, &entry.expression, on_node, room);
                     assert_eq!(
                         alone.as_ref(),
                         Some(code),

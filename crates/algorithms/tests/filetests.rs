@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::lower::{
+use bruckner_algorithms::lower::{Room, 
     Purpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
 };
 use bruckner_schedule::verify::verify;
@@ -50,8 +50,8 @@ fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
         ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s.clone(), Purpose::of(s))),
         ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s.clone())),
         ("forward", Document::Schedule(s)) => Document::Schedule(forward::run(s.clone())),
-        ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone())),
-        ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone())),
+        ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone(), Room::Shared)),
+        ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone(), Room::Shared)),
         ("overlap", Document::Program(p)) => Document::Program(overlap::run(p.clone())),
         ("alternate", Document::Program(p)) => Document::Program(alternate::run(p.clone())),
         ("unshare", Document::Program(p)) => Document::Program(unshare::run(p.clone())),

@@ -1,7 +1,7 @@
 //! The seven probes all the way: algorithm, text, proof, lowering, proof, run on data.
 
 use bruckner_algorithms::catalogue::{Entry, entries};
-use bruckner_algorithms::lower::{OnNode, Purpose, coalesce, empty, lower, pack, place};
+use bruckner_algorithms::lower::{OnNode, Purpose, Room, coalesce, empty, lower, pack, place};
 use bruckner_algorithms::probes::{Probe, probes};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan};
@@ -40,9 +40,9 @@ fn each_probe_goes_all_the_way() {
         assert_right(&pruned.flatten(), name);
         let joined = coalesce::run(pruned.clone());
         assert_right(&joined.flatten(), name);
-        let placed = place::run(joined.clone());
+        let placed = place::run(joined.clone(), Room::Shared);
         assert_right(&placed, name);
-        assert_right(&pack::run(placed.clone()), name);
+        assert_right(&pack::run(placed.clone(), Room::Shared), name);
         for on_node in [OnNode::Segment, OnNode::Messages] {
             let program = lower(&schedule, on_node);
             let text = program.to_string();
@@ -90,7 +90,7 @@ fn alternation_survives_programs_in_between() {
     let root = Counts::Root { root: Rank(0), count: 1 };
     let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
     let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
-    let closing = pack::run(place::run(plan(&task, &expression).unwrap().schedule()));
+    let closing = pack::run(place::run(plan(&task, &expression).unwrap().schedule(), Room::Shared), Room::Shared);
     for sequence in [
         [&alternating, &bcast, &alternating, &bcast, &alternating],
         [&alternating, &closing, &alternating, &closing, &alternating],

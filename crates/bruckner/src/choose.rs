@@ -1,5 +1,7 @@
 //! Which algorithm serves a call: what was asked for, or a sound default, from what all ranks share.
 
+use std::ops::RangeInclusive;
+
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::properties::{Placement, properties};
@@ -58,6 +60,12 @@ impl Limits {
             Name::Bcast | Name::Reduce | Name::Barrier => 0,
         });
         Limits { short, narrow }
+    }
+
+    /// From how many bytes to how many calls are of the same kind as one whose blocks have all the same size.
+    pub(crate) fn alike(&self, common: &Common) -> RangeInclusive<u64> {
+        let short = self.short[common.name as usize];
+        if common.bytes() <= short { 0..=short } else { short + 1..=u64::MAX }
     }
 
     /// The kind of a call.

@@ -329,7 +329,7 @@ impl Engine {
             }
             Serving::Native(why) => {
                 if let Some(arguments) = known.filter(|_| self.quick.load(Ordering::Relaxed)) {
-                    self.natives.put(comm, generation, &arguments);
+                    self.natives.put(comm, generation, &arguments.words, 0..=u64::MAX);
                 }
                 why
             }

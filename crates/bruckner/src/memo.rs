@@ -1,43 +1,56 @@
-//! Calls that come again, recognised by their arguments alone: all that decides about them is in these.
+//! Calls that come again, if with other counts, recognised by their arguments alone: all that decides about them is in these.
 //!
 //! There are two kinds of memory. A communicator has [`Memos`] of calls that plans serve; they are looked at while the
 //! communicator is taken. Calls that go to native are remembered by the process, in [`Natives`], which any thread may look
 //! at without taking anything: nothing must be slower than native by more than a look.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use bruckner_mpi::{Mpi, Word};
 use bruckner_schedule::Problem;
 
-use crate::call::{Call, Count};
+use crate::call::Call;
 use crate::normal::Combine;
 use crate::plans::Slot;
 
 /// The arguments of a call that decide about it.
-pub(crate) type Arguments = [u64; 5];
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arguments {
+    /// All but the count.
+    pub(crate) words: [u64; 4],
+    pub(crate) count: u64,
+}
+
+impl Arguments {
+    /// Whether calls that differ in nothing but their count are alike: what is given is as much as what is received.
+    pub(crate) fn is_one_count(&self) -> bool {
+        !matches!(self.words, [2 | 3, _, _, different] if different != 0)
+    }
+}
 
 /// The arguments that decide about a call, if they alone do.
 #[inline(always)]
 pub(crate) fn arguments(mpi: &Mpi, call: &Call) -> Option<Arguments> {
-    Some(match *call {
-        Call::Allreduce { count, datatype, op, .. } => [1, count as u64, datatype, op, 0],
+    let (words, count) = match *call {
+        Call::Allreduce { count, datatype, op, .. } => ([1, datatype, op, 0], count),
         Call::Allgather { send, send_count, send_type, recv_count, recv_type, .. } => {
-            let in_place = mpi.is_in_place(send);
-            let sent = |given: Count| if in_place { recv_count } else { given };
-            let send_type = if in_place { recv_type } else { send_type };
-            [2, sent(send_count) as u64, send_type, recv_count as u64, recv_type]
+            let (send_count, send_type) =
+                if mpi.is_in_place(send) { (recv_count, recv_type) } else { (send_count, send_type) };
+            ([2, recv_type, send_type, (send_count ^ recv_count) as u64], recv_count)
         }
         Call::Alltoall { send, send_count, send_type, recv_count, recv_type, .. }
             if !mpi.is_in_place(send) =>
         {
-            [3, send_count as u64, send_type, recv_count as u64, recv_type]
+            ([3, recv_type, send_type, (send_count ^ recv_count) as u64], recv_count)
         }
-        Call::ReduceScatterBlock { count, datatype, op, .. } => [4, count as u64, datatype, op, 0],
-        Call::Reduce { count, datatype, op, root, .. } => [5, count as u64, datatype, op, root as u64],
-        Call::Bcast { count, datatype, root, .. } => [6, count as u64, datatype, root as u64, 0],
-        Call::Barrier => [7, 0, 0, 0, 0],
+        Call::ReduceScatterBlock { count, datatype, op, .. } => ([4, datatype, op, 0], count),
+        Call::Reduce { count, datatype, op, root, .. } => ([5, datatype, op, root as u64], count),
+        Call::Bcast { count, datatype, root, .. } => ([6, datatype, 0, root as u64], count),
+        Call::Barrier => ([7, 0, 0, 0], 1),
         _ => return None,
-    })
+    };
+    Some(Arguments { words, count: count as u64 })
 }
 
 /// Whether the types of a call are built in and dense: their handles never mean anything else.
@@ -57,21 +70,27 @@ pub(crate) fn is_built_in(mpi: &Mpi, call: &Call) -> bool {
 }
 
 /// A place for some arguments among so many.
-#[inline]
-fn place(arguments: &Arguments, places: usize) -> usize {
-    (arguments[0] ^ arguments[1] ^ (arguments[1] >> 3)) as usize % places
+#[inline(always)]
+fn place(words: &[u64; 4], places: usize) -> usize {
+    // Handles are addresses, or small numbers with the same upper half.
+    let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ words[2] ^ (words[2] >> 6) ^ words[3];
+    (mixed ^ (mixed >> 4)) as usize % places
 }
 
-/// A call that a plan serves.
+/// Calls that a plan serves.
 pub(crate) struct Memo {
-    pub(crate) arguments: Arguments,
+    pub(crate) words: [u64; 4],
+    /// Counts for which it does.
+    pub(crate) counts: RangeInclusive<u64>,
     /// Its plan, in the store; whatever changes the store clears the memos.
     pub(crate) slot: *mut Slot,
-    /// What the plan is to be bound to.
+    /// What the plan is to be bound to, but for the count.
     pub(crate) problem: Problem,
-    pub(crate) combine: Combine,
-    /// Bytes of one block, for allgather in place.
+    /// Elements of the problem for each of the call.
+    pub(crate) elements: u64,
+    /// Bytes for each.
     pub(crate) bytes: usize,
+    pub(crate) combine: Combine,
 }
 
 /// Memos of a communicator.
@@ -80,13 +99,20 @@ pub(crate) struct Memos([Option<Memo>; 8]);
 
 impl Memos {
     #[inline]
-    pub(crate) fn get(&self, arguments: &Arguments) -> Option<&Memo> {
-        self.0[place(arguments, self.0.len())].as_ref().filter(|memo| memo.arguments == *arguments)
+    pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
+        let memo = self.0[place(&arguments.words, self.0.len())].as_mut();
+        memo.filter(|memo| memo.words == arguments.words && memo.counts.contains(&arguments.count))
     }
 
-    pub(crate) fn put(&mut self, memo: Memo) {
-        let at = place(&memo.arguments, self.0.len());
-        self.0[at] = Some(memo);
+    /// Remembers calls, together with those that were known of the same plan.
+    pub(crate) fn put(&mut self, mut memo: Memo) {
+        let known = &mut self.0[place(&memo.words, self.0.len())];
+        if let Some(known) = known.take().filter(|known| known.words == memo.words && known.slot == memo.slot)
+            && memo.counts.contains(known.counts.end())
+        {
+            memo.counts = *memo.counts.start().min(known.counts.start())..=*memo.counts.end();
+        }
+        *known = Some(memo);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -94,32 +120,43 @@ impl Memos {
     }
 }
 
-/// A call that goes to native: its communicator, the generation of handles, its arguments.
-type Key = [u64; 7];
+/// Calls that go to native: their communicator, the generation of handles, and their arguments but for the count.
+type Key = [u64; 6];
 
 /// One such call. A writer makes the version odd, writes, and makes it even again; a reader who finds it odd, or changed
 /// when it has read, has read nothing. All of it lies on one cache line.
 #[repr(align(64))]
 struct Cell {
     version: AtomicU64,
-    words: [AtomicU64; 7],
+    words: [AtomicU64; 6],
+    /// The least and the greatest count, as 32 bits each.
+    counts: AtomicU64,
 }
 
 impl Cell {
     const fn empty() -> Cell {
-        Cell { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 7] }
+        Cell {
+            version: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; 6],
+            counts: AtomicU64::new(0),
+        }
     }
 
     #[inline(always)]
-    fn holds(&self, key: &Key) -> bool {
+    fn holds(&self, key: &Key, count: u64) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let differ = |word: &AtomicU64, key: &u64| word.load(Ordering::Relaxed) ^ key;
         let different = self.words.iter().zip(key).fold(0, |bits, (word, key)| bits | differ(word, key));
+        let counts = self.counts.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        different == 0 && version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version
+        different == 0
+            && count >= counts & u64::from(u32::MAX)
+            && count <= counts >> 32
+            && version.is_multiple_of(2)
+            && self.version.load(Ordering::Relaxed) == version
     }
 
-    fn put(&self, key: &Key) {
+    fn put(&self, key: &Key, counts: RangeInclusive<u64>) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version | 1;
         // Another thread writes: one of the two is enough.
@@ -132,6 +169,8 @@ impl Cell {
         for (word, key) in self.words.iter().zip(key) {
             word.store(*key, Ordering::Relaxed);
         }
+        let most = (*counts.end()).min(u32::MAX.into());
+        self.counts.store(most << 32 | (*counts.start()).min(u32::MAX.into()), Ordering::Relaxed);
         self.version.store(odd + 1, Ordering::Release);
     }
 }
@@ -145,19 +184,23 @@ impl Natives {
     }
 
     #[inline(always)]
-    fn key(comm: Word, generation: u64, a: &Arguments) -> Key {
+    fn key(comm: Word, generation: u64, words: &[u64; 4]) -> Key {
         // A generation is at least one more than nothing.
-        [comm, generation + 1, a[0], a[1], a[2], a[3], a[4]]
+        [comm, generation + 1, words[0], words[1], words[2], words[3]]
     }
 
     /// Whether a call is known to go to native.
     #[inline(always)]
     pub(crate) fn has(&self, comm: Word, generation: u64, arguments: &Arguments) -> bool {
-        self.0[place(arguments, self.0.len())].holds(&Natives::key(comm, generation, arguments))
+        let key = Natives::key(comm, generation, &arguments.words);
+        self.0[place(&arguments.words, self.0.len())].holds(&key, arguments.count)
     }
 
-    pub(crate) fn put(&self, comm: Word, generation: u64, arguments: &Arguments) {
-        self.0[place(arguments, self.0.len())].put(&Natives::key(comm, generation, arguments));
+    /// Remembers calls with some counts. Counts of more than 32 bits are not remembered.
+    pub(crate) fn put(&self, comm: Word, generation: u64, words: &[u64; 4], counts: RangeInclusive<u64>) {
+        if *counts.start() < u32::MAX.into() {
+            self.0[place(words, self.0.len())].put(&Natives::key(comm, generation, words), counts);
+        }
     }
 }
 
@@ -168,32 +211,37 @@ mod tests {
     #[test]
     fn what_goes_to_native_is_found_again_and_nothing_else() {
         let natives = Natives::new();
-        let call = [1, 8, 5, 6, 0];
-        assert!(!natives.has(0, 0, &[0; 5]));
-        natives.put(7, 3, &call);
-        assert!(natives.has(7, 3, &call));
-        assert!(
-            !natives.has(8, 3, &call) && !natives.has(7, 4, &call) && !natives.has(7, 3, &[1, 8, 5, 6, 1])
-        );
+        let words = [1, 5, 6, 0];
+        let call = |count| Arguments { words, count };
+        assert!(!natives.has(0, 0, &Arguments { words: [0; 4], count: 0 }));
+        natives.put(7, 3, &words, 8..=20);
+        assert!([8, 9, 20].iter().all(|count| natives.has(7, 3, &call(*count))));
+        assert!(![0, 7, 21, u64::MAX].iter().any(|count| natives.has(7, 3, &call(*count))));
+        assert!(!natives.has(8, 3, &call(8)) && !natives.has(7, 4, &call(8)));
+        assert!(!natives.has(7, 3, &Arguments { words: [1, 5, 6, 1], count: 8 }));
+        natives.put(7, 3, &words, 8..=u64::MAX);
+        assert!(natives.has(7, 3, &call(1 << 31)) && !natives.has(7, 3, &call(1 << 32)));
     }
 
     /// Two threads write keys that agree with themselves; no reader finds a mixture.
     #[test]
     fn a_reader_never_finds_halves_of_two_calls() {
         let cell = Cell::empty();
-        let of = |n: u64| [n; 7];
+        let of = |n: u64| [n; 6];
         std::thread::scope(|scope| {
             for start in [1, 2] {
                 let cell = &cell;
-                scope.spawn(move || (0..200_000u64).for_each(|i| cell.put(&of(start + 2 * (i % 4)))));
+                scope.spawn(move || {
+                    (0..200_000u64).map(|i| start + 2 * (i % 4)).for_each(|n| cell.put(&of(n), n..=n));
+                });
             }
             for _ in 0..200_000 {
                 for (a, b) in [(1, 2), (3, 4), (5, 6)] {
-                    let mixed = [a, a, a, b, b, b, b];
-                    assert!(!cell.holds(&mixed) && !cell.holds(&[b, b, b, b, a, a, a]));
+                    assert!(!cell.holds(&[a, a, a, b, b, b], a) && !cell.holds(&[b, b, b, b, a, a], b));
+                    assert!(!cell.holds(&of(a), b) && !cell.holds(&of(b), a));
                 }
             }
         });
-        assert!((1..=8).any(|n| cell.holds(&of(n))));
+        assert!((1..=8).any(|n| cell.holds(&of(n), n)));
     }
 }

@@ -309,8 +309,7 @@ pub(crate) fn normal(
             let output = side(recv, recv_type, shape, blocks, bytes * size as usize)?;
             let given = (send, send_count, send_type);
             let (input, misfit) = gather_input(mpi, given, &output, rank, rank as usize * bytes, bytes)?;
-            let (element, each) = units(bytes);
-            let common = moves(Name::Allgather, Collective::Allgather, Counts::Equal(each), element);
+            let common = moves(Name::Allgather, Collective::Allgather, Counts::Equal(bytes as u64), 1);
             Ok(Ok(Normal { misfit, ..plain(common, input, output, (bytes, bytes * size as usize)) }))
         }
         Call::Allgatherv { send, send_count, send_type, recv, recv_counts, displacements, recv_type } => {
@@ -325,9 +324,7 @@ pub(crate) fn normal(
             let given = (send, send_count, send_type);
             let (input, misfit) = gather_input(mpi, given, &output, rank, before, own)?;
             let bytes: Vec<u64> = counts.iter().map(|count| (count * shape.size) as u64).collect();
-            let element = if bytes.iter().all(|n| n % 8 == 0) { 8 } else { 1 };
-            let listed = Counts::Listed(bytes.iter().map(|n| n / u64::from(element)).collect());
-            let common = moves(Name::Allgather, Collective::Allgather, listed, element);
+            let common = moves(Name::Allgather, Collective::Allgather, Counts::Listed(bytes), 1);
             Ok(Ok(Normal { misfit, ..plain(common, input, output, (own, total)) }))
         }
         Call::Alltoall { send, send_count, send_type, recv, recv_count, recv_type } => {
@@ -343,8 +340,7 @@ pub(crate) fn normal(
                 let (count, shape) = (positive(send_count)?, shape_of(mpi, send_type)?);
                 fitted((send.cast_mut(), send_type, shape), blocks(count), count * shape.size, bytes)?
             };
-            let (element, each) = units(bytes);
-            let common = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(each), element);
+            let common = moves(Name::Alltoall, Collective::Alltoall, Counts::Equal(bytes as u64), 1);
             Ok(Ok(Normal { overlaps, misfit, ..plain(common, input, output, (all, all)) }))
         }
         Call::Alltoallv { .. } => {
@@ -356,9 +352,8 @@ pub(crate) fn normal(
             let bytes = count * shape.size;
             let theirs = side(data, datatype, shape, vec![(0, count)], bytes)?;
             let (input, output) = if root == rank { (theirs, Side::Kept) } else { (Side::None, theirs) };
-            let (element, each) = units(bytes);
-            let counts = Counts::Root { root: Rank(root), count: each };
-            let common = moves(Name::Bcast, Collective::Allgather, counts, element);
+            let counts = Counts::Root { root: Rank(root), count: bytes as u64 };
+            let common = moves(Name::Bcast, Collective::Allgather, counts, 1);
             Ok(Ok(plain(common, input, output, (if root == rank { bytes } else { 0 }, bytes))))
         }
         Call::Allreduce { send, recv, count, datatype, op } => {
@@ -507,11 +502,6 @@ fn fitted(
     }
     let pitch = Some(wanted);
     Ok((Side::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
-}
-
-/// Bytes as elements of 8 where that divides them.
-fn units(bytes: usize) -> (u32, u64) {
-    if bytes.is_multiple_of(8) { (8, bytes as u64 / 8) } else { (1, bytes as u64) }
 }
 
 /// A buffer of blocks, given by where they start and how many elements they have.

@@ -67,6 +67,8 @@ pub(crate) struct Slot {
     pub(crate) extent: Extent,
     /// Bytes of room that could not be had.
     pub(crate) too_much: usize,
+    /// Whether it is by the first of all algorithms for its kind of call.
+    pub(crate) is_preferred: bool,
     /// What the plan combines with, at present.
     pub(crate) combine: Option<Combine>,
     /// The call that last looked for it.
@@ -82,6 +84,8 @@ fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u6
 /// An algorithm for a kind of call.
 pub(crate) struct Candidate {
     pub(crate) choice: Arc<Choice>,
+    /// Whether it is the first.
+    is_preferred: bool,
     /// Into how many pieces it cuts blocks, once that is known.
     pieces: Option<u64>,
     slots: Vec<Box<Slot>>,
@@ -97,8 +101,15 @@ pub(crate) enum Look {
 }
 
 impl Candidate {
-    fn new(choice: Choice) -> Candidate {
-        Candidate { choice: Arc::new(choice), pieces: None, slots: Vec::new() }
+    fn all(choices: Vec<Choice>) -> Vec<Candidate> {
+        let choices = choices.into_iter().enumerate();
+        let candidate = |(at, choice)| Candidate {
+            choice: Arc::new(choice),
+            is_preferred: at == 0,
+            pieces: None,
+            slots: Vec::new(),
+        };
+        choices.map(candidate).collect()
     }
 
     pub(crate) fn is_native(&self) -> bool {
@@ -133,6 +144,7 @@ impl Candidate {
             choice: self.choice.clone(),
             extent,
             too_much: usize::MAX,
+            is_preferred: self.is_preferred,
             combine: None,
             looked_for: 0,
         }));
@@ -161,7 +173,7 @@ pub(crate) struct Plans(HashMap<Kind, Vec<Candidate>, FxBuildHasher>);
 impl Plans {
     /// The algorithms for a kind of call.
     pub(crate) fn of(&mut self, kind: Kind, choices: impl FnOnce() -> Vec<Choice>) -> &mut Vec<Candidate> {
-        self.0.entry(kind).or_insert_with(|| choices().into_iter().map(Candidate::new).collect())
+        self.0.entry(kind).or_insert_with(|| Candidate::all(choices()))
     }
 
     /// Whether calls of a kind are known to go to the MPI.

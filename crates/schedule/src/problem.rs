@@ -220,6 +220,14 @@ impl Problem {
         }
     }
 
+    /// The same problem with blocks of so many elements, where all blocks that are not empty have as many.
+    pub fn set_largest(&mut self, elements: u64) {
+        match &mut self.counts {
+            Counts::Equal(count) | Counts::Root { count, .. } => *count = elements,
+            Counts::Listed(_) | Counts::Local => {}
+        }
+    }
+
     /// The elements of all blocks together.
     pub fn total(&self) -> u64 {
         match &self.counts {

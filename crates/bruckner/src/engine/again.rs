@@ -8,35 +8,55 @@ use bruckner_mpi::{Flavour, Registry, Word, has_device_runtime};
 use bruckner_runtime::{Buffers, Failure};
 
 use crate::call::Call;
-use crate::communicator::State;
+use crate::communicator::{State, Store};
 use crate::engine::{Engine, LAST, Serving};
-use crate::memo::{Memo, arguments};
+use crate::memo::{Arguments, Memo, arguments};
 use crate::normal::{Common, Normal};
 use crate::plans::{Prepared, Slot};
 
 impl Engine {
-    /// Remembers a call whose buffers need no staging.
+    /// Remembers a call whose buffers need no staging, and those that differ from it in nothing but the count, as far as they
+    /// are served alike.
     pub(super) fn remember(
         &self,
         comm: Word,
         generation: u64,
         state: &mut State,
-        arguments: crate::memo::Arguments,
+        arguments: Arguments,
         slot: &mut Slot,
         normal: &Normal,
     ) {
         if !self.quick.load(Ordering::Relaxed) {
             return;
         }
-        let Common { problem, combine, .. } = normal.common.clone();
+        let Common { problem, combine, .. } = &normal.common;
+        let Arguments { words, count } = arguments;
+        let each = |all: u64| all / count.max(1);
+        let bytes = each(normal.common.bytes());
+        let alike = match arguments.is_one_count() && slot.is_preferred && bytes > 0 {
+            true => {
+                let all = state.limits.alike(&normal.common);
+                all.start().div_ceil(bytes).max(1)..=*all.end() / bytes
+            }
+            false => count..=count,
+        };
         match &slot.prepared {
-            Some(Prepared::Native) => self.natives.put(comm, generation, &arguments),
+            Some(Prepared::Native) => self.natives.put(comm, generation, &words, alike),
             // Input and output that overlap are looked at each time.
             Some(Prepared::Ready(plan))
                 if normal.is_direct(plan.compiled(), true) && normal.foreign.is_none() =>
             {
-                let memo = Memo { arguments, slot: &raw mut *slot, problem, combine, bytes: normal.bytes.0 };
-                state.store.memos.put(memo);
+                // There is room for no more; and pieces may be equal for one count and not for the next.
+                let least = if problem.pieces == 1 { *alike.start() } else { count };
+                state.store.memos.put(Memo {
+                    words,
+                    counts: least..=count,
+                    slot: &raw mut *slot,
+                    problem: problem.clone(),
+                    elements: each(problem.largest()),
+                    bytes: bytes as usize,
+                    combine: *combine,
+                });
             }
             _ => {}
         }
@@ -86,11 +106,13 @@ impl Engine {
         let Serving::Planned(communicator) = (unsafe { &(*entry).serving }) else { return None };
         let mut state = communicator.take().ok()?;
         let state = &mut *state;
-        state.store.memos.get(arguments).and_then(|memo| {
+        let Store { memos, room, .. } = &mut state.store;
+        memos.get(arguments).and_then(|memo| {
             // SAFETY: in the store, which is changed only together with the memos.
             let slot = unsafe { &mut *memo.slot };
             let Some(Prepared::Ready(plan)) = &mut slot.prepared else { return None };
             let rank = communicator.rank.0;
+            let block = memo.bytes * arguments.count as usize;
             let (input, output) = match *call {
                 Call::Allreduce { send, recv, .. } | Call::ReduceScatterBlock { send, recv, .. } => {
                     let aliased = send == recv.cast_const();
@@ -107,10 +129,10 @@ impl Engine {
                     (send, recv)
                 }
                 Call::Allgather { send, recv, .. } => match self.mpi.is_in_place(send) {
-                    true => (recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const(), recv),
+                    true => (recv.wrapping_byte_add(rank as usize * block).cast_const(), recv),
                     false
                         if self.mpi.refuses_aliases()
-                            && send == recv.wrapping_byte_add(rank as usize * memo.bytes).cast_const() =>
+                            && send == recv.wrapping_byte_add(rank as usize * block).cast_const() =>
                     {
                         return None;
                     }
@@ -136,12 +158,13 @@ impl Engine {
             if lacks {
                 return None;
             }
+            memo.problem.set_largest(arguments.count * memo.elements);
             plan.bind(&memo.problem);
             if slot.combine != Some(memo.combine) {
                 plan.set_reduction(memo.combine.kernel());
                 slot.combine = Some(memo.combine);
             }
-            let temporary = state.store.room.temporary.start();
+            let temporary = room.temporary.start();
             let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
             // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
             Some(unsafe { plan.run(&communicator.hidden.messages, buffers) }.map(|()| 0))
