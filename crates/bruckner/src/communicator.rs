@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bruckner_algorithms::lower::{self, OnNode, Purpose};
 use bruckner_algorithms::{Expression, plan};
 use bruckner_mpi::{Agree, Flavour, Function, Messages, Mpi, TagRange, Word, has_device_runtime};
-use bruckner_runtime::segment::Lease;
 use bruckner_runtime::{
-    Compiled, Extent, Limits, Names, Needs, Plan, Reduction, Scratch, Segment, Segments, Shared, Target,
+    Address, Compiled, Extent, Limits, Names, Needs, Plan, Reduction, Scratch, Segment, Segments, Shared, Target,
     compile, sized,
 };
 use bruckner_schedule::{Counts, Level, Rank, Topology};
@@ -22,6 +21,7 @@ use crate::Error;
 use crate::choose::{self, Choice, Circumstances, Kind, choose};
 use crate::fault;
 use crate::hidden::{Found, Hidden};
+use crate::keeper::{Program, Rented};
 use crate::memo::Memos;
 use crate::normal::{Common, Normal};
 use crate::plans::{Form, Look, Plans, Prepared, Slot, task};
@@ -52,6 +52,7 @@ impl Names for RankNames {
 /// same on all ranks.
 pub(crate) struct Room {
     pub(crate) segments: Segments,
+    rented: [Option<Rented>; LEVELS],
     parts: [usize; LEVELS],
     pub(crate) temporary: Scratch,
     reserved: usize,
@@ -59,7 +60,13 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn none() -> Room {
-        Room { segments: vec![None; LEVELS], parts: [0; LEVELS], temporary: Scratch::new(0), reserved: 0 }
+        Room {
+            segments: vec![None; LEVELS],
+            rented: [const { None }; LEVELS],
+            parts: [0; LEVELS],
+            temporary: Scratch::new(0),
+            reserved: 0,
+        }
     }
 
     /// Whether there is less than is needed.
@@ -103,7 +110,7 @@ pub(crate) enum Stopped {
 /// Where plans are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
-    pub(crate) topology: &'a Topology,
+    pub(crate) topology: &'a Arc<Topology>,
     pub(crate) tags: TagRange,
     /// Whether only a plan of one round will do.
     pub(crate) one_round: bool,
@@ -147,7 +154,7 @@ pub(crate) struct Communicator {
     pub(crate) comm: Word,
     pub(crate) rank: Rank,
     pub(crate) size: u32,
-    pub(crate) names: RankNames,
+    pub(crate) names: Arc<RankNames>,
     tags: TagRange,
     /// Taken out while a call runs, so that no lock is held across one.
     state: AtomicPtr<State>,
@@ -159,7 +166,10 @@ impl Drop for Communicator {
         let state = *self.state.get_mut();
         if !state.is_null() {
             // SAFETY: made by `new`, and nobody has it.
-            drop(unsafe { Box::from_raw(state) });
+            let mut state = unsafe { Box::from_raw(state) };
+            let rented = std::mem::take(&mut state.store.room.rented);
+            drop(state);
+            rented.into_iter().flatten().for_each(|rented| self.hidden.keeper.put_back(rented));
         }
         self.hidden.give_back(self.tags);
     }
@@ -223,11 +233,11 @@ impl Communicator {
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
-            topology: Arc::new(topology),
+            topology: hidden.keeper.topology(topology),
             device: false,
             calls: 0,
         };
-        let names = if same { RankNames::Same } else { RankNames::Listed(names) };
+        let names = Arc::new(if same { RankNames::Same } else { RankNames::Listed(names) });
         let state = AtomicPtr::new(Box::into_raw(Box::new(state)));
         Ok(Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
     }
@@ -426,19 +436,35 @@ impl Communicator {
         on_node: OnNode,
     ) -> Result<Attempt, Error> {
         let (common, messages) = (&normal.common, &self.hidden.messages);
+        let keeper = &self.hidden.keeper;
+        let program = Program {
+            topology: Arc::as_ptr(site.topology) as usize,
+            rank: self.rank,
+            collective: common.problem.collective,
+            pieces: common.problem.pieces,
+            order: common.problem.order,
+            expression: expression.clone(),
+            form: form.clone(),
+            on_node,
+        };
         // A panic here is one rank's own: it must reach the agreement like everybody.
         let planned = catch_unwind(AssertUnwindSafe(|| {
             fault::strike("plan", self.names.peer(self.rank));
+            if let Some(compiled) = keeper.get(&program) {
+                return Some(Planned::Compiled(compiled));
+            }
             let plan = plan(&task(&common.problem, site.topology), expression).ok()?.for_every_size();
             let room = if form.even == Some(false) { lower::Room::Own } else { lower::Room::Shared };
             let code = plan.code(self.rank, expression, on_node, room)?;
-            let (names, tag) = (&self.names, site.tags.first + 1);
             let Some(even) = form.even else {
+                let (names, tag) = (&*self.names, site.tags.first + 1);
                 return Some(Planned::Sized(sized::Plan::new(&plan.problem, &code, names, tag, messages).ok()?));
             };
             let orders_memory = Purpose::expected(expression, site.topology) == Purpose::OrdersMemory;
-            let target = Target { topology: site.topology, names, tag, even, orders_memory };
-            Some(Planned::Compiled(compile(&plan.problem, self.rank, &code, &target).ok()?))
+            let target = Target { topology: site.topology, even, orders_memory };
+            let compiled = Arc::new(compile(&plan.problem, self.rank, &code, &target).ok()?);
+            keeper.put(program, site.topology, compiled.clone());
+            Some(Planned::Compiled(compiled))
         }));
         let planned = planned.unwrap_or_default();
         let mut needs = Agreed::of(planned.as_ref(), site.one_round);
@@ -463,7 +489,8 @@ impl Communicator {
             Planned::Sized(plan) => Attempt::Made(Prepared::Sized(Box::new(plan)), extent),
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
-                let plan = Plan::new(compiled, messages, segments, reduction, messages.patience());
+                let address = Address { names: self.names.clone(), tag: site.tags.first + 1 };
+                let plan = Plan::new(compiled, address, messages, segments, reduction, messages.patience());
                 Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
             }
         })
@@ -471,68 +498,81 @@ impl Communicator {
 
     /// Makes more room. Collective; whether it could be had is agreed on.
     fn make_room(&self, topology: &Topology, room: &mut Room, needs: &Needs) -> Result<bool, Error> {
-        let mut had = true;
+        let mut enough = true;
         if needs.temporary > room.reserved {
-            had = room.temporary.try_grow(needs.temporary.next_power_of_two());
+            enough = room.temporary.try_grow(needs.temporary.next_power_of_two());
         }
-        let mut made: [Option<(usize, Arc<Segment>)>; LEVELS] = [const { None }; LEVELS];
-        for (level, made) in made.iter_mut().enumerate() {
-            if let Some(part) = needs.parts[level].filter(|part| *part > room.parts[level]) {
-                let part = part.max(4096).next_power_of_two();
-                *made = self.segment(topology, level, part)?.map(|segment| (part, segment));
-                had &= made.is_some();
+        // Segments of communicators that are gone first; but a rank may be late to leave one.
+        for fresh in [false, true] {
+            let mut had = enough;
+            let mut rented: [Option<(usize, Rented)>; LEVELS] = [const { None }; LEVELS];
+            for (level, rented) in rented.iter_mut().enumerate() {
+                if let Some(part) = needs.parts[level].filter(|part| *part > room.parts[level]) {
+                    let part = part.max(4096).next_power_of_two();
+                    *rented = self.segment(topology, level, part, fresh)?.map(|rented| (part, rented));
+                    had &= rented.is_some();
+                }
             }
-        }
-        let mut all = [u64::from(had)];
-        self.agree(Agree::Min, &mut all)?;
-        if all[0] == 0 {
-            return Ok(false);
-        }
-        room.reserved = room.reserved.max(needs.temporary.next_power_of_two());
-        for (level, made) in made.into_iter().enumerate() {
-            if let Some((part, segment)) = made {
-                (room.parts[level], room.segments[level]) = (part, Some(segment));
+            let mut all = [u64::from(had)];
+            self.agree(Agree::Min, &mut all)?;
+            let rented = rented.into_iter().enumerate().filter_map(|(level, rented)| Some((level, rented?)));
+            if all[0] == 0 {
+                rented.for_each(|(_, (_, rented))| self.hidden.keeper.put_back(rented));
+                continue;
             }
+            room.reserved = room.reserved.max(needs.temporary.next_power_of_two());
+            for (level, (part, rented)) in rented {
+                (room.parts[level], room.segments[level]) = (part, Some(rented.segment.clone()));
+                room.rented[level] = Some(rented);
+            }
+            return Ok(true);
         }
-        Ok(true)
+        Ok(false)
     }
 
     /// A segment for the ranks of this one's region of a level, if it can be had. Collective.
-    fn segment(&self, topology: &Topology, level: usize, part: usize) -> Result<Option<Arc<Segment>>, Error> {
+    fn segment(
+        &self,
+        topology: &Topology,
+        level: usize,
+        part: usize,
+        fresh: bool,
+    ) -> Result<Option<Rented>, Error> {
         let region = {
             let level = Level(level as u8);
             topology.span(level, topology.region_of(level, self.rank))
         };
-        let members = region.len() as u32;
-        let me = topology.position(self.rank) - region.start;
-        let bytes = Segment::bytes(members, part);
-        let pool = self.hidden.shared_by(region.clone().map(|at| self.names.peer(topology.rank_at(at))));
-        // The first of a region lends, and tells the others where.
-        let offset = if me == 0 {
-            let lent = pool.and_then(|pool| pool.lend(bytes, members));
-            let offset = lent.map_or(u64::MAX, |offset| offset as u64);
-            for at in region.clone().skip(1) {
-                let peer = self.names.peer(topology.rank_at(at));
-                self.hidden.tell(peer, self.agreeing(), &offset.to_le_bytes())?;
+        let names: Box<[u32]> = region.clone().map(|at| self.names.peer(topology.rank_at(at))).collect();
+        let (members, me) = (names.len() as u32, topology.position(self.rank) - region.start);
+        let Some(pool) = self.hidden.shared_by(names.iter().copied()) else { return Ok(None) };
+        // The first of a region finds one, and tells the others where: on a page, so that bits are left to say more.
+        const NOWHERE: u64 = u64::MAX;
+        let keeper = &self.hidden.keeper;
+        if me == 0 {
+            let idle = if fresh { None } else { keeper.rent(|idle| idle.suits(&names, part)) };
+            let lent = || pool.lend(Segment::bytes(members, part), members);
+            let offset = match &idle {
+                Some(idle) => idle.offset as u64 | 1,
+                None => lent().map_or(NOWHERE, |offset| offset as u64),
+            };
+            for name in &names[1..] {
+                self.hidden.tell(*name, self.agreeing(), &offset.to_le_bytes())?;
             }
-            offset
-        } else {
-            let mut offset = [0u8; 8];
-            let peer = self.names.peer(topology.rank_at(region.start));
-            self.hidden.hear(peer, self.agreeing(), &mut offset)?;
-            u64::from_le_bytes(offset)
-        };
-        if let Some(pool) = pool.filter(|_| offset != u64::MAX) {
-            // SAFETY: lent to the members of this region, of whom this is one.
-            let lease = unsafe { Lease::new(pool, offset as usize) };
-            let mut shares = Segment::shares(members, part, me);
-            if shares.all(|(at, len)| pool.reserve(offset as usize + at, len)) {
-                // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
-                let segment = unsafe { Segment::new(lease.start(), members, me, part, Box::new(lease)) };
-                return Ok(Some(Arc::new(segment)));
-            }
+            return Ok(match idle {
+                None if offset == NOWHERE => None,
+                None => Rented::new(pool, offset as usize, names, me, part),
+                idle => idle,
+            });
         }
-        Ok(None)
+        let mut offset = [0u8; 8];
+        self.hidden.hear(names[0], self.agreeing(), &mut offset)?;
+        Ok(match u64::from_le_bytes(offset) {
+            NOWHERE => None,
+            offset if offset & 1 == 1 => {
+                keeper.rent(|idle| idle.offset as u64 == offset - 1 && idle.suits(&names, part))
+            }
+            offset => Rented::new(pool, offset as usize, names, me, part),
+        })
     }
 }
 
@@ -544,7 +584,7 @@ fn limits(mpi: &Mpi, topology: &Topology) -> choose::Limits {
 
 /// A rank's program, ready for its executor.
 enum Planned {
-    Compiled(Compiled),
+    Compiled(Arc<Compiled>),
     Sized(sized::Plan<Messages>),
 }
 

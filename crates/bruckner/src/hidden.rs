@@ -8,6 +8,7 @@ use bruckner_runtime::{Peer, Transport};
 use bruckner_schedule::{Level, Rank};
 
 use crate::Error;
+use crate::keeper::Keeper;
 use crate::settings::{self, Settings};
 
 /// A communicator of our own on which all messages go.
@@ -25,6 +26,7 @@ pub(crate) struct Hidden {
     /// Whether MPI, on all ranks, lets plans go on inside its own waits.
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
+    pub(crate) keeper: Keeper,
     /// Whether several threads may call at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
@@ -80,6 +82,7 @@ impl Hidden {
             tags: Mutex::new(Tags::new(mpi.tag_limit() - 1)),
             threads: worst[2] != 0,
             meanwhile,
+            keeper: Keeper::default(),
         })
     }
 

@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod fault;
 mod hidden;
+mod keeper;
 mod memo;
 mod normal;
 mod pack;

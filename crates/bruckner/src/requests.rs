@@ -18,7 +18,7 @@ use bruckner_mpi::Word;
 
 use crate::Error;
 use crate::call::{Call, Lists, Name};
-use crate::engine::{Door, Engine, Entry};
+use crate::engine::{Engine, Entry};
 use crate::persistent::Persistent;
 use crate::report::Event;
 
@@ -117,11 +117,11 @@ impl Engine {
         if let Err(error) = unsafe { call.native_init(self.mpi, comm, info, request) } {
             return Ok(error.code);
         }
-        if !self.brings_all_together(&call, comm)? {
+        let Some(door) = self.door(&call, comm)? else {
             std::mem::forget(lists);
             return Ok(0);
-        }
-        let entry = self.kept(comm, Door::Mpi)?;
+        };
+        let entry = self.kept(comm, door)?;
         let (call, types) = self.own(call)?;
         // SAFETY: the caller's promise.
         let made = match call.op().is_some_and(|op| self.mpi.is_users(op)) {

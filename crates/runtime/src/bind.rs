@@ -4,10 +4,12 @@
 //! message of nothing is left out, the latter at both ends, because both know the sizes; unless messages also order what
 //! ranks do to shared memory. Messages that are posted together are posted in the order that serves them best.
 
+use std::sync::Arc;
+
 use bruckner_schedule::{Counts, End, Problem};
 
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Cells, Compiled, Step};
+use crate::compile::{Cells, Compiled, Names, Step};
 use crate::memory::{At, Bases};
 use crate::segment::{beside, lines_at};
 use crate::transport::Peer;
@@ -65,6 +67,15 @@ pub(crate) fn number_of(problem: &Problem) -> u64 {
         Counts::Listed(counts) => counts.iter().fold(3, |hash, n| mix(hash, bytes(*n))),
         Counts::Local => 0,
     }
+}
+
+/// Whom messages go to outside.
+#[derive(Clone)]
+pub struct Address {
+    /// What the other ranks are called there.
+    pub names: Arc<dyn Names + Send + Sync>,
+    /// The first tag.
+    pub tag: u32,
 }
 
 /// Where cells start, in elements.
@@ -132,22 +143,24 @@ impl Starts for Sums {
 pub(crate) fn bind(
     compiled: &Compiled,
     problem: &Problem,
+    address: &Address,
     limits: &Limits,
     sums: &mut Sums,
     actions: &mut Vec<Action>,
 ) {
     actions.clear();
     match problem.equal().filter(|_| compiled.even) {
-        Some(n) => Binder::new(compiled, problem, limits, &Even(n)).run(actions),
+        Some(n) => Binder::new(compiled, problem, address, limits, &Even(n)).run(actions),
         None => {
             sums.set(compiled, problem);
-            Binder::new(compiled, problem, limits, sums).run(actions);
+            Binder::new(compiled, problem, address, limits, sums).run(actions);
         }
     }
 }
 
 struct Binder<'a, S> {
     compiled: &'a Compiled,
+    address: &'a Address,
     starts: &'a S,
     element: usize,
     /// Elements before the first chunk of the input, and of the output.
@@ -159,10 +172,17 @@ struct Binder<'a, S> {
 }
 
 impl<'a, S: Starts> Binder<'a, S> {
-    fn new(compiled: &'a Compiled, problem: &Problem, limits: &Limits, starts: &'a S) -> Binder<'a, S> {
+    fn new(
+        compiled: &'a Compiled,
+        problem: &Problem,
+        address: &'a Address,
+        limits: &Limits,
+        starts: &'a S,
+    ) -> Binder<'a, S> {
         let lines = Lines::of(problem, limits);
         Binder {
             compiled,
+            address,
             starts,
             element: problem.element as usize,
             before: compiled.first.map(|chunk| starts.chunk(chunk as u32)),
@@ -219,7 +239,8 @@ impl<'a, S: Starts> Binder<'a, S> {
         let first = actions.len();
         let mut sends_are_short = true;
         for step in posts {
-            let Step::Post { end, data, peer, request } = *step else { continue };
+            let Step::Post { end, data, peer, tag, request } = *step else { continue };
+            let peer = Peer { rank: self.address.names.peer(peer), tag: self.address.tag + tag };
             let (data, elements) = self.place(&data);
             let is_sent = elements > 0 || self.compiled.sends_nothing;
             let request = requests.next(request, is_sent);

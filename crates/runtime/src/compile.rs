@@ -15,7 +15,6 @@ use bruckner_schedule::{
 use crate::class::{Limits, Lines};
 use crate::memory::{At, Bases, Needs};
 use crate::segment::{FLAGS, barrier_rounds, flag_at, lines_at, round_at};
-use crate::transport::Peer;
 
 /// Cells one behind the other in one buffer: chunks of a user's buffer, chunks of a line of a segment, or cells of temporary
 /// memory. How long they are is known when a plan is bound to sizes.
@@ -46,7 +45,8 @@ pub(crate) enum Step {
     Post {
         end: End,
         data: Cells,
-        peer: Peer,
+        peer: Rank,
+        tag: u32,
         request: u32,
     },
     Finish {
@@ -192,10 +192,6 @@ fn is_one_round(steps: &[Step]) -> bool {
 pub struct Target<'a> {
     /// Where the ranks are.
     pub topology: &'a Topology,
-    /// What the other ranks are called.
-    pub names: &'a dyn Names,
-    /// The first tag.
-    pub tag: u32,
     /// Whether all chunks are equal.
     pub even: bool,
     /// Whether messages also order what ranks do to shared memory; the same on all ranks.
@@ -406,8 +402,6 @@ impl Compiler<'_> {
 
     fn message(&mut self, request: u32, message: &Message) -> Result<Step, Unfit> {
         self.tags = self.tags.max(message.tag.0);
-        let peer =
-            Peer { rank: self.target.names.peer(message.peer), tag: self.target.tag + message.tag.0 };
         let mut whole: Option<Cells> = None;
         for place in &message.places {
             for cells in self.stretches(place)? {
@@ -421,7 +415,7 @@ impl Compiler<'_> {
             }
         }
         let data = whole.unwrap_or(Cells { base: Bases::TEMPORARY, line: 0, first: 0, count: 0 });
-        Ok(Step::Post { end: message.end, data, peer, request })
+        Ok(Step::Post { end: message.end, data, peer: message.peer, tag: message.tag.0, request })
     }
 
     /// Steps for two places of as many cells, stretch by stretch.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bruckner_schedule::Problem;
 
-use crate::bind::{Action, Sums, bind, number_of};
+use crate::bind::{Action, Address, Sums, bind, number_of};
 use crate::class::Limits;
 use crate::compile::Compiled;
 use crate::memory::Bases;
@@ -33,7 +33,8 @@ fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
 
 /// A compiled program with its requests and segments, ready to run once it is bound to sizes.
 pub struct Plan<T: Transport> {
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
+    address: Address,
     /// What it does for the problem that it is bound to.
     actions: Vec<Action>,
     bound: Option<Problem>,
@@ -64,7 +65,8 @@ unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 impl<T: Transport> Plan<T> {
     /// A plan, not yet bound to sizes.
     pub fn new(
-        compiled: Compiled,
+        compiled: Arc<Compiled>,
+        address: Address,
         transport: &T,
         segments: Segments,
         reduction: Reduction,
@@ -74,6 +76,7 @@ impl<T: Transport> Plan<T> {
         let in_use = present(&segments);
         Plan {
             compiled,
+            address,
             actions: Vec::new(),
             bound: None,
             sizes: 0,
@@ -115,7 +118,7 @@ impl<T: Transport> Plan<T> {
                 );
             }
         }
-        bind(&self.compiled, problem, &self.limits, &mut self.sums, &mut self.actions);
+        bind(&self.compiled, problem, &self.address, &self.limits, &mut self.sums, &mut self.actions);
         self.sizes = number_of(problem);
         self.next = self.actions.len();
         match &mut self.bound {

@@ -16,6 +16,7 @@ pub mod sized;
 pub mod threads;
 mod transport;
 
+pub use bind::Address;
 pub use class::{Limits, Lines};
 pub use compile::{Compiled, Extent, Names, SameNames, Shared, Target, Unfit, compile};
 pub use execute::{Buffers, Plan, Segments};

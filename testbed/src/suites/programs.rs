@@ -75,8 +75,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             ["shm", "locality(node)", "bruck(2)", "pipeline(3, ring)", "lanes(node, between=sparbit)"];
         for bcast in some(quick, mpi, &bcasts) {
             let rules = format!("allreduce=4(1 1); bcast={bcast}");
-            let launch =
+            let mut launch =
                 patient_launch(mpi, 4, &values).set("BRUCKNER_ALGORITHM", rules).set("BRUCKNER_AFTER", "0");
+            if !mpi.has_hook() {
+                launch = launch.argument("no requests");
+            }
             table.tell(mpi.name(), &format!("values, bcast={bcast}"), 4, &launch.test()?);
         }
         let requests = mpi.compile_plain("requests")?;

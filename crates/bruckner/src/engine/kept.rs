@@ -59,23 +59,27 @@ impl Engine {
         }
         let kept = match self.known(comm)? {
             Some(kept) if !matches!(kept.serving, Serving::NotYet(_)) => kept,
-            _ if self.brings_all_together(call, comm)? => self.kept(comm, Door::Mpi)?,
-            Some(kept) => kept,
-            None => {
-                let ledger = self.ledger(comm, "")?;
-                self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
-            }
+            known => match (self.door(call, comm)?, known) {
+                (Some(door), _) => self.kept(comm, door)?,
+                (None, Some(kept)) => kept,
+                (None, None) => {
+                    let ledger = self.ledger(comm, "")?;
+                    self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
+                }
+            },
         };
         Ok(self.last(comm, &kept))
     }
 
-    /// Whether all ranks must be in a call at once for it to end on any, as far as this rank can tell.
-    pub(crate) fn brings_all_together(&self, call: &Call, comm: Word) -> Result<bool, Error> {
+    /// By which door a call of MPI's comes to a communicator that is not in use yet: by none unless all ranks must be in it
+    /// at once for it to end on any, as far as this rank can tell. Calls that round are served from the first or never, so
+    /// that their results are the same from call to call; others wait till a communicator has had a few.
+    pub(crate) fn door(&self, call: &Call, comm: Word) -> Result<Option<Door>, Error> {
         if self.mpi.is_inter(comm)? {
-            return Ok(true);
+            return Ok(Some(Door::Mpi));
         }
         let Ok(Ok(normal)) = normal(self.mpi, call, self.mpi.rank(comm)?, self.mpi.size(comm)?) else {
-            return Ok(false);
+            return Ok(None);
         };
         let common = &normal.common;
         let world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +89,8 @@ impl Engine {
         // Of an alltoallv a rank knows only its own sizes, which may be nothing.
         let local = common.is_local();
         let sound = !local || personal(self.mpi, call, self.mpi.size(comm)?).is_ok();
-        Ok(sound && !common.is_nothing() && (asked || !(local || common.is_rooted())))
+        let meets = sound && !common.is_nothing() && (asked || !(local || common.is_rooted()));
+        Ok(meets.then_some(if common.combine.rounds() { Door::Api } else { Door::Mpi }))
     }
 
     /// What is kept for the communicator of this thread's last call, if it is this one and its first calls are over.

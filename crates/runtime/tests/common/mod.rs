@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
-use bruckner_runtime::{Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile};
+use bruckner_runtime::{Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile};
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
 /// Levels that have segments in these tests.
@@ -82,7 +82,7 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
 pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, drive: Drive) -> Vec<Vec<u64>> {
     assert!(problem.element == 8 || problem.element == 0);
     let (even, limits) = (problem.equal().is_some(), Limits::MEASURED);
-    let target = Target { topology: &program.topology, names: &SameNames, tag: 100, even, orders_memory };
+    let target = Target { topology: &program.topology, even, orders_memory };
     let compiled: Vec<_> = program
         .ranks
         .iter()
@@ -106,8 +106,9 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                         lengths(problem, Rank(rank as u32), false),
                         lengths(problem, Rank(rank as u32), true),
                     );
+                    let address = Address { names: Arc::new(SameNames), tag: 100 };
                     let mut plan =
-                        Plan::new(compiled, &transport, segments, reduction, Patience::SHARED_CORES);
+                        Plan::new(Arc::new(compiled), address, &transport, segments, reduction, Patience::SHARED_CORES);
                     plan.bind(problem);
                     for execution in 0..4 {
                         let is_float = execution == 3;
