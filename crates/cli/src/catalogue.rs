@@ -8,10 +8,11 @@ use anyhow::Result;
 use bruckner_algorithms::catalogue::{Entry, entries, list};
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::plan;
+use bruckner_schedule::Counts;
 use bruckner_schedule::verify::verify as prove;
 
 use crate::verify::bar;
-use crate::{Answer, print};
+use crate::{Answer, compiled, print};
 
 /// The entries for every number of ranks up to a limit, the largest first: they take longest.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
@@ -48,8 +49,28 @@ fn judge(entry: &Entry) -> Result<u64, String> {
     Ok(programs.len() as u64)
 }
 
-/// Proves the catalogue.
-pub(crate) fn verify(max_ranks: u32, whole: bool) -> Result<Answer> {
+/// What is wrong with what runs of an entry, in any class of sizes.
+fn judge_compiled(entry: &Entry) -> Result<u64, String> {
+    if entry.task.counts == Counts::Local {
+        let program = compiled::sized(entry).map_err(|error| error.to_string())?;
+        return match prove(&program).violations.first() {
+            Some(violation) => Err(violation.to_string()),
+            None => Ok(1),
+        };
+    }
+    let all = compiled::all(entry).map_err(|error| error.to_string())?;
+    for (form, running) in &all {
+        let program = running.read().map_err(|misread| format!("{form}: {misread}"))?;
+        if let Some(violation) = prove(&program).violations.first() {
+            return Err(format!("{form}: {violation}"));
+        }
+    }
+    Ok(all.len() as u64)
+}
+
+/// Proves the catalogue, or what runs of it.
+pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Result<Answer> {
+    let judge = if compiled { judge_compiled } else { judge };
     let entries = all(max_ranks, whole);
     let bar = bar(entries.len() as u64);
     let (next, verified, refused) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
@@ -79,7 +100,8 @@ pub(crate) fn verify(max_ranks: u32, whole: bool) -> Result<Answer> {
         let _ = writeln!(text, "{line}");
     }
     let _ = writeln!(text, "{} tasks with their algorithms, up to {max_ranks} ranks", entries.len());
-    let _ = writeln!(text, "verified {} schedules, {} refused", verified.into_inner(), refused.len());
+    let what = if compiled { "compiled programs" } else { "schedules" };
+    let _ = writeln!(text, "verified {} {what}, {} refused", verified.into_inner(), refused.len());
     print(&text)?;
     Ok(if refused.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
 }

@@ -6,6 +6,7 @@
 
 mod ask;
 mod catalogue;
+mod compiled;
 mod compare;
 mod doctor;
 mod exec;

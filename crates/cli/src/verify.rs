@@ -28,6 +28,10 @@ pub(crate) struct Verify {
     /// With `all` and --catalogue: every entry for every number of ranks, also above 24
     #[arg(long)]
     whole: bool,
+    /// With `all`: what really runs, read back from compiled steps that are bound to sizes, in every class of sizes;
+    /// with --self-test: break that
+    #[arg(long)]
+    compiled: bool,
     /// Print the catalogue for up to --max-ranks ranks: one task and algorithm a line
     #[arg(long, conflicts_with = "what")]
     catalogue: bool,
@@ -65,7 +69,7 @@ impl Verify {
         let what = self.what.as_deref().context("nothing to verify")?;
         if what == "all" {
             ensure!(self.topology.is_empty() && self.algorithm.is_none(), "`all` is the whole catalogue");
-            return catalogue::verify(self.max_ranks, self.whole);
+            return catalogue::verify(self.max_ranks, self.whole, self.compiled);
         }
         if what == "probes" {
             return verify_all(probes());

@@ -15,7 +15,7 @@ use crate::segment::{beside, lines_at};
 use crate::transport::Peer;
 
 /// One action.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
     Send {
         data: At,

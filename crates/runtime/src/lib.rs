@@ -10,6 +10,7 @@ pub mod class;
 pub mod compile;
 mod execute;
 mod memory;
+pub mod readback;
 pub mod reduce;
 pub mod segment;
 pub mod sized;

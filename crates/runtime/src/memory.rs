@@ -9,7 +9,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use crate::segment::Flag;
 
 /// A place in one of a plan's buffers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct At {
     /// Which buffer: an index into [`Bases`].
     pub(crate) base: u8,

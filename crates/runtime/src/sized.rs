@@ -5,13 +5,15 @@
 //! in memory that the plan keeps until the execution is over.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Run,
+    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Places, Problem, Rank,
+    Request, Run, Set, Tag,
 };
 
-use crate::compile::{Names, Unfit};
+use crate::compile::{Names, SameNames, Unfit};
 use crate::memory::Scratch;
 use crate::transport::{Failure, Peer, Transport};
 
@@ -103,26 +105,8 @@ impl<T: Transport> Plan<T> {
         tag: u32,
         transport: &T,
     ) -> Result<Plan<T>, Unfit> {
-        let Layout::Buffers { placed, .. } = &code.layout else { return Err(Unfit::Virtual) };
         assert_eq!(problem.counts, Counts::Local, "sizes known only locally");
-        let (mut steps, mut requests, mut tags) = (Vec::new(), 0, 0);
-        for instr in &code.instrs {
-            match instr {
-                Instr::Post(request, message) => {
-                    requests = requests.max(request.0 as usize + 1);
-                    tags = tags.max(message.tag.0);
-                    steps.push(post(placed, request.0 as usize, message, names, tag)?);
-                }
-                Instr::Finish(which) => {
-                    let blocks = which.runs().iter().flat_map(Run::blocks);
-                    steps.extend(blocks.map(|b| Step::Finish(b.start as usize..b.end as usize)));
-                }
-                Instr::Local(Local::Copy { to, from }) => {
-                    steps.push(Step::Copy { to: cells(placed, to)?, from: cells(placed, from)? });
-                }
-                Instr::Local(other) => return Err(Unfit::Beyond(other.to_string())),
-            }
-        }
+        let (steps, requests, tags) = steps(code, names, tag)?;
         let first = steps.iter().position(|step| matches!(step, Step::Finish(_))).unwrap_or(steps.len());
         let one_round = !steps[first..].iter().any(|step| matches!(step, Step::Post { .. }));
         let next = steps.len();
@@ -365,6 +349,67 @@ impl<T: Transport> Plan<T> {
             }
         }
     }
+}
+
+/// The steps of a rank's code, how many requests they have, and the largest tag.
+fn steps(code: &Code, names: &dyn Names, tag: u32) -> Result<(Vec<Step>, usize, u32), Unfit> {
+    let Layout::Buffers { placed, .. } = &code.layout else { return Err(Unfit::Virtual) };
+    let (mut steps, mut requests, mut tags) = (Vec::new(), 0, 0);
+    for instr in &code.instrs {
+        match instr {
+            Instr::Post(request, message) => {
+                requests = requests.max(request.0 as usize + 1);
+                tags = tags.max(message.tag.0);
+                steps.push(post(placed, request.0 as usize, message, names, tag)?);
+            }
+            Instr::Finish(which) => {
+                let blocks = which.runs().iter().flat_map(Run::blocks);
+                steps.extend(blocks.map(|b| Step::Finish(b.start as usize..b.end as usize)));
+            }
+            Instr::Local(Local::Copy { to, from }) => {
+                steps.push(Step::Copy { to: cells(placed, to)?, from: cells(placed, from)? });
+            }
+            Instr::Local(other) => return Err(Unfit::Beyond(other.to_string())),
+        }
+    }
+    Ok((steps, requests, tags))
+}
+
+/// What runs of a rank's code, read back as a program, for whoever judges.
+pub fn read_back(code: &Code) -> Result<Code, Unfit> {
+    let (steps, ..) = steps(code, &SameNames, 0)?;
+    // Every private cell is a line of its own.
+    let mut placed: BTreeMap<Area, Placed> = BTreeMap::new();
+    let mut place = |cell: &Cell| match *cell {
+        Cell::In(chunk) => Place::new(Area::In, Set::one(chunk as u64)),
+        Cell::Out(chunk) => Place::new(Area::Out, Set::one(chunk as u64)),
+        Cell::Private(at) => {
+            let place = Place::new(Area::Line(at as u32), Set::one(0));
+            placed.entry(place.area).or_insert(Placed { place: place.clone(), at: at as u64 });
+            place
+        }
+    };
+    let mut instrs = Vec::new();
+    for step in &steps {
+        match step {
+            Step::Post { end, payload, cells, peer, request } => {
+                let mut places = Places::new();
+                cells.iter().for_each(|cell| Place::join(&mut places, place(cell)));
+                let (end, payload, peer, tag) = (*end, *payload, Rank(peer.rank), Tag(peer.tag));
+                let message = Message { end, payload, places, peer, tag };
+                instrs.push(Instr::Post(Request(*request as u32), message));
+            }
+            Step::Finish(which) => {
+                instrs.push(Instr::Finish(Set::from(which.start as u64..which.end as u64)));
+            }
+            Step::Copy { to, from } => {
+                let pairs = to.iter().zip(from).map(|(to, from)| (place(to), place(from)));
+                instrs.extend(pairs.map(|(to, from)| Instr::Local(Local::Copy { to, from })));
+            }
+        }
+    }
+    let placed = placed.into_values().collect();
+    Ok(Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs })
 }
 
 fn post(

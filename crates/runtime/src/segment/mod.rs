@@ -18,7 +18,7 @@ const LINE: usize = 128;
 /// Flags of a member that a program may use.
 pub(crate) const FLAGS: u32 = 4;
 /// Rounds of a barrier: enough for 4096 members.
-const ROUNDS: usize = 12;
+pub(crate) const ROUNDS: u32 = 12;
 
 /// How much of a flag's cache line is left for data.
 pub const BESIDE: usize = 48;
@@ -40,7 +40,7 @@ pub(crate) fn lines_at(members: u32) -> usize {
 
 /// Where a member's flag for a round of a barrier lies within the header.
 pub(crate) fn round_at(member: u32, round: u32) -> usize {
-    LINE + (member as usize * ROUNDS + round as usize) * LINE
+    LINE + (member * ROUNDS + round) as usize * LINE
 }
 
 /// A region's segment, as one of its members sees it.

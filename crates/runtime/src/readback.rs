@@ -1,0 +1,488 @@
+//! What runs, read back as a program: so that the verifier judges what the executor does, down to the last address.
+//!
+//! Actions know bytes of buffers and nothing of chunks. Here every address is taken back to the slot that lies there, every
+//! raised or awaited flag to a signal or a wait (the rounds of a barrier, too: that they make a barrier is for the verifier to
+//! find), and the order of messages is that in which they are posted. An address that is no slot's is refused. Nothing is
+//! taken from the program that was compiled.
+
+use std::collections::BTreeMap;
+
+use bruckner_schedule::{
+    Area, Code, Collective, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Places,
+    Problem, Rank, Request, Set, Tag, Topology,
+};
+
+use crate::bind::{Action, Address, Sums, bind};
+use crate::class::{CELL, Limits, Lines};
+use crate::compile::{Compiled, SameNames};
+use crate::memory::{At, Bases};
+use crate::segment::{FLAGS, ROUNDS, beside, flag_at, lines_at, round_at};
+use crate::transport::Peer;
+
+/// Why actions are no program.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("action {at}: {what}")]
+pub struct Misread {
+    /// Which.
+    pub at: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+/// Where the user's buffers lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum User {
+    /// Apart from each other.
+    Apart,
+    /// In one place: what MPI calls in place.
+    InPlace,
+}
+
+/// What one rank does for some sizes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Deeds(Vec<Action>);
+
+/// The deeds of a rank for the sizes of a problem.
+pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
+    let address = Address { names: std::sync::Arc::new(SameNames), tag: 0 };
+    let (mut sums, mut actions) = (Sums::default(), Vec::new());
+    bind(compiled, problem, &address, limits, &mut sums, &mut actions);
+    Deeds(actions)
+}
+
+impl Deeds {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts messages that are posted together in another order: short sends first, then receives, then long sends. What was
+    /// wrong once, for a test of whoever judges.
+    pub fn sort_posts_by_length(&mut self, short: usize) {
+        let is_post = |action: &Action| matches!(action, Action::Send { .. } | Action::Recv { .. });
+        for posts in self.0.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
+            posts.sort_by_key(|action| match action {
+                Action::Send { bytes, .. } if *bytes <= short => 0,
+                Action::Recv { .. } => 1,
+                _ => 2,
+            });
+        }
+    }
+}
+
+/// Reads a rank's deeds back.
+pub fn read_back(
+    deeds: &Deeds,
+    compiled: &Compiled,
+    problem: &Problem,
+    limits: &Limits,
+    topology: &Topology,
+    rank: Rank,
+    user: User,
+) -> Result<Code, Misread> {
+    let mut reader = Reader::new(compiled, problem, limits, topology, rank, user);
+    reader.prologue();
+    for (at, action) in deeds.0.iter().enumerate() {
+        reader.action(action).map_err(|what| Misread { at, what })?;
+    }
+    reader.epilogue();
+    let levels = compiled.alternates.iter().enumerate().filter(|(_, alternates)| **alternates);
+    let alternate = levels.map(|(level, _)| Level(level as u8)).collect();
+    let placed = reader.placed.into_values().collect();
+    Ok(Code { layout: Layout::Buffers { placed, alternate }, instrs: reader.instrs })
+}
+
+/// Slots one behind the other: those that have a number, and cells that have none.
+#[derive(Clone, PartialEq, Eq)]
+enum Slots {
+    Numbered(Vec<(Area, u64)>),
+    /// Cells of temporary memory, all as large.
+    Cells(std::ops::Range<u64>),
+}
+
+impl Slots {
+    fn len(&self) -> usize {
+        match self {
+            Slots::Numbered(slots) => slots.len(),
+            Slots::Cells(cells) => (cells.end - cells.start) as usize,
+        }
+    }
+}
+
+struct Reader<'a> {
+    compiled: &'a Compiled,
+    problem: &'a Problem,
+    topology: &'a Topology,
+    rank: Rank,
+    user: User,
+    lines: Lines,
+    line: usize,
+    /// Where each chunk starts, in elements, and after the last one; and each cell of temporary memory.
+    chunks: Vec<u64>,
+    cells: Vec<u64>,
+    placed: BTreeMap<Area, Placed>,
+    instrs: Vec<Instr>,
+    raised: BTreeMap<At, u16>,
+    awaited: BTreeMap<At, u16>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(
+        compiled: &'a Compiled,
+        problem: &'a Problem,
+        limits: &Limits,
+        topology: &'a Topology,
+        rank: Rank,
+        user: User,
+    ) -> Reader<'a> {
+        let mut end = 0;
+        let mut sum = |n: u64| {
+            end += n;
+            end
+        };
+        let elements = |chunk| problem.elements(chunk).unwrap_or(0);
+        let chunks: Vec<u64> =
+            std::iter::once(0).chain((0..problem.chunks()).map(|c| sum(elements(c)))).collect();
+        let mut end = 0;
+        let mut sum = |n: u64| {
+            end += n;
+            end
+        };
+        let of_cells = compiled.cells.iter().map(|chunk| sum(elements(u64::from(*chunk))));
+        let cells = std::iter::once(0).chain(of_cells).collect();
+        let lines = Lines::of(problem, limits);
+        Reader {
+            compiled,
+            problem,
+            topology,
+            rank,
+            user,
+            lines,
+            line: lines.bytes(problem),
+            chunks,
+            cells,
+            placed: BTreeMap::new(),
+            instrs: Vec::new(),
+            raised: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+        }
+    }
+
+    fn is_scattered_in_place(&self) -> bool {
+        self.user == User::InPlace && self.problem.collective == Collective::ReduceScatter
+    }
+
+    /// The first cell of a buffer that is input and output of a reduce_scatter: behind all of temporary memory.
+    fn own_buffer(&self) -> u64 {
+        self.compiled.extent.temporary
+    }
+
+    /// In place, the output's memory holds the input first.
+    fn prologue(&mut self) {
+        if self.user == User::Apart {
+            return;
+        }
+        let input = self.filled(Area::In, self.problem.input(self.rank));
+        let there = match self.problem.collective {
+            Collective::ReduceScatter => {
+                let own = self.own_buffer();
+                Slots::Cells(own..own + self.problem.chunks())
+            }
+            _ => self.filled(Area::Out, self.problem.input(self.rank)),
+        };
+        self.pair(there, input, |to, from| Local::Copy { to, from });
+    }
+
+    /// In place, a reduce_scatter's output is the beginning of its input's memory.
+    fn epilogue(&mut self) {
+        if self.is_scattered_in_place() {
+            let output = self.filled(Area::Out, self.problem.output(self.rank));
+            let own = self.own_buffer();
+            let there = Slots::Cells(own..own + output.len() as u64);
+            self.pair(output, there, |to, from| Local::Copy { to, from });
+        }
+    }
+
+    fn filled(&self, area: Area, set: Set) -> Slots {
+        let filled = set.iter().filter(|chunk| !self.problem.is_empty(*chunk));
+        Slots::Numbered(filled.map(|chunk| (area, chunk)).collect())
+    }
+
+    fn action(&mut self, action: &Action) -> Result<(), &'static str> {
+        match *action {
+            Action::Send { data, bytes, to, request } => self.post(End::Send, data, bytes, to, request)?,
+            Action::Recv { data, bytes, from, request } => self.post(End::Recv, data, bytes, from, request)?,
+            Action::Finish { first, end } => {
+                self.instrs.push(Instr::Finish(Set::from(u64::from(first)..u64::from(end))));
+            }
+            Action::Copy { to, from, bytes } => {
+                let (to, from) = (self.slots(to, bytes)?, self.slots(from, bytes)?);
+                if to.len() != from.len() {
+                    return Err("a copy between slots of different sizes");
+                }
+                self.pair(to, from, |to, from| Local::Copy { to, from });
+            }
+            Action::Reduce { into, with, elements } => {
+                let bytes = elements * self.problem.element as usize;
+                let (into, with) = (self.slots(into, bytes)?, self.slots(with, bytes)?);
+                if into.len() != with.len() {
+                    return Err("a reduction of slots of different sizes");
+                }
+                self.pair(into, with, |into, with| Local::Reduce { into, with });
+            }
+            Action::Raise { flag, level, times } => {
+                let (number, owner) = self.flag(flag, level)?;
+                if owner != self.rank {
+                    return Err("a flag of another's is raised");
+                }
+                if count(&mut self.raised, flag) != times {
+                    return Err("a flag is raised for another time than it says");
+                }
+                self.instrs.push(Instr::Local(Local::Signal(number)));
+            }
+            Action::Await { flag, level, times } => {
+                let (number, of) = self.flag(flag, level)?;
+                if count(&mut self.awaited, flag) != times {
+                    return Err("a flag is awaited for another time than it says");
+                }
+                self.instrs.push(Instr::Local(Local::Wait { flag: number, of }));
+            }
+        }
+        Ok(())
+    }
+
+    fn post(
+        &mut self,
+        end: End,
+        data: At,
+        bytes: usize,
+        peer: Peer,
+        request: u32,
+    ) -> Result<(), &'static str> {
+        if request as usize >= self.compiled.requests {
+            return Err("a request that there is not");
+        }
+        let mut places = Places::new();
+        let chunks = self.problem.chunks();
+        if bytes > 0 {
+            match self.slots(data, bytes)? {
+                Slots::Numbered(slots) => {
+                    for (area, chunk) in slots {
+                        Place::join(&mut places, Place::new(area, Set::one(chunk)));
+                    }
+                }
+                // Any numbers will do.
+                Slots::Cells(cells) => {
+                    for first in cells.clone().step_by(chunks as usize) {
+                        let count = chunks.min(cells.end - first);
+                        let area = self.cells_as(first, 0);
+                        places.push(Place::new(area, Set::from(0..count)));
+                    }
+                }
+            }
+        }
+        let (peer, tag) = (Rank(peer.rank), Tag(peer.tag));
+        let message = Message { end, payload: Payload::Data, places, peer, tag };
+        self.instrs.push(Instr::Post(Request(request), message));
+        Ok(())
+    }
+
+    /// Work on slots of which there are as many on both sides.
+    fn pair(&mut self, to: Slots, from: Slots, local: impl Fn(Place, Place) -> Local) {
+        // A buffer copied to itself, as happens in place, is left alone.
+        if to == from {
+            return;
+        }
+        let chunks = self.problem.chunks();
+        let mut as_cells = |cells: std::ops::Range<u64>, like: &[(Area, u64)]| {
+            cells.zip(like).map(|(cell, (_, chunk))| (self.cells_as(cell, *chunk), *chunk)).collect()
+        };
+        let (a, b): (Vec<(Area, u64)>, Vec<(Area, u64)>) = match (to, from) {
+            (Slots::Numbered(to), Slots::Numbered(from)) => (to, from),
+            // Cells have the numbers of what they are paired with, or any.
+            (Slots::Numbered(to), Slots::Cells(cells)) => {
+                let from = as_cells(cells, &to);
+                (to, from)
+            }
+            (Slots::Cells(cells), Slots::Numbered(from)) => (as_cells(cells, &from), from),
+            (Slots::Cells(to), Slots::Cells(from)) => {
+                let any: Vec<_> = from.clone().zip((0..chunks).cycle()).map(|(_, c)| (Area::In, c)).collect();
+                (as_cells(to, &any), as_cells(from, &any))
+            }
+        };
+        // As long as areas stay the same and no slot comes twice, it is one instruction.
+        let mut start = 0;
+        for at in 1..=a.len() {
+            let goes_on = at < a.len()
+                && (a[at].0, b[at].0) == (a[start].0, b[start].0)
+                && a[at].1 > a[at - 1].1
+                && b[at].1 > b[at - 1].1;
+            if !goes_on {
+                let place = |slots: &[(Area, u64)]| {
+                    Place::new(slots[0].0, slots.iter().map(|(_, chunk)| *chunk).collect::<Set>())
+                };
+                self.instrs.push(Instr::Local(local(place(&a[start..at]), place(&b[start..at]))));
+                start = at;
+            }
+        }
+    }
+
+    /// The line of which a cell is the slot of some number, where all are as large: lines lie across each other.
+    fn cells_as(&mut self, cell: u64, chunk: u64) -> Area {
+        let chunks = self.problem.chunks();
+        let number = cell + chunks - chunk;
+        let area = Area::Line(number as u32);
+        let each = self.problem.equal().unwrap_or(1);
+        let place = Place::new(area, Set::from(0..chunks));
+        self.placed.entry(area).or_insert(Placed { place, at: number * each });
+        area
+    }
+
+    /// The slots in which bytes lie.
+    fn slots(&mut self, at: At, bytes: usize) -> Result<Slots, &'static str> {
+        const NO_SLOT: &str = "an address where no slot begins or ends";
+        let element = self.problem.element as usize;
+        if bytes == 0 || !bytes.is_multiple_of(element) {
+            return Err("a length that is none");
+        }
+        let elements = (bytes / element) as u64;
+        let whole = |offset: usize| match offset.is_multiple_of(element) {
+            true => Ok((offset / element) as u64),
+            false => Err(NO_SLOT),
+        };
+        let chunks = |start: u64| within(&self.chunks, start, elements).ok_or(NO_SLOT);
+        Ok(match at.base {
+            Bases::IN | Bases::OUT => {
+                let is_input = at.base == Bases::IN;
+                let first = self.compiled.first[usize::from(at.base)];
+                let start = whole(at.offset)? + self.chunks[first as usize];
+                let found = chunks(start)?;
+                if self.is_scattered_in_place() {
+                    let shift = if is_input { 0 } else { first };
+                    let cell = |chunk: u64| self.own_buffer() + chunk - shift;
+                    let (first, last) = (found[0], found[found.len() - 1]);
+                    return Ok(Slots::Cells(cell(first)..cell(last) + 1));
+                }
+                let area = if is_input && self.user == User::Apart { Area::In } else { Area::Out };
+                Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect())
+            }
+            Bases::TEMPORARY => match self.problem.equal().filter(|_| self.compiled.even) {
+                Some(n) => {
+                    let start = whole(at.offset)?;
+                    if !start.is_multiple_of(n) || !elements.is_multiple_of(n) {
+                        return Err(NO_SLOT);
+                    }
+                    let cells = start / n..(start + elements) / n;
+                    if cells.end > self.compiled.extent.temporary {
+                        return Err("beyond temporary memory");
+                    }
+                    Slots::Cells(cells)
+                }
+                None => {
+                    let cells = within(&self.cells, whole(at.offset)?, elements).ok_or(NO_SLOT)?;
+                    let mut slots = Vec::new();
+                    // Every cell is a slot of a line of its own.
+                    for cell in cells {
+                        let (area, chunk) = (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
+                        let place = Place::new(area, Set::one(chunk));
+                        let placed = Placed { place, at: self.cells[cell as usize] };
+                        self.placed.entry(area).or_insert(placed);
+                        slots.push((area, chunk));
+                    }
+                    Slots::Numbered(slots)
+                }
+            },
+            base => {
+                let index = base.checked_sub(Bases::SEGMENT).map(usize::from).filter(|i| *i < Bases::LEVELS);
+                let index = index.ok_or("data in a header")?;
+                let shared = self.compiled.extent.shared[index].ok_or("a segment that is not used")?;
+                let (line, within_line) = match at.offset.checked_sub(lines_at(shared.members)) {
+                    Some(offset) => (offset / self.line.max(1), offset % self.line.max(1)),
+                    None => {
+                        let member = at.offset / flag_at(1, 0);
+                        let start = beside(member as u32, 0);
+                        if self.lines != Lines::Beside || at.offset < start || bytes > self.line {
+                            return Err("data on a flag");
+                        }
+                        (member, at.offset - start)
+                    }
+                };
+                if line >= shared.lines as usize {
+                    return Err("beyond the lines of a segment");
+                }
+                let area = Area::Shared(Level(index as u8), line as u32);
+                let found = match self.lines {
+                    Lines::Spread => {
+                        let chunk = (within_line / CELL) as u64;
+                        if !within_line.is_multiple_of(CELL) || self.problem.elements(chunk) != Some(elements)
+                        {
+                            return Err(NO_SLOT);
+                        }
+                        vec![chunk]
+                    }
+                    _ => chunks(whole(within_line)?)?,
+                };
+                let place = Place::new(area, Set::from(0..self.problem.chunks()));
+                let at = line as u64 * self.problem.total();
+                self.placed.entry(area).or_insert(Placed { place, at });
+                Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect())
+            }
+        })
+    }
+
+    /// The number of a flag, and whose it is.
+    fn flag(&self, flag: At, level: u8) -> Result<(Flag, Rank), &'static str> {
+        const NO_FLAG: &str = "an address where there is no flag";
+        let is_header = flag.base >= Bases::HEADER;
+        let base = if is_header { Bases::HEADER } else { Bases::SEGMENT };
+        if flag.base != base + level {
+            return Err("a flag of another level than it says");
+        }
+        let level_of = Level(level);
+        let region = self.topology.span(level_of, self.topology.region_of(level_of, self.rank));
+        let members = region.len() as u32;
+        let numbers = if is_header { ROUNDS } else { FLAGS };
+        let place = |member, number| match is_header {
+            true => round_at(member, number),
+            false => flag_at(member, number),
+        };
+        let each = place(1, 0) - place(0, 0);
+        let member = flag.offset.checked_sub(place(0, 0)).ok_or(NO_FLAG)? / each;
+        let found = (0..numbers).find(|number| place(member as u32, *number) == flag.offset);
+        let number = found.filter(|_| (member as u32) < members).ok_or(NO_FLAG)?;
+        // Numbers of their own for the flags of barriers.
+        let number = if is_header { FLAGS + u32::from(level) * ROUNDS + number } else { number };
+        Ok((Flag(number), self.topology.rank_at(region.start + member as u32)))
+    }
+}
+
+/// The numbers of slots that fill a stretch of so many elements exactly; those of nothing are left out.
+fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
+    let first = starts.partition_point(|other| *other < start);
+    let mut slots = Vec::new();
+    let mut at = start;
+    for slot in first..starts.len().saturating_sub(1) {
+        if at == start + elements {
+            break;
+        }
+        if starts[slot] != at {
+            return None;
+        }
+        if starts[slot + 1] > at {
+            slots.push(slot as u64);
+            at = starts[slot + 1];
+        }
+    }
+    (at == start + elements && !slots.is_empty()).then_some(slots)
+}
+
+fn count(times: &mut BTreeMap<At, u16>, flag: At) -> u16 {
+    let times = times.entry(flag).or_default();
+    *times += 1;
+    *times
+}
