@@ -40,9 +40,8 @@ impl Tally {
 /// How often the interpreter runs a mutant that the verifier accepts.
 const TRIES: u64 = 24;
 
-/// The probes, and more of their families up to 16 ranks, each as schedule, as program on segments and as
-/// program on messages, claiming what is true of them.
-fn subjects() -> Vec<Program> {
+/// The probes, and more of their families up to 16 ranks.
+pub fn tasks() -> Vec<Probe> {
     let mut tasks = probes();
     let more = [
         ("16x1", Collective::Allgather, Counts::Equal(1), "sparbit"),
@@ -86,8 +85,13 @@ fn subjects() -> Vec<Program> {
             claims: Claims::default(),
         });
     }
+    tasks
+}
+
+/// All of them as schedule, as program on segments and as program on messages, claiming what is true of them.
+fn subjects() -> Vec<Program> {
     let mut programs = Vec::new();
-    for probe in tasks {
+    for probe in tasks() {
         let name = probe.name;
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
@@ -128,14 +132,19 @@ pub fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Muta
             continue;
         }
         fruitless = 0;
-        judge(&mutant, kind, random.bits(), tallies.entry(kind).or_default());
+        judge(&mutant, &kind, kind.removes_synchronisation(), random.bits(), tallies.entry(kind).or_default());
         done += 1;
         on(done);
     }
     tallies
 }
 
-fn judge(mutant: &Program, kind: Mutation, seed: u64, tally: &mut Tally) {
+/// Judges a mutant that must not be one: accepted and wrong, it is missed.
+pub fn judge_mutant(mutant: &Program, what: &dyn std::fmt::Display, seed: u64, tally: &mut Tally) {
+    judge(mutant, what, false, seed, tally);
+}
+
+fn judge(mutant: &Program, what: &dyn std::fmt::Display, is_needed: bool, seed: u64, tally: &mut Tally) {
     let fails = |seed| interpret::check(&[mutant, mutant, mutant], seed).err();
     let report = verify(mutant);
     if !report.holds() {
@@ -145,16 +154,16 @@ fn judge(mutant: &Program, kind: Mutation, seed: u64, tally: &mut Tally) {
     }
     let failure = (0..TRIES).find_map(|i| fails(seed.wrapping_add(i)));
     match failure {
-        Some(failure) => tally.missed.push(format!("{kind}: {failure}\n{mutant}")),
-        None if kind.removes_synchronisation() => {
-            tally.missed.push(format!("{kind}: accepted without it\n{mutant}"));
+        Some(failure) => tally.missed.push(format!("{what}: {failure}\n{mutant}")),
+        None if is_needed => {
+            tally.missed.push(format!("{what}: accepted without it\n{mutant}"));
         }
         None => tally.equivalent += 1,
     }
 }
 
 /// Lets a program claim what was found to be true of it.
-fn claim(program: &mut Program, report: &Report) {
+pub fn claim(program: &mut Program, report: &Report) {
     let reduces = program.problem.collective.reduces();
     program.claims.consistent = report.consistent && reduces;
     program.claims.ordered = report.ordered && reduces;

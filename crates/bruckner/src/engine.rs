@@ -245,8 +245,7 @@ impl Engine {
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
     pub unsafe fn run(&self, call: &Call, comm: Word, door: Door) -> Result<c_int, Error> {
-        let start = Instant::now();
-        if door == Door::Mpi && self.mpi.constants.get("MPI_COMM_NULL") == Some(comm) {
+        if door == Door::Mpi && self.mpi.is_null_comm(comm) {
             // SAFETY: the caller's promise; MPI raises its error.
             return Ok(unsafe { self.native(call, comm) });
         }
@@ -258,6 +257,7 @@ impl Engine {
             // SAFETY: the caller's promise.
             return unsafe { self.serve_call(entry, call, comm, door, &mut |_, _, _| {}) };
         };
+        let start = Instant::now();
         let (mut algorithm, mut why, mut bytes) = ("native".to_owned(), String::new(), 0);
         let mut note = |choice: Option<&Choice>, reason: &str, common: Option<&Common>| {
             if let Some(choice) = choice {

@@ -1,16 +1,21 @@
 //! What runs, proven: a task's algorithm is lowered and compiled as at run time, bound to sizes, read back as a program, and
 //! judged.
 
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use bruckner_algorithms::catalogue::Entry;
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
+use bruckner_algorithms::selftest::{self, Tally};
 use bruckner_algorithms::plan;
 use bruckner_runtime::class::CELL;
-use bruckner_runtime::readback::{Deeds, User, deeds, read_back};
+use bruckner_runtime::readback::{Break, Deeds, User, deeds, read_back};
 use bruckner_runtime::segment::BESIDE;
 use bruckner_runtime::{Compiled, Limits, Target, compile, sized};
+use bruckner_schedule::random::Random;
+use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Claims, Collective, Counts, Problem, Program, Rank, Topology};
 
 /// A program for some sizes, as it runs on every rank.
@@ -22,6 +27,7 @@ pub(crate) struct Running {
     pub(crate) deeds: Vec<Deeds>,
     /// Where the user's buffers lie on each rank.
     users: Vec<User>,
+    claims: Claims,
 }
 
 impl Running {
@@ -38,7 +44,7 @@ impl Running {
             problem: problem.clone(),
             topology: topology.clone(),
             overlap: 0,
-            claims: Claims::default(),
+            claims: self.claims.clone(),
             ranks: ranks.collect::<Result<_, _>>()?,
         })
     }
@@ -108,6 +114,7 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
                     compiled: compiled.clone(),
                     deeds: deeds.clone(),
                     users,
+                    claims: Claims::default(),
                 };
                 let what = format!("{problem}, {name}, {on_node:?}");
                 found.push((what.clone(), running(apart)));
@@ -132,4 +139,75 @@ fn in_place(problem: &Problem, compiled: &Compiled) -> User {
         _ => compiled.in_place,
     };
     if allowed { User::InPlace } else { User::Apart }
+}
+
+/// Breaks what runs in so many places, and judges each. Calls `on` with the number done so far.
+pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Break, Tally>> {
+    let mut subjects = Vec::new();
+    for probe in selftest::tasks() {
+        if probe.task.counts == Counts::Local {
+            continue;
+        }
+        for (what, mut running) in all(&Entry { task: probe.task, expression: probe.expression })? {
+            let mut program = running.read().map_err(|misread| anyhow!("{what}: {misread}"))?;
+            let report = verify(&program);
+            if let Some(violation) = report.violations.first() {
+                bail!("{what}: {violation}");
+            }
+            selftest::claim(&mut program, &report);
+            running.claims = program.claims;
+            subjects.push(running);
+        }
+    }
+    let mut random = Random::new(seed);
+    let mut seen = HashSet::new();
+    let mut tallies: BTreeMap<Break, Tally> = BTreeMap::new();
+    let (mut done, mut fruitless) = (0, 0);
+    while done < wanted && fruitless < 200_000 {
+        let subject = random.below(subjects.len() as u64) as usize;
+        let running = &mut subjects[subject];
+        let how = *random.pick(Break::ALL).expect("there are kinds");
+        let rank = random.below(running.deeds.len() as u64) as usize;
+        let Problem { ranks, element, .. } = running.problem;
+        let chunk = (running.problem.largest().div_ceil(running.problem.pieces) as usize) * element as usize;
+        let broken = running.deeds[rank].broken(how, &mut random, ranks, element as usize, chunk);
+        let mut hasher = DefaultHasher::new();
+        (subject, rank, &broken).hash(&mut hasher);
+        let Some(broken) = broken.filter(|_| seen.insert(hasher.finish())) else {
+            fruitless += 1;
+            continue;
+        };
+        fruitless = 0;
+        let whole = std::mem::replace(&mut running.deeds[rank], broken);
+        let tally = tallies.entry(how).or_default();
+        match running.read() {
+            Err(_) => tally.refused += 1,
+            Ok(mutant) => selftest::judge_mutant(&mutant, &how, random.bits(), tally),
+        }
+        running.deeds[rank] = whole;
+        done += 1;
+        on(done);
+    }
+    Ok(tallies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_algorithms::Task;
+
+    /// The order of posts that once gave wrong sums: short sends before receives before long sends.
+    #[test]
+    fn the_old_order_of_posts_is_refused() {
+        let task = Task::new(Collective::Allreduce, "2x1".parse().unwrap()).counts(Counts::Equal(162));
+        let expression = "pipeline(5, recursive-doubling)".parse().unwrap();
+        let limits = Limits { short: 256, ..DENSE };
+        let mut refused = 0;
+        for (what, mut running) in all(&Entry { task, expression }).unwrap() {
+            assert!(verify(&running.read().unwrap()).holds(), "{what}");
+            running.deeds.iter_mut().for_each(|deeds| deeds.sort_posts_by_length(limits.short));
+            refused += u32::from(!verify(&running.read().unwrap()).holds());
+        }
+        assert!(refused > 0);
+    }
 }

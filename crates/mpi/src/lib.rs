@@ -66,6 +66,10 @@ pub struct Mpi {
     in_place: Word,
     pub(crate) byte: Word,
     pub(crate) uint64: Word,
+    /// What is no communicator, datatype or operation.
+    null_comm: Option<Word>,
+    pub(crate) null_type: Option<Word>,
+    pub(crate) null_op: Option<Word>,
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
@@ -124,6 +128,9 @@ impl Mpi {
             width: family.width(),
             mask: if family.width() == 4 { 0xffff_ffff } else { Word::MAX },
             in_place: constants.must("MPI_IN_PLACE"),
+            null_comm: constants.get("MPI_COMM_NULL"),
+            null_type: constants.get("MPI_DATATYPE_NULL"),
+            null_op: constants.get("MPI_OP_NULL"),
             byte: constants.must("MPI_BYTE"),
             uint64: constants.must("MPI_UINT64_T"),
             status_ignore: constants.must("MPI_STATUS_IGNORE") as *mut c_void,
@@ -179,6 +186,11 @@ impl Mpi {
     #[inline]
     fn read(&self, cell: u64) -> Word {
         self.handle(cell)
+    }
+
+    /// Whether this is no communicator.
+    pub fn is_null_comm(&self, comm: Word) -> bool {
+        self.null_comm == Some(comm)
     }
 
     /// `MPI_COMM_WORLD`.

@@ -144,12 +144,12 @@ impl Mpi {
 
     /// Whether this is no datatype.
     pub fn is_null_type(&self, datatype: Word) -> bool {
-        datatype == 0 || self.constants.get("MPI_DATATYPE_NULL") == Some(datatype)
+        datatype == 0 || self.null_type == Some(datatype)
     }
 
     /// Whether this is no operation.
     pub fn is_null_op(&self, op: Word) -> bool {
-        op == 0 || self.constants.get("MPI_OP_NULL") == Some(op)
+        op == 0 || self.null_op == Some(op)
     }
 
     /// Whether an operation is the user's.

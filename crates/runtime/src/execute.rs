@@ -101,7 +101,10 @@ impl<T: Transport> Plan<T> {
     /// If an execution is under way, or if a segment is missing or too small.
     #[inline]
     pub fn bind(&mut self, problem: &Problem) {
-        if self.bound.as_ref() != Some(problem) {
+        // Most that differ differ in their numbers.
+        let number = number_of(problem);
+        if number != self.sizes || self.bound.as_ref() != Some(problem) {
+            self.sizes = number;
             self.bind_anew(problem);
         }
     }
@@ -119,7 +122,6 @@ impl<T: Transport> Plan<T> {
             }
         }
         bind(&self.compiled, problem, &self.address, &self.limits, &mut self.sums, &mut self.actions);
-        self.sizes = number_of(problem);
         self.next = self.actions.len();
         match &mut self.bound {
             Some(bound) => bound.clone_from(problem),

@@ -5,6 +5,8 @@
 //! find), and the order of messages is that in which they are posted. An address that is no slot's is refused. Nothing is
 //! taken from the program that was compiled.
 
+mod mutate;
+
 use std::collections::BTreeMap;
 
 use bruckner_schedule::{
@@ -18,6 +20,8 @@ use crate::compile::{Compiled, SameNames};
 use crate::memory::{At, Bases};
 use crate::segment::{FLAGS, ROUNDS, beside, flag_at, lines_at, round_at};
 use crate::transport::Peer;
+
+pub use mutate::Break;
 
 /// Why actions are no program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,0 +1,221 @@
+//! Right deeds, broken in one place: to see whether whoever judges them notices.
+
+use std::fmt;
+
+use bruckner_schedule::random::Random;
+
+use super::Deeds;
+use crate::bind::Action;
+use crate::class::CELL;
+use crate::memory::{At, Bases};
+use crate::segment::flag_at;
+
+/// A way to break deeds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Break {
+    /// One is left out.
+    Drop,
+    /// One is done twice.
+    Double,
+    /// Two that follow each other change places.
+    Swap,
+    /// An address is another one of the same buffer.
+    Shift,
+    /// An address is in another buffer.
+    Buffer,
+    /// More or less is moved.
+    Length,
+    /// A message goes to or comes from another rank.
+    Peer,
+    /// A message has another tag.
+    Tag,
+    /// Others are awaited than were posted.
+    Requests,
+    /// Another flag, or another's.
+    Flag,
+    /// A flag for another time.
+    Times,
+    /// A copy instead of a reduction, or the other way round, or operands that change places.
+    Work,
+}
+
+impl Break {
+    /// All of them.
+    pub const ALL: &[Break] = &[
+        Break::Drop,
+        Break::Double,
+        Break::Swap,
+        Break::Shift,
+        Break::Buffer,
+        Break::Length,
+        Break::Peer,
+        Break::Tag,
+        Break::Requests,
+        Break::Flag,
+        Break::Times,
+        Break::Work,
+    ];
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Break::Drop => "drop an action",
+            Break::Double => "do an action twice",
+            Break::Swap => "swap two actions",
+            Break::Shift => "shift an address",
+            Break::Buffer => "another buffer",
+            Break::Length => "another length",
+            Break::Peer => "another peer",
+            Break::Tag => "another tag",
+            Break::Requests => "other requests",
+            Break::Flag => "another flag",
+            Break::Times => "another time",
+            Break::Work => "other work",
+        })
+    }
+}
+
+impl Deeds {
+    /// These deeds broken in one place, if they can be broken so there. Ranks are fewer than `ranks`, elements have so many
+    /// bytes, and chunks mostly `chunk`.
+    pub fn broken(
+        &self,
+        how: Break,
+        random: &mut Random,
+        ranks: u32,
+        element: usize,
+        chunk: usize,
+    ) -> Option<Deeds> {
+        let mut actions = self.0.clone();
+        let at = random.below(actions.len().max(1) as u64) as usize;
+        let last = actions.len().checked_sub(1)?;
+        let action = &mut actions[at];
+        let one_of = |of: &[usize], random: &mut Random| of[random.below(of.len() as u64) as usize];
+        match how {
+            Break::Drop => {
+                actions.remove(at);
+            }
+            // What is copied twice is copied.
+            Break::Double if matches!(action, Action::Copy { .. }) => return None,
+            Break::Double => {
+                let again = actions[at].clone();
+                let to = at + random.below((last + 1 - at) as u64) as usize;
+                actions.insert(to + 1, again);
+            }
+            Break::Swap if at < last && orders(&self.0[at], &self.0[at + 1]) => actions.swap(at, at + 1),
+            Break::Shift => {
+                let by = one_of(&[chunk, element, CELL, 1, 2 * chunk], random);
+                let back = random.below(2) == 0;
+                let place = pick(action, random)?;
+                place.offset = if back { place.offset.checked_sub(by)? } else { place.offset + by };
+            }
+            Break::Buffer => {
+                let base = random.below(u64::from(Bases::SEGMENT) + 2) as u8;
+                pick(action, random)?.base = base;
+            }
+            Break::Length => {
+                let by = one_of(&[chunk, element], random);
+                let less = random.below(2) == 0;
+                let change = |n: &mut usize, by: usize| {
+                    *n = if less { n.checked_sub(by)? } else { *n + by };
+                    Some(())
+                };
+                match action {
+                    Action::Send { bytes, .. } | Action::Recv { bytes, .. } | Action::Copy { bytes, .. } => {
+                        change(bytes, by)?;
+                    }
+                    Action::Reduce { elements, .. } => change(elements, by / element)?,
+                    _ => return None,
+                }
+            }
+            Break::Peer => match action {
+                Action::Send { to: peer, .. } | Action::Recv { from: peer, .. } => {
+                    peer.rank = random.below(ranks.into()) as u32;
+                }
+                _ => return None,
+            },
+            Break::Tag => match action {
+                Action::Send { to: peer, .. } | Action::Recv { from: peer, .. } => {
+                    peer.tag += 1 + random.below(2) as u32;
+                }
+                _ => return None,
+            },
+            Break::Requests => match action {
+                Action::Send { request, .. } | Action::Recv { request, .. } => {
+                    *request = if random.below(2) == 0 { *request + 1 } else { request.checked_sub(1)? };
+                }
+                Action::Finish { first, end } => match random.below(4) {
+                    0 => *first = first.checked_sub(1)?,
+                    1 => *first += 1,
+                    2 => *end += 1,
+                    _ => *end -= 1,
+                },
+                _ => return None,
+            },
+            Break::Flag => match action {
+                Action::Raise { flag, .. } | Action::Await { flag, .. } => {
+                    let by = one_of(&[flag_at(1, 0), flag_at(0, 1), 2 * flag_at(0, 1)], random);
+                    flag.offset =
+                        if random.below(2) == 0 { flag.offset.checked_sub(by)? } else { flag.offset + by };
+                }
+                _ => return None,
+            },
+            Break::Times => match action {
+                Action::Raise { times, .. } | Action::Await { times, .. } => {
+                    *times = if random.below(2) == 0 { *times + 1 } else { *times - 1 };
+                }
+                _ => return None,
+            },
+            Break::Work => {
+                actions[at] = match actions[at].clone() {
+                    Action::Copy { to, from, bytes } if random.below(2) == 0 => {
+                        Action::Copy { to: from, from: to, bytes }
+                    }
+                    Action::Copy { to, from, bytes } => {
+                        Action::Reduce { into: to, with: from, elements: bytes / element }
+                    }
+                    Action::Reduce { into, with, elements } if random.below(2) == 0 => {
+                        Action::Reduce { into: with, with: into, elements }
+                    }
+                    Action::Reduce { into, with, elements } => {
+                        Action::Copy { to: into, from: with, bytes: elements * element }
+                    }
+                    Action::Send { data, bytes, to, request } => {
+                        Action::Recv { data, bytes, from: to, request }
+                    }
+                    Action::Recv { data, bytes, from, request } => {
+                        Action::Send { data, bytes, to: from, request }
+                    }
+                    _ => return None,
+                };
+            }
+            Break::Swap => return None,
+        }
+        (actions != self.0).then_some(Deeds(actions))
+    }
+}
+
+/// Whether two actions that follow each other do so for a reason: one waits, or tells others, and the other does something.
+/// Messages of one channel do, too.
+fn orders(a: &Action, b: &Action) -> bool {
+    let waits = |action: &Action| matches!(action, Action::Finish { .. } | Action::Await { .. });
+    let works = |action: &Action| matches!(action, Action::Copy { .. } | Action::Reduce { .. });
+    match (a, b) {
+        (Action::Send { to: a, .. }, Action::Send { to: b, .. })
+        | (Action::Recv { from: a, .. }, Action::Recv { from: b, .. }) => a == b,
+        (Action::Raise { .. }, other) | (other, Action::Raise { .. }) => works(other),
+        (a, b) => waits(a) != waits(b),
+    }
+}
+
+/// One of the addresses of an action.
+fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut At> {
+    match action {
+        Action::Send { data, .. } | Action::Recv { data, .. } => Some(data),
+        Action::Copy { to: a, from: b, .. } | Action::Reduce { into: a, with: b, .. } => {
+            Some(if random.below(2) == 0 { a } else { b })
+        }
+        _ => None,
+    }
+}
