@@ -115,17 +115,13 @@ impl Plan {
         }
     }
 
-    /// What a rank does at run time, lowered: only the ranks that must be looked at for that are planned. Those are the
-    /// ranks of its node where they share memory, and whoever two messages of one round go to or come from, because these
-    /// may become one. Where shared memory becomes messages, all ranks must be looked at.
+    /// What a rank does at run time, lowered: only the ranks that must be looked at for that are planned. Those are whoever
+    /// two messages of one round go to or come from, because these may become one. Where shared memory becomes messages, all
+    /// ranks must be looked at.
     pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: Room) -> Option<Code> {
         let schedule = match (expression.shares_memory(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
-            (true, OnNode::Segment) => {
-                let node = self.topology.span(Level::NODE, self.topology.node_of(rank));
-                self.schedule_with_partners(node.map(|at| self.topology.rank_at(at)))
-            }
-            (false, _) => self.schedule_with_partners([rank]),
+            _ => self.schedule_with_partners([rank]),
         };
         let purpose = Purpose::expected(expression, &self.topology);
         lower_part(&schedule, on_node, purpose, room).ranks.remove(&rank)

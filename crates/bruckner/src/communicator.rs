@@ -35,14 +35,27 @@ pub(crate) const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be
 
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
-    Same,
+    /// At equal distances, as those of rows and columns are: no list is kept.
+    Strided { first: u32, step: u32 },
     Listed(Vec<u32>),
+}
+
+impl RankNames {
+    fn of(names: Vec<u32>) -> RankNames {
+        let (first, second) = (names[0], names.get(1).copied().unwrap_or(names[0]));
+        match second.checked_sub(first) {
+            Some(step) if names.iter().enumerate().all(|(i, n)| *n == first + i as u32 * step) => {
+                RankNames::Strided { first, step }
+            }
+            _ => RankNames::Listed(names),
+        }
+    }
 }
 
 impl Names for RankNames {
     fn peer(&self, rank: Rank) -> u32 {
         match self {
-            RankNames::Same => rank.0,
+            RankNames::Strided { first, step } => first + rank.0 * step,
             RankNames::Listed(names) => names[rank.0 as usize],
         }
     }
@@ -212,8 +225,8 @@ impl Communicator {
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
         let Some(names) = names else { return Ok(Err("not inside MPI_COMM_WORLD")) };
         let placed = |name: &u32| {
-            let place = hidden.places[*name as usize];
-            (place.node, place.socket)
+            let region = |level| u64::from(hidden.places.region_of(level, Rank(*name)));
+            (region(Level::NODE), region(Level::SOCKET))
         };
         let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
         let topology = catch_unwind(|| Topology::of(&places)).ok();
@@ -225,8 +238,6 @@ impl Communicator {
             (Found::Nothing, _) => return Ok(Err("no tags are left")),
             _ => return Ok(Err("a rank has a GPU runtime loaded, or failed to prepare")),
         };
-        let same =
-            names.len() == hidden.places.len() && names.iter().enumerate().all(|(i, n)| i as u32 == *n);
         let state = State {
             store: Store::new(),
             limits: limits(mpi, &topology),
@@ -237,7 +248,7 @@ impl Communicator {
             device: false,
             calls: 0,
         };
-        let names = Arc::new(if same { RankNames::Same } else { RankNames::Listed(names) });
+        let names = Arc::new(RankNames::of(names));
         let state = AtomicPtr::new(Box::into_raw(Box::new(state)));
         Ok(Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
     }
@@ -481,7 +492,7 @@ impl Communicator {
         if needs.has_device() {
             return Ok(Attempt::Stopped(Stopped::Device));
         }
-        if needs.failed() || needs.tags() >= site.tags.count.into() {
+        if needs.failed() || needs.is_mixed() || needs.tags() >= site.tags.count.into() {
             return Ok(Attempt::Refused);
         }
         let extent = needs.extent();
@@ -600,9 +611,11 @@ impl Agreed {
     /// for its size.
     const CALL: usize = 4;
     const SIZE: usize = 6;
-    /// Members, which is 0 where there is no segment, and lines of each level.
+    /// Members, which is 0 where there is no segment, and lines of each level; and whether any rank that uses it alternates on
+    /// it, and any does not.
     const SHARED: usize = 8;
-    const COUNT: usize = Agreed::SHARED + 2 * LEVELS;
+    const EACH: usize = 4;
+    const COUNT: usize = Agreed::SHARED + Agreed::EACH * LEVELS;
 
     /// What this rank has to say of its program.
     fn of(planned: Option<&Planned>, one_round: bool) -> Agreed {
@@ -619,9 +632,10 @@ impl Agreed {
                 needs[Agreed::TEMPORARY] = compiled.extent.temporary;
                 let (here, beyond) = compiled.extent.shared.split_at(LEVELS);
                 for (level, shared) in here.iter().enumerate() {
-                    let Shared { members, lines } = shared.unwrap_or_default();
-                    let at = Agreed::SHARED + 2 * level;
-                    (needs[at], needs[at + 1]) = (members.into(), lines.into());
+                    let Some(Shared { members, lines }) = *shared else { continue };
+                    let (at, alternates) = (Agreed::SHARED + Agreed::EACH * level, compiled.alternates[level]);
+                    let said = [members.into(), lines.into(), alternates.into(), (!alternates).into()];
+                    needs[at..at + Agreed::EACH].copy_from_slice(&said);
                 }
                 u64::from(one_round && !compiled.one_round || beyond.iter().any(Option::is_some))
             }
@@ -638,6 +652,12 @@ impl Agreed {
 
     fn failed(&self) -> bool {
         self.0[Agreed::FAILED] != 0
+    }
+
+    /// Whether some take turns with the halves of a segment and others do not.
+    fn is_mixed(&self) -> bool {
+        let levels = self.0[Agreed::SHARED..].chunks_exact(Agreed::EACH);
+        levels.into_iter().any(|level| level[2] != 0 && level[3] != 0)
     }
 
     fn has_device(&self) -> bool {
@@ -659,7 +679,7 @@ impl Agreed {
     fn extent(&self) -> Extent {
         let mut extent = Extent { temporary: self.0[Agreed::TEMPORARY], ..Extent::default() };
         for (level, shared) in extent.shared.iter_mut().enumerate().take(LEVELS) {
-            let at = Agreed::SHARED + 2 * level;
+            let at = Agreed::SHARED + Agreed::EACH * level;
             let (members, lines) = (self.0[at] as u32, self.0[at + 1] as u32);
             *shared = (members > 0).then_some(Shared { members, lines });
         }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_mpi::{Agree, Messages, Mpi, Place, TagRange, Tags, Word, places, sharers};
+use bruckner_mpi::{Agree, Messages, Mpi, TagRange, Tags, Word, places, sharers};
 use bruckner_runtime::segment::Pool;
 use bruckner_runtime::{Peer, Transport};
-use bruckner_schedule::{Level, Rank};
+use bruckner_schedule::{Rank, Topology};
 
 use crate::Error;
 use crate::keeper::Keeper;
@@ -16,9 +16,9 @@ pub(crate) struct Hidden {
     pub(crate) mpi: &'static Mpi,
     pub(crate) comm: Word,
     /// Where each of its ranks runs: by topology, if one was given, else as found.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Topology,
     /// The node that each really runs on, whatever topology was given.
-    nodes: Vec<u64>,
+    nodes: Topology,
     /// The node's memory, if all have it.
     pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) messages: Messages,
@@ -52,8 +52,8 @@ impl Hidden {
         // Only rank 0 looks: files and environments may differ.
         let found = if mpi.rank(comm)? == 0 { settings::find() } else { String::new() };
         let settings = Settings::of(&mpi.share_text(comm, &found)?, size);
-        let mut found = places(mpi, comm)?;
-        let nodes = found.iter().map(|place| place.node).collect();
+        let found = places(mpi, comm)?.into_iter().map(|place| (place.node, place.socket));
+        let nodes = Topology::of(&found.collect::<Vec<_>>());
         let node = mpi.node(comm)?;
         let (processes, cores) = sharers(mpi, node)?;
         let mut worst =
@@ -61,17 +61,11 @@ impl Hidden {
         mpi.agree(comm, Agree::Max, &mut worst)?;
         let pool = if settings.shared_memory { pool(mpi, comm, node)? } else { None };
         mpi.free(node);
-        if let Some(given) = &settings.topology {
-            for (rank, place) in found.iter_mut().enumerate() {
-                let region = |level| u64::from(given.region_of(level, Rank(rank as u32)));
-                *place = Place { node: region(Level::NODE), socket: region(Level::SOCKET) };
-            }
-        }
         let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
         Ok(Hidden {
             mpi,
             comm,
-            places: found,
+            places: settings.topology.clone().unwrap_or_else(|| nodes.clone()),
             nodes,
             pool,
             messages: Messages::new(mpi, comm, mpi.tag_limit() - 1, shared_cores),
@@ -213,8 +207,8 @@ fn chance() -> u64 {
 }
 
 /// Whether ranks run on one node.
-fn one_node(nodes: &[u64], ranks: impl IntoIterator<Item = u32>) -> bool {
-    let mut nodes = ranks.into_iter().map(|rank| nodes[rank as usize]);
+fn one_node(nodes: &Topology, ranks: impl IntoIterator<Item = u32>) -> bool {
+    let mut nodes = ranks.into_iter().map(|rank| nodes.node_of(Rank(rank)));
     let first = nodes.next();
     nodes.all(|node| Some(node) == first)
 }
@@ -246,11 +240,11 @@ fn pool(mpi: &'static Mpi, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, 
 
 #[cfg(test)]
 mod tests {
-    use super::one_node;
+    use super::{Topology, one_node};
 
     #[test]
     fn only_ranks_of_one_node_share_memory() {
-        let nodes = [7, 7, 3, 7];
+        let nodes = Topology::of(&[(7, 0), (7, 0), (3, 0), (7, 0)]);
         assert!(one_node(&nodes, [0, 1, 3]));
         assert!(!one_node(&nodes, [0, 2]));
         assert!(one_node(&nodes, [2]));

@@ -88,6 +88,8 @@ pub(crate) struct Memo {
     pub(crate) problem: Problem,
     /// Elements of the problem for each of the call.
     pub(crate) elements: u64,
+    /// The count that the plan was last bound to for this, and its number of bindings then.
+    pub(crate) bound: (u64, u64),
     /// Bytes for each.
     pub(crate) bytes: usize,
     pub(crate) combine: Combine,

@@ -160,8 +160,8 @@ pub struct Compiled {
     pub(crate) requests: usize,
     /// The room that it needs.
     pub extent: Extent,
-    /// Levels on whose segment the program alternates.
-    pub(crate) alternates: [bool; Bases::LEVELS],
+    /// Levels on whose segment the program alternates; ranks of a region must have the same.
+    pub alternates: [bool; Bases::LEVELS],
     /// The largest tag, the first being 0.
     pub tags: u32,
     /// Whether the input may be the output's own memory: all of it is read before any other of it is written.

@@ -40,6 +40,8 @@ pub struct Plan<T: Transport> {
     bound: Option<Problem>,
     /// A number for its sizes.
     sizes: u64,
+    /// How often it was bound to others.
+    bindings: u64,
     sums: Sums,
     limits: Limits,
     requests: T::Requests,
@@ -80,6 +82,7 @@ impl<T: Transport> Plan<T> {
             actions: Vec::new(),
             bound: None,
             sizes: 0,
+            bindings: 0,
             sums: Sums::default(),
             limits: Limits::MEASURED,
             requests,
@@ -109,7 +112,14 @@ impl<T: Transport> Plan<T> {
         }
     }
 
+    /// How often it was bound to other sizes: as long as this number stays, it is bound to the same.
+    #[inline]
+    pub fn bindings(&self) -> u64 {
+        self.bindings
+    }
+
     fn bind_anew(&mut self, problem: &Problem) {
+        self.bindings += 1;
         assert!(!self.is_active(), "no sizes are changed under way");
         let needs = self.compiled.extent.needs(self.compiled.even, problem, &self.limits);
         for (level, need) in needs.parts.iter().enumerate() {

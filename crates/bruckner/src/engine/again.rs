@@ -54,6 +54,7 @@ impl Engine {
                     slot: &raw mut *slot,
                     problem: problem.clone(),
                     elements: each(problem.largest()),
+                    bound: (0, 0),
                     bytes: bytes as usize,
                     combine: *combine,
                 });
@@ -158,8 +159,11 @@ impl Engine {
             if lacks {
                 return None;
             }
-            memo.problem.set_largest(arguments.count * memo.elements);
-            plan.bind(&memo.problem);
+            if memo.bound != (arguments.count, plan.bindings()) {
+                memo.problem.set_largest(arguments.count * memo.elements);
+                plan.bind(&memo.problem);
+                memo.bound = (arguments.count, plan.bindings());
+            }
             if slot.combine != Some(memo.combine) {
                 plan.set_reduction(memo.combine.kernel());
                 slot.combine = Some(memo.combine);

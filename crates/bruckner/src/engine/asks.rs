@@ -60,10 +60,9 @@ impl Engine {
     /// What was found about `MPI_COMM_WORLD`. Collective at first use.
     pub fn findings(&self) -> Result<Findings, Error> {
         let hidden = self.world()?;
-        let places: Vec<(u64, u64)> = hidden.places.iter().map(|place| (place.node, place.socket)).collect();
         Ok(Findings {
-            ranks: places.len() as u32,
-            topology: bruckner_schedule::Topology::of(&places).to_string(),
+            ranks: hidden.places.ranks(),
+            topology: hidden.places.to_string(),
             shared_memory: hidden.pool.is_some(),
             shared_cores: hidden.shared_cores,
             complaints: hidden.settings.complaints.clone(),
