@@ -38,10 +38,12 @@ pub mod selftest;
 pub mod shm;
 pub mod shm_rotate;
 pub mod shm_split;
+pub mod work;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
 pub use plan::{Plan, Task, orders, plan};
+pub use work::work;
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};
 

@@ -132,7 +132,13 @@ pub fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Muta
             continue;
         }
         fruitless = 0;
-        judge(&mutant, &kind, kind.removes_synchronisation(), random.bits(), tallies.entry(kind).or_default());
+        judge(
+            &mutant,
+            &kind,
+            kind.removes_synchronisation(),
+            random.bits(),
+            tallies.entry(kind).or_default(),
+        );
         done += 1;
         on(done);
     }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::lower::{Room, 
-    Purpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
+use bruckner_algorithms::lower::{
+    Purpose, Room, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
 };
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Document, Program, interpret, read};

@@ -90,7 +90,8 @@ fn alternation_survives_programs_in_between() {
     let root = Counts::Root { root: Rank(0), count: 1 };
     let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
     let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
-    let closing = pack::run(place::run(plan(&task, &expression).unwrap().schedule(), Room::Shared), Room::Shared);
+    let closing =
+        pack::run(place::run(plan(&task, &expression).unwrap().schedule(), Room::Shared), Room::Shared);
     for sequence in [
         [&alternating, &bcast, &alternating, &bcast, &alternating],
         [&alternating, &closing, &alternating, &closing, &alternating],

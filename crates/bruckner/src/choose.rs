@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_algorithms::work::{self, work};
 use bruckner_schedule::{Collective, Counts, Level, Order, Problem, Topology};
 
 use crate::call::Name;
@@ -194,6 +195,9 @@ fn lacks(kind: &Kind, expression: &Expression, at: &Circumstances<'_>) -> Option
     if *expression == native() {
         return None;
     }
+    if work(kind.collective, expression, at.topology) > work::MOST {
+        return Some("planning it for so many ranks would take too long");
+    }
     let has = properties(kind.collective, expression, Placement::of(at.topology), at.topology.ranks());
     if kind.order == Order::Ranks && !has.ordered {
         return Some("it does not keep the order of ranks, and the operation is not commutative");
@@ -259,7 +263,10 @@ mod tests {
         let rules = "allreduce=8(1 1 1)";
         // Integers may be added in any order; the bits of floats must be the same on all ranks.
         let whole = Combine::Kernel(Operation::Sum, Kind::I64);
-        assert_eq!(of(&call(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0, "8(1 1 1)");
+        assert_eq!(
+            of(&call(name, collective, Order::Any, whole, 1), "2x4", rules, Mode::On)[0].0,
+            "8(1 1 1)"
+        );
         // NaN and signed zeros make a maximum depend on the order, too.
         for combine in
             [(Operation::Max, Kind::F64), (Operation::Min, Kind::F32), (Operation::MaxLoc, Kind::F64Index)]
@@ -288,7 +295,8 @@ mod tests {
 
     #[test]
     fn native_is_the_last_resort_and_says_why() {
-        let gather = |count| call(Name::Allgather, Collective::Allgather, Order::Any, Combine::Nothing, count);
+        let gather =
+            |count| call(Name::Allgather, Collective::Allgather, Order::Any, Combine::Nothing, count);
         let long = of(&gather(1 << 20), "1x8", "", Mode::On);
         assert_eq!(long.len(), 1);
         assert_eq!(long[0].0, "native");

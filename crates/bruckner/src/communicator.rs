@@ -11,8 +11,8 @@ use bruckner_algorithms::lower::{self, OnNode, Purpose};
 use bruckner_algorithms::{Expression, plan};
 use bruckner_mpi::{Agree, Flavour, Function, Messages, Mpi, TagRange, Word, has_device_runtime};
 use bruckner_runtime::{
-    Address, Compiled, Extent, Limits, Names, Needs, Plan, Reduction, Scratch, Segment, Segments, Shared, Target,
-    compile, sized,
+    Address, Compiled, Extent, Limits, Names, Needs, Plan, Reduction, Scratch, Segment, Segments, Shared,
+    Target, compile, sized,
 };
 use bruckner_schedule::{Counts, Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
@@ -36,7 +36,10 @@ pub(crate) const DEVICE: &str = "a rank has a GPU runtime loaded: buffers may be
 /// The names of a communicator's ranks on the hidden one.
 pub(crate) enum RankNames {
     /// At equal distances, as those of rows and columns are: no list is kept.
-    Strided { first: u32, step: u32 },
+    Strided {
+        first: u32,
+        step: u32,
+    },
     Listed(Vec<u32>),
 }
 
@@ -335,7 +338,13 @@ impl Communicator {
     }
 
     /// The algorithms for a kind of call, best first.
-    pub(crate) fn choices(&self, kind: &Kind, topology: &Topology, rules: &Rules, device: bool) -> Vec<Choice> {
+    pub(crate) fn choices(
+        &self,
+        kind: &Kind,
+        topology: &Topology,
+        rules: &Rules,
+        device: bool,
+    ) -> Vec<Choice> {
         match device {
             true => vec![Choice::native(DEVICE)],
             false => choose(kind, &Circumstances { topology, rules, settings: &self.hidden.settings }),
@@ -469,7 +478,8 @@ impl Communicator {
             let code = plan.code(self.rank, expression, on_node, room)?;
             let Some(even) = form.even else {
                 let (names, tag) = (&*self.names, site.tags.first + 1);
-                return Some(Planned::Sized(sized::Plan::new(&plan.problem, &code, names, tag, messages).ok()?));
+                let plan = sized::Plan::new(&plan.problem, &code, names, tag, messages).ok()?;
+                return Some(Planned::Sized(Box::new(plan)));
             };
             let orders_memory = Purpose::expected(expression, site.topology) == Purpose::OrdersMemory;
             let target = Target { topology: site.topology, even, orders_memory };
@@ -497,7 +507,7 @@ impl Communicator {
         }
         let extent = needs.extent();
         Ok(match planned.expect("agreed on by all") {
-            Planned::Sized(plan) => Attempt::Made(Prepared::Sized(Box::new(plan)), extent),
+            Planned::Sized(plan) => Attempt::Made(Prepared::Sized(plan), extent),
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
                 let address = Address { names: self.names.clone(), tag: site.tags.first + 1 };
@@ -596,7 +606,7 @@ fn limits(mpi: &Mpi, topology: &Topology) -> choose::Limits {
 /// A rank's program, ready for its executor.
 enum Planned {
     Compiled(Arc<Compiled>),
-    Sized(sized::Plan<Messages>),
+    Sized(Box<sized::Plan<Messages>>),
 }
 
 /// What ranks tell each other about a plan: the most that any of them says counts for all.
@@ -633,7 +643,8 @@ impl Agreed {
                 let (here, beyond) = compiled.extent.shared.split_at(LEVELS);
                 for (level, shared) in here.iter().enumerate() {
                     let Some(Shared { members, lines }) = *shared else { continue };
-                    let (at, alternates) = (Agreed::SHARED + Agreed::EACH * level, compiled.alternates[level]);
+                    let (at, alternates) =
+                        (Agreed::SHARED + Agreed::EACH * level, compiled.alternates[level]);
                     let said = [members.into(), lines.into(), alternates.into(), (!alternates).into()];
                     needs[at..at + Agreed::EACH].copy_from_slice(&said);
                 }

@@ -17,10 +17,10 @@ use crate::Error;
 use crate::call::Call;
 use crate::choose::Choice;
 use crate::communicator::{Communicator, DEVICE, Room, Site, Stopped, Store};
-use crate::plans::Prepared;
 use crate::engine::{Door, Engine, Entry, Serving};
 use crate::normal::{Normal, normal};
 pub(crate) use crate::persistent::body::Body;
+use crate::plans::Prepared;
 use crate::turn::{Taken, Turn};
 
 pub(crate) struct Inner {
@@ -187,7 +187,8 @@ impl Persistent {
         // Memory of its own: plans may be started in any order.
         let mut store = Store::new();
         let site = Site { topology: &topology, tags, one_round };
-        let (prepared, choice) = match communicator.prepare(&mut store, &site, kind, || choices, &mut normal) {
+        let (prepared, choice) = match communicator.prepare(&mut store, &site, kind, || choices, &mut normal)
+        {
             Ok(Ok(mut slot)) => {
                 // SAFETY: in the store, which nobody else has.
                 let slot = unsafe { slot.as_mut() };

@@ -27,24 +27,12 @@ pub(crate) enum Prepared {
 }
 
 /// What a plan of an algorithm is for: sizes that are all equal, or others, which the algorithm takes in the same order.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Form {
     /// None where each rank knows only its own sizes.
     pub(crate) even: Option<bool>,
     pub(crate) orders: Box<[u32]>,
 }
-
-impl PartialEq for Form {
-    #[inline]
-    fn eq(&self, other: &Form) -> bool {
-        // Mostly there are no orders.
-        self.even == other.even
-            && self.orders.len() == other.orders.len()
-            && (self.orders.is_empty() || self.orders == other.orders)
-    }
-}
-
-impl Eq for Form {}
 
 impl Form {
     /// That of a problem, cut as an algorithm wants it.
@@ -100,7 +88,7 @@ pub(crate) struct Candidate {
     is_preferred: bool,
     /// Into how many pieces it cuts blocks, once that is known.
     pieces: Option<u64>,
-    slots: Vec<Box<Slot>>,
+    slots: Vec<Slot>,
 }
 
 /// What was found for a problem.
@@ -150,7 +138,7 @@ impl Candidate {
         if self.slots.len() >= PLANS {
             self.slots.remove(0);
         }
-        self.slots.push(Box::new(Slot {
+        self.slots.push(Slot {
             form,
             prepared,
             choice: self.choice.clone(),
@@ -159,7 +147,7 @@ impl Candidate {
             is_preferred: self.is_preferred,
             combine: None,
             looked_for: 0,
-        }));
+        });
         self.slots.len() - 1
     }
 
@@ -197,7 +185,7 @@ impl Plans {
     pub(crate) fn newest(&self, name: Name) -> Option<&Slot> {
         let kinds = self.0.iter().filter(|(kind, _)| kind.name == name);
         let slots = kinds.flat_map(|(_, candidates)| candidates).flat_map(|candidate| &candidate.slots);
-        slots.map(|slot| &**slot).max_by_key(|slot| slot.looked_for)
+        slots.max_by_key(|slot| slot.looked_for)
     }
 
     pub(crate) fn clear(&mut self) {

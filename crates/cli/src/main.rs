@@ -6,8 +6,8 @@
 
 mod ask;
 mod catalogue;
-mod compiled;
 mod compare;
+mod compiled;
 mod doctor;
 mod exec;
 mod explain;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bruckner_schedule::{Counts, End, Problem};
 
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Cells, Compiled, Names, Step};
+use crate::compile::{Cells, Compiled, Names, Step, Strip};
 use crate::memory::{At, Bases};
 use crate::segment::{beside, lines_at};
 use crate::transport::Peer;
@@ -42,6 +42,21 @@ pub(crate) enum Action {
         into: At,
         with: At,
         elements: usize,
+    },
+    /// The same several times, at equal distances in bytes.
+    Copies {
+        to: At,
+        from: At,
+        bytes: usize,
+        steps: [isize; 2],
+        times: u32,
+    },
+    Reduces {
+        into: At,
+        with: At,
+        elements: usize,
+        steps: [isize; 2],
+        times: u32,
     },
     /// Raises a flag of this rank's for the so-manieth time in this execution.
     Raise {
@@ -80,6 +95,9 @@ pub struct Address {
 
 /// Where cells start, in elements.
 trait Starts {
+    /// Whether all cells are as large.
+    const EVEN: bool;
+
     /// A chunk in a buffer that has all of them.
     fn chunk(&self, chunk: u32) -> u64;
     /// A cell of temporary memory.
@@ -90,6 +108,8 @@ trait Starts {
 struct Even(u64);
 
 impl Starts for Even {
+    const EVEN: bool = true;
+
     #[inline]
     fn chunk(&self, chunk: u32) -> u64 {
         u64::from(chunk) * self.0
@@ -130,6 +150,8 @@ fn sum_up(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
 }
 
 impl Starts for Sums {
+    const EVEN: bool = false;
+
     fn chunk(&self, chunk: u32) -> u64 {
         self.chunks[chunk as usize]
     }
@@ -166,8 +188,10 @@ struct Binder<'a, S> {
     /// Elements before the first chunk of the input, and of the output.
     before: [u64; 2],
     lines: Lines,
-    /// Bytes of a line of a segment.
+    /// Bytes of a line of a segment, up to which line they lie beside flags, and where they start otherwise, by level.
     line: usize,
+    beside: [u32; Bases::LEVELS],
+    lines_at: [usize; Bases::LEVELS],
     short: usize,
 }
 
@@ -180,6 +204,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         starts: &'a S,
     ) -> Binder<'a, S> {
         let lines = Lines::of(problem, limits);
+        let members = compiled.extent.shared.map(|shared| shared.map_or(0, |shared| shared.members));
         Binder {
             compiled,
             address,
@@ -188,12 +213,15 @@ impl<'a, S: Starts> Binder<'a, S> {
             before: compiled.first.map(|chunk| starts.chunk(chunk as u32)),
             lines,
             line: lines.bytes(problem),
+            beside: members.map(|members| if lines == Lines::Beside { members } else { 0 }),
+            lines_at: members.map(lines_at),
             short: limits.short,
         }
     }
 
     fn run(&self, actions: &mut Vec<Action>) {
         let mut steps = self.compiled.steps.as_slice();
+        actions.reserve(steps.len());
         // Requests of messages that are left out are left out, too.
         let mut requests = Renumbered::default();
         while let Some((step, rest)) = steps.split_first() {
@@ -211,12 +239,21 @@ impl<'a, S: Starts> Binder<'a, S> {
                         actions.push(Action::Finish { first, end });
                     }
                 }
-                Step::Copy { to, from } => self.pairs(*to, *from, |to, from, elements| {
-                    actions.push(Action::Copy { to, from, bytes: elements * self.element });
+                Step::Copy { to, from } => self.pairs(to, from, |to, from, elements, steps, times| {
+                    let bytes = elements * self.element;
+                    actions.push(match times {
+                        1 => Action::Copy { to, from, bytes },
+                        _ => Action::Copies { to, from, bytes, steps, times },
+                    });
                 }),
-                Step::Reduce { into, with } => self.pairs(*into, *with, |into, with, elements| {
-                    actions.push(Action::Reduce { into, with, elements });
-                }),
+                Step::Reduce { into, with } => {
+                    self.pairs(into, with, |into, with, elements, steps, times| {
+                        actions.push(match times {
+                            1 => Action::Reduce { into, with, elements },
+                            _ => Action::Reduces { into, with, elements, steps, times },
+                        });
+                    });
+                }
                 Step::Raise { flag, level, times } => {
                     actions.push(Action::Raise { flag: *flag, level: *level, times: *times });
                 }
@@ -260,15 +297,34 @@ impl<'a, S: Starts> Binder<'a, S> {
         actions[first..].sort_by_key(|action| is_send(action) != sends_are_short);
     }
 
-    /// As many cells here as there, where they lie one behind the other.
-    fn pairs(&self, to: Cells, from: Cells, mut act: impl FnMut(At, At, usize)) {
-        let is_spread = |cells: Cells| self.lines == Lines::Spread && cells.base >= Bases::SEGMENT;
-        let each = if is_spread(to) || is_spread(from) { 1 } else { to.count.max(1) };
-        for at in (0..to.count).step_by(each as usize) {
-            let part = |cells: Cells| Cells { first: cells.first + at, count: each, ..cells };
-            let ((to, elements), (from, _)) = (self.place(&part(to)), self.place(&part(from)));
+    /// As many cells here as there, where they lie one behind the other, and as often at equal distances.
+    #[inline]
+    fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(At, At, usize, [isize; 2], u32)) {
+        let is_spread = |strip: &Strip| self.lines == Lines::Spread && strip.cells.base >= Bases::SEGMENT;
+        let spread = is_spread(to) || is_spread(from);
+        if S::EVEN && !spread {
+            let ((here, elements), (there, _)) = (self.place(&to.cells), self.place(&from.cells));
+            let each = self.starts.chunk(1) as isize * self.element as isize;
             if elements > 0 {
-                act(to, from, elements as usize);
+                act(
+                    here,
+                    there,
+                    elements as usize,
+                    [to.step, from.step].map(|step| step as isize * each),
+                    to.times,
+                );
+            }
+            return;
+        }
+        for at in 0..to.times {
+            let (to, from) = (to.nth(at), from.nth(at));
+            let each = if spread { 1 } else { to.count.max(1) };
+            for at in (0..to.count).step_by(each as usize) {
+                let part = |cells: Cells| Cells { first: cells.first + at, count: each, ..cells };
+                let ((to, elements), (from, _)) = (self.place(&part(to)), self.place(&part(from)));
+                if elements > 0 {
+                    act(to, from, elements as usize, [0, 0], 1);
+                }
             }
         }
     }
@@ -290,10 +346,10 @@ impl<'a, S: Starts> Binder<'a, S> {
             }
             _ => {
                 let (start, end) = chunks();
-                let members = self.members(base);
-                let line = match self.lines == Lines::Beside && line < members {
+                let level = usize::from(base - Bases::SEGMENT) % Bases::LEVELS;
+                let line = match line < self.beside[level] {
                     true => beside(line, 0),
-                    false => lines_at(members) + line as usize * self.line,
+                    false => self.lines_at[level] + line as usize * self.line,
                 };
                 let within = match self.lines {
                     Lines::Spread => CELL * first as usize,
@@ -303,11 +359,6 @@ impl<'a, S: Starts> Binder<'a, S> {
             }
         };
         (At { base, offset }, elements)
-    }
-
-    fn members(&self, base: u8) -> u32 {
-        let shared = self.compiled.extent.shared[usize::from(base - Bases::SEGMENT) % Bases::LEVELS];
-        shared.map_or(0, |shared| shared.members)
     }
 }
 

@@ -4,9 +4,10 @@
 //! steps are the instructions that were proven. [`bind`](crate::bind) turns them into what the executor runs, for the sizes
 //! of a call.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
-use bruckner_schedule::addresses::{Addresses, Buffer, Stretch};
+use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{
     Area, Code, Collective, Counts, End, Instr, Layout, Level, Local, Message, Place, Placed, Problem, Rank,
     Run, Topology,
@@ -39,6 +40,38 @@ impl Cells {
     }
 }
 
+/// Cells, and as many at equal distances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Strip {
+    pub(crate) cells: Cells,
+    /// Cells from one to the next.
+    pub(crate) step: i64,
+    pub(crate) times: u32,
+}
+
+impl Strip {
+    /// The one of some number.
+    pub(crate) fn nth(&self, at: u32) -> Cells {
+        Cells { first: (i64::from(self.cells.first) + i64::from(at) * self.step) as u32, ..self.cells }
+    }
+
+    /// From the first cell of all to the end of the last.
+    fn bounds(&self) -> Range<u64> {
+        let (a, b) = (self.nth(0), self.nth(self.times - 1));
+        u64::from(a.first.min(b.first))..u64::from(a.end().max(b.end()))
+    }
+
+    /// Takes so many cells off the front, which are of its first only; what is left, in order.
+    fn split(&self, count: u32) -> (Cells, [Option<Strip>; 2]) {
+        let first = Cells { count, ..self.cells };
+        let more = self.cells.count - count;
+        let behind = Cells { first: self.cells.first + count, count: more, ..self.cells };
+        let one = Strip { cells: behind, step: 0, times: 1 };
+        let rest = Strip { cells: self.nth(1), step: self.step, times: self.times - 1 };
+        (first, [(more > 0).then_some(one), (rest.times > 0).then_some(rest)])
+    }
+}
+
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -53,14 +86,14 @@ pub(crate) enum Step {
         first: u32,
         end: u32,
     },
-    /// As many cells on both sides, and each as large as the other.
+    /// As many cells on both sides as often, and each as large as the other.
     Copy {
-        to: Cells,
-        from: Cells,
+        to: Strip,
+        from: Strip,
     },
     Reduce {
-        into: Cells,
-        with: Cells,
+        into: Strip,
+        with: Strip,
     },
     /// Raises a flag of this rank's for the so-manieth time in this execution.
     Raise {
@@ -177,6 +210,18 @@ pub struct Compiled {
     /// Whether all messages are posted before anything is awaited, and no memory is shared: once started, the transport
     /// alone brings it to where only local work is left.
     pub one_round: bool,
+}
+
+impl Compiled {
+    /// How many steps it has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
 }
 
 fn is_one_round(steps: &[Step]) -> bool {
@@ -358,7 +403,8 @@ impl Compiler<'_> {
                 self.use_segment(*level, index);
                 self.barriers[index] += 1;
                 let times = self.barriers[index];
-                let region = self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
+                let region =
+                    self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
                 let me = self.member(*level, self.rank);
                 for (round, member) in barrier_rounds(region.len() as u32, me).enumerate() {
                     let base = Bases::HEADER + index as u8;
@@ -372,9 +418,8 @@ impl Compiler<'_> {
     }
 
     fn steps_are_fixed(&self, alternates: &[bool; Bases::LEVELS]) -> bool {
-        let moves = |data: &Cells| {
-            data.base >= Bases::SEGMENT && alternates[usize::from(data.base - Bases::SEGMENT)]
-        };
+        let moves =
+            |data: &Cells| data.base >= Bases::SEGMENT && alternates[usize::from(data.base - Bases::SEGMENT)];
         !self.steps.iter().any(|step| matches!(step, Step::Post { data, .. } if moves(data)))
     }
 
@@ -418,35 +463,58 @@ impl Compiler<'_> {
         Ok(Step::Post { end: message.end, data, peer: message.peer, tag: message.tag.0, request })
     }
 
-    /// Steps for two places of as many cells, stretch by stretch.
-    fn pairs(
-        &mut self,
-        to: &Place,
-        from: &Place,
-        step: impl Fn(Cells, Cells) -> Step,
-    ) -> Result<(), Unfit> {
-        let (to, from) = (self.stretches(to)?, self.stretches(from)?);
-        let (mut to, mut from) = (to.into_iter(), from.into_iter());
-        let (mut a, mut b) = (to.next(), from.next());
-        while let (Some(there), Some(here)) = (&mut a, &mut b) {
-            let count = there.count.min(here.count);
-            self.steps.push(step(Cells { count, ..*there }, Cells { count, ..*here }));
-            for cells in [there, here] {
-                cells.first += count;
-                cells.count -= count;
+    /// Steps for two places of as many cells, strip by strip.
+    fn pairs(&mut self, to: &Place, from: &Place, step: impl Fn(Strip, Strip) -> Step) -> Result<(), Unfit> {
+        let (mut to, mut from) = (VecDeque::from(self.strips(to)?), VecDeque::from(self.strips(from)?));
+        while let (Some(a), Some(b)) = (to.pop_front(), from.pop_front()) {
+            if (a.cells.count, a.times) == (b.cells.count, b.times) {
+                self.steps.push(step(a, b));
+                continue;
             }
-            a = a.filter(|cells| cells.count > 0).or_else(|| to.next());
-            b = b.filter(|cells| cells.count > 0).or_else(|| from.next());
+            // All of one in a stretch of the other.
+            let within = |strip: Strip, stretch: Strip| {
+                let all = u64::from(strip.cells.count) * u64::from(strip.times);
+                (stretch.times == 1 && u64::from(stretch.cells.count) >= all).then(|| {
+                    let like = Cells { count: strip.cells.count, ..stretch.cells };
+                    let strip_like =
+                        Strip { cells: like, step: strip.cells.count.into(), times: strip.times };
+                    (strip_like, stretch.split(all as u32).1)
+                })
+            };
+            let back = |queue: &mut VecDeque<Strip>, rest: [Option<Strip>; 2]| {
+                rest.into_iter().rev().flatten().for_each(|strip| queue.push_front(strip));
+            };
+            if let Some((like, rest)) = within(b, a) {
+                self.steps.push(step(like, b));
+                back(&mut to, rest);
+            } else if let Some((like, rest)) = within(a, b) {
+                self.steps.push(step(a, like));
+                back(&mut from, rest);
+            } else {
+                let count = a.cells.count.min(b.cells.count);
+                let ((here, left), (there, right)) = (a.split(count), b.split(count));
+                let one = |cells| Strip { cells, step: 0, times: 1 };
+                self.steps.push(step(one(here), one(there)));
+                back(&mut to, left);
+                back(&mut from, right);
+            }
         }
         Ok(())
     }
 
-    /// Where a place lies.
+    /// Where a place lies, one stretch behind the other.
     fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, Unfit> {
-        let cells = |base, line, range: Range<u64>| {
-            let (first, count) = (u32::try_from(range.start), u32::try_from(range.end - range.start));
+        let strips = self.strips(place)?;
+        Ok(strips.iter().flat_map(|strip| (0..strip.times).map(|at| strip.nth(at))).collect())
+    }
+
+    /// Where a place lies.
+    fn strips(&mut self, place: &Place) -> Result<Vec<Strip>, Unfit> {
+        let strip = |base, line, run: &Run| {
             let beyond = |_| Unfit::Beyond(place.to_string());
-            Ok(Cells { base, line, first: first.map_err(beyond)?, count: count.map_err(beyond)? })
+            let [first, count, times] = [run.start(), run.block(), run.count()].map(u32::try_from);
+            let cells = Cells { base, line, first: first.map_err(beyond)?, count: count.map_err(beyond)? };
+            Ok(Strip { cells, step: run.stride(), times: times.map_err(beyond)? })
         };
         if let Area::Shared(level, line) = place.area {
             let index = self.level(level)?;
@@ -456,28 +524,30 @@ impl Compiler<'_> {
                 shared.lines = lines;
             }
             let base = Bases::SEGMENT + index as u8;
-            let blocks = place.set.runs().iter().flat_map(Run::blocks);
-            return blocks.map(|block| cells(base, line, block)).collect();
+            return place.set.runs().iter().map(|run| strip(base, line, run)).collect();
         }
-        let stretches: Vec<Stretch> = self.addresses.stretches(place).ok_or(Unfit::Virtual)?;
         let base = |buffer| match buffer {
             Buffer::In => Bases::IN,
             Buffer::Out => Bases::OUT,
             _ => Bases::TEMPORARY,
         };
-        stretches.into_iter().map(|(buffer, range)| cells(base(buffer), 0, range)).collect()
+        let runs = self.addresses.runs(place).ok_or(Unfit::Virtual)?;
+        runs.iter().map(|(buffer, run)| strip(base(*buffer), 0, run)).collect()
     }
 }
 
 /// Whether a rank's own block of the output, where it is the input's own memory, is not written to.
 fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
-    let is_own = |cells: &Cells| {
-        cells.base == Bases::OUT && u64::from(cells.first) < own.end && own.start < u64::from(cells.end())
-    };
+    let is_own =
+        |base: u8, cells: Range<u64>| base == Bases::OUT && cells.start < own.end && own.start < cells.end;
+    let of_strip = |strip: &Strip| is_own(strip.cells.base, strip.bounds());
     !steps.iter().any(|step| match step {
-        Step::Post { end: End::Recv, data, .. } => is_own(data),
-        Step::Copy { to, from } => is_own(to) && (from.base != Bases::IN || from.first != to.first),
-        Step::Reduce { into, .. } => is_own(into),
+        Step::Post { end: End::Recv, data, .. } => is_own(data.base, data.first.into()..data.end().into()),
+        Step::Copy { to, from } => {
+            let same = (from.cells.first, from.step) == (to.cells.first, to.step);
+            of_strip(to) && (from.cells.base != Bases::IN || !same)
+        }
+        Step::Reduce { into, .. } => of_strip(into),
         _ => false,
     })
 }
@@ -496,8 +566,8 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
                 (data.base == Bases::IN, false)
             }
             Step::Post { end: End::Recv, data, .. } => (false, data.base == Bases::OUT),
-            Step::Copy { to, from } => (from.base == Bases::IN, to.base == Bases::OUT),
-            Step::Reduce { into, with } => (with.base == Bases::IN, into.base == Bases::OUT),
+            Step::Copy { to, from } => (from.cells.base == Bases::IN, to.cells.base == Bases::OUT),
+            Step::Reduce { into, with } => (with.cells.base == Bases::IN, into.cells.base == Bases::OUT),
             Step::Finish { first, end } => {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)

@@ -289,6 +289,19 @@ impl<T: Transport> Plan<T> {
                     // SAFETY: as above.
                     unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
                 }
+                Action::Copies { to, from, bytes, steps, times } => {
+                    for at in 0..*times as isize {
+                        // SAFETY: as above.
+                        unsafe { bases.copy(to.moved(at * steps[0]), from.moved(at * steps[1]), *bytes) };
+                    }
+                }
+                Action::Reduces { into, with, elements, steps, times } => {
+                    for at in 0..*times as isize {
+                        let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
+                        // SAFETY: as above.
+                        unsafe { self.reduction.apply(bases.address(with), bases.address(into), *elements) };
+                    }
+                }
                 Action::Raise { flag, level, times } => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.

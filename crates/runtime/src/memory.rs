@@ -17,6 +17,14 @@ pub(crate) struct At {
     pub(crate) offset: usize,
 }
 
+impl At {
+    /// So many bytes from here.
+    #[inline]
+    pub(crate) fn moved(self, by: isize) -> At {
+        At { offset: self.offset.wrapping_add_signed(by), ..self }
+    }
+}
+
 /// The buffers of an execution by number: input, output, temporary, then for each level the part of its segment, and the
 /// header.
 #[derive(Clone, Copy, Debug)]

@@ -48,13 +48,18 @@ pub struct Deeds(Vec<Action>);
 
 /// The deeds of a rank for the sizes of a problem.
 pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
-    let address = Address { names: std::sync::Arc::new(SameNames), tag: 0 };
-    let (mut sums, mut actions) = (Sums::default(), Vec::new());
-    bind(compiled, problem, &address, limits, &mut sums, &mut actions);
-    Deeds(actions)
+    let mut deeds = Deeds(Vec::new());
+    deeds.bind(compiled, problem, limits);
+    deeds
 }
 
 impl Deeds {
+    /// Binds to other sizes, in the same memory.
+    pub fn bind(&mut self, compiled: &Compiled, problem: &Problem, limits: &Limits) {
+        let address = Address { names: std::sync::Arc::new(SameNames), tag: 0 };
+        bind(compiled, problem, &address, limits, &mut Sums::default(), &mut self.0);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -101,10 +106,13 @@ pub fn read_back(
     Ok(Code { layout: Layout::Buffers { placed, alternate }, instrs: reader.instrs })
 }
 
+/// A slot that has a number, and its area.
+type Slot = (Area, u64);
+
 /// Slots one behind the other: those that have a number, and cells that have none.
 #[derive(Clone, PartialEq, Eq)]
 enum Slots {
-    Numbered(Vec<(Area, u64)>),
+    Numbered(Vec<Slot>),
     /// Cells of temporary memory, all as large.
     Cells(std::ops::Range<u64>),
 }
@@ -191,13 +199,13 @@ impl<'a> Reader<'a> {
         if self.user == User::Apart {
             return;
         }
-        let input = self.filled(Area::In, self.problem.input(self.rank));
+        let input = self.filled(Area::In, &self.problem.input(self.rank));
         let there = match self.problem.collective {
             Collective::ReduceScatter => {
                 let own = self.own_buffer();
                 Slots::Cells(own..own + self.problem.chunks())
             }
-            _ => self.filled(Area::Out, self.problem.input(self.rank)),
+            _ => self.filled(Area::Out, &self.problem.input(self.rank)),
         };
         self.pair(there, input, |to, from| Local::Copy { to, from });
     }
@@ -205,14 +213,14 @@ impl<'a> Reader<'a> {
     /// In place, a reduce_scatter's output is the beginning of its input's memory.
     fn epilogue(&mut self) {
         if self.is_scattered_in_place() {
-            let output = self.filled(Area::Out, self.problem.output(self.rank));
+            let output = self.filled(Area::Out, &self.problem.output(self.rank));
             let own = self.own_buffer();
             let there = Slots::Cells(own..own + output.len() as u64);
             self.pair(output, there, |to, from| Local::Copy { to, from });
         }
     }
 
-    fn filled(&self, area: Area, set: Set) -> Slots {
+    fn filled(&self, area: Area, set: &Set) -> Slots {
         let filled = set.iter().filter(|chunk| !self.problem.is_empty(*chunk));
         Slots::Numbered(filled.map(|chunk| (area, chunk)).collect())
     }
@@ -220,7 +228,9 @@ impl<'a> Reader<'a> {
     fn action(&mut self, action: &Action) -> Result<(), &'static str> {
         match *action {
             Action::Send { data, bytes, to, request } => self.post(End::Send, data, bytes, to, request)?,
-            Action::Recv { data, bytes, from, request } => self.post(End::Recv, data, bytes, from, request)?,
+            Action::Recv { data, bytes, from, request } => {
+                self.post(End::Recv, data, bytes, from, request)?;
+            }
             Action::Finish { first, end } => {
                 self.instrs.push(Instr::Finish(Set::from(u64::from(first)..u64::from(end))));
             }
@@ -238,6 +248,18 @@ impl<'a> Reader<'a> {
                     return Err("a reduction of slots of different sizes");
                 }
                 self.pair(into, with, |into, with| Local::Reduce { into, with });
+            }
+            Action::Copies { to, from, bytes, steps, times } => {
+                for at in 0..times as isize {
+                    let (to, from) = (to.moved(at * steps[0]), from.moved(at * steps[1]));
+                    self.action(&Action::Copy { to, from, bytes })?;
+                }
+            }
+            Action::Reduces { into, with, elements, steps, times } => {
+                for at in 0..times as isize {
+                    let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
+                    self.action(&Action::Reduce { into, with, elements })?;
+                }
             }
             Action::Raise { flag, level, times } => {
                 let (number, owner) = self.flag(flag, level)?;
@@ -306,7 +328,7 @@ impl<'a> Reader<'a> {
         let mut as_cells = |cells: std::ops::Range<u64>, like: &[(Area, u64)]| {
             cells.zip(like).map(|(cell, (_, chunk))| (self.cells_as(cell, *chunk), *chunk)).collect()
         };
-        let (a, b): (Vec<(Area, u64)>, Vec<(Area, u64)>) = match (to, from) {
+        let (a, b): (Vec<Slot>, Vec<Slot>) = match (to, from) {
             (Slots::Numbered(to), Slots::Numbered(from)) => (to, from),
             // Cells have the numbers of what they are paired with, or any.
             (Slots::Numbered(to), Slots::Cells(cells)) => {
@@ -392,7 +414,8 @@ impl<'a> Reader<'a> {
                     let mut slots = Vec::new();
                     // Every cell is a slot of a line of its own.
                     for cell in cells {
-                        let (area, chunk) = (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
+                        let (area, chunk) =
+                            (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
                         let place = Place::new(area, Set::one(chunk));
                         let placed = Placed { place, at: self.cells[cell as usize] };
                         self.placed.entry(area).or_insert(placed);

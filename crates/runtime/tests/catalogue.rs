@@ -6,9 +6,9 @@ mod common;
 use bruckner_algorithms::catalogue::{Entry, list};
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
 use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_runtime::Limits;
-use bruckner_schedule::{Collective, Counts, Order};
+use bruckner_algorithms::{Expression, Task, plan, work};
+use bruckner_runtime::{Limits, Target, compile};
+use bruckner_schedule::{Collective, Counts, Order, Rank};
 use common::{Drive, run, run_sized};
 
 fn all(ranks: impl IntoIterator<Item = u32>) {
@@ -33,12 +33,8 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                     continue;
                 }
                 let program = lower_part(&schedule, on_node, purpose, room);
-                let what = || {
-                    format!(
-                        "{} by {} on {}, {on_node:?}",
-                        problem, entry.expression, program.topology
-                    )
-                };
+                let what =
+                    || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);
                 let hint = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     if program.problem.counts == Counts::Local {
                         run_sized(&program);
@@ -127,6 +123,33 @@ fn parts_of_a_pipeline_keep_their_order() {
             check(p, (0..5).map(|more| entry(5 * limit * u64::from(p) + more)));
         }
     }
+}
+
+/// What is planned is never more than was said before.
+#[test]
+fn planning_is_bounded() {
+    let mut closest = (0.0, String::new());
+    for p in 1..=24 {
+        for Entry { task, expression } in list(p) {
+            if task.counts == Counts::Local {
+                continue;
+            }
+            let plan = plan(&task, &expression).unwrap().for_every_size();
+            let bound = work(task.collective, &expression, &task.topology);
+            for rank in [0, p / 2, p - 1].map(Rank) {
+                let code = plan.code(rank, &expression, OnNode::Segment, Room::Own).unwrap();
+                let target = Target { topology: &task.topology, even: false, orders_memory: false };
+                let steps = compile(&plan.problem, rank, &code, &target).unwrap().len() as u64;
+                let what = || format!("{expression} for {} on {}", task.collective, task.topology);
+                assert!(steps <= bound, "{}: {steps} steps, not {bound}", what());
+                let share = steps as f64 / bound as f64;
+                if share > closest.0 {
+                    closest = (share, what());
+                }
+            }
+        }
+    }
+    println!("closest to its bound: {}, {:.0} %", closest.1, 100.0 * closest.0);
 }
 
 #[test]

@@ -107,6 +107,43 @@ impl<'a> Addresses<'a> {
         Some(stretches)
     }
 
+    /// The same for a program that counts in chunks, where blocks at equal distances are one: a buffer, and the cells as a
+    /// run in it.
+    pub fn runs(&self, place: &Place) -> Option<Vec<(Buffer, Run)>> {
+        let buffer = Buffer::from(place.area);
+        let mut runs: Vec<(Buffer, Run)> = Vec::new();
+        let line = match place.area {
+            Area::In | Area::Out => None,
+            area => Some(self.lines.get(&area)?),
+        };
+        for run in place.set.runs() {
+            let moved =
+                |by: i64| Run::new((run.start() as i64 + by) as u64, run.block(), run.stride(), run.count());
+            match line {
+                None => runs.push((buffer, *run)),
+                Some(Line { at, set, .. }) => match set.runs() {
+                    // A line of neighbours keeps distances; one that has the run, or has it as part of another, closes them up.
+                    [all] if all.count() == 1 => {
+                        set.position(run.start())?;
+                        set.position(run.nth(run.len() - 1))?;
+                        runs.push((buffer, moved(*at as i64 - all.start() as i64)));
+                    }
+                    all if all.iter().any(|other| other.has_part(run)) => {
+                        let first = at + set.position(run.start())?;
+                        runs.push((buffer, Run::new(first, run.len(), 0, 1)));
+                    }
+                    _ => {
+                        let one = Place { area: place.area, set: Set::from(*run) };
+                        for (buffer, range) in self.stretches(&one)? {
+                            runs.push((buffer, Run::new(range.start, range.end - range.start, 0, 1)));
+                        }
+                    }
+                },
+            }
+        }
+        Some(runs)
+    }
+
     /// The elements before a chunk in a user's buffer that has all of them.
     pub fn user_start(&self, chunk: u64) -> u64 {
         if let Some(n) = self.problem.equal() {
@@ -134,6 +171,18 @@ impl<'a> Addresses<'a> {
 
     /// Whether slots follow each other without gaps in one buffer.
     pub fn is_one_stretch(&self, places: &[Place]) -> bool {
+        if self.problem.equal() == Some(1) {
+            let mut end: Option<(Buffer, u64)> = None;
+            return places.iter().all(|place| {
+                self.runs(place).is_some_and(|runs| {
+                    runs.into_iter().all(|(buffer, run)| {
+                        let follows = end.is_none_or(|end| end == (buffer, run.start()));
+                        end = Some((buffer, run.start() + run.len()));
+                        follows && run.count() == 1
+                    })
+                })
+            });
+        }
         let mut end: Option<Stretch> = None;
         places.iter().all(|place| {
             self.stretches(place).is_some_and(|stretches| {

@@ -95,6 +95,37 @@ impl Run {
         self.start.wrapping_add_signed(self.stride.wrapping_mul(k as i64))
     }
 
+    /// Whether another run is some of this one's blocks, one behind the other.
+    pub fn has_part(&self, other: &Run) -> bool {
+        let aligned =
+            |start: u64| self.position(start).is_some_and(|position| position.is_multiple_of(self.block));
+        let alike = self.block == other.block && (other.count == 1 || self.stride == other.stride);
+        alike && aligned(other.start) && aligned(other.nth(other.len() - other.block))
+    }
+
+    /// Whether two runs have a number in common: by a formula where their blocks are as far apart, or one has a single block.
+    pub fn meets(&self, other: &Run) -> bool {
+        let (a, b) = (self.bounds(), other.bounds());
+        if a.end <= b.start || b.end <= a.start {
+            return false;
+        }
+        let stride = match (self.stride.abs(), other.stride.abs()) {
+            (0, 0) => return true,
+            (s, 0) | (0, s) => s,
+            (s, t) if s == t => s,
+            _ => {
+                let (few, many) = if self.len() < other.len() { (self, other) } else { (other, self) };
+                return few.iter().any(|number| many.position(number).is_some());
+            }
+        };
+        // Block i of the one and j of the other meet where their distance is less than the length of whichever comes first:
+        // between which i - j that is so.
+        let from_one_to_other = b.start as i64 - a.start as i64;
+        let least = (from_one_to_other - self.block as i64).div_euclid(stride) + 1;
+        let most = (from_one_to_other + other.block as i64 - 1).div_euclid(stride);
+        least.max(1 - other.count as i64) <= most.min(self.count as i64 - 1)
+    }
+
     /// The number at a position, counted from 0.
     pub fn nth(&self, position: u64) -> u64 {
         self.block_start(position / self.block) + position % self.block
@@ -493,5 +524,24 @@ mod tests {
             let set: Set = numbers.iter().copied().collect();
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), numbers);
         }
+    }
+
+    #[test]
+    fn runs_meet_where_they_have_a_number_in_common() {
+        let mut random = crate::random::Random::new(7);
+        let mut met = 0;
+        for _ in 0..20_000 {
+            let mut run = || {
+                let (block, count) = (1 + random.below(4), 1 + random.below(5));
+                let stride = (block + random.below(4)) as i64;
+                let stride = if random.below(3) == 0 { -stride } else { stride };
+                Run::new(40 + random.below(20), block, stride, count)
+            };
+            let (a, b) = (run(), run());
+            let meet = a.iter().any(|n| b.iter().any(|m| n == m));
+            assert_eq!(a.meets(&b), meet, "{a:?} and {b:?}");
+            met += u32::from(meet);
+        }
+        assert!((5_000..15_000).contains(&met), "{met}");
     }
 }

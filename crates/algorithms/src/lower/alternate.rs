@@ -4,29 +4,43 @@
 //! rank of the region meets every other in the course of an execution anyway, it is enough that the next
 //! execution uses the other half: to reach the one after that, a rank must have met all in the one between.
 //!
-//! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region. A region must
-//! alternate as a whole or not at all. Each rank looks only at what it does itself, which in all algorithms of the catalogue is
-//! the same for all ranks of a region: that is for the verifier to find, and for ranks to agree on when they run.
+//! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region. It
+//! takes all of them: a region alternates as a whole or not at all. A rank that is lowered by itself, as at run time, answers
+//! for the others: in all algorithms of the catalogue they do alike, and ranks agree on it before they run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bruckner_schedule::{Area, Instr, Layout, Level, Local, Program, Rank, Topology};
 
 /// Runs the pass.
 pub fn run(mut program: Program) -> Program {
     let topology = program.topology.clone();
-    for (&rank, code) in &mut program.ranks {
+    let closed: BTreeSet<Level> = program.ranks.values().flat_map(|code| split(&code.instrs).1).collect();
+    // Whether all ranks of each region that are here use their segment, close it, and meet all others before.
+    let mut ready: BTreeMap<(Level, u32), bool> = BTreeMap::new();
+    for (&rank, code) in &program.ranks {
         let (body, closing) = split(&code.instrs);
         let used = used(body);
         // A barrier may also close segments of other levels: it stays unless those have their own.
-        let closed = used.iter().all(|level| closing.contains(level));
-        let ready = |level: &Level| closed && used.contains(level) && meets(&topology, rank, *level, body);
-        let (ready, stay): (Vec<Level>, Vec<Level>) = closing.into_iter().partition(ready);
+        let all_closed = used.iter().all(|level| closing.contains(level));
+        for &level in &closed {
+            let does = all_closed && used.contains(&level) && closing.contains(&level);
+            let meets = does && meets(&topology, rank, level, body);
+            *ready.entry((level, topology.region_of(level, rank))).or_insert(true) &= meets;
+        }
+    }
+    for (&rank, code) in &mut program.ranks {
+        let (body, closing) = split(&code.instrs);
         let body = body.len();
         let Layout::Buffers { alternate, .. } = &mut code.layout else { continue };
-        alternate.extend(ready);
         code.instrs.truncate(body);
-        code.instrs.extend(stay.into_iter().map(|level| Instr::Local(Local::Barrier(level))));
+        for level in closing {
+            if ready.get(&(level, topology.region_of(level, rank))) == Some(&true) {
+                alternate.push(level);
+            } else {
+                code.instrs.push(Instr::Local(Local::Barrier(level)));
+            }
+        }
     }
     program
 }

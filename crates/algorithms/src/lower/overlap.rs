@@ -4,8 +4,11 @@
 //! or would let it overtake a message of its own channel, or lies too many rounds back. Messages that end later than
 //! they did must not get in the way of one that starts earlier: all that are under way at once are compared.
 
-use bruckner_schedule::addresses::{Addresses, Stretch};
-use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Program, Request, Set};
+use bruckner_schedule::addresses::{Addresses, Buffer};
+use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Program, Request, Run, Set};
+
+/// Part of a buffer: elements, or chunks where a program counts in these.
+type Stretch = (Buffer, Run);
 
 /// Runs the pass.
 pub fn run(program: Program) -> Program {
@@ -40,9 +43,19 @@ fn start_early(problem: &Problem, code: &Code, overlap: u32) -> Code {
 /// carried.
 fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     let addresses = Addresses::new(problem, code);
-    let stretches = |places: &[&Place]| -> Vec<Stretch> {
-        places.iter().flat_map(|p| addresses.stretches(p).unwrap_or_default()).collect()
+    let in_chunks = problem.equal() == Some(1);
+    let of = |place: &Place| match in_chunks {
+        true => addresses.runs(place).unwrap_or_default(),
+        false => {
+            let stretches = addresses.stretches(place).unwrap_or_default().into_iter();
+            let filled = stretches.filter(|(_, range)| !range.is_empty());
+            filled
+                .map(|(buffer, range)| (buffer, Run::new(range.start, range.end - range.start, 0, 1)))
+                .collect()
+        }
     };
+    let stretches =
+        |places: &[&Place]| -> Vec<Stretch> { places.iter().flat_map(|place| of(place)).collect() };
     let mut open: Vec<(Request, Request, Vec<Stretch>, Vec<Stretch>)> = Vec::new();
     let mut next = 0;
     let step = |instr: &Instr| match instr {
@@ -110,5 +123,5 @@ fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32) -> usi
 }
 
 fn meet(a: &[Stretch], b: &[Stretch]) -> bool {
-    a.iter().any(|x| b.iter().any(|y| x.0 == y.0 && x.1.start < y.1.end && y.1.start < x.1.end))
+    a.iter().any(|x| b.iter().any(|y| x.0 == y.0 && x.1.meets(&y.1)))
 }

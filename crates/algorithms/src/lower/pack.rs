@@ -32,7 +32,11 @@ pub fn run(program: Program, room: Room) -> Program {
             };
             code.instrs.iter().map(is_scattered).collect::<Vec<bool>>()
         };
-        if scattered.contains(&true) { Packer::new(&problem, &code, room).run(code, &scattered) } else { code }
+        if scattered.contains(&true) {
+            Packer::new(&problem, &code, room).run(code, &scattered)
+        } else {
+            code
+        }
     }))
 }
 

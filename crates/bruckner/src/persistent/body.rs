@@ -8,8 +8,8 @@ use bruckner_runtime::{Buffers, Scratch};
 
 use crate::Error;
 use crate::communicator::{Communicator, Room};
-use crate::plans::Prepared;
 use crate::persistent::Inner;
+use crate::plans::Prepared;
 use crate::stage::{Output, Received, Stage};
 
 /// Executions of each way of posting messages after which it is settled.

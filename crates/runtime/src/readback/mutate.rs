@@ -97,7 +97,7 @@ impl Deeds {
                 actions.remove(at);
             }
             // What is copied twice is copied.
-            Break::Double if matches!(action, Action::Copy { .. }) => return None,
+            Break::Double if matches!(action, Action::Copy { .. } | Action::Copies { .. }) => return None,
             Break::Double => {
                 let again = actions[at].clone();
                 let to = at + random.below((last + 1 - at) as u64) as usize;
@@ -122,10 +122,13 @@ impl Deeds {
                     Some(())
                 };
                 match action {
-                    Action::Send { bytes, .. } | Action::Recv { bytes, .. } | Action::Copy { bytes, .. } => {
-                        change(bytes, by)?;
+                    Action::Send { bytes, .. }
+                    | Action::Recv { bytes, .. }
+                    | Action::Copy { bytes, .. }
+                    | Action::Copies { bytes, .. } => change(bytes, by)?,
+                    Action::Reduce { elements, .. } | Action::Reduces { elements, .. } => {
+                        change(elements, by / element)?;
                     }
-                    Action::Reduce { elements, .. } => change(elements, by / element)?,
                     _ => return None,
                 }
             }
@@ -162,6 +165,14 @@ impl Deeds {
                 _ => return None,
             },
             Break::Times => match action {
+                Action::Copies { times, steps, .. } | Action::Reduces { times, steps, .. } => {
+                    match random.below(4) {
+                        0 => *times += 1,
+                        1 => *times -= 1,
+                        2 => steps[0] += chunk as isize,
+                        _ => steps[1] -= chunk as isize,
+                    }
+                }
                 Action::Raise { times, .. } | Action::Await { times, .. } => {
                     *times = if random.below(2) == 0 { *times + 1 } else { *times - 1 };
                 }
@@ -200,7 +211,12 @@ impl Deeds {
 /// Messages of one channel do, too.
 fn orders(a: &Action, b: &Action) -> bool {
     let waits = |action: &Action| matches!(action, Action::Finish { .. } | Action::Await { .. });
-    let works = |action: &Action| matches!(action, Action::Copy { .. } | Action::Reduce { .. });
+    let works = |action: &Action| {
+        matches!(
+            action,
+            Action::Copy { .. } | Action::Copies { .. } | Action::Reduce { .. } | Action::Reduces { .. }
+        )
+    };
     match (a, b) {
         (Action::Send { to: a, .. }, Action::Send { to: b, .. })
         | (Action::Recv { from: a, .. }, Action::Recv { from: b, .. }) => a == b,
@@ -213,9 +229,10 @@ fn orders(a: &Action, b: &Action) -> bool {
 fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut At> {
     match action {
         Action::Send { data, .. } | Action::Recv { data, .. } => Some(data),
-        Action::Copy { to: a, from: b, .. } | Action::Reduce { into: a, with: b, .. } => {
-            Some(if random.below(2) == 0 { a } else { b })
-        }
+        Action::Copy { to: a, from: b, .. }
+        | Action::Copies { to: a, from: b, .. }
+        | Action::Reduce { into: a, with: b, .. }
+        | Action::Reduces { into: a, with: b, .. } => Some(if random.below(2) == 0 { a } else { b }),
         _ => None,
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
-use bruckner_runtime::{Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile};
+use bruckner_runtime::{
+    Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile,
+};
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
 /// Levels that have segments in these tests.
@@ -107,8 +109,14 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                         lengths(problem, Rank(rank as u32), true),
                     );
                     let address = Address { names: Arc::new(SameNames), tag: 100 };
-                    let mut plan =
-                        Plan::new(Arc::new(compiled), address, &transport, segments, reduction, Patience::SHARED_CORES);
+                    let mut plan = Plan::new(
+                        Arc::new(compiled),
+                        address,
+                        &transport,
+                        segments,
+                        reduction,
+                        Patience::SHARED_CORES,
+                    );
                     plan.bind(problem);
                     for execution in 0..4 {
                         let is_float = execution == 3;

@@ -1,0 +1,79 @@
+//! How much work planning is, before anything is planned: a closed form of what all ranks share.
+//!
+//! What a rank does is written down in runs of chunks, and time and memory go with their number. Algorithms that take turns
+//! with every rank have as many as there are ranks; logarithmic ones a few for each round. The bounds are generous: a test
+//! holds them to what is really there.
+
+use bruckner_schedule::{Collective, Level, Topology};
+
+use crate::expression::{Expression, Plain};
+
+/// The most runs of chunks that any rank's program may have to be planned at all: a hundredth of a second.
+pub const MOST: u64 = 1 << 15;
+
+/// A bound on the runs of chunks that any rank's program has.
+pub fn work(collective: Collective, expression: &Expression, topology: &Topology) -> u64 {
+    let ranks = u64::from(topology.ranks());
+    let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
+    match expression {
+        Expression::Plain(Plain::Native) => 0,
+        Expression::Pipeline { parts, of } => u64::from(*parts) * work(collective, of, topology),
+        Expression::Locality { level, .. } if collective == Collective::Alltoall => {
+            let (regions, size) = of(*level);
+            64 + 3 * ranks + 16 * (regions + size)
+        }
+        // Whoever passes blocks on for others of its region handles theirs, once for each digit of the way.
+        Expression::Leader { level, between, .. } | Expression::MultiLane { level, between }
+            if collective == Collective::Alltoall =>
+        {
+            let (regions, size) = of(*level);
+            let passed = match expression {
+                Expression::Leader { leaders, .. } => size.div_ceil((*leaders).max(1).into()),
+                _ => 1,
+            };
+            let digits = match **between {
+                Expression::Bruck(radix) => logarithm(radix.into(), regions),
+                _ => 1,
+            };
+            64 + 4 * ranks * passed * digits + 16 * (regions + size)
+        }
+        Expression::Locality { level, inside, .. } => {
+            let (regions, size) = of(*level);
+            64 + 16 * size + 16 * logarithm(2, regions) + pattern(inside, size)
+        }
+        Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
+            let (regions, size) = of(*level);
+            64 + 16 * size + 2 * pattern(between, regions)
+        }
+        other => 64 + 2 * pattern(other, ranks),
+    }
+}
+
+/// The same for messages among some members.
+fn pattern(expression: &Expression, members: u64) -> u64 {
+    match expression {
+        Expression::Plain(
+            Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner | Plain::Sparbit,
+        ) => 16 * logarithm(2, members),
+        Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
+            16 * u64::from(*radix) * logarithm((*radix).into(), members)
+        }
+        // Live lines only, but of those there may be one for each port of a step and each of the next.
+        Expression::Factors(factors) => {
+            factors
+                .iter()
+                .flat_map(|factor| factor.ports.iter().map(|q| u64::from(q.unsigned_abs()) + 1))
+                .fold((0u64, 16u64), |(sum, before), ports| (sum + before * ports, 16 + 16 * ports))
+                .0
+        }
+        Expression::Reorder(of) => members + pattern(of, members),
+        Expression::Pipeline { of, .. } | Expression::Leader { between: of, .. } => pattern(of, members),
+        // One turn with every member.
+        _ => 16 * members,
+    }
+}
+
+/// How many digits there are to so many members.
+fn logarithm(radix: u64, members: u64) -> u64 {
+    u64::from(members.max(2).ilog(radix.max(2))) + 1
+}
