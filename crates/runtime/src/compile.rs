@@ -1,7 +1,7 @@
 //! From one rank's program to steps on cells, whatever their size.
 //!
 //! A place becomes a buffer and a range of cells, and a barrier becomes raising and awaiting flags. Nothing else changes: the
-//! steps are the instructions that were proven. [`bind`](crate::bind) turns them into what the executor runs, for the sizes
+//! steps are the instructions that were proven. [`Plan::bind`](crate::Plan::bind) turns them into what the executor runs, for the sizes
 //! of a call.
 
 use std::collections::VecDeque;

@@ -60,6 +60,12 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         let rounds =
             rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
         table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
+        let sizes = mpi.compile_plain("sizes")?;
+        for topology in some(quick, mpi, &["1x4", "2,2", "3,1"]) {
+            let launch = patient_launch(mpi, 4, &sizes).set("BRUCKNER_TOPOLOGY", topology);
+            let outcome = launch.set("BRUCKNER", "always").test()?;
+            table.tell(mpi.name(), &format!("sizes, nodes {topology}"), 4, &outcome);
+        }
         let wrong = mpi.compile_plain("wrong")?;
         for (mode, arguments) in [("always", None), ("on", Some("expecting more"))] {
             // There every error ends the job, whatever the error handler.
@@ -289,6 +295,12 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
         table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
+        // Sizes in turn against each by itself, new lists of counts against old ones, a duplicate against the MPI's own.
+        let sizes = mpi.compile_plain("sizes")?;
+        let outcome =
+            Launch::preloaded(mpi, 2, &sizes).argument(if quick { "times" } else { "judged" }).test()?;
+        let ratios = outcome.talk.lines().find(|line| line.starts_with("in turn")).unwrap_or("no ratios");
+        table.tell(mpi.name(), &format!("ratios: {ratios}"), 2, &outcome);
     }
     Ok(())
 }
