@@ -3,6 +3,7 @@
    usage: communicators ALIVE MADE [native], the last to see what the MPI alone does */
 #include "check.h"
 #include <dirent.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static int native;
@@ -39,6 +40,8 @@ static int count(const char *directory, const char *prefix) {
 }
 
 int main(int argc, char **argv) {
+  /* A huge page would look like a leak. */
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   begin(&argc, &argv);
   int alive = atoi(argv[1]), made = atoi(argv[2]);
   native = argc > 3;

@@ -70,9 +70,13 @@ int main(int argc, char **argv) {
   sigaction(SIGSEGV, &action, 0);
   for (int i = 0; i < 6; i++) calls(3, 0);
   if (rank == 1) EXPECT(dlopen(getenv("FAKE_RUNTIME"), RTLD_NOW), "the runtime cannot be loaded");
-  /* Calls that came before; then others, for which ranks must agree; then all of them again. */
+  /* Calls that came before, if with other sizes; then one for which ranks must agree; then all of them again. */
   for (int i = 0; i < 4; i++) calls(3, rank == 1);
   for (int i = 0; i < 4; i++) calls(50, rank == 1);
+  /* Of a kind that never came before. */
+  double one = 1, all = 0;
+  MPI_Allreduce(&one, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  EXPECT(all == size, "a sum of another kind gave %g", all);
   for (int i = 0; i < 4; i++) calls(3, rank == 1);
   EXPECT(touched_by_library == 0, "the library touched device memory %d times", touched_by_library);
   EXPECT(rank != 1 || touched > 0, "nobody touched device memory: this tests nothing");
