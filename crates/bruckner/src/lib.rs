@@ -8,6 +8,7 @@
 //! `bruckner::rsmpi::Collectives`, by which any rsmpi communicator becomes a [`Communicator`].
 
 mod active;
+mod agreed;
 pub mod call;
 mod check;
 mod choose;
