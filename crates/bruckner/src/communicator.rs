@@ -537,7 +537,10 @@ impl Communicator {
             self.agree(Agree::Min, &mut all)?;
             let rented = rented.into_iter().enumerate().filter_map(|(level, rented)| Some((level, rented?)));
             if all[0] == 0 {
-                rented.for_each(|(_, (_, rented))| self.hidden.keeper.put_back(rented));
+                // Nobody keeps what others may lack. Then all have given back what they do not use, and there may be more.
+                rented.for_each(drop);
+                self.hidden.keeper.give_back();
+                self.agree(Agree::Min, &mut all)?;
                 continue;
             }
             room.reserved = room.reserved.max(needs.temporary.next_power_of_two());

@@ -13,10 +13,11 @@ use rustc_hash::FxBuildHasher;
 
 use crate::plans::Form;
 
-/// The most topologies and programs that are kept, and segments that nobody uses.
+/// The most topologies and programs that are kept, and segments that nobody uses, by number and by bytes.
 const TOPOLOGIES: usize = 16;
 const PROGRAMS: usize = 256;
 const SEGMENTS: usize = 32;
+const IDLE_BYTES: usize = 4 << 20;
 
 /// What a program is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,6 +60,11 @@ impl Rented {
         // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
         let segment = unsafe { Segment::new(lease.start(), count, me, part, Box::new(lease)) };
         Some(Rented { segment: Arc::new(segment), offset, members })
+    }
+
+    /// How much of the node's memory it takes.
+    fn bytes(&self) -> usize {
+        Segment::bytes(self.members.len() as u32, self.segment.part())
     }
 
     /// Whether it will do for these members, and parts of so many bytes, without wasting much.
@@ -120,9 +126,15 @@ impl Keeper {
     /// A segment that this rank does not use any more.
     pub(crate) fn put_back(&self, rented: Rented) {
         let idle = &mut self.shelves().idle;
-        if idle.len() >= SEGMENTS {
+        idle.push(rented);
+        // The oldest go, and what is too large by itself.
+        while idle.len() > SEGMENTS || idle.iter().map(Rented::bytes).sum::<usize>() > IDLE_BYTES {
             idle.remove(0);
         }
-        idle.push(rented);
+    }
+
+    /// Gives all segments that this rank does not use back to the node.
+    pub(crate) fn give_back(&self) {
+        self.shelves().idle.clear();
     }
 }

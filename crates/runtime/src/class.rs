@@ -4,7 +4,7 @@
 //! are all equal, and for others. How data lies in a segment, and which messages are posted first, is decided when it is
 //! bound. Whatever ranks must do alike is decided from what they share.
 
-use bruckner_schedule::Problem;
+use bruckner_schedule::{Counts, Problem};
 
 use crate::segment::BESIDE;
 
@@ -44,10 +44,11 @@ impl Lines {
     /// All of them.
     pub const ALL: [Lines; 3] = [Lines::Beside, Lines::Spread, Lines::Dense];
 
-    /// How they lie for a problem whose sizes all ranks know.
+    /// How they lie for a problem whose sizes all ranks know. Less data never takes more room. Where only one rank's block is
+    /// not empty, nobody writes beside another.
     pub fn of(problem: &Problem, limits: &Limits) -> Lines {
         let (element, chunks) = (u64::from(problem.element), problem.chunks());
-        let few = chunks > 1 && chunks <= limits.chunks;
+        let few = chunks > 1 && chunks <= limits.chunks && !matches!(problem.counts, Counts::Root { .. });
         let largest = problem.largest().div_ceil(problem.pieces);
         if few && largest * element <= limits.spread as u64 {
             Lines::Spread
@@ -74,5 +75,32 @@ impl std::fmt::Display for Lines {
             Lines::Spread => "spread",
             Lines::Dense => "dense",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_schedule::{Collective, Rank};
+
+    /// A plan that has room for some count has room for every smaller one: calls are recognised by that.
+    #[test]
+    fn less_data_never_takes_more_room() {
+        for ranks in [1, 2, 3, 5, 8, 13, 16, 17, 40] {
+            for element in [1, 4, 8, 16] {
+                for root in [false, true] {
+                    let line = |count| {
+                        let counts = match root {
+                            true => Counts::Root { root: Rank(0), count },
+                            false => Counts::Equal(count),
+                        };
+                        let problem = Problem::new(Collective::Allgather, ranks, counts, element).unwrap();
+                        Lines::of(&problem, &Limits::MEASURED).bytes(&problem)
+                    };
+                    let lines: Vec<usize> = (1..200).map(line).collect();
+                    assert!(lines.is_sorted(), "{ranks} ranks, elements of {element}, root {root}");
+                }
+            }
+        }
     }
 }
