@@ -66,6 +66,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = launch.set("BRUCKNER", "always").test()?;
             table.tell(mpi.name(), &format!("sizes, nodes {topology}"), 4, &outcome);
         }
+        let churn = mpi.compile_plain("churn")?;
+        for topology in some(quick, mpi, &["2,2", "1x4", "3,1"]) {
+            let launch = patient_launch(mpi, 4, &churn).set("BRUCKNER_TOPOLOGY", topology);
+            table.tell(mpi.name(), &format!("churn, nodes {topology}"), 4, &launch.test()?);
+        }
         let wrong = mpi.compile_plain("wrong")?;
         for (mode, arguments) in [("always", None), ("on", Some("expecting more"))] {
             // There every error ends the job, whatever the error handler.
