@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bruckner_schedule::{Counts, End, Problem};
 
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Cells, Compiled, Names, Step, Strip};
+use crate::compile::{Cells, Compiled, Mark, Names, Step, Strip};
 use crate::memory::{At, Bases};
 use crate::segment::{beside, lines_at};
 use crate::transport::Peer;
@@ -58,18 +58,10 @@ pub(crate) enum Action {
         steps: [isize; 2],
         times: u32,
     },
-    /// Raises a flag of this rank's for the so-manieth time in this execution.
-    Raise {
-        flag: At,
-        level: u8,
-        times: u16,
-    },
-    /// Until a flag of another's is raised so often.
-    Await {
-        flag: At,
-        level: u8,
-        times: u16,
-    },
+    /// Raises a flag of this rank's.
+    Raise(Mark),
+    /// Until a flag of another's is raised.
+    Await(Mark),
 }
 
 /// A number for the sizes of a problem in bytes: that of ranks that are in the same call is the same.
@@ -254,12 +246,8 @@ impl<'a, S: Starts> Binder<'a, S> {
                         });
                     });
                 }
-                Step::Raise { flag, level, times } => {
-                    actions.push(Action::Raise { flag: *flag, level: *level, times: *times });
-                }
-                Step::Await { flag, level, times } => {
-                    actions.push(Action::Await { flag: *flag, level: *level, times: *times });
-                }
+                Step::Raise(mark) => actions.push(Action::Raise(*mark)),
+                Step::Await(mark) => actions.push(Action::Await(*mark)),
             }
         }
     }

@@ -41,9 +41,6 @@ pub enum Lines {
 }
 
 impl Lines {
-    /// All of them.
-    pub const ALL: [Lines; 3] = [Lines::Beside, Lines::Spread, Lines::Dense];
-
     /// How they lie for a problem whose sizes all ranks know. Less data never takes more room. Where only one rank's block is
     /// not empty, nobody writes beside another.
     pub fn of(problem: &Problem, limits: &Limits) -> Lines {
@@ -65,16 +62,6 @@ impl Lines {
             Lines::Spread => CELL * problem.chunks() as usize,
             _ => (problem.total() as usize * problem.element as usize).next_multiple_of(CELL),
         }
-    }
-}
-
-impl std::fmt::Display for Lines {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Lines::Beside => "beside flags",
-            Lines::Spread => "spread",
-            Lines::Dense => "dense",
-        })
     }
 }
 

@@ -72,6 +72,14 @@ impl Strip {
     }
 }
 
+/// A flag of a level's segment, for the so-manieth time in this execution.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Mark {
+    pub(crate) flag: At,
+    pub(crate) level: u8,
+    pub(crate) times: u16,
+}
+
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -95,18 +103,10 @@ pub(crate) enum Step {
         into: Strip,
         with: Strip,
     },
-    /// Raises a flag of this rank's for the so-manieth time in this execution.
-    Raise {
-        flag: At,
-        level: u8,
-        times: u16,
-    },
-    /// Until a flag of another's is raised so often.
-    Await {
-        flag: At,
-        level: u8,
-        times: u16,
-    },
+    /// Raises a flag of this rank's.
+    Raise(Mark),
+    /// Until a flag of another's is raised.
+    Await(Mark),
 }
 
 /// Why a program cannot be run here.
@@ -227,7 +227,7 @@ impl Compiled {
 fn is_one_round(steps: &[Step]) -> bool {
     let awaits = |step: &Step| matches!(step, Step::Finish { .. });
     let posts = |step: &Step| matches!(step, Step::Post { .. });
-    let shares = |step: &Step| matches!(step, Step::Raise { .. } | Step::Await { .. });
+    let shares = |step: &Step| matches!(step, Step::Raise(_) | Step::Await(_));
     let first = steps.iter().position(awaits).unwrap_or(steps.len());
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
 }
@@ -379,7 +379,7 @@ impl Compiler<'_> {
                 let times = &mut self.flags[flag.0 as usize];
                 *times += 1;
                 let flag = At { base: Bases::SEGMENT, offset: flag_at(me, flag.0) };
-                self.steps.push(Step::Raise { flag, level: 0, times: *times });
+                self.steps.push(Step::Raise(Mark { flag, level: 0, times: *times }));
             }
             Instr::Local(Local::Wait { flag, of }) => {
                 self.use_segment(Level::NODE, 0);
@@ -396,7 +396,7 @@ impl Compiler<'_> {
                     }
                 };
                 let flag = At { base: Bases::SEGMENT, offset: flag_at(member, flag.0) };
-                self.steps.push(Step::Await { flag, level: 0, times });
+                self.steps.push(Step::Await(Mark { flag, level: 0, times }));
             }
             Instr::Local(Local::Barrier(level)) => {
                 let index = self.level(*level)?;
@@ -409,8 +409,9 @@ impl Compiler<'_> {
                 for (round, member) in barrier_rounds(region.len() as u32, me).enumerate() {
                     let base = Bases::HEADER + index as u8;
                     let flag = |member| At { base, offset: round_at(member, round as u32) };
-                    self.steps.push(Step::Raise { flag: flag(me), level: index as u8, times });
-                    self.steps.push(Step::Await { flag: flag(member), level: index as u8, times });
+                    let mark = |member| Mark { flag: flag(member), level: index as u8, times };
+                    self.steps.push(Step::Raise(mark(me)));
+                    self.steps.push(Step::Await(mark(member)));
                 }
             }
         }
@@ -572,7 +573,7 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)
             }
-            Step::Raise { .. } | Step::Await { .. } => (false, false),
+            Step::Raise(_) | Step::Await(_) => (false, false),
         };
         written |= writes;
         if written && (reads || !sending.is_empty()) {

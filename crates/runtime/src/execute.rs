@@ -6,7 +6,7 @@ use bruckner_schedule::Problem;
 
 use crate::bind::{Action, Address, Sums, bind, number_of};
 use crate::class::Limits;
-use crate::compile::Compiled;
+use crate::compile::{Compiled, Mark};
 use crate::memory::Bases;
 use crate::reduce::Reduction;
 use crate::segment::{Flag, Patience, Segment};
@@ -302,13 +302,13 @@ impl<T: Transport> Plan<T> {
                         unsafe { self.reduction.apply(bases.address(with), bases.address(into), *elements) };
                     }
                 }
-                Action::Raise { flag, level, times } => {
+                Action::Raise(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.
                     unsafe { bases.flag(*flag) }.raise_for(value, self.sizes);
                     raised = bases.address(*flag);
                 }
-                Action::Await { flag, level, times } => {
+                Action::Await(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: as above.
                     let (is_barriers, flag) = (flag.base >= Bases::HEADER, unsafe { bases.flag(*flag) });

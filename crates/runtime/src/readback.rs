@@ -16,7 +16,7 @@ use bruckner_schedule::{
 
 use crate::bind::{Action, Address, Sums, bind};
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Compiled, SameNames};
+use crate::compile::{Compiled, Mark, SameNames};
 use crate::memory::{At, Bases};
 use crate::segment::{FLAGS, ROUNDS, beside, flag_at, lines_at, round_at};
 use crate::transport::Peer;
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
                     self.action(&Action::Reduce { into, with, elements })?;
                 }
             }
-            Action::Raise { flag, level, times } => {
+            Action::Raise(Mark { flag, level, times }) => {
                 let (number, owner) = self.flag(flag, level)?;
                 if owner != self.rank {
                     return Err("a flag of another's is raised");
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
                 }
                 self.instrs.push(Instr::Local(Local::Signal(number)));
             }
-            Action::Await { flag, level, times } => {
+            Action::Await(Mark { flag, level, times }) => {
                 let (number, of) = self.flag(flag, level)?;
                 if count(&mut self.awaited, flag) != times {
                     return Err("a flag is awaited for another time than it says");

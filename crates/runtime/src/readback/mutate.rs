@@ -7,6 +7,7 @@ use bruckner_schedule::random::Random;
 use super::Deeds;
 use crate::bind::Action;
 use crate::class::CELL;
+use crate::compile::Mark;
 use crate::memory::{At, Bases};
 use crate::segment::flag_at;
 
@@ -157,7 +158,7 @@ impl Deeds {
                 _ => return None,
             },
             Break::Flag => match action {
-                Action::Raise { flag, .. } | Action::Await { flag, .. } => {
+                Action::Raise(Mark { flag, .. }) | Action::Await(Mark { flag, .. }) => {
                     let by = one_of(&[flag_at(1, 0), flag_at(0, 1), 2 * flag_at(0, 1)], random);
                     flag.offset =
                         if random.below(2) == 0 { flag.offset.checked_sub(by)? } else { flag.offset + by };
@@ -173,7 +174,7 @@ impl Deeds {
                         _ => steps[1] -= chunk as isize,
                     }
                 }
-                Action::Raise { times, .. } | Action::Await { times, .. } => {
+                Action::Raise(Mark { times, .. }) | Action::Await(Mark { times, .. }) => {
                     *times = if random.below(2) == 0 { *times + 1 } else { *times - 1 };
                 }
                 _ => return None,
@@ -210,7 +211,7 @@ impl Deeds {
 /// Whether two actions that follow each other do so for a reason: one waits, or tells others, and the other does something.
 /// Messages of one channel do, too.
 fn orders(a: &Action, b: &Action) -> bool {
-    let waits = |action: &Action| matches!(action, Action::Finish { .. } | Action::Await { .. });
+    let waits = |action: &Action| matches!(action, Action::Finish { .. } | Action::Await(_));
     let works = |action: &Action| {
         matches!(
             action,
@@ -220,7 +221,7 @@ fn orders(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::Send { to: a, .. }, Action::Send { to: b, .. })
         | (Action::Recv { from: a, .. }, Action::Recv { from: b, .. }) => a == b,
-        (Action::Raise { .. }, other) | (other, Action::Raise { .. }) => works(other),
+        (Action::Raise(_), other) | (other, Action::Raise(_)) => works(other),
         (a, b) => waits(a) != waits(b),
     }
 }
