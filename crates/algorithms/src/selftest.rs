@@ -110,10 +110,19 @@ fn subjects() -> Vec<Program> {
     programs
 }
 
-/// Makes mutants until there are `wanted` different ones or no more are found, and judges each. Calls `on` with
-/// the number done so far.
-pub fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
-    let subjects = subjects();
+/// Makes mutants of the probes until there are `wanted` different ones or no more are found, and judges each. Calls `on`
+/// with the number done so far.
+pub fn mutants(wanted: u64, seed: u64, on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
+    mutants_of(&subjects(), wanted, seed, on)
+}
+
+/// The same of given programs, which are right.
+pub fn mutants_of(
+    subjects: &[Program],
+    wanted: u64,
+    seed: u64,
+    mut on: impl FnMut(u64),
+) -> BTreeMap<Mutation, Tally> {
     let mut random = Random::new(seed);
     let mut seen = HashSet::new();
     let mut tallies: BTreeMap<Mutation, Tally> = BTreeMap::new();

@@ -141,6 +141,12 @@ fn in_place(problem: &Problem, compiled: &Compiled) -> User {
     if allowed { User::InPlace } else { User::Apart }
 }
 
+/// What the probes whose sizes are known only locally become at run time.
+pub(crate) fn sized_probes() -> Result<Vec<Program>> {
+    let probes = selftest::tasks().into_iter().filter(|probe| probe.task.counts == Counts::Local);
+    probes.map(|probe| sized(&Entry { task: probe.task, expression: probe.expression })).collect()
+}
+
 /// Breaks what runs in so many places, and judges each. Calls `on` with the number done so far.
 pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Break, Tally>> {
     let mut subjects = Vec::new();

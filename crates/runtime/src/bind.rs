@@ -90,10 +90,10 @@ trait Starts {
     /// Whether all cells are as large.
     const EVEN: bool;
 
-    /// A chunk in a buffer that has all of them.
-    fn chunk(&self, chunk: u32) -> u64;
-    /// A cell of temporary memory.
-    fn cell(&self, cell: u32) -> u64;
+    /// Where chunks start in a buffer that has all of them, and how many elements they have.
+    fn chunks(&self, first: u32, count: u32) -> (u64, u64);
+    /// The same of cells of temporary memory.
+    fn cells(&self, first: u32, count: u32) -> (u64, u64);
 }
 
 /// All cells have as many elements.
@@ -103,13 +103,13 @@ impl Starts for Even {
     const EVEN: bool = true;
 
     #[inline]
-    fn chunk(&self, chunk: u32) -> u64 {
-        u64::from(chunk) * self.0
+    fn chunks(&self, first: u32, count: u32) -> (u64, u64) {
+        (u64::from(first) * self.0, u64::from(count) * self.0)
     }
 
     #[inline]
-    fn cell(&self, cell: u32) -> u64 {
-        self.chunk(cell)
+    fn cells(&self, first: u32, count: u32) -> (u64, u64) {
+        self.chunks(first, count)
     }
 }
 
@@ -141,33 +141,102 @@ fn sum_up(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
     }));
 }
 
+/// Where some start by the sums before each, and how much they are.
+fn between(sums: &[u64], first: u32, count: u32) -> (u64, u64) {
+    let start = sums[first as usize];
+    (start, sums[(first + count) as usize] - start)
+}
+
 impl Starts for Sums {
     const EVEN: bool = false;
 
-    fn chunk(&self, chunk: u32) -> u64 {
-        self.chunks[chunk as usize]
+    fn chunks(&self, first: u32, count: u32) -> (u64, u64) {
+        between(&self.chunks, first, count)
     }
 
-    fn cell(&self, cell: u32) -> u64 {
-        self.cells[cell as usize]
+    fn cells(&self, first: u32, count: u32) -> (u64, u64) {
+        between(&self.cells, first, count)
     }
 }
 
-/// Binds steps to the sizes of a problem that is of their class.
+/// Binds steps to the sizes of a problem that is of their class. What was bound before was bound from the same steps, within
+/// the same limits.
 pub(crate) fn bind(
     compiled: &Compiled,
     problem: &Problem,
     address: &Address,
     limits: &Limits,
     sums: &mut Sums,
-    actions: &mut Vec<Action>,
+    bound: &mut Bound,
 ) {
-    actions.clear();
     match problem.equal().filter(|_| compiled.even) {
-        Some(n) => Binder::new(compiled, problem, address, limits, &Even(n)).run(actions),
+        Some(n) => {
+            let even = Even(n);
+            let binder = Binder::new(compiled, problem, address, limits, &even);
+            binder.run(&mut bound.write(Some((n > 0, binder.lines))));
+        }
         None => {
             sums.set(compiled, problem);
-            Binder::new(compiled, problem, address, limits, sums).run(actions);
+            Binder::new(compiled, problem, address, limits, sums).run(&mut bound.write(None));
+        }
+    }
+}
+
+/// The actions of a plan for some sizes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Bound {
+    pub(crate) actions: Vec<Action>,
+    /// What decides which actions there are, where chunks are equal: whether there is any data, and how it lies.
+    form: Option<(bool, Lines)>,
+}
+
+impl From<Vec<Action>> for Bound {
+    fn from(actions: Vec<Action>) -> Bound {
+        Bound { actions, form: None }
+    }
+}
+
+impl Bound {
+    /// Those of other sizes are written over those that are there, which for the same form differ in places and lengths only.
+    fn write(&mut self, form: Option<(bool, Lines)>) -> Writer<'_> {
+        let is_alike = form.is_some() && form == self.form;
+        if !is_alike {
+            self.actions.clear();
+        }
+        self.form = form;
+        Writer { actions: &mut self.actions, next: 0, is_alike }
+    }
+}
+
+/// Writes actions over others, or anew.
+struct Writer<'a> {
+    actions: &'a mut Vec<Action>,
+    next: usize,
+    is_alike: bool,
+}
+
+impl Writer<'_> {
+    /// Always inline, so that an action is written where it belongs, not on the stack first.
+    #[inline(always)]
+    fn push(&mut self, action: Action) {
+        match self.actions.get_mut(self.next) {
+            Some(before) => *before = action,
+            None => self.push_back(action),
+        }
+        self.next += 1;
+    }
+
+    #[cold]
+    fn push_back(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// One that is the same for all sizes of a form.
+    #[inline]
+    fn push_fixed(&mut self, action: impl FnOnce() -> Action) {
+        match self.is_alike {
+            true => self.next += 1,
+            false => self.push(action()),
         }
     }
 }
@@ -177,14 +246,24 @@ struct Binder<'a, S> {
     address: &'a Address,
     starts: &'a S,
     element: usize,
-    /// Elements before the first chunk of the input, and of the output.
-    before: [u64; 2],
     lines: Lines,
-    /// Bytes of a line of a segment, up to which line they lie beside flags, and where they start otherwise, by level.
+    /// Bytes of a line of a segment.
     line: usize,
-    beside: [u32; Bases::LEVELS],
-    lines_at: [usize; Bases::LEVELS],
+    origins: [Origin; Origin::COUNT],
     short: usize,
+}
+
+/// Where data starts in a buffer.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    at: isize,
+    /// How many of a segment's lines lie beside flags instead.
+    beside: u32,
+}
+
+impl Origin {
+    /// A power of two, so that no index is out of bounds; at least as many as there are buffers with data.
+    const COUNT: usize = (Bases::HEADER as usize).next_power_of_two();
 }
 
 impl<'a, S: Starts> Binder<'a, S> {
@@ -196,24 +275,24 @@ impl<'a, S: Starts> Binder<'a, S> {
         starts: &'a S,
     ) -> Binder<'a, S> {
         let lines = Lines::of(problem, limits);
-        let members = compiled.extent.shared.map(|shared| shared.map_or(0, |shared| shared.members));
-        Binder {
-            compiled,
-            address,
-            starts,
-            element: problem.element as usize,
-            before: compiled.first.map(|chunk| starts.chunk(chunk as u32)),
-            lines,
-            line: lines.bytes(problem),
-            beside: members.map(|members| if lines == Lines::Beside { members } else { 0 }),
-            lines_at: members.map(lines_at),
-            short: limits.short,
+        let element = problem.element as usize;
+        let mut origins = [Origin::default(); Origin::COUNT];
+        let (users, segments) = origins.split_at_mut(usize::from(Bases::SEGMENT));
+        for (origin, first) in users.iter_mut().zip(compiled.first) {
+            origin.at = -((starts.chunks(first as u32, 0).0 as usize * element) as isize);
         }
+        for (origin, shared) in segments.iter_mut().zip(compiled.extent.shared) {
+            let members = shared.map_or(0, |shared| shared.members);
+            origin.at = lines_at(members) as isize;
+            origin.beside = if lines == Lines::Beside { members } else { 0 };
+        }
+        let line = lines.bytes(problem);
+        Binder { compiled, address, starts, element, lines, line, origins, short: limits.short }
     }
 
-    fn run(&self, actions: &mut Vec<Action>) {
+    fn run(&self, out: &mut Writer<'_>) {
         let mut steps = self.compiled.steps.as_slice();
-        actions.reserve(steps.len());
+        out.actions.reserve(steps.len());
         // Requests of messages that are left out are left out, too.
         let mut requests = Renumbered::default();
         while let Some((step, rest)) = steps.split_first() {
@@ -222,32 +301,30 @@ impl<'a, S: Starts> Binder<'a, S> {
                 Step::Post { .. } => {
                     let more = rest.iter().take_while(|step| matches!(step, Step::Post { .. })).count();
                     let posts = std::iter::once(step).chain(&rest[..more]);
-                    self.posts(posts, &mut requests, actions);
+                    self.posts(posts, &mut requests, out);
                     steps = &rest[more..];
                 }
                 Step::Finish { first, end } => {
                     let (first, end) = (requests.of(*first), requests.of(*end));
                     if first < end {
-                        actions.push(Action::Finish { first, end });
+                        out.push(Action::Finish { first, end });
                     }
                 }
                 Step::Copy { to, from } => self.pairs(to, from, |to, from, elements, steps, times| {
                     let bytes = elements * self.element;
-                    actions.push(match times {
-                        1 => Action::Copy { to, from, bytes },
-                        _ => Action::Copies { to, from, bytes, steps, times },
-                    });
+                    match times {
+                        1 => out.push(Action::Copy { to, from, bytes }),
+                        _ => out.push(Action::Copies { to, from, bytes, steps, times }),
+                    }
                 }),
                 Step::Reduce { into, with } => {
-                    self.pairs(into, with, |into, with, elements, steps, times| {
-                        actions.push(match times {
-                            1 => Action::Reduce { into, with, elements },
-                            _ => Action::Reduces { into, with, elements, steps, times },
-                        });
+                    self.pairs(into, with, |into, with, elements, steps, times| match times {
+                        1 => out.push(Action::Reduce { into, with, elements }),
+                        _ => out.push(Action::Reduces { into, with, elements, steps, times }),
                     });
                 }
-                Step::Raise(mark) => actions.push(Action::Raise(*mark)),
-                Step::Await(mark) => actions.push(Action::Await(*mark)),
+                Step::Raise(mark) => out.push_fixed(|| Action::Raise(*mark)),
+                Step::Await(mark) => out.push_fixed(|| Action::Await(*mark)),
             }
         }
     }
@@ -259,9 +336,9 @@ impl<'a, S: Starts> Binder<'a, S> {
         &self,
         posts: impl Iterator<Item = &'s Step> + Clone,
         requests: &mut Renumbered,
-        actions: &mut Vec<Action>,
+        out: &mut Writer<'_>,
     ) {
-        let first = actions.len();
+        let first = out.next;
         let mut sends_are_short = true;
         for step in posts {
             let Step::Post { end, data, peer, tag, request } = *step else { continue };
@@ -273,32 +350,33 @@ impl<'a, S: Starts> Binder<'a, S> {
                 continue;
             }
             let bytes = elements as usize * self.element;
-            actions.push(match end {
+            match end {
                 End::Send => {
                     sends_are_short &= bytes <= self.short;
-                    Action::Send { data, bytes, to: peer, request }
+                    out.push(Action::Send { data, bytes, to: peer, request });
                 }
-                End::Recv => Action::Recv { data, bytes, from: peer, request },
-            });
+                End::Recv => out.push(Action::Recv { data, bytes, from: peer, request }),
+            }
         }
         let is_send = |action: &Action| matches!(action, Action::Send { .. });
-        actions[first..].sort_by_key(|action| is_send(action) != sends_are_short);
+        out.actions[first..out.next].sort_by_key(|action| is_send(action) != sends_are_short);
     }
 
     /// As many cells here as there, where they lie one behind the other, and as often at equal distances.
     #[inline]
     fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(At, At, usize, [isize; 2], u32)) {
-        let is_spread = |strip: &Strip| self.lines == Lines::Spread && strip.cells.base >= Bases::SEGMENT;
-        let spread = is_spread(to) || is_spread(from);
+        let is_spread = |strip: &Strip| strip.cells.base >= Bases::SEGMENT;
+        let spread = self.lines == Lines::Spread && (is_spread(to) || is_spread(from));
         if S::EVEN && !spread {
-            let ((here, elements), (there, _)) = (self.place(&to.cells), self.place(&from.cells));
-            let each = self.starts.chunk(1) as isize * self.element as isize;
-            if elements > 0 {
+            let each = self.starts.chunks(0, 1).1 as usize;
+            let bytes = each * self.element;
+            let place = |cells: &Cells| self.at(cells, cells.first as usize * bytes);
+            if each > 0 {
                 act(
-                    here,
-                    there,
-                    elements as usize,
-                    [to.step, from.step].map(|step| step as isize * each),
+                    place(&to.cells),
+                    place(&from.cells),
+                    to.cells.count as usize * each,
+                    [to.step, from.step].map(|step| step as isize * bytes as isize),
                     to.times,
                 );
             }
@@ -320,33 +398,28 @@ impl<'a, S: Starts> Binder<'a, S> {
     /// Where cells lie, and how many elements they have.
     #[inline]
     fn place(&self, cells: &Cells) -> (At, u64) {
-        let Cells { base, line, first, count } = *cells;
-        let end = first + count;
-        let chunks = || (self.starts.chunk(first), self.starts.chunk(end));
-        let (offset, elements) = match base {
-            Bases::IN | Bases::OUT => {
-                let (start, end) = chunks();
-                ((start - self.before[usize::from(base)]) as usize * self.element, end - start)
-            }
-            Bases::TEMPORARY => {
-                let (start, end) = (self.starts.cell(first), self.starts.cell(end));
-                (start as usize * self.element, end - start)
-            }
-            _ => {
-                let (start, end) = chunks();
-                let level = usize::from(base - Bases::SEGMENT) % Bases::LEVELS;
-                let line = match line < self.beside[level] {
-                    true => beside(line, 0),
-                    false => self.lines_at[level] + line as usize * self.line,
-                };
-                let within = match self.lines {
-                    Lines::Spread => CELL * first as usize,
-                    _ => start as usize * self.element,
-                };
-                (line + within, end - start)
-            }
+        let Cells { base, first, count, .. } = *cells;
+        let (start, elements) = match base {
+            Bases::TEMPORARY => self.starts.cells(first, count),
+            _ => self.starts.chunks(first, count),
         };
-        (At { base, offset }, elements)
+        let within = match base >= Bases::SEGMENT && self.lines == Lines::Spread {
+            true => CELL * first as usize,
+            false => start as usize * self.element,
+        };
+        (self.at(cells, within), elements)
+    }
+
+    /// So many bytes within a buffer, or within a line of a segment.
+    #[inline]
+    fn at(&self, cells: &Cells, within: usize) -> At {
+        let Cells { base, line, .. } = *cells;
+        let origin = &self.origins[usize::from(base) % Origin::COUNT];
+        let start = match line < origin.beside {
+            true => beside(line, 0),
+            false => (line as usize * self.line).wrapping_add_signed(origin.at),
+        };
+        At { base, offset: start.wrapping_add(within) }
     }
 }
 

@@ -45,14 +45,17 @@ impl Cells {
 pub(crate) struct Strip {
     pub(crate) cells: Cells,
     /// Cells from one to the next.
-    pub(crate) step: i64,
+    pub(crate) step: i32,
     pub(crate) times: u32,
 }
 
 impl Strip {
     /// The one of some number.
     pub(crate) fn nth(&self, at: u32) -> Cells {
-        Cells { first: (i64::from(self.cells.first) + i64::from(at) * self.step) as u32, ..self.cells }
+        Cells {
+            first: (i64::from(self.cells.first) + i64::from(at) * i64::from(self.step)) as u32,
+            ..self.cells
+        }
     }
 
     /// From the first cell of all to the end of the last.
@@ -475,11 +478,10 @@ impl Compiler<'_> {
             // All of one in a stretch of the other.
             let within = |strip: Strip, stretch: Strip| {
                 let all = u64::from(strip.cells.count) * u64::from(strip.times);
+                let step = i32::try_from(strip.cells.count).ok()?;
                 (stretch.times == 1 && u64::from(stretch.cells.count) >= all).then(|| {
                     let like = Cells { count: strip.cells.count, ..stretch.cells };
-                    let strip_like =
-                        Strip { cells: like, step: strip.cells.count.into(), times: strip.times };
-                    (strip_like, stretch.split(all as u32).1)
+                    (Strip { cells: like, step, times: strip.times }, stretch.split(all as u32).1)
                 })
             };
             let back = |queue: &mut VecDeque<Strip>, rest: [Option<Strip>; 2]| {
@@ -515,7 +517,8 @@ impl Compiler<'_> {
             let beyond = |_| Unfit::Beyond(place.to_string());
             let [first, count, times] = [run.start(), run.block(), run.count()].map(u32::try_from);
             let cells = Cells { base, line, first: first.map_err(beyond)?, count: count.map_err(beyond)? };
-            Ok(Strip { cells, step: run.stride(), times: times.map_err(beyond)? })
+            let step = i32::try_from(run.stride()).map_err(beyond)?;
+            Ok(Strip { cells, step, times: times.map_err(beyond)? })
         };
         if let Area::Shared(level, line) = place.area {
             let index = self.level(level)?;

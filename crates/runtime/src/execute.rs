@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bruckner_schedule::Problem;
 
-use crate::bind::{Action, Address, Sums, bind, number_of};
+use crate::bind::{Action, Address, Bound, Sums, bind, number_of};
 use crate::class::Limits;
 use crate::compile::{Compiled, Mark};
 use crate::memory::Bases;
@@ -36,8 +36,8 @@ pub struct Plan<T: Transport> {
     compiled: Arc<Compiled>,
     address: Address,
     /// What it does for the problem that it is bound to.
-    actions: Vec<Action>,
-    bound: Option<Problem>,
+    bound: Bound,
+    problem: Option<Problem>,
     /// A number for its sizes.
     sizes: u64,
     /// How often it was bound to others.
@@ -79,8 +79,8 @@ impl<T: Transport> Plan<T> {
         Plan {
             compiled,
             address,
-            actions: Vec::new(),
-            bound: None,
+            bound: Bound::default(),
+            problem: None,
             sizes: 0,
             bindings: 0,
             sums: Sums::default(),
@@ -106,7 +106,7 @@ impl<T: Transport> Plan<T> {
     pub fn bind(&mut self, problem: &Problem) {
         // Most that differ differ in their numbers.
         let number = number_of(problem);
-        if number != self.sizes || self.bound.as_ref() != Some(problem) {
+        if number != self.sizes || self.problem.as_ref() != Some(problem) {
             self.sizes = number;
             self.bind_anew(problem);
         }
@@ -131,11 +131,11 @@ impl<T: Transport> Plan<T> {
                 );
             }
         }
-        bind(&self.compiled, problem, &self.address, &self.limits, &mut self.sums, &mut self.actions);
-        self.next = self.actions.len();
-        match &mut self.bound {
+        bind(&self.compiled, problem, &self.address, &self.limits, &mut self.sums, &mut self.bound);
+        self.next = self.bound.actions.len();
+        match &mut self.problem {
             Some(bound) => bound.clone_from(problem),
-            None => self.bound = Some(problem.clone()),
+            None => self.problem = Some(problem.clone()),
         }
     }
 
@@ -170,7 +170,7 @@ impl<T: Transport> Plan<T> {
 
     /// Whether an execution is under way.
     pub fn is_active(&self) -> bool {
-        self.next < self.actions.len()
+        self.next < self.bound.actions.len()
     }
 
     #[inline]
@@ -249,7 +249,7 @@ impl<T: Transport> Plan<T> {
     #[inline]
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
         let (bases, requests) = (&self.bases, &mut self.requests);
-        let actions = self.actions.as_slice();
+        let actions = self.bound.actions.as_slice();
         let mut raised: *const u8 = std::ptr::null();
         let mut next = self.next;
         // Put back wherever the loop is left, so that an execution that failed stays where it is.

@@ -14,7 +14,7 @@ use bruckner_schedule::{
     Problem, Rank, Request, Set, Tag, Topology,
 };
 
-use crate::bind::{Action, Address, Sums, bind};
+use crate::bind::{Action, Address, Bound, Sums, bind};
 use crate::class::{CELL, Limits, Lines};
 use crate::compile::{Compiled, Mark, SameNames};
 use crate::memory::{At, Bases};
@@ -44,11 +44,11 @@ pub enum User {
 
 /// What one rank does for some sizes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Deeds(Vec<Action>);
+pub struct Deeds(Bound);
 
 /// The deeds of a rank for the sizes of a problem.
 pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
-    let mut deeds = Deeds(Vec::new());
+    let mut deeds = Deeds(Bound::default());
     deeds.bind(compiled, problem, limits);
     deeds
 }
@@ -62,19 +62,19 @@ impl Deeds {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.actions.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.actions.is_empty()
     }
 
     /// Puts messages that are posted together in another order: short sends first, then receives, then long sends. What was
     /// wrong once, for a test of whoever judges.
     pub fn sort_posts_by_length(&mut self, short: usize) {
         let is_post = |action: &Action| matches!(action, Action::Send { .. } | Action::Recv { .. });
-        for posts in self.0.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
+        for posts in self.0.actions.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
             posts.sort_by_key(|action| match action {
                 Action::Send { bytes, .. } if *bytes <= short => 0,
                 Action::Recv { .. } => 1,
@@ -96,7 +96,7 @@ pub fn read_back(
 ) -> Result<Code, Misread> {
     let mut reader = Reader::new(compiled, problem, limits, topology, rank, user);
     reader.prologue();
-    for (at, action) in deeds.0.iter().enumerate() {
+    for (at, action) in deeds.0.actions.iter().enumerate() {
         reader.action(action).map_err(|what| Misread { at, what })?;
     }
     reader.epilogue();

@@ -7,8 +7,9 @@ use bruckner_algorithms::catalogue::{Entry, list};
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan, work};
+use bruckner_runtime::readback::deeds;
 use bruckner_runtime::{Limits, Target, compile};
-use bruckner_schedule::{Collective, Counts, Order, Rank};
+use bruckner_schedule::{Collective, Counts, Order, Problem, Rank};
 use common::{Drive, run, run_sized};
 
 fn all(ranks: impl IntoIterator<Item = u32>) {
@@ -100,6 +101,39 @@ fn sizes_on_both_sides_of_every_threshold() {
     }
     println!("{cases} cases");
     assert!(cases > 1000);
+}
+
+/// A plan that was bound to other sizes before does what a fresh one does.
+#[test]
+fn sizes_leave_no_trace() {
+    let sizes = around_thresholds();
+    let sizes: Vec<u64> = [0].into_iter().chain(sizes.iter().flat_map(|n| [*n, 3 * n])).collect();
+    let mut same = 0;
+    for p in 1..=9 {
+        for Entry { task, expression } in list(p) {
+            if task.counts != Counts::Equal(1) {
+                continue;
+            }
+            let plan = plan(&task, &expression).unwrap().for_every_size();
+            let rank = Rank(p / 2);
+            let code = plan.code(rank, &expression, OnNode::Segment, Room::Shared).unwrap();
+            let target = Target { topology: &task.topology, even: true, orders_memory: p % 2 == 0 };
+            let compiled = compile(&plan.problem, rank, &code, &target).unwrap();
+            let with = |n: u64| {
+                let counts = Counts::Equal(n * plan.problem.pieces);
+                Problem { counts, element: 8, ..plan.problem.clone() }
+            };
+            let fresh = |n: u64| deeds(&compiled, &with(n), &Limits::MEASURED);
+            let mut bound = fresh(1);
+            for n in &sizes {
+                bound.bind(&compiled, &with(*n), &Limits::MEASURED);
+                assert_eq!(bound, fresh(*n), "{expression} for {} on {}", task.collective, task.topology);
+                same += 1;
+            }
+        }
+    }
+    println!("{same} times the same");
+    assert!(same > 1000);
 }
 
 /// Messages of one peer and tag keep their order, whatever their sizes.

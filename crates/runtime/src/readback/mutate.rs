@@ -5,7 +5,7 @@ use std::fmt;
 use bruckner_schedule::random::Random;
 
 use super::Deeds;
-use crate::bind::Action;
+use crate::bind::{Action, Bound};
 use crate::class::CELL;
 use crate::compile::Mark;
 use crate::memory::{At, Bases};
@@ -88,7 +88,7 @@ impl Deeds {
         element: usize,
         chunk: usize,
     ) -> Option<Deeds> {
-        let mut actions = self.0.clone();
+        let mut actions = self.0.actions.clone();
         let at = random.below(actions.len().max(1) as u64) as usize;
         let last = actions.len().checked_sub(1)?;
         let action = &mut actions[at];
@@ -104,7 +104,9 @@ impl Deeds {
                 let to = at + random.below((last + 1 - at) as u64) as usize;
                 actions.insert(to + 1, again);
             }
-            Break::Swap if at < last && orders(&self.0[at], &self.0[at + 1]) => actions.swap(at, at + 1),
+            Break::Swap if at < last && orders(&self.0.actions[at], &self.0.actions[at + 1]) => {
+                actions.swap(at, at + 1);
+            }
             Break::Shift => {
                 let by = one_of(&[chunk, element, CELL, 1, 2 * chunk], random);
                 let back = random.below(2) == 0;
@@ -204,7 +206,7 @@ impl Deeds {
             }
             Break::Swap => return None,
         }
-        (actions != self.0).then_some(Deeds(actions))
+        (actions != self.0.actions).then(|| Deeds(Bound::from(actions)))
     }
 }
 
