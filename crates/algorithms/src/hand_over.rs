@@ -4,7 +4,7 @@
 use bruckner_schedule::{Area, End, Place, Places, Rank, Set};
 
 use crate::patterns::{Parcel, Pattern};
-use crate::regional_alltoall::{Lengths, View, from, message};
+use crate::regional_view::{Lengths, View, from, message};
 
 /// How blocks go from rank to rank inside a region.
 pub enum Inside {

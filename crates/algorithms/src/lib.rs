@@ -32,6 +32,7 @@ mod plan;
 pub mod probes;
 pub mod properties;
 pub mod regional_alltoall;
+mod regional_view;
 pub mod reversed;
 pub mod route;
 pub mod selftest;

@@ -3,14 +3,16 @@
 //! A [`Communicator`] is made of any MPI communicator by its handle; with the feature `rsmpi`, of an rsmpi communicator by
 //! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are values.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
-use bruckner_mpi::MpiError;
+use bruckner_engine::call::{Call, Count, Lists};
+use bruckner_engine::mpi::MpiError;
+use bruckner_engine::{Door, Engine, Error, Mpi, Name};
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 
-use crate::call::{Call, Count, Lists, Name, Read};
-use crate::{Door, Engine, Error, Persistent};
+/// A persistent operation on the MPI of this process.
+type Persistent = bruckner_engine::Persistent<Mpi>;
 
 mod sealed {
     use bruckner_runtime::reduce::Kind;
@@ -60,7 +62,7 @@ elements!(
 /// A communicator of the user's.
 #[derive(Clone, Copy)]
 pub struct Communicator {
-    engine: &'static Engine,
+    engine: &'static Engine<Mpi>,
     comm: u64,
 }
 
@@ -116,7 +118,7 @@ impl<'a> Collective<'a> {
         // SAFETY: whoever made the call has checked lengths against counts.
         match unsafe { self.on.engine.run(&self.call, self.on.comm, Door::Api) }? {
             0 => Ok(()),
-            code => Err(Error::Mpi(MpiError { call: self.call.function().name(), code })),
+            code => Err(Error::Mpi(MpiError { call: self.call.function.name(), code })),
         }
     }
 
@@ -124,7 +126,7 @@ impl<'a> Collective<'a> {
     pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
         let Collective { on, call, lists, buffers } = self;
         // SAFETY: as above; buffers and lists live as long as the plan.
-        let plan = unsafe { Persistent::new(on.engine, call, on.comm, Some(algorithm)) }?;
+        let plan = unsafe { on.engine.persistent(call, on.comm, algorithm) }?;
         Ok(Plan { plan, _lists: lists, _buffers: buffers })
     }
 }
@@ -153,8 +155,8 @@ impl Plan<'_> {
         unsafe { self.plan.run() }
     }
 
-    /// Starts it, works, and waits until it is done. The work may advance it now and then; see [`Persistent`] for what else
-    /// does. Collective.
+    /// Starts it, works, and waits until it is done. The work may advance it now and then; so does every other collective of this
+    /// library that waits. Collective.
     pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
         /// Waits in any case: the buffers are in use.
         struct Wait<'p>(&'p Persistent);
@@ -225,17 +227,17 @@ impl Communicator {
     /// `MPI_COMM_WORLD`.
     pub fn world() -> Result<Communicator, Error> {
         let engine = Engine::get()?;
-        Ok(Communicator { engine, comm: engine.mpi.world() })
+        Ok(Communicator { engine, comm: engine.world().world() })
     }
 
     /// This process's rank.
     pub fn rank(&self) -> Result<u32, Error> {
-        Ok(self.engine.mpi.rank(self.comm)?)
+        Ok(self.engine.world().rank(self.comm)?)
     }
 
     /// How many processes there are.
     pub fn size(&self) -> Result<u32, Error> {
-        Ok(self.engine.mpi.size(self.comm)?)
+        Ok(self.engine.world().size(self.comm)?)
     }
 
     /// Uses these algorithms from now on: `allreduce=locality(node); allgather=sparbit`. Collective.
@@ -263,9 +265,9 @@ impl Communicator {
     }
 
     /// An input's address; what it has is checked against what it must have.
-    fn input<T>(&self, input: &Input<'_, T>, want: usize) -> Result<Read, Error> {
+    fn input<T>(&self, input: &Input<'_, T>, want: usize) -> Result<*const c_void, Error> {
         match input {
-            Input::InPlace => Ok(self.engine.mpi.in_place()),
+            Input::InPlace => Ok(self.engine.world().in_place()),
             Input::Elements(elements) => {
                 must_be("the input", elements.len(), want)?;
                 Ok(elements.as_ptr().cast())
@@ -275,17 +277,13 @@ impl Communicator {
 
     /// `MPI_Barrier`.
     pub fn barrier(&self) -> Collective<'static> {
-        self.collective(Call::Barrier, Lists::default())
+        self.collective(Call::barrier(), Lists::default())
     }
 
     /// `MPI_Bcast`.
     pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Collective<'a> {
-        let call = Call::Bcast {
-            data: data.as_mut_ptr().cast(),
-            count: data.len() as Count,
-            datatype: self.datatype::<T>(),
-            root: root as c_int,
-        };
+        let call =
+            Call::bcast(data.as_mut_ptr().cast(), data.len() as Count, self.datatype::<T>(), root as c_int);
         self.collective(call, Lists::default())
     }
 
@@ -296,13 +294,13 @@ impl Communicator {
         output: &'a mut [T],
         op: Operation,
     ) -> Result<Collective<'a>, Error> {
-        let call = Call::Allreduce {
-            send: self.input(&input.into(), output.len())?,
-            recv: output.as_mut_ptr().cast(),
-            count: output.len() as Count,
-            datatype: self.datatype::<T>(),
-            op: self.op::<T>(op)?,
-        };
+        let call = Call::allreduce(
+            self.input(&input.into(), output.len())?,
+            output.as_mut_ptr().cast(),
+            output.len() as Count,
+            self.datatype::<T>(),
+            self.op::<T>(op)?,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -323,14 +321,14 @@ impl Communicator {
             }
             (_, true) => output.len(),
         };
-        let call = Call::Reduce {
-            send: self.input(&input, count)?,
-            recv: output.as_mut_ptr().cast(),
-            count: count as Count,
-            datatype: self.datatype::<T>(),
-            op: self.op::<T>(op)?,
-            root: root as c_int,
-        };
+        let call = Call::reduce(
+            self.input(&input, count)?,
+            output.as_mut_ptr().cast(),
+            count as Count,
+            self.datatype::<T>(),
+            self.op::<T>(op)?,
+            root as c_int,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -351,14 +349,14 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let block = self.block("the output", output.len())?;
         let (count, datatype) = (block as Count, self.datatype::<T>());
-        let call = Call::Allgather {
-            send: self.input(&input.into(), block)?,
-            send_count: count,
-            send_type: datatype,
-            recv: output.as_mut_ptr().cast(),
-            recv_count: count,
-            recv_type: datatype,
-        };
+        let call = Call::allgather(
+            self.input(&input.into(), block)?,
+            count,
+            datatype,
+            output.as_mut_ptr().cast(),
+            count,
+            datatype,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -373,15 +371,15 @@ impl Communicator {
         must_be("the output", output.len(), counts.iter().sum())?;
         let (own, datatype, mut lists) =
             (counts[self.rank()? as usize], self.datatype::<T>(), Lists::default());
-        let call = Call::Allgatherv {
-            send: self.input(&input.into(), own)?,
-            send_count: own as Count,
-            send_type: datatype,
-            recv: output.as_mut_ptr().cast(),
-            recv_counts: lists.keep(&wide(counts)),
-            displacements: lists.keep(&starts(counts)),
-            recv_type: datatype,
-        };
+        let call = Call::allgatherv(
+            self.input(&input.into(), own)?,
+            own as Count,
+            datatype,
+            output.as_mut_ptr().cast(),
+            lists.keep(&wide(counts)),
+            lists.keep(&starts(counts)),
+            datatype,
+        );
         Ok(self.collective(call, lists))
     }
 
@@ -397,13 +395,13 @@ impl Communicator {
             Input::InPlace => self.block("the output", output.len())?,
             Input::Elements(_) => output.len(),
         };
-        let call = Call::ReduceScatterBlock {
-            send: self.input(&input, block * self.size()? as usize)?,
-            recv: output.as_mut_ptr().cast(),
-            count: block as Count,
-            datatype: self.datatype::<T>(),
-            op: self.op::<T>(op)?,
-        };
+        let call = Call::reduce_scatter_block(
+            self.input(&input, block * self.size()? as usize)?,
+            output.as_mut_ptr().cast(),
+            block as Count,
+            self.datatype::<T>(),
+            self.op::<T>(op)?,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -420,13 +418,13 @@ impl Communicator {
         let (input, all, mut lists) = (input.into(), counts.iter().sum(), Lists::default());
         let own = counts[self.rank()? as usize];
         must_be("the output", output.len(), if matches!(input, Input::InPlace) { all } else { own })?;
-        let call = Call::ReduceScatter {
-            send: self.input(&input, all)?,
-            recv: output.as_mut_ptr().cast(),
-            counts: lists.keep(&wide(counts)),
-            datatype: self.datatype::<T>(),
-            op: self.op::<T>(op)?,
-        };
+        let call = Call::reduce_scatter(
+            self.input(&input, all)?,
+            output.as_mut_ptr().cast(),
+            lists.keep(&wide(counts)),
+            self.datatype::<T>(),
+            self.op::<T>(op)?,
+        );
         Ok(self.collective(call, lists))
     }
 
@@ -438,14 +436,14 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let count = self.block("the output", output.len())? as Count;
         let datatype = self.datatype::<T>();
-        let call = Call::Alltoall {
-            send: self.input(&input.into(), output.len())?,
-            send_count: count,
-            send_type: datatype,
-            recv: output.as_mut_ptr().cast(),
-            recv_count: count,
-            recv_type: datatype,
-        };
+        let call = Call::alltoall(
+            self.input(&input.into(), output.len())?,
+            count,
+            datatype,
+            output.as_mut_ptr().cast(),
+            count,
+            datatype,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -462,16 +460,16 @@ impl Communicator {
         self.must_list("counts to receive", received)?;
         must_be("the output", output.len(), received.iter().sum())?;
         let (datatype, mut lists) = (self.datatype::<T>(), Lists::default());
-        let call = Call::Alltoallv {
-            send: self.input(&input.into(), sent.iter().sum())?,
-            send_counts: lists.keep(&wide(sent)),
-            send_displacements: lists.keep(&starts(sent)),
-            send_type: datatype,
-            recv: output.as_mut_ptr().cast(),
-            recv_counts: lists.keep(&wide(received)),
-            recv_displacements: lists.keep(&starts(received)),
-            recv_type: datatype,
-        };
+        let call = Call::alltoallv(
+            self.input(&input.into(), sent.iter().sum())?,
+            lists.keep(&wide(sent)),
+            lists.keep(&starts(sent)),
+            datatype,
+            output.as_mut_ptr().cast(),
+            lists.keep(&wide(received)),
+            lists.keep(&starts(received)),
+            datatype,
+        );
         Ok(self.collective(call, lists))
     }
 

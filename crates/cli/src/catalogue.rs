@@ -11,7 +11,7 @@ use bruckner_algorithms::plan;
 use bruckner_schedule::Counts;
 use bruckner_schedule::verify::verify as prove;
 
-use crate::verify::bar;
+use crate::bar::bar;
 use crate::{Answer, compiled, print};
 
 /// The entries for every number of ranks up to a limit, the largest first: they take longest.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use bruckner::mpi::Mpi;
-use bruckner::{Communicator, Engine, Operation};
+use bruckner::{Communicator, Name, Operation};
+use bruckner_engine::{Engine, Mpi};
 use clap::Args;
 
 use crate::{Answer, print};
@@ -78,7 +78,7 @@ fn examine(mpi: &'static Mpi) -> Result<(String, Answer)> {
     let ran = Communicator::world()?.allreduce(&mine, &mut sum, Operation::Sum)?.run();
     let ranks = u64::from(found.ranks);
     let right = ran.is_ok() && sum[0] == ranks * (ranks + 1) / 2;
-    let by = engine.algorithm_of(world, bruckner::call::Name::Allreduce)?.unwrap_or_else(|| "native".into());
+    let by = engine.algorithm_of(world, Name::Allreduce)?.unwrap_or_else(|| "native".into());
     writeln!(text, "a test         an allreduce by {by}: {}", if right { "right" } else { "WRONG" })?;
     if !right {
         wrong.push("an allreduce gave a wrong result".into());

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use bruckner::mpi::launcher::{MARK, identity};
+use bruckner_engine::mpi::launcher::{MARK, identity};
 use clap::Args;
 
 /// The file of the library.

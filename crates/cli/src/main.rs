@@ -5,6 +5,7 @@
 //! wrong.
 
 mod ask;
+mod bar;
 mod catalogue;
 mod compare;
 mod compiled;

@@ -12,9 +12,9 @@ use bruckner_algorithms::{Task, selftest};
 use bruckner_schedule::verify::{Report, verify, verify_sequence};
 use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::ask::{COLLECTIVES, Sizes, default_algorithm};
+use crate::bar::bar;
 use crate::{Answer, catalogue, compiled, print};
 
 /// Prove algorithms and programs right, or test the proof itself.
@@ -91,11 +91,6 @@ impl Verify {
         }
         bail!("`{what}` is neither `all` nor `probes`, nor one of {}, nor a file", COLLECTIVES.join(", "))
     }
-}
-
-pub(crate) fn bar(length: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}").expect("a fixed template");
-    ProgressBar::new(length).with_style(style)
 }
 
 /// Proofs look at all ranks together; above this they take long.

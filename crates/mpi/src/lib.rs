@@ -2,7 +2,7 @@
 //!
 //! No MPI is linked and no header is read: the library that a process uses is found among what it has loaded, its
 //! [`Family`] is told by its symbols, and everything is called by its `PMPI_` name. [`Mpi`] is that; [`Messages`] carries
-//! a program's messages over it; [`places`] says who shares a node; [`Registry`] keeps what belongs to a communicator;
+//! a program's messages over it; [`places`] says who shares a node; [`Mpi::keep`] keeps what belongs to a communicator;
 //! [`Tags`] are shared out among communicators on one hidden communicator.
 
 mod collectives;
@@ -29,7 +29,7 @@ pub use functions::{Extra, Functions, Word};
 use hook::Hook;
 pub use hook::Work;
 pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges, variable};
-pub use registry::Registry;
+pub use registry::Kept;
 pub use tags::{TagRange, Tags};
 pub use topology::{Place, places, sharers};
 pub use transport::{Messages, Requests, Style};

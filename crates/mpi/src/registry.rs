@@ -2,22 +2,20 @@
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::functions::Word;
 use crate::{Mpi, MpiError, check};
 
-/// An attribute key under which something is kept until its communicator is freed.
-pub struct Registry {
-    mpi: &'static Mpi,
-    key: c_int,
-}
+/// The attribute key under which something is kept until its communicator is freed.
+static KEY: OnceLock<c_int> = OnceLock::new();
 
 /// Counts what makes void whatever any thread remembers by handle: a communicator is freed, or what is kept for it changes.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-type Kept = Arc<dyn Any + Send + Sync>;
+/// What is kept.
+pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A duplicate starts anew.
 pub(crate) unsafe extern "C" fn copy(
@@ -41,20 +39,22 @@ unsafe extern "C" fn delete(_comm: Word, _key: c_int, value: *mut c_void, _extra
     0
 }
 
-impl Registry {
-    /// A registry of its own key.
-    pub fn new(mpi: &'static Mpi) -> Result<Registry, MpiError> {
+impl Mpi {
+    fn key(&self) -> Result<c_int, MpiError> {
+        if let Some(key) = KEY.get() {
+            return Ok(*key);
+        }
         let mut key: c_int = 0;
         // SAFETY: callbacks with the signatures of the standard.
         check("MPI_Comm_create_keyval", unsafe {
-            (mpi.f.comm_create_keyval)(
+            (self.f.comm_create_keyval)(
                 copy as *mut c_void,
                 delete as *mut c_void,
                 &mut key,
                 std::ptr::null_mut(),
             )
         })?;
-        Ok(Registry { mpi, key })
+        Ok(*KEY.get_or_init(|| key))
     }
 
     /// What any thread remembers by handle is valid only as long as this stays the same.
@@ -69,11 +69,10 @@ impl Registry {
     }
 
     /// Keeps something until the communicator is freed.
-    pub fn put(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
-        let value = Box::into_raw(Box::new(value));
+    pub fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+        let (key, value) = (self.key()?, Box::into_raw(Box::new(value)));
         // SAFETY: a valid handle by contract; the value is given back by `delete`.
-        let result =
-            check("MPI_Comm_set_attr", unsafe { (self.mpi.f.comm_set_attr)(comm, self.key, value.cast()) });
+        let result = check("MPI_Comm_set_attr", unsafe { (self.f.comm_set_attr)(comm, key, value.cast()) });
         if result.is_err() {
             // SAFETY: MPI did not take it.
             drop(unsafe { Box::from_raw(value) });
@@ -82,12 +81,12 @@ impl Registry {
     }
 
     /// What is kept.
-    pub fn get(&self, comm: Word) -> Option<Kept> {
+    pub fn kept(&self, comm: Word) -> Option<Kept> {
         let mut value: *mut Kept = std::ptr::null_mut();
         let mut found: c_int = 0;
-        // SAFETY: a valid handle by contract; MPI writes the value that `put` gave.
+        // SAFETY: a valid handle by contract; MPI writes the value that `keep` gave.
         let result =
-            unsafe { (self.mpi.f.comm_get_attr)(comm, self.key, (&raw mut value).cast(), &mut found) };
+            unsafe { (self.f.comm_get_attr)(comm, self.key().ok()?, (&raw mut value).cast(), &mut found) };
         if result != 0 || found == 0 || value.is_null() {
             return None;
         }
@@ -96,8 +95,10 @@ impl Registry {
     }
 
     /// Forgets what is kept.
-    pub fn remove(&self, comm: Word) {
-        // SAFETY: a valid handle by contract; `delete` gives the value back.
-        unsafe { (self.mpi.f.comm_delete_attr)(comm, self.key) };
+    pub fn forget(&self, comm: Word) {
+        if let Ok(key) = self.key() {
+            // SAFETY: a valid handle by contract; `delete` gives the value back.
+            unsafe { (self.f.comm_delete_attr)(comm, key) };
+        }
     }
 }

@@ -37,6 +37,14 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// How a byte lies.
+    pub const BYTE: Shape = Shape::dense(1);
+
+    /// So many bytes without gaps.
+    pub const fn dense(size: usize) -> Shape {
+        Shape { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
+    }
+
     /// Whether elements lie one behind the other, without gaps; in whatever order their parts are sent.
     pub fn is_whole(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
@@ -135,11 +143,6 @@ impl Mpi {
     /// `MPI_BYTE`.
     pub fn byte(&self) -> Word {
         self.byte
-    }
-
-    /// How a byte lies in memory.
-    pub fn byte_shape(&self) -> Shape {
-        Shape { size: 1, extent: 1, lower: 0, span: 1, in_order: true }
     }
 
     /// Whether this is no datatype.

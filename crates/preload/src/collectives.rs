@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner::call::List;
-use bruckner::mpi::MpiError;
-use bruckner::{Call, Door, Engine, Error};
+use bruckner_engine::call::List;
+use bruckner_engine::mpi::MpiError;
+use bruckner_engine::{Call, Door, Engine, Error};
 
 use crate::errors::guard;
 use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
@@ -27,7 +27,7 @@ unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
         };
         match code {
             0 => Ok(()),
-            code => Err(Error::Mpi(MpiError { call: call.function().name(), code })),
+            code => Err(Error::Mpi(MpiError { call: call.function.name(), code })),
         }
     })
 }
@@ -46,14 +46,14 @@ pub unsafe extern "C" fn bruckner_allgather(
     recv_type: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::Allgather {
+    let call = Call::allgather(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_count: recv_count.into(),
-        recv_type: word(recv_type.0),
-    };
+        recv_count.into(),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -73,15 +73,15 @@ pub unsafe extern "C" fn bruckner_allgatherv(
     recv_type: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::Allgatherv {
+    let call = Call::allgatherv(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_counts: List::Ints(recv_counts),
-        displacements: List::Ints(displacements),
-        recv_type: word(recv_type.0),
-    };
+        List::Ints(recv_counts),
+        List::Ints(displacements),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -99,8 +99,7 @@ pub unsafe extern "C" fn bruckner_allreduce(
     op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    let call =
-        Call::Allreduce { send, recv, count: count.into(), datatype: word(datatype.0), op: word(op.0) };
+    let call = Call::allreduce(send, recv, count.into(), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -118,13 +117,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter(
     op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::ReduceScatter {
-        send,
-        recv,
-        counts: List::Ints(counts),
-        datatype: word(datatype.0),
-        op: word(op.0),
-    };
+    let call = Call::reduce_scatter(send, recv, List::Ints(counts), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -142,13 +135,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_block(
     op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::ReduceScatterBlock {
-        send,
-        recv,
-        count: count.into(),
-        datatype: word(datatype.0),
-        op: word(op.0),
-    };
+    let call = Call::reduce_scatter_block(send, recv, count.into(), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -167,14 +154,14 @@ pub unsafe extern "C" fn bruckner_alltoall(
     recv_type: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::Alltoall {
+    let call = Call::alltoall(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_count: recv_count.into(),
-        recv_type: word(recv_type.0),
-    };
+        recv_count.into(),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -195,16 +182,16 @@ pub unsafe extern "C" fn bruckner_alltoallv(
     recv_type: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::Alltoallv {
+    let call = Call::alltoallv(
         send,
-        send_counts: List::Ints(send_counts),
-        send_displacements: List::Ints(send_displacements),
-        send_type: word(send_type.0),
+        List::Ints(send_counts),
+        List::Ints(send_displacements),
+        word(send_type.0),
         recv,
-        recv_counts: List::Ints(recv_counts),
-        recv_displacements: List::Ints(recv_displacements),
-        recv_type: word(recv_type.0),
-    };
+        List::Ints(recv_counts),
+        List::Ints(recv_displacements),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -221,7 +208,7 @@ pub unsafe extern "C" fn bruckner_bcast(
     root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    let call = Call::Bcast { data, count: count.into(), datatype: word(datatype.0), root };
+    let call = Call::bcast(data, count.into(), word(datatype.0), root);
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -240,8 +227,7 @@ pub unsafe extern "C" fn bruckner_reduce(
     root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    let call =
-        Call::Reduce { send, recv, count: count.into(), datatype: word(datatype.0), op: word(op.0), root };
+    let call = Call::reduce(send, recv, count.into(), word(datatype.0), word(op.0), root);
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }
@@ -252,7 +238,7 @@ pub unsafe extern "C" fn bruckner_reduce(
 /// The arguments are right for MPI_Barrier.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_barrier(comm: MPI_Comm) -> c_int {
-    let call = Call::Barrier;
+    let call = Call::barrier();
     // SAFETY: the caller's promise.
     unsafe { run(&call, comm) }
 }

@@ -7,9 +7,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bruckner::call::{List, Lists};
-use bruckner::mpi::{Flavour, Function, Mpi, Word};
-use bruckner::{Call, Door, Engine, Error};
+use bruckner_engine::call::{List, Lists};
+use bruckner_engine::mpi::{Flavour, Function, Mpi, Word};
+use bruckner_engine::world::{Natives as _, native_init};
+use bruckner_engine::{Call, Door, Engine, Error};
 
 /// What a function returns if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
@@ -24,7 +25,7 @@ unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
     }
 }
 
-unsafe fn serve(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
+unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { engine.served_again(call, comm) } {
         Some(Ok(code)) => code,
@@ -36,11 +37,11 @@ unsafe fn serve(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
 
 /// A call that did not come before.
 #[cold]
-unsafe fn first(engine: &'static Engine, call: &Call, comm: Word) -> c_int {
+unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
     let run = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let narrowed = narrowed(engine.mpi(), call, Flavour::Blocking, comm);
+            let narrowed = narrowed(engine.world(), call, Flavour::Blocking, comm);
             let call = narrowed.as_ref().map_or(call, |(call, _)| call);
             engine.run(call, comm, Door::Mpi)
         }
@@ -58,8 +59,8 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe {
         match narrowed(mpi, call, Flavour::Blocking, comm) {
-            Some((narrow, _lists)) => narrow.native(mpi, comm),
-            None => call.native(mpi, comm),
+            Some((narrow, _lists)) => mpi.native(&narrow, comm),
+            None => mpi.native(call, comm),
         }
     };
     result.map_or_else(|error| error.code, |()| 0)
@@ -81,7 +82,8 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, requ
                 // The MPI may look at them as long as the request is used.
                 std::mem::forget(lists);
                 // SAFETY: the caller's promise.
-                unsafe { call.native_init(mpi, comm, info, request) }.map_or_else(|error| error.code, |()| 0)
+                unsafe { native_init(mpi, &call, comm, info, request) }
+                    .map_or_else(|error| error.code, |()| 0)
             }
         }
     };
@@ -91,15 +93,15 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, requ
 /// The same call with C integers, where the MPI knows no others.
 #[inline(always)]
 unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Option<(Call, Lists)> {
-    if !call.is_wide() || mpi.has(call.function(), flavour, true) {
+    if !call.is_wide() || mpi.has(call.function, flavour, true) {
         return None;
     }
-    let size = match call.function() {
+    let size = match call.function {
         Function::ReduceScatter => mpi.size(comm).ok()?,
         _ => mpi.peers(comm).ok()?,
     };
     // SAFETY: MPI asks for as many numbers.
-    unsafe { call.narrowed(mpi, size) }
+    unsafe { call.narrowed(mpi.is_in_place(call.send.data), size) }
 }
 
 /// The type of an argument in C, and what becomes of it in a call.
@@ -144,7 +146,7 @@ macro_rules! entries {
                 request: *mut c_void,
             ) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: the caller's promise.
                 unsafe { persistent(mpi, call, mpi.handle(comm), info, request) }
             }
@@ -156,8 +158,8 @@ macro_rules! entries {
             unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
                 // A call that is known to go to native is handed on as it came: the last thing done is a jump.
                 if let Some(engine) = Engine::current() {
-                    let mpi = engine.mpi();
-                    let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                    let mpi = engine.world();
+                    let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                     if let Some(native) = engine.native_again(&call, argument!(@wide $width), mpi.handle(comm)) {
                         // SAFETY: the MPI's function of the same name; the caller's promise.
                         return unsafe {
@@ -174,7 +176,7 @@ macro_rules! entries {
             #[inline(never)]
             unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                let call = Call::$function { $($argument: argument!(@word mpi $width $kind $argument)),* };
+                let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: the caller's promise.
                 unsafe { run(mpi, call, mpi.handle(comm)) }
             }
@@ -183,24 +185,24 @@ macro_rules! entries {
 }
 
 entries! {
-    Allgather "Allgather" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
-    Allgatherv "Allgatherv" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_counts: List, displacements: List, recv_type: Handle);
-    Allreduce "Allreduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
-    ReduceScatter "Reduce_scatter" (send: Read, recv: Write, counts: List, datatype: Handle, op: Handle);
-    ReduceScatterBlock "Reduce_scatter_block" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
-    Alltoall "Alltoall" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
-    Alltoallv "Alltoallv" (send: Read, send_counts: List, send_displacements: List, send_type: Handle, recv: Write, recv_counts: List, recv_displacements: List, recv_type: Handle);
-    Bcast "Bcast" (data: Write, count: Count, datatype: Handle, root: Root);
-    Reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
+    allgather "Allgather" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
+    allgatherv "Allgatherv" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_counts: List, displacements: List, recv_type: Handle);
+    allreduce "Allreduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
+    reduce_scatter "Reduce_scatter" (send: Read, recv: Write, counts: List, datatype: Handle, op: Handle);
+    reduce_scatter_block "Reduce_scatter_block" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
+    alltoall "Alltoall" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
+    alltoallv "Alltoallv" (send: Read, send_counts: List, send_displacements: List, send_type: Handle, recv: Write, recv_counts: List, recv_displacements: List, recv_type: Handle);
+    bcast "Bcast" (data: Write, count: Count, datatype: Handle, root: Root);
+    reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
 }
 
 // It has no counts, and so no wide form.
-entries!(@blocking Barrier ["MPI_Barrier"] int ());
-entries!(@blocking Barrier ["PMPI_Barrier"] int ());
-entries!(@persistent Barrier ["MPI_Barrier_init"] int ());
-entries!(@persistent Barrier ["PMPI_Barrier_init"] int ());
-entries!(@persistent Barrier ["MPIX_Barrier_init"] int ());
-entries!(@persistent Barrier ["PMPIX_Barrier_init"] int ());
+entries!(@blocking barrier ["MPI_Barrier"] int ());
+entries!(@blocking barrier ["PMPI_Barrier"] int ());
+entries!(@persistent barrier ["MPI_Barrier_init"] int ());
+entries!(@persistent barrier ["PMPI_Barrier_init"] int ());
+entries!(@persistent barrier ["MPIX_Barrier_init"] int ());
+entries!(@persistent barrier ["PMPIX_Barrier_init"] int ());
 
 /// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
 fn begin(mpi: &'static Mpi, code: c_int) -> c_int {

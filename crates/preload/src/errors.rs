@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bruckner::Error;
+use bruckner_engine::Error;
 
 /// An error that is ours: it must not happen, and says so instead of unwinding.
 const INTERNAL: c_int = 99;

@@ -1,6 +1,6 @@
 //! MPI's handles by value.
 
-use bruckner::Engine;
+use bruckner_engine::Engine;
 
 /// A communicator of the MPI's, by value: an int or an address.
 #[repr(transparent)]

@@ -2,14 +2,14 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use bruckner::call::List;
-use bruckner::{Call, Engine, Error, Persistent};
+use bruckner_engine::call::List;
+use bruckner_engine::{Call, Engine, Error, Mpi, Persistent};
 
 use crate::errors::{guard, text};
 use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
 
 /// A plan: a collective bound to its buffers.
-pub struct bruckner_plan(Persistent);
+pub struct bruckner_plan(Persistent<Mpi>);
 
 unsafe fn prepare(
     call: Call,
@@ -25,7 +25,7 @@ unsafe fn prepare(
         // SAFETY: the caller's promises.
         let made = unsafe {
             let algorithm = text(algorithm)?;
-            Persistent::new(engine, call, engine.handle(comm.0), Some(algorithm))
+            engine.persistent(call, engine.handle(comm.0), algorithm)
         }?;
         // SAFETY: not null.
         unsafe { *plan = Box::into_raw(Box::new(bruckner_plan(made))) };
@@ -50,14 +50,14 @@ pub unsafe extern "C" fn bruckner_allgather_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Allgather {
+    let call = Call::allgather(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_count: recv_count.into(),
-        recv_type: word(recv_type.0),
-    };
+        recv_count.into(),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -80,15 +80,15 @@ pub unsafe extern "C" fn bruckner_allgatherv_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Allgatherv {
+    let call = Call::allgatherv(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_counts: List::Ints(recv_counts),
-        displacements: List::Ints(displacements),
-        recv_type: word(recv_type.0),
-    };
+        List::Ints(recv_counts),
+        List::Ints(displacements),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -109,8 +109,7 @@ pub unsafe extern "C" fn bruckner_allreduce_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call =
-        Call::Allreduce { send, recv, count: count.into(), datatype: word(datatype.0), op: word(op.0) };
+    let call = Call::allreduce(send, recv, count.into(), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -131,13 +130,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::ReduceScatter {
-        send,
-        recv,
-        counts: List::Ints(counts),
-        datatype: word(datatype.0),
-        op: word(op.0),
-    };
+    let call = Call::reduce_scatter(send, recv, List::Ints(counts), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -158,13 +151,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_block_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::ReduceScatterBlock {
-        send,
-        recv,
-        count: count.into(),
-        datatype: word(datatype.0),
-        op: word(op.0),
-    };
+    let call = Call::reduce_scatter_block(send, recv, count.into(), word(datatype.0), word(op.0));
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -186,14 +173,14 @@ pub unsafe extern "C" fn bruckner_alltoall_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Alltoall {
+    let call = Call::alltoall(
         send,
-        send_count: send_count.into(),
-        send_type: word(send_type.0),
+        send_count.into(),
+        word(send_type.0),
         recv,
-        recv_count: recv_count.into(),
-        recv_type: word(recv_type.0),
-    };
+        recv_count.into(),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -217,16 +204,16 @@ pub unsafe extern "C" fn bruckner_alltoallv_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Alltoallv {
+    let call = Call::alltoallv(
         send,
-        send_counts: List::Ints(send_counts),
-        send_displacements: List::Ints(send_displacements),
-        send_type: word(send_type.0),
+        List::Ints(send_counts),
+        List::Ints(send_displacements),
+        word(send_type.0),
         recv,
-        recv_counts: List::Ints(recv_counts),
-        recv_displacements: List::Ints(recv_displacements),
-        recv_type: word(recv_type.0),
-    };
+        List::Ints(recv_counts),
+        List::Ints(recv_displacements),
+        word(recv_type.0),
+    );
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -246,7 +233,7 @@ pub unsafe extern "C" fn bruckner_bcast_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Bcast { data, count: count.into(), datatype: word(datatype.0), root };
+    let call = Call::bcast(data, count.into(), word(datatype.0), root);
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -268,8 +255,7 @@ pub unsafe extern "C" fn bruckner_reduce_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call =
-        Call::Reduce { send, recv, count: count.into(), datatype: word(datatype.0), op: word(op.0), root };
+    let call = Call::reduce(send, recv, count.into(), word(datatype.0), word(op.0), root);
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
@@ -285,14 +271,17 @@ pub unsafe extern "C" fn bruckner_barrier_init(
     algorithm: *const c_char,
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
-    let call = Call::Barrier;
+    let call = Call::barrier();
     // SAFETY: the caller's promise.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
 /// # Safety
 /// Null, or a plan.
-unsafe fn with(plan: *const bruckner_plan, body: impl FnOnce(&Persistent) -> Result<(), Error>) -> c_int {
+unsafe fn with(
+    plan: *const bruckner_plan,
+    body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>,
+) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let plan = unsafe { plan.as_ref() }.ok_or(Error::Plan("there is no plan"))?;

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bruckner::Engine;
-use bruckner::mpi::{Mpi, Word};
+use bruckner_engine::Engine;
+use bruckner_engine::mpi::{Mpi, Word};
 
 use crate::entries::NO_MPI;
 
@@ -27,7 +27,7 @@ macro_rules! requests {
                 };
                 let Ok(engine) = engine else { return NO_MPI };
                 // SAFETY: the caller's promise.
-                let done = catch_unwind(AssertUnwindSafe(|| unsafe { engine.$method($($argument),*) }));
+                let done = catch_unwind(AssertUnwindSafe(|| unsafe { engine.requests().$method($($argument),*) }));
                 done.unwrap_or(NO_MPI)
             }
         };
@@ -38,7 +38,7 @@ macro_rules! requests {
 
 #[inline]
 fn knows_any() -> bool {
-    Engine::current().is_some_and(Engine::has_requests)
+    Engine::current().is_some_and(|engine| engine.requests().are_known())
 }
 
 type Handles = *const c_void;

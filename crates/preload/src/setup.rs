@@ -2,8 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_longlong};
 
-use bruckner::call::Name;
-use bruckner::{Engine, Error};
+use bruckner_engine::{Engine, Error, Name};
 
 use crate::errors::{guard, text};
 use crate::handles::MPI_Comm;

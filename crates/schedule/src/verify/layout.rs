@@ -8,8 +8,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use super::memory::{Block, Kind, Memory, Space};
-use super::places::Blocks;
+use super::memory::{Block, Blocks, Kind, Memory, Space};
 use super::{Invariant, Site, Violation};
 use crate::program::{Code, Layout, Placed, Program};
 use crate::schedule::Area;

@@ -3,7 +3,8 @@
 use super::expr::Expr;
 use super::machine::{Machine, Size};
 use super::memory::Block;
-use super::places::{Blocks, chunks, first_other_size, len, overlap};
+use super::memory::{Blocks, chunks, len};
+use super::places::{first_other_size, overlap};
 use super::{Invariant, Site};
 use crate::schedule::{Area, Place};
 

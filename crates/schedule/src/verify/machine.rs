@@ -12,8 +12,7 @@ use smallvec::SmallVec;
 use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
 use super::layout::Places;
-use super::memory::Memory;
-use super::places::{Blocks, Touches};
+use super::memory::{Blocks, Memory};
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
@@ -432,3 +431,6 @@ pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
         _ => (Rank(block as u32), chunk),
     }
 }
+
+/// The touches of one rank in one part of a segment: execution and moment, in its last two executions that did.
+pub(super) type Touches = VecDeque<(u32, u32)>;

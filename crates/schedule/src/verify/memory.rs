@@ -4,6 +4,8 @@
 //! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A run of chunks
 //! mostly has a run of cells: all work is on such *blocks*.
 
+use smallvec::SmallVec;
+
 use super::clock::Clocks;
 use super::expr::Expr;
 use crate::Run;
@@ -339,4 +341,17 @@ impl History {
         self.writer = Some((rank, clocks.now(rank)));
         self.readers.clear();
     }
+}
+
+/// The blocks of a place: nearly always one.
+pub(super) type Blocks = SmallVec<[Block; 1]>;
+
+/// How many chunks blocks have together.
+pub(super) fn len(blocks: &[Block]) -> u64 {
+    blocks.iter().map(Block::len).sum()
+}
+
+/// The chunks of blocks, in order.
+pub(super) fn chunks(blocks: &[Block]) -> impl Iterator<Item = u64> {
+    blocks.iter().flat_map(|block| block.chunks.iter())
 }

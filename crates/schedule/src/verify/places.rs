@@ -2,29 +2,14 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use super::expr::Expr;
 use super::layout::Missing;
 use super::machine::{Machine, Size};
-use super::memory::{Block, Fault, Faulty};
+use super::memory::{Block, Blocks, Fault, Faulty, chunks};
 use super::{Invariant, Site};
 use crate::program::{Code, Layout};
 use crate::schedule::{Area, Place};
 use crate::{Collective, Counts, Level, Problem, Rank};
-
-/// The blocks of a place: nearly always one.
-pub(super) type Blocks = SmallVec<[Block; 1]>;
-
-/// How many chunks blocks have together.
-pub(super) fn len(blocks: &[Block]) -> u64 {
-    blocks.iter().map(Block::len).sum()
-}
-
-/// The chunks of blocks, in order.
-pub(super) fn chunks(blocks: &[Block]) -> impl Iterator<Item = u64> {
-    blocks.iter().flat_map(|block| block.chunks.iter())
-}
 
 impl Machine<'_> {
     /// Appends the blocks of a place; `false` if something is wrong with it. Of an execution that repeats another
@@ -262,6 +247,3 @@ pub(super) fn overlap(a: &[Block], b: &[Block]) -> bool {
         touches
     })
 }
-
-/// The touches of one rank in one part of a segment: execution and moment, in its last two executions that did.
-pub(super) type Touches = VecDeque<(u32, u32)>;

@@ -1,0 +1,127 @@
+//! What one rank sees of an alltoall that goes from region to region: who is near, which lanes it is, and what they carry.
+
+use bruckner_schedule::{
+    Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology,
+};
+
+use crate::Builder;
+use crate::gather::Group;
+use crate::leader::Leaders;
+use crate::route::Route;
+
+/// For whom of its region a lane carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// For all; there are as many lanes as the largest region has ranks.
+    All,
+    /// Each of so many lanes for every so-many-th.
+    Every(Leaders),
+}
+
+/// What one rank sees.
+pub(crate) struct View<'a> {
+    pub(crate) b: Builder,
+    pub(crate) problem: &'a Problem,
+    pub(crate) topology: &'a Topology,
+    pub(crate) level: Level,
+    pub(crate) route: &'a dyn Route,
+    pub(crate) share: Share,
+    pub(crate) own: Group<'a>,
+    pub(crate) region: u32,
+    pub(crate) rank: Rank,
+    pub(crate) lanes: u32,
+}
+
+impl View<'_> {
+    pub(crate) fn regions(&self) -> u32 {
+        self.topology.regions(self.level)
+    }
+
+    pub(crate) fn group(&self, region: u32) -> Group<'_> {
+        Group::region(self.topology, self.level, region)
+    }
+
+    /// The ranks of a region, in order of position.
+    fn ranks(&self, region: u32) -> Vec<Rank> {
+        self.topology.span(self.level, region).map(|at| self.topology.rank_at(at)).collect()
+    }
+
+    /// The ranks of the own region.
+    pub(crate) fn mates(&self) -> Vec<Rank> {
+        self.ranks(self.region)
+    }
+
+    pub(crate) fn lanes_of(&self, rank: Rank) -> Vec<u32> {
+        self.own.lanes_of(self.topology.position(rank), self.lanes).collect()
+    }
+
+    /// The ranks of a region that a lane carries for.
+    pub(crate) fn sources(&self, region: u32, lane: u32) -> Vec<Rank> {
+        let ranks = self.ranks(region);
+        match self.share {
+            Share::All => ranks,
+            Share::Every(_) => ranks.into_iter().skip(lane as usize).step_by(self.lanes as usize).collect(),
+        }
+    }
+
+    /// What a rank of the own region carries: of which mates, to which ranks of other regions.
+    pub(crate) fn carried(&self, by: Rank) -> Vec<(Vec<Rank>, Set)> {
+        let load = |lane: u32| {
+            let mut targets = Set::new();
+            for distance in self.route.distances(self.regions(), lane) {
+                let region = (self.region + distance) % self.regions();
+                targets.extend(&self.topology.ranks_at(self.topology.span(self.level, region)));
+            }
+            (self.sources(self.region, lane), targets)
+        };
+        self.lanes_of(by)
+            .into_iter()
+            .map(load)
+            .filter(|(mates, to)| !mates.is_empty() && !to.is_empty())
+            .collect()
+    }
+
+    /// The ranks of other regions whose blocks for the own region arrive at a rank.
+    pub(crate) fn arrived(&self, at: Rank) -> Set {
+        let n = self.regions();
+        let mut sources = Vec::new();
+        for lane in self.lanes_of(at) {
+            for distance in self.route.distances(n, lane) {
+                sources.extend(
+                    self.sources((self.region + n - distance) % n, lane).iter().map(|r| u64::from(r.0)),
+                );
+            }
+        }
+        sources.into_iter().collect()
+    }
+
+    /// Messages that run at once, with their lengths one round ahead where nobody else knows them.
+    pub(crate) fn messages(&mut self, messages: Vec<Message>, lengths: Lengths) {
+        if self.problem.counts == Counts::Local && lengths == Lengths::Travel {
+            self.b.round();
+            for message in &messages {
+                self.b.message(message.clone().sizes());
+            }
+        }
+        self.b.round();
+        for message in messages {
+            self.b.message(message);
+        }
+    }
+}
+
+/// Whether the receiver has to be told how much comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lengths {
+    Travel,
+    Known,
+}
+
+pub(crate) fn message(end: End, places: Places, peer: Rank) -> Message {
+    Message { end, payload: Payload::Data, places, peer, tag: Tag(0) }
+}
+
+/// What a rank carries of another rank's: a line for each source, a slot for each destination.
+pub(crate) fn from(source: Rank) -> Area {
+    Area::Line(source.0)
+}

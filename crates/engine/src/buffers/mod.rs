@@ -1,0 +1,164 @@
+//! From a call to what is planned: the problem that all ranks share, and how this rank's buffers lie.
+//!
+//! What may differ between ranks (datatypes of one signature, displacements, addresses) only decides how a buffer is
+//! staged; what all ranks share, the [`Common`], decides what is planned. There is a file for each family of collectives.
+
+mod elements;
+mod moves;
+mod personal;
+mod reductions;
+mod refusal;
+mod side;
+mod stage;
+mod wrong;
+
+use std::ffi::c_int;
+
+use bruckner_choose::{Name, Question};
+use bruckner_mpi::Function;
+use bruckner_runtime::{Compiled, Reduction};
+use bruckner_schedule::{Collective, Counts, Order, Problem};
+
+pub(crate) use elements::{Combine, Foreign};
+pub(crate) use personal::personal;
+pub(crate) use refusal::Refusal;
+pub(crate) use side::Side;
+pub(crate) use stage::{Output, Received, Stage};
+
+use crate::Error;
+use crate::call::{Call, Count, List};
+use crate::world::World;
+
+/// What all ranks share of a call.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Common {
+    pub(crate) name: Name,
+    /// Its blocks in one piece each, until an algorithm wants more.
+    pub(crate) problem: Problem,
+    pub(crate) combine: Combine,
+}
+
+impl Common {
+    /// A call that moves data.
+    fn moves(name: Name, collective: Collective, ranks: u32, counts: Counts, element: u32) -> Common {
+        let problem = Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any };
+        Common { name, problem, combine: Combine::Nothing }
+    }
+
+    /// What algorithms are chosen by.
+    pub(crate) fn question(&self) -> Question<'_> {
+        Question { name: self.name, problem: &self.problem, shows_order: self.combine.shows_order() }
+    }
+
+    /// Whether nobody gives anything to anybody: then nobody need wait for anybody.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.name != Name::Barrier && !self.is_local() && self.problem.largest() == 0
+    }
+
+    /// Whether ranks may leave before others have come: nobody waits for those who only receive, or only give.
+    pub(crate) fn is_rooted(&self) -> bool {
+        matches!(self.name, Name::Bcast | Name::Reduce)
+    }
+
+    /// Whether each rank knows only its own sizes.
+    pub(crate) fn is_local(&self) -> bool {
+        self.problem.counts == Counts::Local
+    }
+
+    /// Bytes of the largest block, or of the vector.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.problem.largest() * u64::from(self.problem.element)
+    }
+}
+
+/// A call that can be planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Normal {
+    pub(crate) common: Common,
+    pub(crate) input: Side,
+    pub(crate) output: Side,
+    /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
+    pub(crate) overlaps: bool,
+    /// Bytes of the input and of the output, as all ranks have them.
+    pub(crate) bytes: (usize, usize),
+    /// How long a block of this rank's really is, and how long it should be, where it gives more or less than is received.
+    /// That is wrong, but only it knows: it takes part all the same.
+    pub(crate) misfit: Option<(usize, usize)>,
+    pub(crate) foreign: Option<Foreign>,
+}
+
+impl Normal {
+    /// A call whose buffers lie apart and have the sizes that they should.
+    fn plain(common: Common, input: Side, output: Side, bytes: (usize, usize)) -> Normal {
+        Normal { common, input, output, overlaps: false, bytes, misfit: None, foreign: None }
+    }
+
+    /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
+    pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool, device: bool) -> bool {
+        let kept = matches!(self.output, Side::Kept) && !compiled.only_reads;
+        let staged = self.input.is_staged(device) || self.output.is_staged(device);
+        !staged && !kept && (in_place || !self.overlaps)
+    }
+
+    /// How many bytes of room the input takes when it is staged.
+    pub(crate) fn staged_input(&self) -> usize {
+        // Each block lies where it should begin, and the last of those that are too long goes on behind the end.
+        self.bytes.0 + self.misfit.map_or(0, |(given, wanted)| given.saturating_sub(wanted))
+    }
+
+    /// What is to be said of a call that has been served: more was given than was received.
+    pub(crate) fn verdict(&self, world: &impl World) -> Result<(), Error> {
+        match self.misfit {
+            Some((given, wanted)) if given > wanted => Err(Error::Mpi(world.truncated())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The reduction, for a plan of this call.
+    pub(crate) fn reduction<W: World>(&self, world: &'static W) -> Reduction {
+        match (self.common.combine, self.foreign) {
+            (Combine::Foreign, Some(foreign)) => foreign.reduction(world),
+            (combine, _) => combine.kernel(),
+        }
+    }
+}
+
+/// Counts, one for each rank.
+fn counted(numbers: List, size: u32) -> Result<Vec<usize>, Error> {
+    placed(numbers, size).into_iter().map(positive).collect()
+}
+
+/// Displacements, one for each rank.
+fn placed(numbers: List, size: u32) -> Vec<i64> {
+    // SAFETY: MPI asks for one number for each rank.
+    unsafe { numbers.read(size) }
+}
+
+fn positive(count: Count) -> Result<usize, Error> {
+    usize::try_from(count).map_err(|_| Error::Negative(count))
+}
+
+fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
+    u32::try_from(root)
+        .ok()
+        .filter(|root| *root < size)
+        .ok_or_else(|| Error::Argument(format!("root {root} is not one of {size} ranks")))
+}
+
+/// What is to be planned for a call by this rank of so many. An error is one that MPI finds before it talks to anybody: what
+/// only this rank can know to be wrong does not send it alone to MPI's function.
+pub(crate) fn normal(world: &impl World, call: &Call, rank: u32, size: u32) -> Result<Normal, Refusal> {
+    wrong::not_in_place(world, call, rank)?;
+    wrong::not_aliased(world, call, rank)?;
+    match call.function {
+        Function::Barrier => Ok(moves::barrier(size)),
+        Function::Allgather => moves::allgather(world, call, rank, size),
+        Function::Allgatherv => moves::allgatherv(world, call, rank, size),
+        Function::Alltoall => moves::alltoall(world, call, size),
+        Function::Alltoallv => Ok(moves::alltoallv(size)),
+        Function::Bcast => moves::bcast(world, call, rank, size),
+        Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock | Function::Reduce => {
+            reductions::reduction(world, call, rank, size)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Collectives that reduce: allreduce, reduce_scatter, reduce.
+
+use std::ffi::c_void;
+
+use bruckner_mpi::Function;
+use bruckner_schedule::{Collective, Counts, Problem, Rank};
+
+use super::elements::{Foreign, Reduced, reduced};
+use super::refusal::Refusal;
+use super::side::{Side, there};
+use super::{Common, Name, Normal, counted, positive, rooted};
+use crate::call::Call;
+use crate::world::World;
+
+/// A reduction. A reduce_scatter gives each rank its block; an allreduce is one that gives each rank all, and a reduce one in
+/// which only the root's block is not empty.
+pub(super) fn reduction(world: &impl World, call: &Call, rank: u32, size: u32) -> Result<Normal, Refusal> {
+    let each = || positive(call.recv.amount.each());
+    let (name, collective) = match call.function {
+        Function::Allreduce => (Name::Allreduce, Collective::Allreduce),
+        Function::Reduce => (Name::Reduce, Collective::ReduceScatter),
+        _ => (Name::ReduceScatter, Collective::ReduceScatter),
+    };
+    // What this rank gets, and the whole.
+    let (counts, own, all) = match call.function {
+        Function::Allreduce => (Counts::Equal(each()? as u64), each()?, each()?),
+        Function::Reduce => {
+            let (count, root) = (each()?, rooted(call.root, size)?);
+            let counts = Counts::Root { root: Rank(root), count: count as u64 };
+            (counts, if root == rank { count } else { 0 }, count)
+        }
+        Function::ReduceScatter => {
+            let counts = counted(call.recv.amount.lists().0, size)?;
+            let (own, all) = (counts[rank as usize], counts.iter().sum());
+            (Counts::Listed(counts.iter().map(|n| *n as u64).collect()), own, all)
+        }
+        _ => (Counts::Equal(each()? as u64), each()?, each()? * size as usize),
+    };
+    let Reduced { element, order, combine, foreign } = reduced(world, call.recv.datatype, call.op)?;
+    let (send, recv) = (call.send.data, call.recv.data);
+    let overlaps = world.is_in_place(send) || send == recv;
+    let side = |data: *mut c_void, count: usize| match foreign {
+        _ if count == 0 => Ok(Side::None),
+        Some(Foreign { datatype, shape, .. }) if !shape.is_dense() => {
+            let blocks = vec![(0, count)];
+            Ok(Side::Blocks { data, datatype, shape, blocks, pitch: None })
+        }
+        _ => there(data).map(|()| Side::Direct(data)),
+    };
+    let input = side(if overlaps { recv } else { send }, all)?;
+    let output = side(recv, own)?;
+    let problem = Problem { collective, ranks: size, counts, pieces: 1, element, order };
+    let common = Common { name, problem, combine };
+    let bytes = (all * element as usize, own * element as usize);
+    Ok(Normal { overlaps, foreign, ..Normal::plain(common, input, output, bytes) })
+}

@@ -1,0 +1,32 @@
+//! Why a call is not planned.
+
+use bruckner_mpi::MpiError;
+
+use crate::Error;
+use crate::reason::Reason;
+
+/// Why a call is not planned.
+pub(crate) enum Refusal {
+    /// It goes to the MPI's own function, on all ranks.
+    Native(Reason),
+    /// It is wrong in a way that MPI finds before it talks to anybody.
+    Wrong(Error),
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Refusal {
+        Refusal::Native(reason)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Wrong(error)
+    }
+}
+
+impl From<MpiError> for Refusal {
+    fn from(error: MpiError) -> Refusal {
+        Refusal::Wrong(error.into())
+    }
+}

@@ -1,0 +1,238 @@
+//! The user's buffers: how they lie, and how their data is packed and unpacked.
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_mpi::{Shape, Word};
+use bruckner_runtime::Scratch;
+
+use crate::Error;
+use crate::world::World;
+
+/// One of the user's buffers.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// Nothing is there on this rank.
+    None,
+    /// An output that the user has already, as input: a broadcast's root. It may be memory that cannot be written.
+    Kept,
+    /// The bytes of all blocks, one behind the other.
+    Direct(*mut c_void),
+    /// Blocks here and there, or of a type with gaps: packed and unpacked, one behind the other, or one every `pitch` bytes.
+    Blocks {
+        data: *mut c_void,
+        datatype: Word,
+        shape: Shape,
+        blocks: Vec<(isize, usize)>,
+        pitch: Option<usize>,
+    },
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Side {
+    /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
+    pub(crate) fn is_staged(&self, device: bool) -> bool {
+        match self {
+            Side::Blocks { .. } => true,
+            Side::Direct(_) => device,
+            Side::None | Side::Kept => false,
+        }
+    }
+
+    /// Brings the user's data into memory as a plan wants it.
+    pub(crate) fn pack(&self, world: &impl World, into: *mut u8, bytes: usize) -> Result<(), Error> {
+        self.copy(world, into, bytes, Way::In)
+    }
+
+    /// Brings what a plan made to the user.
+    pub(crate) fn unpack(&self, world: &impl World, from: *const u8, bytes: usize) -> Result<(), Error> {
+        self.copy(world, from.cast_mut(), bytes, Way::Out)
+    }
+
+    fn copy(&self, world: &impl World, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
+        match self {
+            Side::None | Side::Kept => {}
+            Side::Direct(data) => move_bytes(world, data.cast(), ours, bytes, way)?,
+            Side::Blocks { data, datatype, shape, blocks, pitch } => {
+                let mut at = ours;
+                for (start, count) in blocks {
+                    let theirs = data.wrapping_byte_offset(start * shape.extent);
+                    if shape.is_dense() {
+                        move_bytes(world, theirs.cast(), at, count * shape.size, way)?;
+                    } else {
+                        let typed = Typed { world, datatype: *datatype, shape };
+                        typed.each(theirs, *count, |theirs, count, done| {
+                            typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
+                        })?;
+                    }
+                    let given = count * shape.size;
+                    if let Some(pitch) = pitch.filter(|pitch| *pitch > given) {
+                        // SAFETY: there is room for `pitch` bytes for each block; the rest of this one means nothing.
+                        unsafe { at.wrapping_add(given).write_bytes(0, pitch - given) };
+                    }
+                    at = at.wrapping_add(pitch.unwrap_or(given));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves bytes from or to the user. Device memory is never followed here: the MPI, to which it was given, moves it.
+fn move_bytes(
+    world: &impl World,
+    theirs: *mut u8,
+    ours: *mut u8,
+    bytes: usize,
+    way: Way,
+) -> Result<(), Error> {
+    if world.has_device() {
+        let shape = &Shape::BYTE;
+        let typed = Typed { world, datatype: world.byte(), shape };
+        return typed.each(theirs.cast(), bytes, |theirs, count, done| {
+            typed.packed(theirs, count, ours.wrapping_add(done), way)
+        });
+    }
+    let (from, to) = if way == Way::In { (theirs, ours) } else { (ours, theirs) };
+    // SAFETY: both have so many bytes, by the user's promise and because ours was made so; they do not overlap, because
+    // one is ours.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+    Ok(())
+}
+
+/// Reduces packed elements of a type whose data does not lie one behind the other, by an operation that wants them in their form.
+pub(super) fn reduce_in_form(
+    world: &impl World,
+    (datatype, shape, op): (Word, &Shape, Word),
+    left: *const u8,
+    into: *mut u8,
+    elements: usize,
+) -> Result<(), Error> {
+    const BYTES: usize = 1 << 16;
+    let typed = Typed { world, datatype, shape };
+    let pitch = shape.extent.unsigned_abs().max(1);
+    let most = (BYTES / pitch.max(shape.size)).clamp(1, elements.max(1));
+    // From the first byte of any to the last.
+    let room = || Scratch::new((most - 1) * pitch + shape.span.unsigned_abs());
+    let (a, b) = (room(), room());
+    for done in (0..elements).step_by(most) {
+        let count = (elements - done).min(most);
+        let first = if shape.extent < 0 { (count - 1) as isize * shape.extent } else { 0 };
+        let form = |of: &Scratch| of.start().wrapping_offset(-(first + shape.lower)).cast::<c_void>();
+        let at = done * shape.size;
+        typed.packed(form(&a), count, left.wrapping_add(at).cast_mut(), Way::Out)?;
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::Out)?;
+        let (left, right) = (form(&a).cast::<u8>(), form(&b).cast::<u8>());
+        // SAFETY: both have so many elements of this type, in their form.
+        unsafe { world.reduce_local(left, right, count as c_int, datatype, op) }?;
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::In)?;
+    }
+    Ok(())
+}
+
+/// Elements of a type with gaps.
+struct Typed<'a, W> {
+    world: &'a W,
+    datatype: Word,
+    shape: &'a Shape,
+}
+
+impl<W: World> Typed<'_, W> {
+    /// Elements that are packed at once: MPI counts their bytes by a C integer.
+    fn most(&self) -> usize {
+        const BYTES: usize = 1 << 20;
+        (BYTES / self.shape.size.max(1)).max(1)
+    }
+
+    /// Calls a function for stretches of elements: where they are, how many, and how many were before them.
+    fn each(
+        &self,
+        data: *mut c_void,
+        count: usize,
+        mut body: impl FnMut(*mut c_void, usize, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.shape.size == 0 {
+            return Ok(());
+        }
+        for done in (0..count).step_by(self.most()) {
+            let here = data.wrapping_byte_offset(done as isize * self.shape.extent);
+            body(here, (count - done).min(self.most()), done)?;
+        }
+        Ok(())
+    }
+
+    /// Packs elements, or unpacks them.
+    fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
+        let length = count * self.shape.size;
+        // SAFETY: room for so many bytes; elements of the type by the user's promise, or ours in its form.
+        unsafe {
+            match way {
+                Way::In => self.world.pack(self.datatype, data, count, bytes, length),
+                Way::Out => self.world.unpack(self.datatype, data, count, bytes, length),
+            }
+        }?;
+        Ok(())
+    }
+}
+
+/// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
+pub(super) fn shape_of<W: World>(world: &W, datatype: Word) -> Result<Shape, Error> {
+    if world.is_null_type(datatype) {
+        return Err(Error::Argument("MPI_DATATYPE_NULL is no datatype".into()));
+    }
+    Ok(world.shape(datatype)?)
+}
+
+/// A null buffer with a dense type is left to MPI, which raises the error where it belongs.
+pub(super) fn there(data: *const c_void) -> Result<(), Error> {
+    if data.is_null() { Err(Error::Argument("there is no buffer".into())) } else { Ok(()) }
+}
+
+/// Blocks of an input, of which each should have so many bytes.
+pub(super) fn fitted(
+    (data, datatype, shape): (*mut c_void, Word, Shape),
+    blocks: Vec<(isize, usize)>,
+    given: usize,
+    wanted: usize,
+) -> Result<(Side, Option<(usize, usize)>), Error> {
+    if given == wanted {
+        let all = wanted * blocks.len();
+        return Ok((side(data, datatype, shape, blocks, all)?, None));
+    }
+    if given > 0 && shape.is_whole() {
+        there(data)?;
+    }
+    let pitch = Some(wanted);
+    Ok((Side::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
+}
+
+/// A buffer of blocks, given by where they start and how many elements they have.
+pub(super) fn side(
+    data: *mut c_void,
+    datatype: Word,
+    shape: Shape,
+    blocks: Vec<(isize, usize)>,
+    bytes: usize,
+) -> Result<Side, Error> {
+    if bytes == 0 {
+        return Ok(Side::None);
+    }
+    if shape.is_whole() {
+        there(data)?;
+    }
+    let mut next = 0;
+    let follow = blocks.iter().all(|(at, count)| {
+        let follows = *count == 0 || *at == next;
+        next = if *count == 0 { next } else { at + *count as isize };
+        follows
+    });
+    Ok(match follow && shape.is_dense() {
+        true => Side::Direct(data),
+        false => Side::Blocks { data, datatype, shape, blocks, pitch: None },
+    })
+}

@@ -1,0 +1,333 @@
+//! A collective call as it comes in: the arguments of the MPI function, in one form for all of them.
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_choose::Name;
+use bruckner_mpi::{Function, Word};
+
+/// How many elements.
+pub type Count = i64;
+
+/// One number for each rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum List {
+    /// C integers.
+    Ints(*const c_int),
+    /// `MPI_Count` and `MPI_Aint`.
+    Wide(*const i64),
+}
+
+impl List {
+    /// No list.
+    pub const NONE: List = List::Ints(std::ptr::null());
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> Word {
+        match self {
+            List::Ints(at) => at as Word,
+            List::Wide(at) => at as Word,
+        }
+    }
+
+    /// Reads one number for each rank; zeros if there is no list.
+    ///
+    /// # Safety
+    /// So many numbers are there, or the address is null.
+    pub(crate) unsafe fn read(self, size: u32) -> Vec<i64> {
+        let size = size as usize;
+        // SAFETY: the list is as long as the caller says.
+        unsafe {
+            match self {
+                List::Ints(at) if !at.is_null() => {
+                    std::slice::from_raw_parts(at, size).iter().map(|n| i64::from(*n)).collect()
+                }
+                List::Wide(at) if !at.is_null() => std::slice::from_raw_parts(at, size).to_vec(),
+                _ => vec![0; size],
+            }
+        }
+    }
+}
+
+/// How much of a buffer belongs to a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// So many elements, for each rank or in all, as the function has it.
+    Each(Count),
+    /// Elements for each rank, and where they begin.
+    Listed {
+        /// How many.
+        counts: List,
+        /// Where, in elements; [`List::NONE`] where the function has them one behind the other.
+        displacements: List,
+    },
+}
+
+impl Amount {
+    /// The count, where there is one.
+    #[inline(always)]
+    pub fn each(self) -> Count {
+        match self {
+            Amount::Each(count) => count,
+            Amount::Listed { .. } => 0,
+        }
+    }
+
+    /// The lists, where there are any.
+    #[inline(always)]
+    pub fn lists(self) -> (List, List) {
+        match self {
+            Amount::Each(_) => (List::NONE, List::NONE),
+            Amount::Listed { counts, displacements } => (counts, displacements),
+        }
+    }
+}
+
+/// One of the buffers of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffer {
+    /// Its address, or `MPI_IN_PLACE`. What is sent is never written to.
+    pub data: *mut c_void,
+    /// How much of it.
+    pub amount: Amount,
+    /// The datatype of its elements.
+    pub datatype: Word,
+}
+
+impl Buffer {
+    const NONE: Buffer = Buffer { data: std::ptr::null_mut(), amount: Amount::Each(0), datatype: 0 };
+
+    #[inline(always)]
+    fn of(data: *const c_void, count: Count, datatype: Word) -> Buffer {
+        Buffer { data: data.cast_mut(), amount: Amount::Each(count), datatype }
+    }
+
+    #[inline(always)]
+    fn listed(data: *const c_void, counts: List, displacements: List, datatype: Word) -> Buffer {
+        Buffer { data: data.cast_mut(), amount: Amount::Listed { counts, displacements }, datatype }
+    }
+}
+
+/// The arguments of a collective, but for the communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Which function of MPI it is.
+    pub function: Function,
+    /// What is sent. A broadcast's only buffer is both this and what is received.
+    pub send: Buffer,
+    /// What is received.
+    pub recv: Buffer,
+    /// The operation of a reduction; 0 for others.
+    pub op: Word,
+    /// The root of a rooted collective; 0 for others.
+    pub root: c_int,
+}
+
+// SAFETY: a call carries addresses of the user's and follows none of them.
+unsafe impl Send for Call {}
+
+/// One constructor for each MPI function: its arguments in its order, without the communicator.
+#[expect(missing_docs, reason = "the standard's functions, by its names")]
+#[allow(clippy::too_many_arguments, reason = "the signatures are MPI's")]
+impl Call {
+    #[inline(always)]
+    fn of(function: Function, send: Buffer, recv: Buffer) -> Call {
+        Call { function, send, recv, op: 0, root: 0 }
+    }
+
+    #[inline(always)]
+    pub fn allgather(
+        send: *const c_void,
+        send_count: Count,
+        send_type: Word,
+        recv: *mut c_void,
+        recv_count: Count,
+        recv_type: Word,
+    ) -> Call {
+        let (send, recv) = (Buffer::of(send, send_count, send_type), Buffer::of(recv, recv_count, recv_type));
+        Call::of(Function::Allgather, send, recv)
+    }
+
+    #[inline(always)]
+    pub fn allgatherv(
+        send: *const c_void,
+        send_count: Count,
+        send_type: Word,
+        recv: *mut c_void,
+        recv_counts: List,
+        displacements: List,
+        recv_type: Word,
+    ) -> Call {
+        let recv = Buffer::listed(recv, recv_counts, displacements, recv_type);
+        Call::of(Function::Allgatherv, Buffer::of(send, send_count, send_type), recv)
+    }
+
+    #[inline(always)]
+    pub fn allreduce(send: *const c_void, recv: *mut c_void, count: Count, datatype: Word, op: Word) -> Call {
+        let (send, recv) = (Buffer::of(send, count, datatype), Buffer::of(recv, count, datatype));
+        Call { op, ..Call::of(Function::Allreduce, send, recv) }
+    }
+
+    #[inline(always)]
+    pub fn reduce_scatter(
+        send: *const c_void,
+        recv: *mut c_void,
+        counts: List,
+        datatype: Word,
+        op: Word,
+    ) -> Call {
+        let of = |data| Buffer::listed(data, counts, List::NONE, datatype);
+        Call { op, ..Call::of(Function::ReduceScatter, of(send), of(recv.cast_const())) }
+    }
+
+    #[inline(always)]
+    pub fn reduce_scatter_block(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: Count,
+        datatype: Word,
+        op: Word,
+    ) -> Call {
+        Call { function: Function::ReduceScatterBlock, ..Call::allreduce(send, recv, count, datatype, op) }
+    }
+
+    #[inline(always)]
+    pub fn alltoall(
+        send: *const c_void,
+        send_count: Count,
+        send_type: Word,
+        recv: *mut c_void,
+        recv_count: Count,
+        recv_type: Word,
+    ) -> Call {
+        let call = Call::allgather(send, send_count, send_type, recv, recv_count, recv_type);
+        Call { function: Function::Alltoall, ..call }
+    }
+
+    #[inline(always)]
+    pub fn alltoallv(
+        send: *const c_void,
+        send_counts: List,
+        send_displacements: List,
+        send_type: Word,
+        recv: *mut c_void,
+        recv_counts: List,
+        recv_displacements: List,
+        recv_type: Word,
+    ) -> Call {
+        let send = Buffer::listed(send, send_counts, send_displacements, send_type);
+        let recv = Buffer::listed(recv, recv_counts, recv_displacements, recv_type);
+        Call::of(Function::Alltoallv, send, recv)
+    }
+
+    #[inline(always)]
+    pub fn bcast(data: *mut c_void, count: Count, datatype: Word, root: c_int) -> Call {
+        let data = Buffer::of(data, count, datatype);
+        Call { root, ..Call::of(Function::Bcast, data, data) }
+    }
+
+    #[inline(always)]
+    pub fn reduce(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: Count,
+        datatype: Word,
+        op: Word,
+        root: c_int,
+    ) -> Call {
+        Call { function: Function::Reduce, root, ..Call::allreduce(send, recv, count, datatype, op) }
+    }
+
+    #[inline(always)]
+    pub fn barrier() -> Call {
+        Call::of(Function::Barrier, Buffer::NONE, Buffer::NONE)
+    }
+}
+
+impl Call {
+    /// Which collective it is.
+    #[inline(always)]
+    pub fn name(&self) -> Name {
+        match self.function {
+            Function::Allgather | Function::Allgatherv => Name::Allgather,
+            Function::Allreduce => Name::Allreduce,
+            Function::ReduceScatter | Function::ReduceScatterBlock => Name::ReduceScatter,
+            Function::Alltoall | Function::Alltoallv => Name::Alltoall,
+            Function::Bcast => Name::Bcast,
+            Function::Reduce => Name::Reduce,
+            Function::Barrier => Name::Barrier,
+        }
+    }
+
+    /// Whether it can only be said with wide counts.
+    #[inline(always)]
+    pub fn is_wide(&self) -> bool {
+        match self.recv.amount {
+            Amount::Listed { counts, .. } => matches!(counts, List::Wide(_)),
+            Amount::Each(count) => count.max(self.send.amount.each()) > Count::from(c_int::MAX),
+        }
+    }
+
+    /// The same call with C integers, if it has lists and all numbers fit; with the lists that it then refers to. Lists of a
+    /// buffer that is not given are not looked at.
+    ///
+    /// # Safety
+    /// Lists have so many numbers.
+    pub unsafe fn narrowed(&self, in_place: bool, size: u32) -> Option<(Call, Lists)> {
+        if let Amount::Each(_) = self.recv.amount {
+            return None;
+        }
+        let mut lists = Lists::default();
+        let mut narrow = |buffer: &Buffer| {
+            let amount = match buffer.amount {
+                Amount::Each(count) => c_int::try_from(count).ok().map(|_| buffer.amount),
+                Amount::Listed { counts, displacements } => {
+                    let mut kept = |list: List| match list == List::NONE {
+                        true => Some(list),
+                        // SAFETY: lists are as long as the caller says.
+                        false => lists.keep_narrow(&unsafe { list.read(size) }),
+                    };
+                    let (counts, displacements) = (kept(counts)?, kept(displacements)?);
+                    Some(Amount::Listed { counts, displacements })
+                }
+            };
+            Some(Buffer { amount: amount?, ..*buffer })
+        };
+        let send = match (self.send.amount, in_place) {
+            (Amount::Listed { .. }, true) => {
+                let amount = Amount::Listed { counts: List::NONE, displacements: List::NONE };
+                Buffer { amount, ..self.send }
+            }
+            _ => narrow(&self.send)?,
+        };
+        let recv = narrow(&self.recv)?;
+        Some((Call { send, recv, ..*self }, lists))
+    }
+}
+
+/// Lists that a call refers to.
+#[derive(Debug, Default)]
+pub struct Lists {
+    ints: Vec<Box<[c_int]>>,
+    wide: Vec<Box<[i64]>>,
+}
+
+impl Lists {
+    /// Keeps numbers: as C integers, if they all are such.
+    pub fn keep(&mut self, numbers: &[i64]) -> List {
+        if let Some(list) = self.keep_narrow(numbers) {
+            return list;
+        }
+        let numbers: Box<[i64]> = numbers.into();
+        let at = List::Wide(numbers.as_ptr());
+        self.wide.push(numbers);
+        at
+    }
+
+    fn keep_narrow(&mut self, numbers: &[i64]) -> Option<List> {
+        let numbers: Option<Box<[c_int]>> = numbers.iter().map(|n| c_int::try_from(*n).ok()).collect();
+        let numbers = numbers?;
+        let at = List::Ints(numbers.as_ptr());
+        self.ints.push(numbers);
+        Some(at)
+    }
+}

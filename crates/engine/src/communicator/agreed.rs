@@ -1,0 +1,108 @@
+//! What ranks tell each other about a plan before they run it.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use bruckner_runtime::{Compiled, Extent, Shared, sized};
+use bruckner_schedule::Counts;
+use rustc_hash::FxBuildHasher;
+
+use super::plans::Form;
+use super::room::LEVELS;
+use crate::buffers::Common;
+use crate::world::World;
+
+/// A rank's program, ready for its executor.
+pub(crate) enum Planned<W: World> {
+    Compiled(Arc<Compiled>),
+    Sized(Box<sized::Plan<W::Wire>>),
+}
+
+/// What ranks tell each other about a plan: the most that any of them says counts for all.
+pub(crate) struct Agreed(pub(crate) [u64; Agreed::COUNT]);
+
+impl Agreed {
+    const FAILED: usize = 0;
+    const TAGS: usize = 1;
+    const DEVICE: usize = 2;
+    const TEMPORARY: usize = 3;
+    /// A number for the call, and its complement: the greatest of all numbers for it must also be the least. The same
+    /// for its size.
+    const CALL: usize = 4;
+    const SIZE: usize = 6;
+    /// Members, which is 0 where there is no segment, and lines of each level; and whether any rank that uses it alternates on
+    /// it, and any does not.
+    const SHARED: usize = 8;
+    const EACH: usize = 4;
+    const COUNT: usize = Agreed::SHARED + Agreed::EACH * LEVELS;
+
+    /// What this rank has to say of its program.
+    pub(crate) fn of<W: World>(planned: Option<&Planned<W>>, one_round: bool, device: bool) -> Agreed {
+        let mut needs = [0; Agreed::COUNT];
+        needs[Agreed::DEVICE] = device.into();
+        needs[Agreed::FAILED] = match planned {
+            None => 1,
+            Some(Planned::Sized(plan)) => {
+                needs[Agreed::TAGS] = u64::from(plan.tags) + 1;
+                u64::from(one_round && !plan.one_round)
+            }
+            Some(Planned::Compiled(compiled)) => {
+                needs[Agreed::TAGS] = u64::from(compiled.tags) + 1;
+                needs[Agreed::TEMPORARY] = compiled.extent.temporary;
+                let (here, beyond) = compiled.extent.shared.split_at(LEVELS);
+                for (level, shared) in here.iter().enumerate() {
+                    let Some(Shared { members, lines }) = *shared else { continue };
+                    let (at, alternates) =
+                        (Agreed::SHARED + Agreed::EACH * level, compiled.alternates[level]);
+                    let said = [members.into(), lines.into(), alternates.into(), (!alternates).into()];
+                    needs[at..at + Agreed::EACH].copy_from_slice(&said);
+                }
+                u64::from(one_round && !compiled.one_round || beyond.iter().any(Option::is_some))
+            }
+        };
+        Agreed(needs)
+    }
+
+    pub(crate) fn say_what_for(&mut self, common: &Common, form: &Form) {
+        let call = FxBuildHasher.hash_one((common, form));
+        (self.0[Agreed::CALL], self.0[Agreed::CALL + 1]) = (call, !call);
+        let bytes = if matches!(common.problem.counts, Counts::Listed(_)) { 0 } else { common.bytes() };
+        (self.0[Agreed::SIZE], self.0[Agreed::SIZE + 1]) = (bytes, !bytes);
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.0[Agreed::FAILED] != 0
+    }
+
+    /// Whether some take turns with the halves of a segment and others do not.
+    pub(crate) fn is_mixed(&self) -> bool {
+        let levels = self.0[Agreed::SHARED..].chunks_exact(Agreed::EACH);
+        levels.into_iter().any(|level| level[2] != 0 && level[3] != 0)
+    }
+
+    pub(crate) fn has_device(&self) -> bool {
+        self.0[Agreed::DEVICE] != 0
+    }
+
+    pub(crate) fn tags(&self) -> u64 {
+        self.0[Agreed::TAGS]
+    }
+
+    pub(crate) fn same_call(&self) -> bool {
+        self.0[Agreed::CALL] == !self.0[Agreed::CALL + 1]
+    }
+
+    pub(crate) fn same_size(&self) -> bool {
+        self.0[Agreed::SIZE] == !self.0[Agreed::SIZE + 1]
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        let mut extent = Extent { temporary: self.0[Agreed::TEMPORARY], ..Extent::default() };
+        for (level, shared) in extent.shared.iter_mut().enumerate().take(LEVELS) {
+            let at = Agreed::SHARED + Agreed::EACH * level;
+            let (members, lines) = (self.0[at] as u32, self.0[at + 1] as u32);
+            *shared = (members > 0).then_some(Shared { members, lines });
+        }
+        extent
+    }
+}

@@ -1,0 +1,254 @@
+//! The hidden communicator, and what its processes share: places, memory, tags, settings.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bruckner_mpi::{Agree, TagRange, Tags, Word};
+use bruckner_runtime::segment::Pool;
+use bruckner_runtime::{Peer, Transport};
+use bruckner_schedule::{Rank, Topology};
+
+use super::keeper::Keeper;
+use crate::Error;
+use crate::progress::Active;
+use crate::settings::Settings;
+use crate::world::{Wire as _, World};
+
+/// A communicator of our own on which all messages go.
+pub(crate) struct Hidden<W: World> {
+    pub(crate) world: &'static W,
+    pub(crate) comm: Word,
+    /// Where each of its ranks runs: by topology, if one was given, else as found.
+    pub(crate) places: Topology,
+    /// The node that each really runs on, whatever topology was given.
+    nodes: Topology,
+    /// The node's memory, if all have it.
+    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) wire: W::Wire,
+    pub(crate) shared_cores: bool,
+    /// Whether MPI, on all ranks, lets plans go on inside its own waits.
+    pub(crate) hooked: bool,
+    pub(crate) settings: Settings,
+    pub(crate) keeper: Keeper,
+    /// Whether several threads may call at once, on any rank.
+    threads: bool,
+    tags: Mutex<Tags>,
+    /// Plans that are started: they go on while ranks wait for each other to agree.
+    active: Arc<Active>,
+}
+
+/// What ranks that look for tags have come to; the same on all of them.
+pub(crate) enum Found {
+    /// A range that is free everywhere, and now taken.
+    Range(TagRange),
+    /// None is.
+    Nothing,
+    /// A rank cannot take part.
+    Unable,
+}
+
+impl<W: World> Hidden<W> {
+    /// Makes one for the processes of a communicator. Collective.
+    pub(crate) fn new(world: &'static W, of: Word, active: Arc<Active>) -> Result<Hidden<W>, Error> {
+        let comm = world.hide(of)?;
+        let size = world.size(comm)?;
+        // Only rank 0 looks: files and environments may differ.
+        let found = if world.rank(comm)? == 0 { world.settings() } else { String::new() };
+        let settings = Settings::of(&world.share_text(comm, &found)?, size);
+        let found = world.places(comm)?.into_iter().map(|place| (place.node, place.socket));
+        let nodes = Topology::of(&found.collect::<Vec<_>>());
+        let node = world.node(comm)?;
+        let (processes, cores) = world.sharers(node)?;
+        let mut worst =
+            [u64::from(processes > cores), u64::from(!world.has_hook()), u64::from(world.is_threaded())];
+        world.agree(comm, Agree::Max, &mut worst)?;
+        let pool = if settings.shared_memory { pool(world, comm, node)? } else { None };
+        world.free(node);
+        let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
+        Ok(Hidden {
+            world,
+            comm,
+            places: settings.topology.clone().unwrap_or_else(|| nodes.clone()),
+            nodes,
+            pool,
+            wire: world.wire(comm, world.tag_limit() - 1, shared_cores),
+            shared_cores,
+            hooked,
+            settings,
+            // Two are in no range: one for reports, and one that is never sent.
+            tags: Mutex::new(Tags::new(world.tag_limit() - 1)),
+            threads: worst[2] != 0,
+            active,
+            keeper: Keeper::default(),
+        })
+    }
+
+    /// The node's memory, if these ranks all really run on this process's node: a topology that was given may say otherwise.
+    pub(crate) fn shared_by(&self, ranks: impl IntoIterator<Item = u32>) -> Option<&Arc<Pool>> {
+        let pool = self.pool.as_ref()?;
+        one_node(&self.nodes, ranks).then_some(pool)
+    }
+
+    /// Sends bytes to a rank of the hidden communicator, and waits until they are gone.
+    pub(crate) fn tell(&self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.exchange(Some((to, bytes)), None, tag)
+    }
+
+    /// Receives as many bytes as there is room for.
+    pub(crate) fn hear(&self, from: u32, tag: u32, bytes: &mut [u8]) -> Result<(), Error> {
+        self.exchange(None, Some((from, bytes)), tag)
+    }
+
+    /// Sends to one rank and receives from another at the same time, or does one of the two.
+    pub(crate) fn exchange(
+        &self,
+        to: Option<(u32, &[u8])>,
+        from: Option<(u32, &mut [u8])>,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let mut requests = self.wire.requests(2);
+        if let Some((rank, bytes)) = from {
+            let peer = Peer { rank, tag };
+            // SAFETY: the bytes live until the request is finished.
+            unsafe { self.wire.recv(&mut requests, 0, bytes.as_mut_ptr(), bytes.len(), peer) }?;
+        }
+        if let Some((rank, bytes)) = to {
+            let peer = Peer { rank, tag };
+            // SAFETY: as above.
+            unsafe { self.wire.send(&mut requests, 1, bytes.as_ptr(), bytes.len(), peer) }?;
+        }
+        let mut result = Ok(());
+        self.wire.patience().wait(
+            || {
+                let tested = self.wire.test(&mut requests, 0..2);
+                result = tested.map(|_| ());
+                !matches!(tested, Ok(false))
+            },
+            || self.active.advance(false),
+        );
+        Ok(result?)
+    }
+
+    /// The texts of all ranks, on rank 0. Collective.
+    pub(crate) fn collect(&self, text: &str) -> Result<Option<Vec<String>>, Error> {
+        // A tag that is in no range.
+        let tag = self.world.tag_limit();
+        let lengths = self.world.gather(self.comm, &[text.len() as u64])?;
+        if self.world.rank(self.comm)? != 0 {
+            self.tell(0, tag, text.as_bytes())?;
+            return Ok(None);
+        }
+        let mut texts = vec![text.to_owned()];
+        for (rank, length) in lengths.iter().enumerate().skip(1) {
+            let mut bytes = vec![0u8; *length as usize];
+            self.hear(rank as u32, tag, &mut bytes)?;
+            texts.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        Ok(Some(texts))
+    }
+
+    /// A range of tags that is free on all processes of a communicator, if all are able to take part. Collective over it, by
+    /// `agree`.
+    ///
+    /// Several threads may be here for different communicators, and each waits for processes that may be waiting for
+    /// another of them: nothing is held meanwhile. They agree on a range that is free everywhere, each process takes it, and
+    /// where another thread was faster on any of them, all give it back and try again with another one.
+    pub(crate) fn take_tags(
+        &self,
+        is_first: bool,
+        able: bool,
+        agree: impl Fn(Agree, &mut [u64]) -> Result<(), Error>,
+    ) -> Result<Found, Error> {
+        for attempt in 0.. {
+            // After a collision they go apart by chance, which the first rank throws for all.
+            let chance = if attempt > 0 && is_first { chance() } else { 0 };
+            // One number as long as there is room above: a list of bits is long, and Intel MPI's own allreduce of more
+            // than eight bytes fails where two threads are in one.
+            let mut above = [if able { self.books().above() + chance % 16 } else { u64::MAX }];
+            agree(Agree::Max, &mut above)?;
+            if above == [u64::MAX] {
+                return Ok(Found::Unable);
+            }
+            let mut range = self.books().numbered(above[0]);
+            if range.is_none() {
+                let mut free = self.books().free().to_vec();
+                free.push(!chance);
+                agree(Agree::And, &mut free)?;
+                let skip = !free.pop().unwrap_or_default();
+                range = self.books().nth(&free, skip);
+            }
+            let Some(range) = range else { return Ok(Found::Nothing) };
+            let mut taken = [u64::from(self.books().take(range))];
+            if !self.threads {
+                return Ok(Found::Range(range));
+            }
+            let mine = taken[0] == 1;
+            agree(Agree::Min, &mut taken)?;
+            if taken[0] == 1 {
+                return Ok(Found::Range(range));
+            }
+            if mine {
+                self.give_back(range);
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn books(&self) -> MutexGuard<'_, Tags> {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn give_back(&self, range: TagRange) {
+        self.books().give_back(range);
+    }
+}
+
+/// A number that two threads hardly ever get at once.
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) >> 32
+}
+
+/// Whether ranks run on one node.
+fn one_node(nodes: &Topology, ranks: impl IntoIterator<Item = u32>) -> bool {
+    let mut nodes = ranks.into_iter().map(|rank| nodes.node_of(Rank(rank)));
+    let first = nodes.next();
+    nodes.all(|node| Some(node) == first)
+}
+
+/// The node's shared memory: created by its first process, attached by the others, unlinked at once; `None` on all ranks
+/// if any could not.
+fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, Error> {
+    let (me, size) = (world.rank(node)?, world.size(node)?);
+    let mut name = String::new();
+    let mut made = None;
+    if me == 0 {
+        name = Pool::name();
+        made = Pool::create(&name, size, 0).ok();
+        if made.is_none() {
+            name.clear();
+        }
+    }
+    let name = world.share_text(node, &name)?;
+    if me != 0 && !name.is_empty() {
+        made = Pool::attach(&name, size, me).ok();
+    }
+    let mut all = [u64::from(made.is_some())];
+    world.agree(comm, Agree::Min, &mut all)?;
+    if me == 0 && !name.is_empty() {
+        Pool::unlink(&name);
+    }
+    Ok(made.filter(|_| all[0] == 1).map(Arc::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Topology, one_node};
+
+    #[test]
+    fn only_ranks_of_one_node_share_memory() {
+        let nodes = Topology::of(&[(7, 0), (7, 0), (3, 0), (7, 0)]);
+        assert!(one_node(&nodes, [0, 1, 3]));
+        assert!(!one_node(&nodes, [0, 2]));
+        assert!(one_node(&nodes, [2]));
+    }
+}

@@ -1,0 +1,140 @@
+//! What communicators leave to those that come after them: programs, and segments that nobody uses any more. A program that
+//! makes a communicator for every few calls pays for neither again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::lower::OnNode;
+use bruckner_runtime::segment::{Lease, Pool};
+use bruckner_runtime::{Compiled, Segment};
+use bruckner_schedule::{Collective, Order, Rank, Topology};
+use rustc_hash::FxBuildHasher;
+
+use super::plans::Form;
+
+/// The most topologies and programs that are kept, and segments that nobody uses, by number and by bytes.
+const TOPOLOGIES: usize = 16;
+const PROGRAMS: usize = 256;
+const SEGMENTS: usize = 32;
+const IDLE_BYTES: usize = 4 << 20;
+
+/// What a program is for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Program {
+    /// The address of the topology, which is kept with the program.
+    pub(crate) topology: usize,
+    pub(crate) rank: Rank,
+    pub(crate) collective: Collective,
+    pub(crate) pieces: u64,
+    pub(crate) order: Order,
+    pub(crate) expression: Expression,
+    pub(crate) form: Form,
+    pub(crate) on_node: OnNode,
+}
+
+/// A segment that some ranks share.
+pub(crate) struct Rented {
+    pub(crate) segment: Arc<Segment>,
+    /// Where it lies in the node's memory: by that all its members know it.
+    pub(crate) offset: usize,
+    /// Their names, in the order of their numbers.
+    members: Box<[u32]>,
+}
+
+impl Rented {
+    /// Memory that was lent for a segment, if there is enough on this node.
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        offset: usize,
+        members: Box<[u32]>,
+        me: u32,
+        part: usize,
+    ) -> Option<Rented> {
+        let count = members.len() as u32;
+        // SAFETY: lent to these members, of whom this is one.
+        let lease = unsafe { Lease::new(pool, offset) };
+        if !Segment::shares(count, part, me).all(|(at, len)| pool.reserve(offset + at, len)) {
+            return None;
+        }
+        // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
+        let segment = unsafe { Segment::new(lease.start(), count, me, part, Box::new(lease)) };
+        Some(Rented { segment: Arc::new(segment), offset, members })
+    }
+
+    /// How much of the node's memory it takes.
+    fn bytes(&self) -> usize {
+        Segment::bytes(self.members.len() as u32, self.segment.part())
+    }
+
+    /// Whether it will do for these members, and parts of so many bytes, without wasting much.
+    pub(crate) fn suits(&self, members: &[u32], part: usize) -> bool {
+        *self.members == *members && (part..=4 * part).contains(&self.segment.part())
+    }
+}
+
+#[derive(Default)]
+struct Shelves {
+    topologies: Vec<Arc<Topology>>,
+    programs: HashMap<Program, (Arc<Topology>, Arc<Compiled>), FxBuildHasher>,
+    idle: Vec<Rented>,
+}
+
+/// What is kept for the communicators of a hidden one.
+#[derive(Default)]
+pub(crate) struct Keeper(Mutex<Shelves>);
+
+impl Keeper {
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A topology, the same in memory as an equal one that was seen before.
+    pub(crate) fn topology(&self, topology: Topology) -> Arc<Topology> {
+        let topologies = &mut self.shelves().topologies;
+        if let Some(known) = topologies.iter().find(|known| ***known == topology) {
+            return known.clone();
+        }
+        if topologies.len() >= TOPOLOGIES {
+            topologies.remove(0);
+        }
+        topologies.push(Arc::new(topology));
+        topologies[topologies.len() - 1].clone()
+    }
+
+    /// A program that was compiled before.
+    pub(crate) fn get(&self, program: &Program) -> Option<Arc<Compiled>> {
+        self.shelves().programs.get(program).map(|(_, compiled)| compiled.clone())
+    }
+
+    pub(crate) fn put(&self, program: Program, topology: &Arc<Topology>, compiled: Arc<Compiled>) {
+        let programs = &mut self.shelves().programs;
+        if programs.len() >= PROGRAMS {
+            programs.clear();
+        }
+        programs.insert(program, (topology.clone(), compiled));
+    }
+
+    /// A segment that nobody uses, if there is one that suits. Its members count executions alike, so they may go on with it
+    /// together; that all have left it is for them to agree on.
+    pub(crate) fn rent(&self, suits: impl Fn(&Rented) -> bool) -> Option<Rented> {
+        let idle = &mut self.shelves().idle;
+        let at = idle.iter().position(suits)?;
+        Some(idle.remove(at))
+    }
+
+    /// A segment that this rank does not use any more.
+    pub(crate) fn put_back(&self, rented: Rented) {
+        let idle = &mut self.shelves().idle;
+        idle.push(rented);
+        // The oldest go, and what is too large by itself.
+        while idle.len() > SEGMENTS || idle.iter().map(Rented::bytes).sum::<usize>() > IDLE_BYTES {
+            idle.remove(0);
+        }
+    }
+
+    /// Gives all segments that this rank does not use back to the node.
+    pub(crate) fn give_back(&self) {
+        self.shelves().idle.clear();
+    }
+}

@@ -1,0 +1,249 @@
+//! Calls that come again, if with other counts, recognised by their arguments alone: all that decides about them is in these.
+//!
+//! There are two kinds of memory. A communicator has [`Memos`] of calls that plans serve; they are looked at while the
+//! communicator is taken. Calls that go to native are remembered by the process, in [`Natives`], which any thread may look
+//! at without taking anything: nothing must be slower than native by more than a look.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use bruckner_mpi::{Function, Word};
+use bruckner_schedule::Problem;
+
+use super::plans::VersionId;
+use crate::buffers::Combine;
+use crate::call::Call;
+use crate::world::World;
+
+/// The arguments of a call that decide about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arguments {
+    /// All but the count.
+    pub(crate) words: [u64; 4],
+    pub(crate) count: u64,
+}
+
+impl Arguments {
+    /// Whether calls that differ in nothing but their count are alike: what is given is as much as what is received.
+    pub(crate) fn is_one_count(&self) -> bool {
+        let [function, .., difference] = self.words;
+        let two_counts = [Function::Allgather, Function::Alltoall].map(|function| function as u64);
+        !two_counts.contains(&function) || difference == 0
+    }
+}
+
+/// The arguments that decide about a call, if they alone do.
+#[inline(always)]
+pub(crate) fn arguments(world: &impl World, call: &Call) -> Option<Arguments> {
+    let (function, datatype, root) = (call.function as u64, call.recv.datatype, call.root as u64);
+    let count = call.recv.amount.each();
+    let (words, count) = match call.function {
+        Function::Allreduce | Function::ReduceScatterBlock | Function::Reduce => {
+            ([function, datatype, call.op, root], count)
+        }
+        Function::Bcast => ([function, datatype, 0, root], count),
+        Function::Allgather if world.is_in_place(call.send.data) => {
+            ([function, datatype, datatype, 0], count)
+        }
+        Function::Alltoall if world.is_in_place(call.send.data) => return None,
+        Function::Allgather | Function::Alltoall => {
+            let difference = (call.send.amount.each() ^ count) as u64;
+            ([function, datatype, call.send.datatype, difference], count)
+        }
+        Function::Barrier => ([function, 0, 0, 0], 1),
+        Function::Allgatherv | Function::ReduceScatter | Function::Alltoallv => return None,
+    };
+    Some(Arguments { words, count: count as u64 })
+}
+
+/// Whether the types and the operation of a call are built in and dense: their handles never mean anything else.
+pub(crate) fn is_built_in(world: &impl World, call: &Call) -> bool {
+    let is = |datatype: Word| world.is_built_in(datatype);
+    match call.function {
+        Function::Barrier => true,
+        Function::Allgather | Function::Alltoall => {
+            is(call.recv.datatype) && (world.is_in_place(call.send.data) || is(call.send.datatype))
+        }
+        _ => is(call.recv.datatype) && (call.op == 0 || world.operation(call.op).is_some()),
+    }
+}
+
+/// The hash bucket for these arguments.
+#[inline(always)]
+fn bucket(words: &[u64; 4], buckets: usize) -> usize {
+    // Handles are addresses, or small numbers with the same upper half.
+    let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ words[2] ^ (words[2] >> 6) ^ words[3];
+    (mixed ^ (mixed >> 4)) as usize % buckets
+}
+
+/// Calls that a plan serves.
+pub(crate) struct Memo {
+    pub(crate) words: [u64; 4],
+    /// Counts for which it does.
+    pub(crate) counts: RangeInclusive<u64>,
+    /// Its plan; whatever changes plans clears the memos.
+    pub(crate) version: VersionId,
+    /// What the plan is to be bound to, but for the count.
+    pub(crate) problem: Problem,
+    /// Elements of the problem for each of the call.
+    pub(crate) elements: u64,
+    /// The count that the plan was last bound to for this, and its number of bindings then.
+    pub(crate) bound: (u64, u64),
+    /// Bytes for each.
+    pub(crate) bytes: usize,
+    pub(crate) combine: Combine,
+}
+
+/// Memos of a communicator.
+#[derive(Default)]
+pub(crate) struct Memos([Option<Memo>; 8]);
+
+impl Memos {
+    #[inline]
+    pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
+        let memo = self.0[bucket(&arguments.words, self.0.len())].as_mut();
+        memo.filter(|memo| memo.words == arguments.words && memo.counts.contains(&arguments.count))
+    }
+
+    /// Remembers calls, together with those that were known of the same plan.
+    pub(crate) fn put(&mut self, mut memo: Memo) {
+        let known = &mut self.0[bucket(&memo.words, self.0.len())];
+        if let Some(known) =
+            known.take().filter(|known| known.words == memo.words && known.version == memo.version)
+            && memo.counts.contains(known.counts.end())
+        {
+            memo.counts = *memo.counts.start().min(known.counts.start())..=*memo.counts.end();
+        }
+        *known = Some(memo);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Memos::default();
+    }
+}
+
+/// Calls that go to native: their communicator, the generation of handles, and their arguments but for the count.
+type Key = [u64; 6];
+
+/// One such call. A writer makes the version odd, writes, and makes it even again; a reader who finds it odd, or changed
+/// when it has read, has read nothing. All of it lies on one cache line.
+#[repr(align(64))]
+struct Cell {
+    version: AtomicU64,
+    words: [AtomicU64; 6],
+    /// The least and the greatest count, as 32 bits each.
+    counts: AtomicU64,
+}
+
+impl Cell {
+    const fn empty() -> Cell {
+        Cell {
+            version: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; 6],
+            counts: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn holds(&self, key: &Key, count: u64) -> bool {
+        let version = self.version.load(Ordering::Acquire);
+        let differ = |word: &AtomicU64, key: &u64| word.load(Ordering::Relaxed) ^ key;
+        let different = self.words.iter().zip(key).fold(0, |bits, (word, key)| bits | differ(word, key));
+        let counts = self.counts.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        different == 0
+            && count >= counts & u64::from(u32::MAX)
+            && count <= counts >> 32
+            && version.is_multiple_of(2)
+            && self.version.load(Ordering::Relaxed) == version
+    }
+
+    fn put(&self, key: &Key, counts: RangeInclusive<u64>) {
+        let version = self.version.load(Ordering::Relaxed);
+        let odd = version | 1;
+        // Another thread writes: one of the two is enough.
+        if version == odd
+            || self.version.compare_exchange(version, odd, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        fence(Ordering::Release);
+        for (word, key) in self.words.iter().zip(key) {
+            word.store(*key, Ordering::Relaxed);
+        }
+        let most = (*counts.end()).min(u32::MAX.into());
+        self.counts.store(most << 32 | (*counts.start()).min(u32::MAX.into()), Ordering::Relaxed);
+        self.version.store(odd + 1, Ordering::Release);
+    }
+}
+
+/// Calls of this process that go to native.
+pub(crate) struct Natives([Cell; 16]);
+
+impl Natives {
+    pub(crate) const fn new() -> Natives {
+        Natives([const { Cell::empty() }; 16])
+    }
+
+    #[inline(always)]
+    fn key(comm: Word, generation: u64, words: &[u64; 4]) -> Key {
+        // A generation is at least one more than nothing.
+        [comm, generation + 1, words[0], words[1], words[2], words[3]]
+    }
+
+    /// Whether a call is known to go to native.
+    #[inline(always)]
+    pub(crate) fn has(&self, comm: Word, generation: u64, arguments: &Arguments) -> bool {
+        let key = Natives::key(comm, generation, &arguments.words);
+        self.0[bucket(&arguments.words, self.0.len())].holds(&key, arguments.count)
+    }
+
+    /// Remembers calls with some counts. Counts of more than 32 bits are not remembered.
+    pub(crate) fn put(&self, comm: Word, generation: u64, words: &[u64; 4], counts: RangeInclusive<u64>) {
+        if *counts.start() < u32::MAX.into() {
+            self.0[bucket(words, self.0.len())].put(&Natives::key(comm, generation, words), counts);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_native_is_found_again_and_nothing_else() {
+        let natives = Natives::new();
+        let words = [1, 5, 6, 0];
+        let call = |count| Arguments { words, count };
+        assert!(!natives.has(0, 0, &Arguments { words: [0; 4], count: 0 }));
+        natives.put(7, 3, &words, 8..=20);
+        assert!([8, 9, 20].iter().all(|count| natives.has(7, 3, &call(*count))));
+        assert!(![0, 7, 21, u64::MAX].iter().any(|count| natives.has(7, 3, &call(*count))));
+        assert!(!natives.has(8, 3, &call(8)) && !natives.has(7, 4, &call(8)));
+        assert!(!natives.has(7, 3, &Arguments { words: [1, 5, 6, 1], count: 8 }));
+        natives.put(7, 3, &words, 8..=u64::MAX);
+        assert!(natives.has(7, 3, &call(1 << 31)) && !natives.has(7, 3, &call(1 << 32)));
+    }
+
+    /// Two threads write keys that agree with themselves; no reader finds a mixture.
+    #[test]
+    fn a_reader_never_finds_halves_of_two_calls() {
+        let cell = Cell::empty();
+        let of = |n: u64| [n; 6];
+        std::thread::scope(|scope| {
+            for start in [1, 2] {
+                let cell = &cell;
+                scope.spawn(move || {
+                    (0..200_000u64).map(|i| start + 2 * (i % 4)).for_each(|n| cell.put(&of(n), n..=n));
+                });
+            }
+            for _ in 0..200_000 {
+                for (a, b) in [(1, 2), (3, 4), (5, 6)] {
+                    assert!(!cell.holds(&[a, a, a, b, b, b], a) && !cell.holds(&[b, b, b, b, a, a], b));
+                    assert!(!cell.holds(&of(a), b) && !cell.holds(&of(b), a));
+                }
+            }
+        });
+        assert!((1..=8).any(|n| cell.holds(&of(n), n)));
+    }
+}

@@ -1,0 +1,325 @@
+//! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
+
+mod agreed;
+mod hidden;
+mod keeper;
+mod make;
+mod memo;
+mod names;
+mod plans;
+mod room;
+
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use bruckner_choose::{
+    Choice, Circumstances, Kind, Policy, Reason as Chosen, Rules, Thresholds, Vendor, choose,
+};
+use bruckner_mpi::{Agree, Flavour, Function, TagRange, Word};
+use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
+use bruckner_schedule::{Level, Rank, Topology};
+
+pub(crate) use hidden::Hidden;
+pub(crate) use make::{Site, Stopped};
+pub(crate) use memo::{Arguments, Memo, Memos, Natives, arguments, is_built_in};
+pub(crate) use plans::{Plans, Prepared, VersionId};
+pub(crate) use room::Room;
+
+use crate::Error;
+use crate::buffers::{Common, Normal};
+use crate::progress::{Taken, Turn};
+use crate::reason::Reason;
+use crate::settings::Mode;
+use crate::world::{Fault, World};
+use hidden::Found;
+use make::Attempt;
+use names::RankNames;
+use plans::{Form, Look, Version};
+
+/// Plans, the memory that they share, and calls that are known to be served by one.
+pub(crate) struct Store<W: World> {
+    pub(crate) plans: Plans<W>,
+    pub(crate) room: Room,
+    pub(crate) memos: Memos,
+}
+
+impl<W: World> Store<W> {
+    pub(crate) fn new() -> Store<W> {
+        Store { plans: Plans::default(), room: Room::none(), memos: Memos::default() }
+    }
+}
+
+/// What changes from call to call.
+pub(crate) struct State<W: World> {
+    pub(crate) store: Store<W>,
+    pub(crate) staged_input: Scratch,
+    pub(crate) staged_output: Scratch,
+    pub(crate) rules: Rules,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) thresholds: Thresholds,
+    /// Whether ranks have agreed that one of them may have buffers in device memory.
+    pub(crate) device: bool,
+    pub(crate) calls: u64,
+}
+
+impl<W: World> State<W> {
+    /// From now on everything is the MPI's own: ranks have agreed that a buffer may be in device memory.
+    pub(crate) fn leave_to_mpi(&mut self) {
+        self.forget();
+        self.device = true;
+    }
+
+    /// Whether a call is known to go to the MPI.
+    pub(crate) fn is_native(&self, common: &Common) -> bool {
+        self.store.plans.is_native(&self.thresholds.kind(&common.question()))
+    }
+
+    /// All plans go: what chooses them has changed.
+    pub(crate) fn forget(&mut self) {
+        self.store.memos.clear();
+        self.store.plans.clear();
+    }
+}
+
+/// A user's communicator.
+pub(crate) struct Communicator<W: World> {
+    pub(crate) hidden: Arc<Hidden<W>>,
+    pub(crate) comm: Word,
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+    pub(crate) names: Arc<RankNames>,
+    tags: TagRange,
+    /// Taken while a call runs. Whoever finds it taken does not wait.
+    state: Turn<State<W>>,
+}
+
+impl<W: World> Drop for Communicator<W> {
+    fn drop(&mut self) {
+        // No MPI call: this may be a delete callback.
+        let rented = std::mem::take(&mut self.state.get_mut().store.room.rented);
+        // Nobody runs a plan on them any more.
+        self.state.get_mut().forget();
+        self.state.get_mut().store.room.segments.clear();
+        rented.into_iter().flatten().for_each(|rented| self.hidden.keeper.put_back(rented));
+        self.hidden.give_back(self.tags);
+    }
+}
+
+impl<W: World> Communicator<W> {
+    /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; where it cannot be
+    /// served, the reason, on all ranks.
+    pub(crate) fn new(hidden: Arc<Hidden<W>>, comm: Word) -> Result<Result<Communicator<W>, Reason>, Error> {
+        let world = hidden.world;
+        let (rank, size) = (world.rank(comm)?, world.size(comm)?);
+        let names: Option<Vec<u32>> = world.translate(comm, hidden.comm)?.into_iter().collect();
+        // Where processes of two worlds meet, all see it; those of the other world may not have the library.
+        let Some(names) = names else { return Ok(Err(Reason::OutsideWorld)) };
+        let placed = |name: &u32| {
+            let region = |level| u64::from(hidden.places.region_of(level, Rank(*name)));
+            (region(Level::NODE), region(Level::SOCKET))
+        };
+        let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
+        let topology = catch_unwind(|| Topology::of(&places)).ok();
+        // The one agreement that goes by the user's communicator: afterwards there are tags.
+        let agree = |how, words: &mut [u64]| Ok(world.agree(comm, how, words)?);
+        let able = topology.is_some() && !world.has_device();
+        let (tags, topology) = match (hidden.take_tags(rank == 0, able, agree)?, topology) {
+            (Found::Range(tags), Some(topology)) => (tags, topology),
+            (Found::Nothing, _) => return Ok(Err(Reason::NoTags)),
+            _ => return Ok(Err(Reason::Unprepared)),
+        };
+        let state = State {
+            store: Store::new(),
+            thresholds: thresholds(world, &topology),
+            staged_input: Scratch::new(0),
+            staged_output: Scratch::new(0),
+            rules: hidden.settings.rules.clone(),
+            topology: hidden.keeper.topology(topology),
+            device: false,
+            calls: 0,
+        };
+        let names = Arc::new(RankNames::of(names));
+        let state = Turn::new(state);
+        Ok(Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
+    }
+
+    /// Takes the state for a call. It goes back also when the call panics.
+    pub(crate) fn take(&self) -> Result<Taken<'_, State<W>>, Error> {
+        self.state.try_take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
+    }
+
+    /// Where its ranks are, as text.
+    pub(crate) fn topology_text(&self) -> String {
+        self.take().map_or_else(|_| String::new(), |state| state.topology.to_string())
+    }
+
+    fn world(&self) -> &'static W {
+        self.hidden.world
+    }
+
+    /// Whether a fault is to happen here.
+    fn fails(&self, fault: Fault) -> bool {
+        self.world().fails(fault, self.names.peer(self.rank))
+    }
+
+    /// The tag of messages by which ranks agree; plans have those behind it.
+    fn agreeing(&self) -> u32 {
+        self.tags.first
+    }
+
+    /// Makes numbers the same on all ranks, by messages of their own: in each round everybody hears from twice as far, and
+    /// hearing of a number twice does no harm. Collective. Messages of one agreement and the next cannot be mixed up:
+    /// no two rounds of one have the same sender.
+    pub(crate) fn agree(&self, how: Agree, numbers: &mut [u64]) -> Result<(), Error> {
+        let mut distance = 1;
+        while distance < self.size {
+            let name = |rank: u32| self.names.peer(Rank(rank % self.size));
+            let (to, from) = (name(self.rank.0 + distance), name(self.rank.0 + self.size - distance));
+            let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+            let mut theirs = vec![0u8; mine.len()];
+            self.hidden.exchange(Some((to, &mine)), Some((from, &mut theirs)), self.agreeing())?;
+            for (number, bytes) in numbers.iter_mut().zip(theirs.as_chunks().0) {
+                *number = how.join(*number, u64::from_ne_bytes(*bytes));
+            }
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Tags for a plan of its own. Collective.
+    pub(crate) fn more_tags(&self) -> Result<Option<TagRange>, Error> {
+        let agree = |how, words: &mut [u64]| self.agree(how, words);
+        match self.hidden.take_tags(self.rank.0 == 0, true, agree)? {
+            Found::Range(tags) => Ok(Some(tags)),
+            Found::Nothing | Found::Unable => Ok(None),
+        }
+    }
+
+    /// Where ranks are placed otherwise, other sizes are short.
+    pub(crate) fn thresholds(&self, topology: &Topology) -> Thresholds {
+        thresholds(self.world(), topology)
+    }
+
+    /// The plan for a call, bound to its sizes. Making one is collective; whether there is one depends on what all ranks
+    /// share. `None`, on all ranks, if they have found that they are not in the same call: that is not kept.
+    pub(crate) fn plan_for(
+        &self,
+        state: &mut State<W>,
+        normal: &mut Normal,
+    ) -> Result<Option<VersionId>, Error> {
+        state.calls += 1;
+        loop {
+            let kind = state.thresholds.kind(&normal.common.question());
+            let State { store, topology, rules, device, calls, .. } = &mut *state;
+            let site = Site { topology, tags: self.tags, one_round: false };
+            let choices = || self.choices(&kind, topology, rules, *device);
+            match self.prepare(store, &site, kind, choices, normal)? {
+                Ok(id) => {
+                    store.plans.versions.get(id).looked_for = *calls;
+                    return Ok(Some(id));
+                }
+                Err(Stopped::Device) => state.leave_to_mpi(),
+                Err(Stopped::Different) => return Ok(None),
+            }
+        }
+    }
+
+    /// The algorithms for a kind of call, best first.
+    pub(crate) fn choices(
+        &self,
+        kind: &Kind,
+        topology: &Topology,
+        rules: &Rules,
+        device: bool,
+    ) -> Vec<Choice> {
+        let settings = &self.hidden.settings;
+        let policy = Policy { always: settings.mode == Mode::Always, fast_math: settings.fast_math };
+        match device {
+            true => vec![Choice::native(Chosen::Device)],
+            false => choose(kind, &Circumstances { topology, rules, policy }),
+        }
+    }
+
+    /// The plan of a store for a call: by the first algorithm of which there is one, or can be. Collective if one must be
+    /// made, or room for it.
+    pub(crate) fn prepare(
+        &self,
+        store: &mut Store<W>,
+        site: &Site<'_>,
+        kind: Kind,
+        choices: impl FnOnce() -> Vec<Choice>,
+        normal: &mut Normal,
+    ) -> Result<Result<VersionId, Stopped>, Error> {
+        let Store { plans, room, memos } = store;
+        let (candidates, versions) = plans.of(kind, choices);
+        let mut at = 0;
+        loop {
+            let (before, rest) = candidates.split_at_mut(at);
+            // The last of them is the MPI's own function, which always fits.
+            let candidate = &mut rest[0];
+            let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
+                Look::Version(id) => id,
+                Look::Nothing if candidate.is_native() => candidate.put_native(versions, before),
+                Look::Nothing => {
+                    // Plans may be dropped: memos, which do not look, start anew.
+                    memos.clear();
+                    let form = Form::of(&normal.common.problem, site.topology, &candidate.choice.expression);
+                    match self.make(site, normal, &form, &candidate.choice.expression)? {
+                        Attempt::Made(made, extent) => candidate.put(versions, form, Some(made), extent),
+                        Attempt::Refused => candidate.put(versions, form, None, Extent::default()),
+                        Attempt::Stopped(why) => return Ok(Err(why)),
+                    }
+                }
+                Look::Unfit => {
+                    at += 1;
+                    continue;
+                }
+            };
+            if self.fit(versions.get(id), normal, site.topology, room, memos)? {
+                return Ok(Ok(id));
+            }
+            at += 1;
+        }
+    }
+
+    /// Makes a plan ready for a call, with as much room as it takes; whether that can be, on all ranks.
+    fn fit(
+        &self,
+        version: &mut Version<W>,
+        normal: &Normal,
+        topology: &Topology,
+        room: &mut Room,
+        memos: &mut Memos,
+    ) -> Result<bool, Error> {
+        let plan = match &mut version.prepared {
+            None => return Ok(false),
+            Some(Prepared::Native | Prepared::Sized(_)) => return Ok(true),
+            Some(Prepared::Ready(plan)) => plan,
+        };
+        let problem = &normal.common.problem;
+        let needs = version.extent.needs(plan.compiled().even, problem, &Limits::MEASURED);
+        if needs.temporary as u64 > self.hidden.settings.memory || needs.most() >= version.too_much {
+            return Ok(false);
+        }
+        if room.lacks(&needs) {
+            memos.clear();
+            if !self.make_room(topology, room, &needs)? {
+                version.too_much = needs.most();
+                return Ok(false);
+            }
+        }
+        plan.set_segments(&room.segments);
+        plan.bind(problem);
+        if normal.foreign.is_some() || version.combine != Some(normal.common.combine) {
+            plan.set_reduction(normal.reduction(self.world()));
+            version.combine = Some(normal.common.combine);
+        }
+        Ok(true)
+    }
+}
+
+/// What sizes are short on a communicator.
+fn thresholds(world: &impl World, topology: &Topology) -> Thresholds {
+    let narrow = !world.has(Function::Allgatherv, Flavour::Blocking, true);
+    Thresholds::new(topology, Vendor::of(world.name()), narrow)
+}

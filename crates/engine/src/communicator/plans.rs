@@ -1,0 +1,241 @@
+//! The plans of a communicator: for each kind of call the algorithms that may serve it, best first, and for each of these a
+//! plan for blocks of any size. A new size is a look.
+
+use std::collections::HashMap;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+
+use bruckner_algorithms::{Expression, Task, orders, plan};
+use bruckner_choose::{Choice, Kind, Name, Reason};
+use bruckner_runtime::{Extent, Plan, sized};
+use bruckner_schedule::{Counts, Problem, Topology};
+use rustc_hash::FxBuildHasher;
+
+use crate::buffers::Combine;
+use crate::world::World;
+
+/// The most plans that an algorithm has. Only one that orders ranks by their counts may want more.
+const PLANS: usize = 64;
+
+/// A plan that was made.
+pub(crate) enum Prepared<W: World> {
+    /// For sizes that all ranks know.
+    Ready(Box<Plan<W::Wire>>),
+    /// For sizes that each rank knows for itself.
+    Sized(Box<sized::Plan<W::Wire>>),
+    /// The MPI's own function.
+    Native,
+}
+
+/// What a plan of an algorithm is for: sizes that are all equal, or others, which the algorithm takes in the same order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Form {
+    /// None where each rank knows only its own sizes.
+    pub(crate) even: Option<bool>,
+    pub(crate) orders: Box<[u32]>,
+}
+
+impl Form {
+    /// That of a problem, cut as an algorithm wants it.
+    pub(crate) fn of(problem: &Problem, topology: &Topology, expression: &Expression) -> Form {
+        let even = (problem.counts != Counts::Local).then(|| problem.equal().is_some());
+        let orders = match expression.reorders() {
+            false => Box::default(),
+            true => orders(&task(problem, topology), expression).into(),
+        };
+        Form { even, orders }
+    }
+}
+
+/// A problem as a task for algorithms.
+pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
+    Task {
+        collective: problem.collective,
+        topology: topology.clone(),
+        counts: problem.counts.clone(),
+        element: problem.element,
+        order: problem.order,
+    }
+}
+
+/// A plan of an algorithm, for one form of sizes.
+pub(crate) struct Version<W: World> {
+    form: Form,
+    /// None if it could not be made, which is so for good.
+    pub(crate) prepared: Option<Prepared<W>>,
+    pub(crate) choice: Arc<Choice>,
+    /// The room that it needs on any rank.
+    pub(crate) extent: Extent,
+    /// Bytes of room that could not be had.
+    pub(crate) too_much: usize,
+    /// Whether it is by the first of all algorithms for its kind of call.
+    pub(crate) is_preferred: bool,
+    /// What the plan combines with, at present.
+    pub(crate) combine: Option<Combine>,
+    /// The call that last looked for it.
+    pub(crate) looked_for: u64,
+}
+
+/// Into how many pieces an algorithm cuts blocks. One that does not fit a task cuts nothing.
+fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u64 {
+    let planned = catch_unwind(|| plan(&task(problem, topology), expression).map(|plan| plan.problem.pieces));
+    planned.ok().and_then(Result::ok).unwrap_or(1)
+}
+
+/// Which version of a communicator's plans. Valid until plans are forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct VersionId(usize);
+
+/// An algorithm for a kind of call.
+pub(crate) struct Candidate {
+    pub(crate) choice: Arc<Choice>,
+    /// Whether it is the first.
+    is_preferred: bool,
+    /// Into how many pieces it cuts blocks, once that is known.
+    pieces: Option<u64>,
+    versions: Vec<VersionId>,
+}
+
+/// What was found for a problem.
+pub(crate) enum Look {
+    /// This version.
+    Version(VersionId),
+    /// Nothing was planned yet.
+    Nothing,
+    /// Blocks cannot be cut so.
+    Unfit,
+}
+
+impl Candidate {
+    fn all(choices: Vec<Choice>) -> Vec<Candidate> {
+        let choices = choices.into_iter().enumerate();
+        let candidate = |(at, choice)| Candidate {
+            choice: Arc::new(choice),
+            is_preferred: at == 0,
+            pieces: None,
+            versions: Vec::new(),
+        };
+        choices.map(candidate).collect()
+    }
+
+    pub(crate) fn is_native(&self) -> bool {
+        self.choice.is_native()
+    }
+
+    /// The version for a problem, which is cut as the algorithm wants it.
+    #[inline]
+    pub(crate) fn find<W: World>(
+        &mut self,
+        versions: &Versions<W>,
+        problem: &mut Problem,
+        topology: &Topology,
+    ) -> Look {
+        if self.is_native() {
+            return self.versions.first().map_or(Look::Nothing, |id| Look::Version(*id));
+        }
+        let pieces = *self.pieces.get_or_insert_with(|| pieces(problem, topology, &self.choice.expression));
+        if problem.set_pieces(pieces).is_err() {
+            return Look::Unfit;
+        }
+        let form = Form::of(problem, topology, &self.choice.expression);
+        match self.versions.iter().find(|id| versions.0[id.0].form == form) {
+            Some(id) => Look::Version(*id),
+            None => Look::Nothing,
+        }
+    }
+
+    /// Keeps what came of planning for a form. The oldest version makes room where there are too many.
+    pub(crate) fn put<W: World>(
+        &mut self,
+        versions: &mut Versions<W>,
+        form: Form,
+        prepared: Option<Prepared<W>>,
+        extent: Extent,
+    ) -> VersionId {
+        let version = Version {
+            form,
+            prepared,
+            choice: self.choice.clone(),
+            extent,
+            too_much: usize::MAX,
+            is_preferred: self.is_preferred,
+            combine: None,
+            looked_for: 0,
+        };
+        let id = if self.versions.len() >= PLANS {
+            let id = self.versions.remove(0);
+            versions.0[id.0] = version;
+            id
+        } else {
+            versions.0.push(version);
+            VersionId(versions.0.len() - 1)
+        };
+        self.versions.push(id);
+        id
+    }
+
+    /// Keeps the MPI's own function as the last resort behind others.
+    pub(crate) fn put_native<W: World>(
+        &mut self,
+        versions: &mut Versions<W>,
+        before: &[Candidate],
+    ) -> VersionId {
+        if let Some(asked) = before.iter().find(|other| other.choice.reason == Reason::Asked) {
+            let (asked, instead) = (asked.choice.expression.clone(), self.choice.reason.clone());
+            self.choice = Arc::new(Choice::native(Reason::Unfit { asked, instead: Box::new(instead) }));
+        }
+        let form = Form { even: None, orders: Box::default() };
+        self.put(versions, form, Some(Prepared::Native), Extent::default())
+    }
+}
+
+/// All versions of a communicator's plans.
+pub(crate) struct Versions<W: World>(Vec<Version<W>>);
+
+impl<W: World> Versions<W> {
+    #[inline]
+    pub(crate) fn get(&mut self, id: VersionId) -> &mut Version<W> {
+        &mut self.0[id.0]
+    }
+}
+
+/// All plans of a communicator.
+pub(crate) struct Plans<W: World> {
+    candidates: HashMap<Kind, Vec<Candidate>, FxBuildHasher>,
+    pub(crate) versions: Versions<W>,
+}
+
+impl<W: World> Default for Plans<W> {
+    fn default() -> Plans<W> {
+        Plans { candidates: HashMap::default(), versions: Versions(Vec::new()) }
+    }
+}
+
+impl<W: World> Plans<W> {
+    /// The algorithms for a kind of call, and all versions.
+    pub(crate) fn of(
+        &mut self,
+        kind: Kind,
+        choices: impl FnOnce() -> Vec<Choice>,
+    ) -> (&mut Vec<Candidate>, &mut Versions<W>) {
+        let candidates = self.candidates.entry(kind).or_insert_with(|| Candidate::all(choices()));
+        (candidates, &mut self.versions)
+    }
+
+    /// Whether calls of a kind are known to go to the MPI.
+    pub(crate) fn is_native(&self, kind: &Kind) -> bool {
+        let candidates = self.candidates.get(kind);
+        candidates.and_then(|candidates| candidates.first()).is_some_and(Candidate::is_native)
+    }
+
+    /// The version for a collective that was last looked for.
+    pub(crate) fn newest(&self, name: Name) -> Option<&Version<W>> {
+        let kinds = self.candidates.iter().filter(|(kind, _)| kind.name == name);
+        let all = kinds.flat_map(|(_, candidates)| candidates).flat_map(|candidate| &candidate.versions);
+        all.map(|id| &self.versions.0[id.0]).max_by_key(|version| version.looked_for)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Plans::default();
+    }
+}

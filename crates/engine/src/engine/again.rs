@@ -1,0 +1,165 @@
+//! The short way for a call that came before.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use bruckner_mpi::{Function, Word};
+use bruckner_runtime::{Buffers, Failure};
+
+use super::{Engine, Serving};
+use crate::buffers::{Common, Normal};
+use crate::call::Call;
+use crate::communicator::{Arguments, Memo, Prepared, State, Store, VersionId, arguments};
+use crate::world::World;
+
+impl<W: World> Engine<W> {
+    /// Remembers a call whose buffers need no staging, and those that differ from it in nothing but the count, as far as they
+    /// are served alike.
+    pub(super) fn remember(
+        &self,
+        comm: Word,
+        generation: u64,
+        state: &mut State<W>,
+        arguments: Arguments,
+        id: VersionId,
+        normal: &Normal,
+    ) {
+        if !self.quick.load(Ordering::Relaxed) {
+            return;
+        }
+        let Common { problem, combine, .. } = &normal.common;
+        let version = state.store.plans.versions.get(id);
+        let Arguments { words, count } = arguments;
+        let each = |all: u64| all / count.max(1);
+        let bytes = each(normal.common.bytes());
+        let alike = match arguments.is_one_count() && version.is_preferred && bytes > 0 {
+            true => {
+                let all = state.thresholds.alike(&normal.common.question());
+                all.start().div_ceil(bytes).max(1)..=*all.end() / bytes
+            }
+            false => count..=count,
+        };
+        match &version.prepared {
+            Some(Prepared::Native) => self.natives.put(comm, generation, &words, alike),
+            // Input and output that overlap are looked at each time.
+            Some(Prepared::Ready(plan))
+                if normal.is_direct(plan.compiled(), true, self.world.has_device())
+                    && normal.foreign.is_none() =>
+            {
+                // There is room for no more; and pieces may be equal for one count and not for the next.
+                let least = if problem.pieces == 1 { *alike.start() } else { count };
+                state.store.memos.put(Memo {
+                    words,
+                    counts: least..=count,
+                    version: id,
+                    problem: problem.clone(),
+                    elements: each(problem.largest()),
+                    bound: (0, 0),
+                    bytes: bytes as usize,
+                    combine: *combine,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a call came before on the same communicator and went to the MPI's own function.
+    #[inline(always)]
+    pub fn is_native_again(&self, call: &Call, comm: Word) -> bool {
+        arguments(self.world, call)
+            .is_some_and(|arguments| self.natives.has(comm, self.world.generation(), &arguments))
+    }
+
+    /// Runs a call that came before on the same communicator; `None` if it did not.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    #[inline]
+    pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+        if self.is_native_again(call, comm) {
+            // SAFETY: as for this function.
+            return Some(Ok(unsafe { self.native(call, comm) }));
+        }
+        // SAFETY: as for this function.
+        unsafe { self.served_again(call, comm) }
+    }
+
+    /// The same for a call that was served.
+    ///
+    /// # Safety
+    /// As for [`Engine::again`].
+    pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+        let arguments = &arguments(self.world, call)?;
+        let entry = self.last(comm)?;
+        if !self.active.is_empty() || self.world.has_device() {
+            return None;
+        }
+        let Serving::Planned(communicator) = &entry.serving else { return None };
+        let mut state = communicator.take().ok()?;
+        let state = &mut *state;
+        let Store { memos, room, plans } = &mut state.store;
+        memos.get(arguments).and_then(|memo| {
+            let version = plans.versions.get(memo.version);
+            let Some(Prepared::Ready(plan)) = &mut version.prepared else { return None };
+            let block = memo.bytes * arguments.count as usize;
+            let rank = communicator.rank.0;
+            let (input, output) = self.plain_buffers(call, rank, block, plan.compiled().in_place)?;
+            if memo.bound != (arguments.count, plan.bindings()) {
+                memo.problem.set_largest(arguments.count * memo.elements);
+                plan.bind(&memo.problem);
+                memo.bound = (arguments.count, plan.bindings());
+            }
+            if version.combine != Some(memo.combine) {
+                plan.set_reduction(memo.combine.kernel());
+                version.combine = Some(memo.combine);
+            }
+            let temporary = room.temporary.start();
+            let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
+            // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
+            Some(unsafe { plan.run(&communicator.hidden.wire, buffers) }.map(|()| 0))
+        })
+    }
+
+    /// The buffers of a call of dense data, if they are as a plan wants them. What has no buffer, `MPI_IN_PLACE` for one, or
+    /// one buffer where MPI wants two, is looked at more closely elsewhere.
+    #[inline]
+    fn plain_buffers(
+        &self,
+        call: &Call,
+        rank: u32,
+        block: usize,
+        in_place: bool,
+    ) -> Option<(*const c_void, *mut c_void)> {
+        let world = self.world;
+        let (send, recv) = (call.send.data, call.recv.data);
+        let own = || recv.wrapping_byte_add(rank as usize * block);
+        let (input, output) = match call.function {
+            Function::Barrier => return Some((std::ptr::null(), std::ptr::null_mut())),
+            Function::Allreduce | Function::ReduceScatterBlock => {
+                let aliased = send == recv;
+                let overlaps = aliased || world.is_in_place(send);
+                if (overlaps && !in_place) || (aliased && world.refuses_aliases()) {
+                    return None;
+                }
+                (if overlaps { recv } else { send }, recv)
+            }
+            Function::Reduce => {
+                let is_root = rank == call.root as u32;
+                let lacks = world.is_in_place(send) || send.is_null() || (is_root && send == recv);
+                if lacks || (is_root && world.is_in_place(recv)) {
+                    return None;
+                }
+                return Some((send, recv));
+            }
+            Function::Allgather => match world.is_in_place(send) {
+                true => (own(), recv),
+                false if world.refuses_aliases() && send == own() => return None,
+                false => (send, recv),
+            },
+            Function::Alltoall if send == recv => return None,
+            _ => (send, recv),
+        };
+        let lacks = input.is_null() || output.is_null() || world.is_in_place(output);
+        (!lacks).then_some((input.cast_const(), output))
+    }
+}

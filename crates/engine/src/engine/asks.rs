@@ -1,0 +1,71 @@
+//! What is asked of the engine besides collectives: other algorithms, other places, what there is.
+
+use std::sync::Arc;
+
+use bruckner_choose::{Name, Rules};
+use bruckner_mpi::Word;
+
+use super::{Engine, Findings, Serving};
+use crate::Error;
+use crate::communicator::{Communicator, Room, State};
+use crate::world::World;
+
+impl<W: World> Engine<W> {
+    /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
+    pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
+        let rules: Rules = rules.parse()?;
+        self.change(comm, |_, state| state.rules.extend(rules))
+    }
+
+    /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
+    /// text on all ranks. Ranks that are said to share a node must really share one.
+    pub fn set_topology(&self, comm: Word, text: &str) -> Result<(), Error> {
+        let topology: bruckner_schedule::Topology =
+            text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
+        let size = self.world.size(comm)?;
+        if topology.ranks() != size {
+            return Err(Error::Argument(format!(
+                "`{text}` has {} ranks, and there are {size}",
+                topology.ranks()
+            )));
+        }
+        self.change(comm, |communicator, state| {
+            state.thresholds = communicator.thresholds(&topology);
+            state.topology = Arc::new(topology);
+            state.store.room = Room::none();
+        })
+    }
+
+    /// Changes what is chosen on a communicator: plans are made anew.
+    fn change(&self, comm: Word, change: impl FnOnce(&Communicator<W>, &mut State<W>)) -> Result<(), Error> {
+        let Some(communicator) = self.planned(comm)? else { return Ok(()) };
+        let mut state = communicator.take()?;
+        change(communicator, &mut state);
+        state.forget();
+        // Other threads, too, may remember what was chosen before.
+        self.world.renew();
+        Ok(())
+    }
+
+    /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
+    /// is recognised as the same as one before is not looked for. Communicates with nobody: a communicator that was never
+    /// used has none.
+    pub fn algorithm_of(&self, comm: Word, name: Name) -> Result<Option<String>, Error> {
+        let Some(entry) = self.known(comm)? else { return Ok(None) };
+        let Serving::Planned(communicator) = &entry.serving else { return Ok(None) };
+        let state = communicator.take()?;
+        Ok(state.store.plans.newest(name).map(|version| version.choice.expression.to_string()))
+    }
+
+    /// What was found about `MPI_COMM_WORLD`. Collective at first use.
+    pub fn findings(&self) -> Result<Findings, Error> {
+        let hidden = self.hidden()?;
+        Ok(Findings {
+            ranks: hidden.places.ranks(),
+            topology: hidden.places.to_string(),
+            shared_memory: hidden.pool.is_some(),
+            shared_cores: hidden.shared_cores,
+            complaints: hidden.settings.complaints.clone(),
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! What an engine keeps for a communicator: whether it is served, by what, and its pages of the report.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bruckner_mpi::{Agree, Word};
+
+use super::{Door, Engine};
+use crate::Error;
+use crate::buffers::{normal, personal};
+use crate::call::Call;
+use crate::communicator::{Communicator, Hidden};
+use crate::observe::Ledger;
+use crate::reason::Reason;
+use crate::settings::Mode;
+use crate::world::World;
+
+/// Communicators that may have a hidden one of their own, where `bruckner_init` was not called.
+const QUOTA: usize = 64;
+
+/// What is kept for a communicator.
+pub(crate) struct Entry<W: World> {
+    pub(crate) serving: Serving<W>,
+    pub(crate) ledger: Option<Arc<Ledger>>,
+}
+
+/// Whether a communicator is served.
+pub(crate) enum Serving<W: World> {
+    /// It is.
+    Planned(Arc<Communicator<W>>),
+    /// It is not, for a reason that all its ranks share.
+    Native(Reason),
+    /// Not yet: it has had so many calls.
+    NotYet(AtomicU32),
+}
+
+/// The communicator of a thread's last call.
+#[derive(Clone, Copy)]
+pub(super) struct Last {
+    /// The engine, its handle, and the generation of handles.
+    pub(super) engine: *const (),
+    pub(super) comm: Word,
+    pub(super) generation: u64,
+    /// What the engine keeps for it: an [`Entry`].
+    pub(super) entry: *const (),
+}
+
+/// There was none.
+pub(super) const NOTHING: Last =
+    Last { engine: std::ptr::null(), comm: 0, generation: u64::MAX, entry: std::ptr::null() };
+
+thread_local! {
+    pub(super) static LAST: Cell<Last> = const { Cell::new(NOTHING) };
+}
+
+impl<W: World> Engine<W> {
+    /// What is kept for a communicator; made at first use, which is collective.
+    #[inline]
+    pub(crate) fn entry(&self, comm: Word, door: Door) -> Result<&Entry<W>, Error> {
+        if let Some(entry) = self.settled(comm) {
+            return Ok(entry);
+        }
+        let kept = self.kept(comm, door)?;
+        Ok(self.set_last(comm, &kept))
+    }
+
+    /// The same for a call of MPI's. A communicator's first calls are counted, so that all its ranks come to its first use,
+    /// which is collective, in the same call. What need not be made by all ranks at once is left alone till then: a call
+    /// that is wrong on this rank, one of nothing, and rooted ones, whose ranks may run ahead of each other.
+    pub(super) fn entry_for(&self, call: &Call, comm: Word) -> Result<&Entry<W>, Error> {
+        if let Some(entry) = self.settled(comm) {
+            return Ok(entry);
+        }
+        let kept = match self.known(comm)? {
+            Some(kept) if !matches!(kept.serving, Serving::NotYet(_)) => kept,
+            known => match (self.door(call, comm)?, known) {
+                (Some(door), _) => self.kept(comm, door)?,
+                (None, Some(kept)) => kept,
+                (None, None) => {
+                    let ledger = self.ledger(comm, "")?;
+                    self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
+                }
+            },
+        };
+        Ok(self.set_last(comm, &kept))
+    }
+
+    /// By which door a call of MPI's comes to a communicator that is not in use yet: by none unless all ranks must be in it
+    /// at once for it to end on any, as far as this rank can tell. Calls that round are served from the first or never, so
+    /// that their results are the same from call to call; others wait till a communicator has had a few.
+    pub(crate) fn door(&self, call: &Call, comm: Word) -> Result<Option<Door>, Error> {
+        if self.world.is_inter(comm)? {
+            return Ok(Some(Door::Mpi));
+        }
+        let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?) else {
+            return Ok(None);
+        };
+        let common = &normal.common;
+        let asked = self.hidden_now().is_some_and(|hidden| {
+            hidden.settings.mode == Mode::Always || hidden.settings.rules.of(common.name).is_some()
+        });
+        // Of an alltoallv a rank knows only its own sizes, which may be nothing.
+        let local = common.is_local();
+        let sound = !local || personal(self.world, call, self.world.size(comm)?).is_ok();
+        let meets = sound && !common.is_nothing() && (asked || !(local || common.is_rooted()));
+        Ok(meets.then_some(if common.combine.rounds() { Door::Api } else { Door::Mpi }))
+    }
+
+    /// What is kept for the communicator of this thread's last call, if it is this one.
+    #[inline]
+    pub(super) fn last(&self, comm: Word) -> Option<&Entry<W>> {
+        let last = LAST.get();
+        let same = last.comm == comm
+            && last.generation == self.world.generation()
+            && last.engine == std::ptr::from_ref(self).cast();
+        // SAFETY: an entry of this engine, kept until its communicator is freed, which would have changed the generation.
+        same.then(|| unsafe { &*last.entry.cast::<Entry<W>>() })
+    }
+
+    /// The same, if the first calls on it are over.
+    #[inline]
+    fn settled(&self, comm: Word) -> Option<&Entry<W>> {
+        self.last(comm).filter(|entry| !matches!(entry.serving, Serving::NotYet(_)))
+    }
+
+    fn set_last(&self, comm: Word, kept: &Arc<Entry<W>>) -> &Entry<W> {
+        let (engine, generation) = (std::ptr::from_ref(self).cast(), self.world.generation());
+        let entry: *const Entry<W> = Arc::as_ptr(kept);
+        LAST.set(Last { engine, comm, generation, entry: entry.cast() });
+        // SAFETY: it is kept with the communicator until that is freed.
+        unsafe { &*entry }
+    }
+
+    /// The same, shared: for plans, which may outlive the communicator's handle.
+    pub(crate) fn kept(&self, comm: Word, door: Door) -> Result<Arc<Entry<W>>, Error> {
+        let mut ledger = None;
+        if let Some(kept) = self.known(comm)? {
+            match &kept.serving {
+                Serving::NotYet(calls) => {
+                    // Each call is made by all ranks: they all count the same.
+                    let before = calls.fetch_add(1, Ordering::Relaxed);
+                    if door == Door::Mpi && before < self.patience() {
+                        return Ok(kept);
+                    }
+                    ledger = kept.ledger.clone();
+                }
+                _ => return Ok(kept),
+            }
+        } else if door == Door::Mpi && self.patience() > 0 {
+            let ledger = self.ledger(comm, "")?;
+            return self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(1)), ledger });
+        }
+        let serving = self.serve(comm)?;
+        let topology = match &serving {
+            Serving::Planned(communicator) => communicator.topology_text(),
+            _ => String::new(),
+        };
+        let ledger = match ledger {
+            Some(ledger) => {
+                ledger.placed(&topology);
+                Some(ledger)
+            }
+            None => self.ledger(comm, &topology)?,
+        };
+        self.keep(comm, Entry { serving, ledger })
+    }
+
+    /// The same if there is something. Communicates with nobody.
+    pub(super) fn known(&self, comm: Word) -> Result<Option<Arc<Entry<W>>>, Error> {
+        let kept = self.world.kept(comm).map(|kept| {
+            kept.downcast::<Entry<W>>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
+        });
+        kept.transpose()
+    }
+
+    fn keep(&self, comm: Word, entry: Entry<W>) -> Result<Arc<Entry<W>>, Error> {
+        let entry = Arc::new(entry);
+        self.world.keep(comm, entry.clone())?;
+        Ok(entry)
+    }
+
+    /// A communicator's ledger, if there is to be a report; its first rank keeps it.
+    fn ledger(&self, comm: Word, topology: &str) -> Result<Option<Arc<Ledger>>, Error> {
+        let hidden = self.hidden_now();
+        if hidden.is_none_or(|hidden| hidden.settings.report.is_none()) || self.world.rank(comm)? != 0 {
+            return Ok(None);
+        }
+        let name = if comm == self.world.world() { "MPI_COMM_WORLD" } else { "" };
+        Ok(Some(self.books.open(name, self.world.size(comm)?, topology.to_owned())))
+    }
+
+    /// Calls that a communicator must have had before it is served.
+    fn patience(&self) -> u32 {
+        self.hidden_now().map_or(0, |hidden| match hidden.settings.mode {
+            Mode::Always => 0,
+            _ => hidden.settings.after,
+        })
+    }
+
+    fn serve(&self, comm: Word) -> Result<Serving<W>, Error> {
+        if self.world.is_inter(comm)? {
+            return Ok(Serving::Native(Reason::Intercommunicator));
+        }
+        if self.world.size(comm)? == 1 {
+            return Ok(Serving::Native(Reason::OneRank));
+        }
+        let hidden = match comm == self.world.world() {
+            true => Some(self.hidden()?),
+            false => self.hidden_now(),
+        };
+        let hidden = match hidden {
+            Some(hidden) => hidden,
+            None => {
+                let mut used = [self.private.load(Ordering::Relaxed) as u64];
+                self.world.agree(comm, Agree::Max, &mut used)?;
+                if used[0] >= QUOTA as u64 {
+                    return Ok(Serving::Native(Reason::Quota));
+                }
+                self.private.fetch_add(1, Ordering::Relaxed);
+                Arc::new(Hidden::new(self.world, comm, self.active.clone())?)
+            }
+        };
+        if hidden.settings.mode == Mode::Off {
+            return Ok(Serving::Native(Reason::Off));
+        }
+        Ok(match Communicator::new(hidden, comm)? {
+            Ok(communicator) => Serving::Planned(Arc::new(communicator)),
+            Err(why) => Serving::Native(why),
+        })
+    }
+
+    /// The plans of a communicator, if it is served. Collective at first use.
+    pub(super) fn planned(&self, comm: Word) -> Result<Option<&Communicator<W>>, Error> {
+        Ok(match &self.entry(comm, Door::Api)?.serving {
+            Serving::Planned(communicator) => Some(communicator),
+            _ => None,
+        })
+    }
+}

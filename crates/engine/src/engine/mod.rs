@@ -1,0 +1,370 @@
+//! The engine: a call comes in; choose, plan, agree, keep, run. It knows all of the rooms around it, and none of them knows it.
+
+mod again;
+mod asks;
+mod kept;
+mod persistent;
+mod process;
+
+use std::ffi::c_int;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bruckner_choose::{Choice, Name};
+use bruckner_mpi::{Word, Work};
+
+use crate::Error;
+use crate::buffers::{Common, Normal, Refusal, Stage, normal, personal};
+use crate::call::Call;
+use crate::communicator::{
+    Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
+};
+use crate::error::raise;
+use crate::observe::{Books, Event, Shadow, join};
+use crate::progress::Active;
+use crate::reason::Reason;
+use crate::requests::Requests;
+use crate::settings::{self, Report};
+use crate::world::World;
+use kept::{Entry, LAST, Serving};
+
+/// By which door a call came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// A function of the library's own: whoever calls it wants it served, and told what is wrong.
+    Api,
+    /// A function of MPI's that was taken over: what is not understood goes to the MPI's own.
+    Mpi,
+}
+
+/// The engine of a process, or of a rank that is a thread.
+pub struct Engine<W: World> {
+    world: &'static W,
+    /// The hidden communicator of `MPI_COMM_WORLD`, once there is one.
+    hidden: Mutex<Option<Arc<Hidden<W>>>>,
+    /// Communicators that have a hidden one of their own.
+    private: AtomicUsize,
+    active: Arc<Active>,
+    requests: Requests<W>,
+    books: Arc<Books>,
+    natives: Natives,
+    /// Whether calls that come again may be recognised: not if each is to be counted or compared.
+    quick: AtomicBool,
+    /// Collectives whose MPI functions are left alone, as bits; all, as long as there is no hidden communicator.
+    left: AtomicU8,
+}
+
+/// What an engine found out about `MPI_COMM_WORLD`, for people.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Its ranks.
+    pub ranks: u32,
+    /// Where they are.
+    pub topology: String,
+    /// Whether nodes have shared memory.
+    pub shared_memory: bool,
+    /// Whether ranks outnumber cores.
+    pub shared_cores: bool,
+    /// What was wrong with the settings.
+    pub complaints: Vec<String>,
+}
+
+/// What served a call, for the report.
+#[derive(Default)]
+struct Outcome {
+    algorithm: String,
+    why: String,
+    bytes: u64,
+}
+
+impl Outcome {
+    fn native(&mut self, reason: &Reason) {
+        (self.algorithm, self.why) = ("native".to_owned(), reason.to_string());
+    }
+
+    fn served(&mut self, choice: &Choice, common: &Common) {
+        (self.algorithm, self.why) = (choice.expression.to_string(), choice.reason.to_string());
+        self.bytes = common.bytes();
+    }
+}
+
+impl<W: World> Engine<W> {
+    /// An engine. `inside` is what the MPI is to do inside its waits as long as operations are under way.
+    pub fn new(world: &'static W, inside: Work) -> Engine<W> {
+        Engine {
+            world,
+            hidden: Mutex::new(None),
+            private: AtomicUsize::new(0),
+            active: Arc::default(),
+            requests: Requests::new(world, inside),
+            books: Arc::default(),
+            natives: Natives::new(),
+            quick: AtomicBool::new(true),
+            left: AtomicU8::new(u8::MAX),
+        }
+    }
+
+    /// Makes the hidden communicator. Collective over `MPI_COMM_WORLD`; a second call does nothing.
+    pub fn init(&self) -> Result<(), Error> {
+        self.hidden().map(|_| ())
+    }
+
+    /// Whether the MPI's function of a collective is left alone.
+    #[inline]
+    pub fn leaves(&self, name: Name) -> bool {
+        self.left.load(Ordering::Relaxed) & (1 << name as u8) != 0
+    }
+
+    /// The MPI.
+    #[inline]
+    pub fn world(&self) -> &'static W {
+        self.world
+    }
+
+    /// The persistent requests of the MPI's that operations serve.
+    #[inline]
+    pub fn requests(&self) -> &Requests<W> {
+        &self.requests
+    }
+
+    /// Advances all operations that are started; whether any is left.
+    pub fn advance(&self, inside: bool) -> bool {
+        self.active.advance(inside);
+        !self.active.is_empty()
+    }
+
+    /// The hidden communicator, if there is one.
+    fn hidden_now(&self) -> Option<Arc<Hidden<W>>> {
+        self.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn hidden(&self) -> Result<Arc<Hidden<W>>, Error> {
+        if let Some(hidden) = self.hidden_now() {
+            return Ok(hidden);
+        }
+        let made = Arc::new(Hidden::new(self.world, self.world.world(), self.active.clone())?);
+        let quick = made.settings.report.is_none() && made.settings.check == 0;
+        self.quick.store(quick, Ordering::Relaxed);
+        *self.hidden.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Writes the report and forgets everything that needs MPI, before it is finalised. Collective over
+    /// `MPI_COMM_WORLD`.
+    pub fn finalize(&self) {
+        let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.left.store(u8::MAX, Ordering::Release);
+        if let Some(hidden) = &hidden {
+            self.report(hidden);
+        }
+        let world = self.world.world();
+        if self.world.kept(world).is_some() {
+            self.world.forget(world);
+        }
+        self.world.renew();
+        LAST.set(kept::NOTHING);
+        if let Some(hidden) = hidden.and_then(Arc::into_inner) {
+            self.world.free(hidden.comm);
+        }
+    }
+
+    fn report(&self, hidden: &Hidden<W>) {
+        let Some(to) = &hidden.settings.report else { return };
+        // There is nobody left to tell of a failure but the user.
+        let texts = match hidden.collect(&self.books.text()) {
+            Ok(Some(texts)) => texts,
+            Ok(None) => return,
+            Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
+        };
+        let mode = format!("{:?}", hidden.settings.mode).to_lowercase();
+        let whole = join(&texts, self.world.name(), &mode, &hidden.settings.complaints);
+        match to {
+            Report::Stderr => eprint!("{}", whole.table()),
+            Report::File(path) => {
+                let written =
+                    settings::create(path).and_then(|mut file| file.write_all(whole.json().as_bytes()));
+                if let Err(error) = written {
+                    eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display());
+                }
+            }
+        }
+    }
+
+    /// Runs a collective. `Ok` has what the MPI's own function returned, if it was called, and otherwise 0; an error that it
+    /// returned it has raised already.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    pub unsafe fn run(&self, call: &Call, comm: Word, door: Door) -> Result<c_int, Error> {
+        if door == Door::Mpi && self.world.is_null_comm(comm) {
+            // SAFETY: as for this function; MPI raises its error.
+            return Ok(unsafe { self.native(call, comm) });
+        }
+        let entry = match door {
+            Door::Api => self.entry(comm, door)?,
+            Door::Mpi => self.entry_for(call, comm)?,
+        };
+        let Some(ledger) = &entry.ledger else {
+            // SAFETY: as for this function.
+            return unsafe { self.serve_call(entry, call, comm, door, None) };
+        };
+        let start = Instant::now();
+        let mut outcome = Outcome::default();
+        // SAFETY: as for this function.
+        let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
+        let Outcome { algorithm, why, mut bytes } = outcome;
+        if bytes == 0
+            && !self.world.is_inter(comm)?
+            && let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?)
+        {
+            bytes = normal.common.bytes();
+        }
+        let (name, algorithm, why) = (call.name(), algorithm.as_str(), why.as_str());
+        let seconds = start.elapsed().as_secs_f64();
+        ledger.add(&Event { name, persistent: false, algorithm, why, bytes, seconds });
+        result
+    }
+
+    /// The same; what served is noted for the report.
+    unsafe fn serve_call(
+        &self,
+        entry: &Entry<W>,
+        call: &Call,
+        comm: Word,
+        door: Door,
+        outcome: Option<&mut Outcome>,
+    ) -> Result<c_int, Error> {
+        let generation = self.world.generation();
+        let known = arguments(self.world, call).filter(|_| is_built_in(self.world, call));
+        let reason = match &entry.serving {
+            Serving::Planned(communicator) => {
+                match normal(self.world, call, communicator.rank.0, communicator.size) {
+                    Ok(normal) if door == Door::Mpi && normal.common.is_nothing() => Reason::NothingToDo,
+                    Ok(mut normal) => {
+                        let mut state = communicator.take()?;
+                        // SAFETY: as for this function.
+                        let native = || Ok(unsafe { self.native(call, comm) });
+                        // MPI judges its arguments before anybody waits for this rank.
+                        let judged = normal.common.is_local() && !state.is_native(&normal.common);
+                        if judged && personal(self.world, call, communicator.size).is_err() {
+                            return native();
+                        }
+                        let Some(id) = communicator.plan_for(&mut state, &mut normal)? else {
+                            return native();
+                        };
+                        if let Some(arguments) = known {
+                            self.remember(comm, generation, &mut state, arguments, id, &normal);
+                        }
+                        if let Some(outcome) = outcome {
+                            outcome.served(&state.store.plans.versions.get(id).choice, &normal.common);
+                        }
+                        // SAFETY: as for this function.
+                        return unsafe { self.execute(entry, communicator, &mut state, id, call, &normal) };
+                    }
+                    Err(Refusal::Native(reason)) => reason,
+                    // Not every MPI looks.
+                    Err(Refusal::Wrong(error @ Error::Negative(_))) => return Err(error),
+                    // MPI itself judges its arguments, and raises its errors where they belong.
+                    Err(Refusal::Wrong(_)) if door == Door::Mpi => Reason::LeftToMpi,
+                    Err(Refusal::Wrong(error)) => return Err(error),
+                }
+            }
+            Serving::Native(reason) => {
+                if let Some(arguments) = known.filter(|_| self.quick.load(Ordering::Relaxed)) {
+                    self.natives.put(comm, generation, &arguments.words, 0..=u64::MAX);
+                }
+                reason.clone()
+            }
+            Serving::NotYet(_) => Reason::FirstCalls,
+        };
+        if let Some(outcome) = outcome {
+            outcome.native(&reason);
+        }
+        // SAFETY: as for this function.
+        Ok(unsafe { self.native(call, comm) })
+    }
+
+    /// The MPI's own function, and what it returns.
+    ///
+    /// # Safety
+    /// The arguments are right for it.
+    #[inline(always)]
+    pub unsafe fn native(&self, call: &Call, comm: Word) -> c_int {
+        // SAFETY: as for this function.
+        match unsafe { self.world.native(call, comm) } {
+            Ok(()) => 0,
+            Err(error) => error.code,
+        }
+    }
+
+    unsafe fn execute(
+        &self,
+        entry: &Entry<W>,
+        communicator: &Communicator<W>,
+        state: &mut State<W>,
+        id: VersionId,
+        call: &Call,
+        normal: &Normal,
+    ) -> Result<c_int, Error> {
+        let State { store: Store { plans, room, .. }, staged_input, staged_output, calls, .. } = state;
+        let version = plans.versions.get(id);
+        let prepared = match &mut version.prepared {
+            None | Some(Prepared::Native) => {
+                // SAFETY: as for this function.
+                return Ok(unsafe { self.native(call, communicator.comm) });
+            }
+            Some(prepared) => prepared,
+        };
+        let every = communicator.hidden.settings.check;
+        let check = every > 0 && calls.is_multiple_of(every);
+        let shadow = match check {
+            // SAFETY: as for this function.
+            true => unsafe { Shadow::cast(communicator, call, normal) }?,
+            false => None,
+        };
+        let (wire, comm) = (&communicator.hidden.wire, communicator.comm);
+        let device = self.world.has_device();
+        let mut stage = Stage { world: self.world, input: staged_input, output: staged_output, device };
+        match prepared {
+            Prepared::Native => {}
+            Prepared::Ready(plan) => {
+                stage.grow(normal, plan);
+                let (buffers, staged) = stage.bring(normal, plan, &room.temporary)?;
+                if self.active.is_empty() {
+                    // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+                    unsafe { plan.run(wire, buffers) }?;
+                } else {
+                    // SAFETY: as above.
+                    unsafe { plan.start(wire, buffers) }?;
+                    self.active.while_waiting(wire, || plan.test(wire))?;
+                }
+                stage.take(normal, staged)?;
+            }
+            Prepared::Sized(plan) => {
+                let (buffers, staged) = stage.bring_sized(call, communicator.size, plan)?;
+                // SAFETY: as above.
+                unsafe { plan.start(wire, buffers) }?;
+                if self.active.is_empty() {
+                    plan.wait(wire)?;
+                } else {
+                    self.active.while_waiting(wire, || plan.test(wire))?;
+                }
+                staged.take(self.world)?;
+            }
+        }
+        if let Some(shadow) = shadow {
+            let same = shadow.compare(self.world, comm, call, &version.choice.expression)?;
+            if let Some(ledger) = &entry.ledger {
+                ledger.checked(same);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Raises an error on a communicator of the user's, as MPI would; what its handler returns.
+    pub fn raise(&self, comm: Word, error: &Error) -> c_int {
+        raise(self.world, comm, error)
+    }
+}

@@ -1,0 +1,138 @@
+//! Making persistent operations. Collective.
+
+use std::sync::Arc;
+
+use bruckner_algorithms::Expression;
+use bruckner_choose::{Choice, Reason as Chosen};
+use bruckner_mpi::Word;
+
+use super::{Door, Engine, Entry, Serving};
+use crate::Error;
+use crate::buffers::{Normal, Refusal, normal};
+use crate::call::Call;
+use crate::communicator::{Communicator, Prepared, Site, Stopped, Store};
+use crate::execute::{Made, Persistent};
+use crate::reason::Reason;
+use crate::world::World;
+
+impl<W: World> Engine<W> {
+    /// Makes a persistent operation of a call. Collective. An algorithm that is named is used, or refused with the reason; an
+    /// empty name leaves the choice to the library.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name, and stay so as long as the operation is used.
+    pub unsafe fn persistent(&self, call: Call, comm: Word, algorithm: &str) -> Result<Persistent<W>, Error> {
+        let entry = self.kept(comm, Door::Api)?;
+        let asked = match algorithm {
+            "" => None,
+            text => Some(text.parse::<Expression>().map_err(|error| Error::Argument(format!("{error}")))?),
+        };
+        let (communicator, made) = match &entry.serving {
+            Serving::Planned(communicator) => {
+                let normal = normal(self.world, &call, communicator.rank.0, communicator.size);
+                let made = match normal {
+                    Ok(normal) => self.planned_for(communicator, normal, asked.as_ref(), false)?,
+                    Err(Refusal::Native(reason)) => Made::native(reason),
+                    Err(Refusal::Wrong(error)) => return Err(error),
+                };
+                (Some(communicator.clone()), made)
+            }
+            Serving::Native(reason) => (None, Made::native(reason.clone())),
+            Serving::NotYet(_) => (None, Made::native(Reason::FirstCalls)),
+        };
+        let made = self.bound(communicator, comm, call, made);
+        match asked {
+            Some(asked) if made.is_native() && asked.to_string() != "native" => {
+                let why = made.reason();
+                Err(Error::Argument(format!("`{asked}` does not serve this {} here: {why}", call.name())))
+            }
+            _ => Ok(made),
+        }
+    }
+
+    /// An operation for a persistent request of MPI's, which is advanced only where the MPI has a hook, or needs no advancing
+    /// because it has one round. Otherwise the reason why there is none, on all ranks. Collective.
+    ///
+    /// # Safety
+    /// As for [`Engine::persistent`].
+    pub(super) unsafe fn for_request(
+        &self,
+        entry: &Entry<W>,
+        call: Call,
+        comm: Word,
+    ) -> Result<Result<Persistent<W>, Reason>, Error> {
+        let communicator = match &entry.serving {
+            Serving::Planned(communicator) => communicator,
+            Serving::Native(reason) => return Ok(Err(reason.clone())),
+            Serving::NotYet(_) => return Ok(Err(Reason::FirstCalls)),
+        };
+        let normal = match normal(self.world, &call, communicator.rank.0, communicator.size) {
+            Ok(normal) => normal,
+            Err(Refusal::Native(reason)) => return Ok(Err(reason)),
+            Err(Refusal::Wrong(_)) => return Ok(Err(Reason::LeftToMpi)),
+        };
+        let one_round = !communicator.hidden.hooked;
+        let made = self.planned_for(communicator, normal, None, one_round)?;
+        let mut made = self.bound(Some(communicator.clone()), comm, call, made);
+        if made.is_native() {
+            return Ok(Err(match made.reason() {
+                Reason::Chosen(reason) if one_round => Reason::NotAdvanced(reason.clone()),
+                reason => reason.clone(),
+            }));
+        }
+        made.post_anew();
+        Ok(Ok(made))
+    }
+
+    fn bound(
+        &self,
+        communicator: Option<Arc<Communicator<W>>>,
+        comm: Word,
+        call: Call,
+        made: Made<W>,
+    ) -> Persistent<W> {
+        Persistent::new(self.world, self.active.clone(), communicator, comm, call, made)
+    }
+
+    /// A plan by one of the algorithms for a call, with tags and memory of its own: operations may be started in any order.
+    /// Collective.
+    fn planned_for(
+        &self,
+        communicator: &Communicator<W>,
+        mut normal: Normal,
+        asked: Option<&Expression>,
+        one_round: bool,
+    ) -> Result<Made<W>, Error> {
+        let state = communicator.take()?;
+        let topology = state.topology.clone();
+        let kind = state.thresholds.kind(&normal.common.question());
+        let choices = match asked {
+            Some(expression) => {
+                let asked = Choice { expression: expression.clone(), reason: Chosen::Asked };
+                vec![asked, Choice::native(Chosen::NothingFits)]
+            }
+            None => communicator.choices(&kind, &topology, &state.rules, state.device),
+        };
+        drop(state);
+        let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
+        let mut store = Store::new();
+        let site = Site { topology: &topology, tags, one_round };
+        let prepared = communicator.prepare(&mut store, &site, kind, || choices, &mut normal);
+        let reason = match prepared {
+            Ok(Ok(id)) => {
+                let version = store.plans.versions.get(id);
+                let prepared = version.prepared.take().unwrap_or(Prepared::Native);
+                let choice = version.choice.clone();
+                return Ok(Made::planned(prepared, &choice, store.room, normal, tags));
+            }
+            Ok(Err(Stopped::Device)) => {
+                communicator.take()?.leave_to_mpi();
+                Ok(Made::native(Chosen::Device.into()))
+            }
+            Ok(Err(Stopped::Different)) => Ok(Made::native(Reason::Different)),
+            Err(error) => Err(error),
+        };
+        communicator.hidden.give_back(tags);
+        reason
+    }
+}

@@ -1,0 +1,176 @@
+//! The engine of this process, on the MPI that it uses.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
+
+use bruckner_mpi::launcher::{Launch, Reach};
+use bruckner_mpi::{Agree, Flavour, Mpi, Word};
+
+use super::Engine;
+use crate::Error;
+use crate::call::{Call, Lists};
+use crate::reason::Reason;
+use crate::requests::Known;
+use crate::settings::{self, Mode};
+use crate::world::native_init;
+
+static ENGINE: OnceLock<Engine<Mpi>> = OnceLock::new();
+
+impl Engine<Mpi> {
+    /// The engine of this process, if there is one already.
+    #[inline]
+    pub fn current() -> Option<&'static Engine<Mpi>> {
+        ENGINE.get()
+    }
+
+    /// The engine of this process.
+    pub fn get() -> Result<&'static Engine<Mpi>, Error> {
+        if let Some(engine) = Engine::current() {
+            return Ok(engine);
+        }
+        let mpi = Mpi::find_or_load()?;
+        if !mpi.is_running() {
+            return Err(Error::NotRunning);
+        }
+        let inside = || Engine::current().is_some_and(|engine| engine.advance(true));
+        let engine = ENGINE.get_or_init(|| Engine::new(mpi, inside));
+        // First of all that hangs on MPI_COMM_SELF, so that it runs last when MPI is finalised.
+        mpi.at_finalize(|| {
+            if let Some(engine) = Engine::current() {
+                engine.finalize();
+            }
+        })?;
+        Ok(engine)
+    }
+
+    /// Prepares for calls of MPI's own functions, at the end of `MPI_Init`. Collective over `MPI_COMM_WORLD`. Whether
+    /// anything is taken over is agreed on: a single rank whose environment says `BRUCKNER=off` keeps all from it.
+    ///
+    /// As long as a rank may lack the library, nobody says a word to another: then everything stays with the MPI, and the
+    /// first rank tells the user what to do.
+    pub fn take_over(&self) -> Result<(), Error> {
+        let mpi = self.world;
+        let ranks = mpi.size(mpi.world())?;
+        if let Reach::Unknown(why) = Launch::reach_of_this_process(ranks) {
+            if mpi.rank(mpi.world())? == 0 && !settings::is_off_here() {
+                eprintln!("bruckner: everything stays with the MPI: {why}");
+            }
+            return Ok(());
+        }
+        // Where MPI tells of failures and goes on, it alone must wait.
+        let on = !settings::is_off_here() && !mpi.survives_failures();
+        let mut on = [u64::from(on)];
+        mpi.agree(mpi.world(), Agree::Min, &mut on)?;
+        if on[0] == 0 {
+            return Ok(());
+        }
+        let hidden = self.hidden()?;
+        let settings = &hidden.settings;
+        if mpi.rank(mpi.world())? == 0 {
+            for complaint in &settings.complaints {
+                eprintln!("bruckner: {complaint}");
+            }
+        }
+        let bits = settings.left.iter().fold(0, |bits, name| bits | 1 << *name as u8);
+        self.left.store(if settings.mode == Mode::Off { u8::MAX } else { bits }, Ordering::Release);
+        Ok(())
+    }
+
+    /// A handle as the caller passed it, without what a wider register may carry besides.
+    #[inline]
+    pub fn handle(&self, word: Word) -> Word {
+        self.world.handle(word)
+    }
+
+    /// A constant of `mpi.h` by its name.
+    pub fn constant(&self, name: &str) -> Option<Word> {
+        self.world.constants.get(name)
+    }
+
+    /// The version and the family of the MPI.
+    pub fn about(&self) -> (String, &'static str) {
+        (self.world.name().to_owned(), self.world.family.name())
+    }
+
+    /// The MPI's own function, if a call came before on the same communicator and went there. The whole of what it costs to
+    /// be taken over where the choice is native.
+    #[inline(always)]
+    pub fn native_again(&self, call: &Call, wide: bool, comm: Word) -> Option<NonNull<c_void>> {
+        match self.is_native_again(call, comm) {
+            true => self.world.address(call.function, Flavour::Blocking, wide),
+            false => None,
+        }
+    }
+
+    /// Makes a persistent request of MPI's, and an operation beside it if one can serve. Collective.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of this name, and stay so as long as the request is used.
+    pub unsafe fn request(
+        &'static self,
+        call: Call,
+        lists: Lists,
+        comm: Word,
+        info: Word,
+        request: *mut c_void,
+    ) -> Result<c_int, Error> {
+        let mpi = self.world;
+        // SAFETY: as for this function.
+        if let Err(error) = unsafe { native_init(mpi, &call, comm, info, request) } {
+            return Ok(error.code);
+        }
+        let Some(door) = self.door(&call, comm)? else {
+            std::mem::forget(lists);
+            return Ok(0);
+        };
+        let entry = self.kept(comm, door)?;
+        let (call, types) = self.own(call)?;
+        let served = match call.op != 0 && mpi.is_users(call.op) {
+            true => Err(Reason::UsersOperation),
+            // SAFETY: as for this function.
+            false => unsafe { self.for_request(&entry, call, comm) }?,
+        };
+        if let Ok(operation) = &served
+            && !operation.is_one_round()
+        {
+            mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
+        }
+        if served.is_ok() || entry.ledger.is_some() {
+            let (name, ledger, started) = (call.name(), entry.ledger.clone(), Mutex::default());
+            let known = Known { served, name, comm, ledger, started, types, _lists: lists };
+            // SAFETY: the handle that was just made.
+            self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);
+        } else {
+            types.into_iter().for_each(|datatype| mpi.free_type(datatype));
+            // The MPI may look at the lists as long as the request is used, which nobody here is told.
+            std::mem::forget(lists);
+        }
+        Ok(0)
+    }
+
+    /// The same call with datatypes that nobody else frees.
+    fn own(&self, mut call: Call) -> Result<(Call, Vec<Word>), Error> {
+        let mpi = self.world;
+        let mut types = Vec::new();
+        let mut own = |datatype: &mut Word| {
+            if !mpi.types().is_named(*datatype) && !mpi.is_null_type(*datatype) {
+                *datatype = mpi.same_type(*datatype)?;
+                types.push(*datatype);
+            }
+            Ok::<_, Error>(())
+        };
+        // A type that means nothing is not looked at.
+        if call.send.datatype == call.recv.datatype {
+            own(&mut call.recv.datatype)?;
+            call.send.datatype = call.recv.datatype;
+        } else {
+            own(&mut call.recv.datatype)?;
+            if !mpi.is_in_place(call.send.data) {
+                own(&mut call.send.datatype)?;
+            }
+        }
+        Ok((call, types))
+    }
+}

@@ -1,0 +1,248 @@
+//! Persistent operations: plans bound to buffers, made once, then started and awaited again and again.
+//!
+//! **What advances a started operation.** It goes on whenever a thread is in [`Persistent::start`], [`Persistent::test`] or
+//! [`Persistent::wait`] of this or any other operation, or in a blocking collective of this library: each of these, while it
+//! waits, advances all operations of the process that were started before it began to wait. Calls of MPI itself do not
+//! advance an operation, and neither does time. So a rank that has started one must not wait in MPI for something that
+//! another rank sends only after its own is done.
+
+use std::sync::Arc;
+
+use bruckner_choose::Choice;
+use bruckner_mpi::{TagRange, Word};
+use bruckner_runtime::Transport;
+
+use super::body::{Body, Bound};
+use crate::Error;
+use crate::buffers::Normal;
+use crate::call::Call;
+use crate::communicator::{Communicator, Prepared, Room};
+use crate::progress::{Active, Started, Taken, Turn};
+use crate::reason::Reason;
+use crate::world::{Wire as _, World};
+
+/// An operation, shared by whoever holds it and by the list of those that are started.
+pub(crate) struct Operation<W: World> {
+    bound: Bound<W>,
+    active: Arc<Active>,
+    tags: Option<TagRange>,
+    body: Turn<Body<W>>,
+    /// The algorithm, as text, and why it.
+    algorithm: String,
+    reason: Reason,
+}
+
+// SAFETY: the addresses in it are the user's, who vouches for them until the operation is done.
+unsafe impl<W: World> Send for Operation<W> {}
+// SAFETY: as above; what changes has its turn.
+unsafe impl<W: World> Sync for Operation<W> {}
+
+impl<W: World> Started for Operation<W> {
+    fn advance(&self, inside: bool) -> bool {
+        self.body.try_take().is_some_and(|mut body| {
+            body.advance(&self.bound, inside);
+            !body.is_active()
+        })
+    }
+}
+
+impl<W: World> Drop for Operation<W> {
+    fn drop(&mut self) {
+        if let (Some(communicator), Some(tags)) = (&self.bound.communicator, self.tags) {
+            communicator.hidden.give_back(tags);
+        }
+    }
+}
+
+/// What an operation is made of.
+pub(crate) struct Made<W: World> {
+    prepared: Prepared<W>,
+    algorithm: String,
+    reason: Reason,
+    room: Room,
+    normal: Option<Normal>,
+    tags: Option<TagRange>,
+}
+
+impl<W: World> Made<W> {
+    /// The MPI's own collective.
+    pub(crate) fn native(reason: Reason) -> Made<W> {
+        let (prepared, room) = (Prepared::Native, Room::none());
+        Made { prepared, algorithm: "native".into(), reason, room, normal: None, tags: None }
+    }
+
+    /// A plan for a call, with room and tags of its own.
+    pub(crate) fn planned(
+        prepared: Prepared<W>,
+        choice: &Choice,
+        room: Room,
+        normal: Normal,
+        tags: TagRange,
+    ) -> Made<W> {
+        Made {
+            prepared,
+            algorithm: choice.expression.to_string(),
+            reason: choice.reason.clone().into(),
+            room,
+            normal: Some(normal),
+            tags: Some(tags),
+        }
+    }
+}
+
+/// A persistent operation.
+pub struct Persistent<W: World>(Arc<Operation<W>>);
+
+impl<W: World> Persistent<W> {
+    pub(crate) fn new(
+        world: &'static W,
+        active: Arc<Active>,
+        communicator: Option<Arc<Communicator<W>>>,
+        comm: Word,
+        call: Call,
+        made: Made<W>,
+    ) -> Persistent<W> {
+        let Made { prepared, algorithm, reason, room, normal, tags } = made;
+        let body = Turn::new(Body::new(prepared, room));
+        Persistent(Arc::new(Operation {
+            bound: Bound { world, communicator, comm, call, normal },
+            active,
+            tags,
+            body,
+            algorithm,
+            reason,
+        }))
+    }
+
+    /// Messages are posted anew in each execution: inside MPI's progress only such requests can be given back.
+    pub(crate) fn post_anew(&mut self) {
+        let operation = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        operation.body.get_mut().post_anew();
+    }
+
+    /// Whether MPI alone brings it on once it is started.
+    pub(crate) fn is_one_round(&self) -> bool {
+        match &self.body().prepared {
+            Prepared::Ready(plan) => plan.compiled().one_round,
+            Prepared::Sized(plan) => plan.one_round,
+            Prepared::Native => true,
+        }
+    }
+
+    /// The algorithm, as text.
+    pub fn algorithm(&self) -> &str {
+        &self.0.algorithm
+    }
+
+    /// Why it.
+    pub(crate) fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+
+    fn body(&self) -> Taken<'_, Body<W>> {
+        self.0.body.take()
+    }
+
+    /// Takes it off the list of those that are started.
+    fn forget(&self) {
+        self.0.active.remove(Arc::as_ptr(&self.0).cast());
+    }
+
+    /// Starts it. Not collective in order: ranks may start their plans in any order.
+    ///
+    /// # Safety
+    /// The buffers are the plan's until it is done.
+    pub unsafe fn start(&self) -> Result<(), Error> {
+        let mut body = self.body();
+        if body.is_active {
+            return Err(Error::Plan("the plan is started already"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { body.start(&self.0.bound) }?;
+        if body.is_active {
+            drop(body);
+            self.0.active.add(self.0.clone());
+        }
+        Ok(())
+    }
+
+    /// Does what can be done without waiting; whether it is done. A plan that is not started is done.
+    pub fn test(&self) -> Result<bool, Error> {
+        let mut body = self.body();
+        // Another thread, or a call that waited, may have brought it to its end.
+        body.advance(&self.0.bound, false);
+        let done = !body.is_active;
+        let failed = body.failed.take();
+        drop(body);
+        if done {
+            self.forget();
+        } else {
+            self.0.active.advance(false);
+        }
+        failed.map_or(Ok(done), Err)
+    }
+
+    /// Waits until it is done; all other started plans go on meanwhile.
+    pub fn wait(&self) -> Result<(), Error> {
+        let Some(communicator) = self.0.bound.communicator.as_deref() else {
+            while !self.test()? {
+                std::hint::spin_loop();
+            }
+            return Ok(());
+        };
+        let active = &self.0.active;
+        let wire = &communicator.hidden.wire;
+        let mut body = self.body();
+        if active.count() <= 1 && body.is_active && !matches!(body.prepared, Prepared::Native) {
+            body.finish(&self.0.bound, wire);
+            let failed = body.failed.take();
+            drop(body);
+            self.forget();
+            return failed.map_or(Ok(()), Err);
+        }
+        drop(body);
+        let mut result = Ok(());
+        wire.patience().wait(
+            || match self.test() {
+                Ok(done) => done,
+                Err(error) => {
+                    result = Err(error);
+                    true
+                }
+            },
+            || wire.progress(),
+        );
+        result
+    }
+
+    /// Starts it and waits until it is done: the cheapest form of a blocking call.
+    ///
+    /// # Safety
+    /// As for [`Persistent::start`].
+    pub unsafe fn run(&self) -> Result<(), Error> {
+        let Some(communicator) = self.0.bound.communicator.as_deref() else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) }
+                .map_err(Error::from);
+        };
+        let mut body = self.body();
+        if self.0.active.is_empty() && !body.is_active {
+            // SAFETY: the caller's promise.
+            return unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
+        }
+        drop(body);
+        // SAFETY: the caller's promise.
+        unsafe { self.start() }?;
+        self.wait()
+    }
+
+    /// Whether it is started and not yet done.
+    pub fn is_active(&self) -> bool {
+        self.body().is_active
+    }
+
+    /// Whether it is the MPI's own collective.
+    pub fn is_native(&self) -> bool {
+        matches!(self.body().prepared, Prepared::Native)
+    }
+}

@@ -1,0 +1,270 @@
+//! `BRUCKNER_CHECK`: a result compared with the MPI's own, in the open.
+//!
+//! Before a call is served, its input is packed and given to the native function; afterwards the output is packed and
+//! compared. What differs is told on standard error, counted in the report, and replaced by native's.
+
+use bruckner_algorithms::Expression;
+use bruckner_choose::Name;
+use bruckner_mpi::{Flavour, Function, Word};
+use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_schedule::Counts;
+
+use crate::Error;
+use crate::buffers::{Combine, Normal, Side, personal};
+use crate::call::{Buffer, Call, Count, Lists};
+use crate::communicator::Communicator;
+use crate::world::World;
+
+/// What native makes of a call's input.
+pub(crate) struct Shadow {
+    output: Side,
+    expected: Vec<u8>,
+    /// For reductions of floating point: of what kind, and by how much each may differ.
+    rounded: Option<(Kind, Vec<u8>, f64)>,
+}
+
+/// Lists for a native call on packed bytes.
+fn displacements(lengths: &[i64]) -> Vec<i64> {
+    lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length))).collect()
+}
+
+/// So many bytes, at an address that is one: an empty vector's may be that of `MPI_IN_PLACE`.
+fn room(bytes: usize) -> Vec<u8> {
+    let mut room = Vec::with_capacity(bytes.max(1));
+    room.resize(bytes, 0);
+    room
+}
+
+impl Shadow {
+    /// Runs native beside a call that is about to be served. Collective. `None`, on all ranks, where there is nothing to
+    /// compare.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    pub(crate) unsafe fn cast<W: World>(
+        communicator: &Communicator<W>,
+        call: &Call,
+        normal: &Normal,
+    ) -> Result<Option<Shadow>, Error> {
+        if normal.common.name == Name::Barrier {
+            return Ok(None);
+        }
+        if normal.common.is_local() {
+            // SAFETY: as for this function.
+            return unsafe { Shadow::of_personal(communicator, call) }.map(Some);
+        }
+        let world = communicator.hidden.world;
+        let mut input = room(normal.staged_input());
+        let mut expected = room(normal.bytes.1);
+        normal.input.pack(world, input.as_mut_ptr(), input.len())?;
+        let rounded = match rounding(&normal.common.combine) {
+            Rounding::Exact => None,
+            Rounding::Unknown => return Ok(None),
+            Rounding::Kernel(operation, kind) => Some((operation, kind)),
+        };
+        let reduces = call.op != 0;
+        if call.function == Function::Bcast && communicator.rank.0 == call.root as u32 {
+            expected.copy_from_slice(&input);
+        }
+        let mut lists = Lists::default();
+        let packed = match reduces {
+            true => on_buffers(call, input.as_ptr(), expected.as_mut_ptr()),
+            false => moved(world.byte(), call, normal, &input, &mut expected, &mut lists),
+        };
+        // SAFETY: lists and buffers as long as they say; elements as they lie in a plan's memory, which is how MPI wants them.
+        unsafe { run(communicator, &packed) }?;
+        let rounded = match rounded {
+            None => None,
+            Some((operation, kind)) => {
+                let mut bounds = room(expected.len());
+                bounds.copy_from_slice(&expected);
+                if operation == Operation::Sum {
+                    absolute(kind, &mut input);
+                    let packed = on_buffers(call, input.as_ptr(), bounds.as_mut_ptr());
+                    // SAFETY: as above.
+                    unsafe { run(communicator, &packed) }?;
+                }
+                absolute(kind, &mut bounds);
+                let rounds = matches!(operation, Operation::Sum | Operation::Prod);
+                let most = if rounds { 4.0 * f64::from(communicator.size) * epsilon(kind) } else { 0.0 };
+                Some((kind, bounds, most))
+            }
+        };
+        if matches!(normal.output, Side::Kept) {
+            return Ok(Some(Shadow { output: Side::None, expected: Vec::new(), rounded: None }));
+        }
+        Ok(Some(Shadow { output: normal.output.clone(), expected, rounded }))
+    }
+
+    /// The same for an alltoallv.
+    ///
+    /// # Safety
+    /// As for [`Shadow::cast`].
+    unsafe fn of_personal<W: World>(communicator: &Communicator<W>, call: &Call) -> Result<Shadow, Error> {
+        let world = communicator.hidden.world;
+        let personal = personal(world, call, communicator.size)?;
+        let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
+        let mut input = room(total(&personal.sent));
+        let mut expected = room(total(&personal.received));
+        personal.input.pack(world, input.as_mut_ptr(), input.len())?;
+        let mut lists = Lists::default();
+        let mut listed = |lengths: &[usize]| {
+            let lengths: Vec<i64> = lengths.iter().map(|n| *n as i64).collect();
+            (lists.keep(&lengths), lists.keep(&displacements(&lengths)))
+        };
+        let ((sent, sent_at), (received, received_at)) = (listed(&personal.sent), listed(&personal.received));
+        let (byte, send, recv) = (world.byte(), input.as_ptr().cast(), expected.as_mut_ptr().cast());
+        let packed = Call::alltoallv(send, sent, sent_at, byte, recv, received, received_at, byte);
+        // SAFETY: lists and buffers as long as they say.
+        unsafe { run(communicator, &packed) }?;
+        Ok(Shadow { output: personal.output, expected, rounded: None })
+    }
+
+    /// Compares what was served with it; whether they are the same, up to rounding.
+    pub(crate) fn compare(
+        &self,
+        world: &impl World,
+        comm: Word,
+        call: &Call,
+        expression: &Expression,
+    ) -> Result<bool, Error> {
+        let mut found = vec![0u8; self.expected.len()];
+        self.output.pack(world, found.as_mut_ptr(), found.len())?;
+        let wrong = match &self.rounded {
+            None => found.iter().zip(&self.expected).position(|(a, b)| a != b),
+            Some((kind, bounds, most)) => {
+                let numbers = |bytes: &[u8]| values(*kind, bytes);
+                let bounds = numbers(bounds);
+                let pairs = numbers(&found).into_iter().zip(numbers(&self.expected)).zip(bounds);
+                let width = found.len() / numbers(&found).len().max(1);
+                let differ = |((a, b), bound): ((f64, f64), f64)| {
+                    let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= bound * most;
+                    let either = *most == 0.0 && (a.is_nan() || b.is_nan());
+                    !same && !either && bound.is_finite()
+                };
+                pairs.into_iter().position(differ).map(|at| at * width)
+            }
+        };
+        if let Some(at) = wrong {
+            let rank = world.rank(comm)?;
+            eprintln!(
+                "bruckner: check: rank {rank}: {} by {expression} differs from native at byte {at} of {}",
+                call.name(),
+                found.len()
+            );
+            self.output.unpack(world, self.expected.as_ptr(), self.expected.len())?;
+        }
+        Ok(wrong.is_none())
+    }
+}
+
+/// Runs native on packed buffers, with C integers where the MPI knows no others.
+///
+/// # Safety
+/// The arguments are right for the MPI function of the same name.
+unsafe fn run<W: World>(communicator: &Communicator<W>, call: &Call) -> Result<(), Error> {
+    let world = communicator.hidden.world;
+    let known = world.has(call.function, Flavour::Blocking, true);
+    // SAFETY: lists have a number for each rank.
+    let narrowed = if known { None } else { unsafe { call.narrowed(false, communicator.size) } };
+    let call = narrowed.as_ref().map_or(call, |(call, _)| call);
+    // SAFETY: as for this function.
+    Ok(unsafe { world.native(call, communicator.comm) }?)
+}
+
+/// The same reduction on other buffers.
+fn on_buffers(call: &Call, send: *const u8, recv: *mut u8) -> Call {
+    let send = Buffer { data: send.cast_mut().cast(), ..call.send };
+    Call { send, recv: Buffer { data: recv.cast(), ..call.recv }, ..*call }
+}
+
+/// The same movement of data on packed bytes.
+fn moved(
+    byte: Word,
+    call: &Call,
+    normal: &Normal,
+    input: &[u8],
+    expected: &mut [u8],
+    lists: &mut Lists,
+) -> Call {
+    let (send, recv) = (input.as_ptr().cast(), expected.as_mut_ptr().cast());
+    let each = (expected.len() / normal.common.problem.ranks as usize) as Count;
+    match (call.function, &normal.common.problem.counts) {
+        (Function::Bcast, _) => Call::bcast(recv, expected.len() as Count, byte, call.root),
+        (_, Counts::Listed(counts)) => {
+            let element = i64::from(normal.common.problem.element);
+            let lengths: Vec<i64> = counts.iter().map(|n| *n as i64 * element).collect();
+            let (counts, at) = (lists.keep(&lengths), lists.keep(&displacements(&lengths)));
+            Call::allgatherv(send, input.len() as Count, byte, recv, counts, at, byte)
+        }
+        (Function::Alltoall, _) => Call::alltoall(send, each, byte, recv, each, byte),
+        _ => Call::allgather(send, each, byte, recv, each, byte),
+    }
+}
+
+/// How far a reduction may round.
+enum Rounding {
+    Exact,
+    Kernel(Operation, Kind),
+    /// Nobody knows: an operation of the user's, or half precision.
+    Unknown,
+}
+
+fn rounding(combine: &Combine) -> Rounding {
+    match *combine {
+        Combine::Foreign | Combine::Kernel(_, Kind::F16 | Kind::Bf16) => Rounding::Unknown,
+        Combine::Kernel(operation, kind) if combine.rounds() => match (operation, kind) {
+            // A complex product mixes its parts.
+            (Operation::Prod, Kind::C32 | Kind::C64) => Rounding::Unknown,
+            _ => Rounding::Kernel(operation, kind),
+        },
+        // Which of NaN and a number, or of two zeros, is the larger, is the MPI's own affair.
+        Combine::Kernel(operation @ (Operation::Max | Operation::Min), kind @ (Kind::F32 | Kind::F64)) => {
+            Rounding::Kernel(operation, kind)
+        }
+        Combine::Kernel(Operation::MinLoc | Operation::MaxLoc, kind) if kind.is_float() => Rounding::Unknown,
+        _ => Rounding::Exact,
+    }
+}
+
+fn is_single(kind: Kind) -> bool {
+    matches!(kind, Kind::F32 | Kind::C32)
+}
+
+fn epsilon(kind: Kind) -> f64 {
+    if is_single(kind) { f64::from(f32::EPSILON) } else { f64::EPSILON }
+}
+
+fn values(kind: Kind, bytes: &[u8]) -> Vec<f64> {
+    match is_single(kind) {
+        true => {
+            bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect()
+        }
+        false => {
+            let eight = |b: &[u8]| f64::from_ne_bytes(b.try_into().expect("eight bytes"));
+            bytes.chunks_exact(8).map(eight).collect()
+        }
+    }
+}
+
+/// Makes numbers positive.
+fn absolute(kind: Kind, bytes: &mut [u8]) {
+    let width = if is_single(kind) { 4 } else { 8 };
+    // The sign is the highest bit, in the last byte.
+    bytes.chunks_exact_mut(width).for_each(|number| number[width - 1] &= 0x7f);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_go_and_values_stay() {
+        let mut bytes: Vec<u8> = [1.5f64, -2.5].iter().flat_map(|x| x.to_ne_bytes()).collect();
+        absolute(Kind::F64, &mut bytes);
+        assert_eq!(values(Kind::F64, &bytes), [1.5, 2.5]);
+        let mut bytes: Vec<u8> = [-0.25f32, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
+        absolute(Kind::C32, &mut bytes);
+        assert_eq!(values(Kind::C32, &bytes), [0.25, 4.0]);
+    }
+}

@@ -1,0 +1,352 @@
+//! The report: which algorithm ran, and why.
+//!
+//! Each communicator has a [`Ledger`]; the rank that is its first keeps it for all. At finalize the ledgers of all ranks
+//! come to rank 0, which writes them. Communicators that were freed are added up by their size and topology, so that
+//! thousands of them take no room.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bruckner_choose::Name;
+use serde::{Deserialize, Serialize};
+
+/// What one algorithm did for one collective on one communicator.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    collective: String,
+    /// Whether calls were starts of persistent requests.
+    persistent: bool,
+    algorithm: String,
+    why: String,
+    calls: u64,
+    /// Of all calls: the largest block, or the vector.
+    bytes: u64,
+    /// Calls by size: `(bytes, calls)`, where bytes is the next power of two.
+    sizes: Vec<(u64, u64)>,
+    seconds: f64,
+}
+
+/// How many results were compared with native, and how many of them differed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Checks {
+    pub(crate) compared: u64,
+    pub(crate) differed: u64,
+}
+
+/// One communicator, or several alike that were freed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    communicator: String,
+    communicators: u64,
+    ranks: u32,
+    topology: String,
+    checks: Checks,
+    rows: Vec<Row>,
+}
+
+/// One call, as the ledger sees it.
+pub(crate) struct Event<'a> {
+    pub(crate) name: Name,
+    pub(crate) persistent: bool,
+    pub(crate) algorithm: &'a str,
+    pub(crate) why: &'a str,
+    /// The largest block, or the vector; 0 where only ranks know their own.
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+impl Record {
+    fn add(&mut self, event: &Event<'_>) {
+        let same = |row: &&mut Row| {
+            row.collective == event.name.text()
+                && row.persistent == event.persistent
+                && row.algorithm == event.algorithm
+                && row.why == event.why
+        };
+        let new = Row {
+            collective: event.name.text().to_owned(),
+            persistent: event.persistent,
+            algorithm: event.algorithm.to_owned(),
+            why: event.why.to_owned(),
+            calls: 0,
+            bytes: 0,
+            sizes: Vec::new(),
+            seconds: 0.0,
+        };
+        let row = match self.rows.iter_mut().find(same) {
+            Some(row) => row,
+            None => {
+                self.rows.push(new);
+                self.rows.last_mut().expect("just put there")
+            }
+        };
+        row.calls += 1;
+        row.bytes += event.bytes;
+        row.seconds += event.seconds;
+        count(&mut row.sizes, event.bytes.next_power_of_two() * u64::from(event.bytes > 0), 1);
+    }
+
+    /// Adds another record's rows.
+    fn merge(&mut self, other: Record) {
+        self.communicators += other.communicators;
+        self.checks.compared += other.checks.compared;
+        self.checks.differed += other.checks.differed;
+        for row in other.rows {
+            let same = |mine: &&mut Row| {
+                (&mine.collective, mine.persistent, &mine.algorithm, &mine.why)
+                    == (&row.collective, row.persistent, &row.algorithm, &row.why)
+            };
+            match self.rows.iter_mut().find(same) {
+                Some(mine) => {
+                    mine.calls += row.calls;
+                    mine.bytes += row.bytes;
+                    mine.seconds += row.seconds;
+                    row.sizes.iter().for_each(|(size, calls)| count(&mut mine.sizes, *size, *calls));
+                }
+                None => self.rows.push(row),
+            }
+        }
+    }
+
+    fn is_like(&self, other: &Record) -> bool {
+        (&self.communicator, self.ranks, &self.topology)
+            == (&other.communicator, other.ranks, &other.topology)
+    }
+}
+
+fn count(sizes: &mut Vec<(u64, u64)>, size: u64, calls: u64) {
+    match sizes.binary_search_by_key(&size, |(size, _)| *size) {
+        Ok(at) => sizes[at].1 += calls,
+        Err(at) => sizes.insert(at, (size, calls)),
+    }
+}
+
+fn merge_into(records: &mut Vec<Record>, record: Record) {
+    match records.iter_mut().find(|other| other.is_like(&record)) {
+        Some(other) => other.merge(record),
+        None => records.push(record),
+    }
+}
+
+/// The ledger of a communicator.
+pub(crate) struct Ledger {
+    books: Arc<Books>,
+    record: Mutex<Record>,
+}
+
+impl Ledger {
+    pub(crate) fn add(&self, event: &Event<'_>) {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).add(event);
+    }
+
+    /// Where the communicator's ranks are, once that is known.
+    pub(crate) fn placed(&self, topology: &str) {
+        topology.clone_into(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner).topology);
+    }
+
+    pub(crate) fn checked(&self, same: bool) {
+        let checks = &mut self.record.lock().unwrap_or_else(PoisonError::into_inner).checks;
+        checks.compared += 1;
+        checks.differed += u64::from(!same);
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let record = self.record.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
+        self.books.lock().retire(record);
+    }
+}
+
+/// The ledgers of a process.
+#[derive(Default)]
+pub(crate) struct Books(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    live: Vec<Weak<Ledger>>,
+    retired: Vec<Record>,
+}
+
+impl Shelf {
+    fn retire(&mut self, mut record: Record) {
+        self.live.retain(|ledger| ledger.strong_count() > 0);
+        if record.communicator.is_empty() {
+            record.communicator = "freed".into();
+        }
+        if !record.rows.is_empty() {
+            merge_into(&mut self.retired, record);
+        }
+    }
+}
+
+impl Books {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ledger for a communicator.
+    pub(crate) fn open(self: &Arc<Books>, communicator: &str, ranks: u32, topology: String) -> Arc<Ledger> {
+        let record = Record {
+            communicator: communicator.to_owned(),
+            communicators: 1,
+            ranks,
+            topology,
+            checks: Checks::default(),
+            rows: Vec::new(),
+        };
+        let ledger = Arc::new(Ledger { books: self.clone(), record: Mutex::new(record) });
+        self.lock().live.push(Arc::downgrade(&ledger));
+        ledger
+    }
+
+    /// All records as text for [`join`].
+    pub(crate) fn text(&self) -> String {
+        let live: Vec<Arc<Ledger>> = self.lock().live.iter().filter_map(Weak::upgrade).collect();
+        let mut records = Vec::new();
+        for ledger in &live {
+            let record = ledger.record.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if !record.rows.is_empty() {
+                merge_into(&mut records, record);
+            }
+        }
+        drop(live);
+        let retired = self.lock().retired.clone();
+        retired.into_iter().for_each(|record| merge_into(&mut records, record));
+        serde_json::to_string(&records).unwrap_or_default()
+    }
+}
+
+/// What the report says.
+#[derive(Serialize)]
+pub(crate) struct Whole {
+    bruckner: &'static str,
+    mpi: String,
+    mode: String,
+    calls: u64,
+    served: u64,
+    complaints: Vec<String>,
+    communicators: Vec<Record>,
+}
+
+/// The whole report, of the texts of all ranks.
+pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, complaints: &[String]) -> Whole {
+    let mut records: Vec<Record> = Vec::new();
+    for text in texts {
+        let some: Vec<Record> = serde_json::from_str(text).unwrap_or_default();
+        some.into_iter().for_each(|record| merge_into(&mut records, record));
+    }
+    let rows = || records.iter().flat_map(|record| &record.rows);
+    let calls = rows().map(|row| row.calls).sum();
+    let served = rows().filter(|row| row.algorithm != "native").map(|row| row.calls).sum();
+    Whole {
+        bruckner: env!("CARGO_PKG_VERSION"),
+        mpi: mpi.to_owned(),
+        mode: mode.to_owned(),
+        calls,
+        served,
+        complaints: complaints.to_vec(),
+        communicators: records,
+    }
+}
+
+impl Whole {
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let share = 100.0 * self.served as f64 / (self.calls.max(1)) as f64;
+        let _ = writeln!(
+            text,
+            "bruckner {}: {}, BRUCKNER={}: {} of {} calls served ({share:.1} %)",
+            self.bruckner, self.mpi, self.mode, self.served, self.calls
+        );
+        for record in &self.communicators {
+            let which = match (record.communicator.as_str(), record.communicators) {
+                ("", 1) => "one communicator".to_owned(),
+                ("", n) => format!("{n} communicators"),
+                ("freed", n) => format!("{n} freed"),
+                (name, _) => name.to_owned(),
+            };
+            let _ = writeln!(text, "{which}, {} ranks{}", record.ranks, and(&record.topology));
+            if record.checks.compared > 0 {
+                let Checks { compared, differed } = record.checks;
+                let _ = writeln!(text, "  {compared} results were compared with native, {differed} differed");
+            }
+            let head = ("collective", "calls", "bytes each", "seconds", "algorithm");
+            let _ = writeln!(
+                text,
+                "  {:<15} {:>9} {:>15} {:>10}  {:<18} why",
+                head.0, head.1, head.2, head.3, head.4
+            );
+            for row in &record.rows {
+                let name = format!("{}{}", row.collective, if row.persistent { "_init" } else { "" });
+                let _ = writeln!(
+                    text,
+                    "  {name:<15} {:>9} {:>15} {:>10.6}  {:<18} {}",
+                    row.calls,
+                    sizes(&row.sizes),
+                    row.seconds,
+                    row.algorithm,
+                    row.why
+                );
+            }
+        }
+        text
+    }
+}
+
+fn and(topology: &str) -> String {
+    if topology.is_empty() { String::new() } else { format!(" as {topology}") }
+}
+
+fn sizes(sizes: &[(u64, u64)]) -> String {
+    let short = |bytes: u64| match bytes {
+        0..1024 => format!("{bytes}"),
+        1024..1_048_576 => format!("{}K", bytes >> 10),
+        _ => format!("{}M", bytes >> 20),
+    };
+    match (sizes.first(), sizes.last()) {
+        (Some(first), Some(last)) if first.0 != last.0 => format!("{} to {}", short(first.0), short(last.0)),
+        (Some(only), _) => format!("up to {}", short(only.0)),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event<'a>(algorithm: &'a str, why: &'a str, bytes: u64) -> Event<'a> {
+        Event { name: Name::Allreduce, persistent: false, algorithm, why, bytes, seconds: 0.5 }
+    }
+
+    #[test]
+    fn freed_communicators_are_added_up_and_ranks_joined() {
+        let books = Arc::new(Books::default());
+        let world = books.open("MPI_COMM_WORLD", 4, "1x4".into());
+        world.add(&event("shm", "short", 8));
+        world.add(&event("shm", "short", 100));
+        world.add(&event("native", "long", 1 << 20));
+        for _ in 0..1000 {
+            books.open("", 2, "1x2".into()).add(&event("native", "first calls", 0));
+        }
+        assert_eq!(books.lock().live.len(), 1, "only the world");
+        let other = r#"[{"communicator":"freed","communicators":1,"ranks":2,"topology":"1x2",
+            "checks":{"compared":1,"differed":0},"rows":[]}]"#;
+        let whole = join(&[books.text(), other.into()], "MPICH 5", "on", &[]);
+        assert_eq!((whole.calls, whole.served), (1003, 2));
+        assert_eq!(whole.communicators.len(), 2);
+        let rows = &whole.communicators[0].rows;
+        assert_eq!((rows[0].calls, rows[0].bytes, rows[0].seconds), (2, 108, 1.0));
+        assert_eq!(rows[0].sizes, [(8, 1), (128, 1)]);
+        assert_eq!(whole.communicators[1].communicators, 1001);
+        let table = whole.table();
+        assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
+        assert!(table.contains("1001 freed, 2 ranks as 1x2"), "{table}");
+        assert!(table.contains("allreduce               2        8 to 128   1.000000  shm"), "{table}");
+        assert!(serde_json::from_str::<serde_json::Value>(&whole.json()).is_ok());
+    }
+}

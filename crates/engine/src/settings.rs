@@ -1,0 +1,432 @@
+//! Settings: from the administrator's file, the environment and the user's file of rank 0, given to all ranks.
+//!
+//! What ranks would read for themselves may differ between them, so only rank 0 reads. Its findings travel as text, and
+//! every rank, rank 0 too, makes its [`Settings`] of that text alone. A value that is wrong is explained and has no effect.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bruckner_choose::{BadRule, Name, Rules};
+use bruckner_mpi::{has_raised_privileges, variable};
+use bruckner_schedule::Topology;
+
+/// The administrator's file. What it says, no user can change.
+const ADMINISTRATORS: &str = "/etc/bruckner.conf";
+
+/// Whether the library serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// It does not.
+    Off,
+    /// Where that is known to be better.
+    On,
+    /// Whatever has a right algorithm: for tests.
+    Always,
+}
+
+/// Where the report goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// Text on standard error.
+    Stderr,
+    /// JSON in a file.
+    File(PathBuf),
+}
+
+/// The settings, the same on all ranks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    pub(crate) rules: Rules,
+    /// Collectives whose MPI functions are not taken over.
+    pub(crate) left: Vec<Name>,
+    pub(crate) topology: Option<Topology>,
+    pub(crate) shared_memory: bool,
+    /// Every so many calls one is compared with the MPI's own; 0 for none.
+    pub(crate) check: u64,
+    pub(crate) report: Option<Report>,
+    /// Calls on a communicator before it is served.
+    pub(crate) after: u32,
+    /// The most temporary memory of a plan.
+    pub(crate) memory: u64,
+    /// Whether ranks may get different roundings of one floating-point result.
+    pub(crate) fast_math: bool,
+    /// What was wrong, in words.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            mode: Mode::On,
+            rules: Rules::default(),
+            left: Vec::new(),
+            topology: None,
+            shared_memory: true,
+            check: 0,
+            report: None,
+            after: 3,
+            memory: 64 << 20,
+            fast_math: false,
+            complaints: Vec::new(),
+        }
+    }
+}
+
+/// A setting: its name, and how its value is taken in.
+struct Setting {
+    name: &'static str,
+    take: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+const SETTINGS: [Setting; 10] = [
+    Setting {
+        name: "BRUCKNER",
+        take: |to, value| {
+            to.mode = match value {
+                "off" | "0" => Mode::Off,
+                "on" | "1" => Mode::On,
+                "always" => Mode::Always,
+                _ => return Err("expected off, on or always".into()),
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_ALGORITHM",
+        take: |to, value| {
+            to.rules = value.parse().map_err(|error: BadRule| error.to_string())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_LEAVE",
+        take: |to, value| {
+            let names = value.split([',', ' ', ';']).filter(|name| !name.is_empty());
+            let read = |name: &str| match name {
+                "all" => Ok(Name::ALL.to_vec()),
+                name => Name::read(name)
+                    .map(|name| vec![name])
+                    .ok_or_else(|| format!("`{name}` is not one of all, {}", Name::list())),
+            };
+            to.left = names.map(read).collect::<Result<Vec<_>, _>>()?.concat();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_TOPOLOGY",
+        take: |to, value| {
+            to.topology = Some(value.parse().map_err(|error| format!("{error}"))?);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_SHM",
+        take: |to, value| {
+            to.shared_memory = truth(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_CHECK",
+        take: |to, value| {
+            to.check = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_REPORT",
+        take: |to, value| {
+            to.report = Some(match value {
+                "stderr" => Report::Stderr,
+                file if Path::new(file).extension().is_some_and(|e| e == "json") => Report::File(file.into()),
+                _ => return Err("expected stderr or a file that ends in .json".into()),
+            });
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_AFTER",
+        take: |to, value| {
+            to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_MEMORY",
+        take: |to, value| {
+            to.memory = bytes(value).ok_or("expected a size as 64M or 1G")?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_FAST_MATH",
+        take: |to, value| {
+            to.fast_math = truth(value)?;
+            Ok(())
+        },
+    },
+];
+
+/// Variables that are read elsewhere.
+const OTHERS: [&str; 4] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC"];
+
+fn truth(value: &str) -> Result<bool, String> {
+    match value {
+        "on" | "1" => Ok(true),
+        "off" | "0" => Ok(false),
+        _ => Err("expected on or off".into()),
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()? {
+        'K' | 'k' => 10,
+        'M' | 'm' => 20,
+        'G' | 'g' => 30,
+        _ => 0,
+    };
+    let number: u64 = text.trim_end_matches(|c: char| shift > 0 && c.is_alphabetic()).parse().ok()?;
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number)
+}
+
+/// What rank 0 found: values by name, and complaints about files. Lines of text, to be given to all.
+#[derive(Default)]
+struct Found {
+    values: BTreeMap<String, String>,
+    complaints: Vec<String>,
+}
+
+impl Found {
+    fn put(&mut self, name: &str, value: &str, place: &str) {
+        if SETTINGS.iter().any(|setting| setting.name == name) {
+            self.values.insert(name.to_owned(), value.replace('\n', " ").trim().to_owned());
+        } else if !OTHERS.contains(&name) {
+            let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+            self.complaints.push(format!("{place}`{name}` is no setting; there are {}", known.join(", ")));
+        }
+    }
+
+    /// Reads a file of lines `NAME = value`, if it is there and belongs to whom it must.
+    fn file(&mut self, path: &Path, trusted: &[u32]) {
+        let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
+        // What is looked at is what is read: one descriptor, and no link in its place.
+        let opened =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return complain("is not read: it is a symbolic link".into());
+            }
+            Err(error) => return complain(format!("cannot be read: {error}")),
+        };
+        let about = match file.metadata() {
+            Ok(about) => about,
+            Err(error) => return complain(format!("cannot be read: {error}")),
+        };
+        if !about.is_file() {
+            return complain("is not read: it is no file".into());
+        }
+        if !trusted.contains(&about.uid()) {
+            return complain(format!("is not read: it belongs to user {}", about.uid()));
+        }
+        if about.mode() & 0o022 != 0 {
+            return complain("is not read: others may write to it".into());
+        }
+        let mut text = String::new();
+        if let Err(error) = file.read_to_string(&mut text) {
+            return complain(format!("cannot be read: {error}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            match line.split_once('=') {
+                Some((name, value)) => {
+                    let place = format!("{}, line {}: ", path.display(), number + 1);
+                    self.put(name.trim(), value, &place);
+                }
+                None if line.is_empty() => {}
+                None => self.complaints.push(format!(
+                    "{}, line {}: expected NAME = value",
+                    path.display(),
+                    number + 1
+                )),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.values {
+            let _ = writeln!(text, "{name}={value}");
+        }
+        for complaint in &self.complaints {
+            let _ = writeln!(text, "!{}", complaint.replace('\n', " "));
+        }
+        text
+    }
+}
+
+/// Whether this process's environment alone says that nothing is to be served.
+pub(crate) fn is_off_here() -> bool {
+    variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
+}
+
+/// Opens a file to write a report to: a new one, or one that is there, but not what a link points to.
+pub(crate) fn create(path: &Path) -> std::io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// What this process finds, as text for [`Settings::of`].
+pub(crate) fn find() -> String {
+    // SAFETY: always succeeds.
+    let me = unsafe { libc::geteuid() };
+    let mut found = Found::default();
+    let users = variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
+        let home = variable("HOME")?;
+        Some(Path::new(&home).join(".config/bruckner.conf"))
+    });
+    if let Some(file) = users {
+        found.file(&file, &[0, me]);
+    }
+    let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
+    for (name, value) in all.into_iter().flatten() {
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
+        if (name == "BRUCKNER" || name.starts_with("BRUCKNER_")) && !value.trim().is_empty() {
+            found.put(name, value, "");
+        }
+    }
+    found.file(Path::new(ADMINISTRATORS), &[0]);
+    found.text()
+}
+
+impl Settings {
+    /// The settings of a text that [`find`] made, for so many ranks.
+    pub(crate) fn of(text: &str, ranks: u32) -> Settings {
+        let mut settings = Settings::default();
+        for line in text.lines() {
+            if let Some(complaint) = line.strip_prefix('!') {
+                settings.complaints.push(complaint.to_owned());
+            } else if let Some((name, value)) = line.split_once('=')
+                && let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name)
+                && let Err(why) = (setting.take)(&mut settings, value)
+            {
+                settings.complaints.push(format!("{name}={value}: {why}"));
+            }
+        }
+        if let Some(topology) = &settings.topology
+            && topology.ranks() != ranks
+        {
+            let has = topology.ranks();
+            settings
+                .complaints
+                .push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, and there are {ranks}"));
+            settings.topology = None;
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn of(text: &str) -> Settings {
+        Settings::of(text, 4)
+    }
+
+    #[test]
+    fn values_are_taken_in() {
+        let s = of("BRUCKNER=always\nBRUCKNER_LEAVE=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n");
+        assert_eq!((s.mode, s.check, s.memory), (Mode::Always, 10, 1 << 20));
+        assert_eq!(s.left, [Name::Bcast, Name::Reduce]);
+        assert!(s.complaints.is_empty());
+        assert_eq!(of("BRUCKNER_REPORT=a/b.json").report, Some(Report::File("a/b.json".into())));
+        assert_eq!(of(""), Settings::default());
+    }
+
+    #[test]
+    fn wrong_values_are_explained_and_have_no_effect() {
+        let complaint = |text: &str| {
+            let s = of(text);
+            assert_eq!(Settings { complaints: Vec::new(), ..s.clone() }, Settings::default());
+            assert_eq!(s.complaints.len(), 1, "{:?}", s.complaints);
+            s.complaints[0].clone()
+        };
+        assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe: expected off, on or always");
+        assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, and there are 4");
+        assert_eq!(
+            complaint("BRUCKNER_REPORT=x.txt"),
+            "BRUCKNER_REPORT=x.txt: expected stderr or a file that ends in .json"
+        );
+        assert!(complaint("BRUCKNER_LEAVE=scan").contains("`scan` is not one of all, allgather"));
+        assert!(
+            complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: ")
+        );
+        assert!(complaint("BRUCKNER_MEMORY=64X").ends_with("expected a size as 64M or 1G"));
+    }
+
+    #[test]
+    fn files_are_read_only_if_they_can_be_trusted() {
+        let path = std::env::temp_dir().join(format!("bruckner-settings-{}", std::process::id()));
+        std::fs::write(&path, "# a comment\nBRUCKNER_CHECK = 7 # every seventh\nBRUCKNER_CHEK = 1\nBRUCK")
+            .unwrap();
+        let me = std::fs::metadata(&path).unwrap().uid();
+        let read = |trusted: u32| {
+            let mut found = Found::default();
+            found.file(&path, &[trusted]);
+            of(&found.text())
+        };
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let settings = read(me);
+        assert_eq!(settings.check, 7);
+        assert!(
+            settings.complaints[0].contains("line 3: `BRUCKNER_CHEK` is no setting; there are BRUCKNER, ")
+        );
+        assert!(settings.complaints[1].ends_with("line 4: expected NAME = value"));
+        assert!(read(me + 1).complaints[0].contains("it belongs to user"));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
+        assert!(read(me).complaints[0].ends_with("others may write to it"));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let place = std::env::temp_dir().join(format!("bruckner-links-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let (file, link) = (place.join("file"), place.join("link"));
+        std::fs::write(&file, "BRUCKNER_CHECK = 7").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let me = std::fs::metadata(&file).unwrap().uid();
+        let read = |path: &Path| {
+            let mut found = Found::default();
+            found.file(path, &[me]);
+            of(&found.text())
+        };
+        assert_eq!(read(&file).check, 7);
+        let settings = read(&link);
+        assert_eq!(settings.check, 0);
+        assert!(settings.complaints[0].ends_with("link: is not read: it is a symbolic link"));
+        assert!(read(&place).complaints[0].ends_with("is not read: it is no file"));
+        assert!(read(&place.join("nothing")).complaints.is_empty());
+        // Nor where a report is written to.
+        assert!(create(&link).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "BRUCKNER_CHECK = 7");
+        assert!(create(&file).is_ok() && create(&place.join("new")).is_ok());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+}

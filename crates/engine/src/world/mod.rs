@@ -1,0 +1,253 @@
+//! What the engine needs of the world around it.
+//!
+//! The real world is an MPI ([`bruckner_mpi::Mpi`]). For tests there is [`threads`](crate::threads): ranks that are threads
+//! of one process, in which everything else of the engine runs unchanged.
+
+mod large;
+mod mpi;
+
+pub use mpi::native_init;
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_mpi::{Agree, Flavour, Function, Kept, MpiError, Place, Shape, Style, Word, Work};
+use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::{Patience, Transport};
+
+use crate::call::Call;
+
+/// Carries the messages of plans, and of ranks that agree.
+pub trait Wire: Transport<Requests: Send> + Copy + Send + Sync + 'static {
+    /// How to wait for what is no message.
+    fn patience(&self) -> Patience;
+
+    /// The same wire for use inside the world's own progress, from where no progress may be asked for.
+    #[must_use]
+    fn quiet(self) -> Self;
+
+    /// Posts messages otherwise from now on. Nothing may be under way.
+    fn set_style(requests: &mut Self::Requests, style: Style);
+}
+
+/// Faults that tests ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Planning panics.
+    Plan,
+    /// Memory for a plan cannot be had.
+    Memory,
+}
+
+impl Fault {
+    /// As it is written in `BRUCKNER_FAULT`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Fault::Plan => "plan",
+            Fault::Memory => "memory",
+        }
+    }
+}
+
+/// Communicators: who is in them, what their ranks tell each other, and what is kept with them.
+pub trait Communicators {
+    /// `MPI_COMM_WORLD`.
+    fn world(&self) -> Word;
+
+    /// This process's rank in a communicator.
+    fn rank(&self, comm: Word) -> Result<u32, MpiError>;
+
+    /// How many ranks a communicator has.
+    fn size(&self, comm: Word) -> Result<u32, MpiError>;
+
+    /// Whether a communicator has two groups.
+    fn is_inter(&self, comm: Word) -> Result<bool, MpiError>;
+
+    /// Whether this is no communicator.
+    fn is_null_comm(&self, comm: Word) -> bool;
+
+    /// The ranks in `of` of all processes of `comm`, in order; `None` for those that are not in it.
+    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError>;
+
+    /// A communicator of our own with the same processes in the same order. Collective.
+    fn hide(&self, comm: Word) -> Result<Word, MpiError>;
+
+    /// The processes of a communicator that share memory with this one, as a communicator. Collective.
+    fn node(&self, comm: Word) -> Result<Word, MpiError>;
+
+    /// Frees a communicator that [`hide`](Communicators::hide) or [`node`](Communicators::node) made.
+    fn free(&self, comm: Word);
+
+    /// Makes numbers the same on all ranks. Collective and blocking.
+    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError>;
+
+    /// The numbers of all ranks, in their order. Collective.
+    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError>;
+
+    /// A text of rank 0's. Collective.
+    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError>;
+
+    /// Where ranks run. Collective.
+    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError>;
+
+    /// Processes of a node, and cores that they may use. Collective over the node.
+    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError>;
+
+    /// The largest tag.
+    fn tag_limit(&self) -> u32;
+
+    /// Calls the error handler of a communicator of the user's.
+    fn raise(&self, comm: Word, code: i32);
+
+    /// Keeps something until the communicator is freed.
+    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError>;
+
+    /// What is kept with a communicator.
+    fn kept(&self, comm: Word) -> Option<Kept>;
+
+    /// Forgets what is kept with a communicator.
+    fn forget(&self, comm: Word);
+
+    /// What is remembered by handle is valid only as long as this number stays the same.
+    fn generation(&self) -> u64;
+
+    /// Makes void what is remembered by handle.
+    fn renew(&self);
+}
+
+/// Datatypes and operations of the user's.
+pub trait Datatypes {
+    /// Whether an address is `MPI_IN_PLACE`.
+    fn is_in_place(&self, data: *const c_void) -> bool;
+
+    /// Whether input and output that are the same memory are an error here.
+    fn refuses_aliases(&self) -> bool;
+
+    /// Whether `MPI_IN_PLACE` is an error here on ranks of a reduce that are not its root.
+    fn refuses_in_place_off_root(&self) -> bool;
+
+    /// Whether this is no datatype.
+    fn is_null_type(&self, datatype: Word) -> bool;
+
+    /// Whether this is no operation.
+    fn is_null_op(&self, op: Word) -> bool;
+
+    /// How a datatype lies in memory.
+    fn shape(&self, datatype: Word) -> Result<Shape, MpiError>;
+
+    /// What a datatype's elements are, if kernels know it.
+    fn kind(&self, datatype: Word) -> Option<Kind>;
+
+    /// What an operation does, if kernels know it.
+    fn operation(&self, op: Word) -> Option<Operation>;
+
+    /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
+    fn is_built_in(&self, datatype: Word) -> bool;
+
+    /// Whether an operation is defined for a built-in datatype that kernels do not know.
+    fn is_defined(&self, operation: Operation, datatype: Word) -> bool;
+
+    /// Whether an operation is the user's.
+    fn is_users(&self, op: Word) -> bool;
+
+    /// `MPI_BYTE`.
+    fn byte(&self) -> Word;
+
+    /// Packs elements into bytes.
+    ///
+    /// # Safety
+    /// So many elements of the type at `data`, and room for so many bytes.
+    unsafe fn pack(
+        &self,
+        datatype: Word,
+        data: *mut c_void,
+        count: usize,
+        bytes: *mut u8,
+        length: usize,
+    ) -> Result<(), MpiError>;
+
+    /// Unpacks elements from bytes.
+    ///
+    /// # Safety
+    /// As for [`Datatypes::pack`], the other way round.
+    unsafe fn unpack(
+        &self,
+        datatype: Word,
+        data: *mut c_void,
+        count: usize,
+        bytes: *mut u8,
+        length: usize,
+    ) -> Result<(), MpiError>;
+
+    /// `MPI_Reduce_local`: `into[i] = left[i] op into[i]`.
+    ///
+    /// # Safety
+    /// So many elements of the type at both addresses.
+    unsafe fn reduce_local(
+        &self,
+        left: *const u8,
+        into: *mut u8,
+        count: c_int,
+        datatype: Word,
+        op: Word,
+    ) -> Result<(), MpiError>;
+
+    /// Whether this process may have buffers in device memory.
+    fn has_device(&self) -> bool;
+
+    /// The error of who gets more than was expected, or gives more than is taken.
+    fn truncated(&self) -> MpiError;
+
+    /// The error of a count that is none.
+    fn bad_count(&self) -> i32;
+
+    /// The error that has no better name.
+    fn other_error(&self) -> i32;
+}
+
+/// The MPI's own collectives.
+pub trait Natives {
+    /// Whether there is such a function.
+    fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool;
+
+    /// Calls the MPI's own function.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError>;
+
+    /// Starts the MPI's own nonblocking function.
+    ///
+    /// # Safety
+    /// As for [`Natives::native`], until it is done.
+    unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError>;
+
+    /// Whether what [`Natives::native_start`] started is done.
+    fn native_test(&self, request: &mut u64) -> Result<bool, MpiError>;
+}
+
+/// All of it.
+pub trait World: Communicators + Datatypes + Natives + Send + Sync + Sized + 'static {
+    /// What carries messages.
+    type Wire: Wire;
+
+    /// Messages on a hidden communicator. No message may have the tag `never_sent`.
+    fn wire(&'static self, hidden: Word, never_sent: u32, shared_cores: bool) -> Self::Wire;
+
+    /// The name and version of the MPI, in few words.
+    fn name(&self) -> &str;
+
+    /// Whether several threads may call at once.
+    fn is_threaded(&self) -> bool;
+
+    /// Whether the MPI calls others inside its waits.
+    fn has_hook(&self) -> bool;
+
+    /// Has work done inside every wait of the MPI from now on, as long as there is some. Always the same work.
+    fn work_inside(&self, work: Work) -> Result<(), MpiError>;
+
+    /// What this process finds in files and its environment, as lines `NAME=value`.
+    fn settings(&self) -> String;
+
+    /// Whether a fault is to happen on this process, which has this rank of all.
+    fn fails(&self, fault: Fault, rank: u32) -> bool;
+}

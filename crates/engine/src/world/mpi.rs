@@ -1,0 +1,424 @@
+//! A real MPI as the engine's world.
+
+use std::ffi::{c_int, c_void};
+
+use bruckner_mpi::{
+    Agree, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Shape, Style, Word,
+    Work, has_device_runtime, places, sharers, variable,
+};
+use bruckner_runtime::Patience;
+use bruckner_runtime::reduce::{Kind, Operation};
+
+use super::{Communicators, Datatypes, Fault, Natives, Wire, World};
+use crate::call::Call;
+use crate::settings;
+
+impl Wire for Messages {
+    fn patience(&self) -> Patience {
+        Messages::patience(self)
+    }
+
+    fn quiet(self) -> Messages {
+        Messages::quiet(self)
+    }
+
+    fn set_style(requests: &mut Requests, style: Style) {
+        requests.set_style(style);
+    }
+}
+
+impl Communicators for Mpi {
+    fn world(&self) -> Word {
+        Mpi::world(self)
+    }
+
+    fn rank(&self, comm: Word) -> Result<u32, MpiError> {
+        Mpi::rank(self, comm)
+    }
+
+    fn size(&self, comm: Word) -> Result<u32, MpiError> {
+        Mpi::size(self, comm)
+    }
+
+    fn is_inter(&self, comm: Word) -> Result<bool, MpiError> {
+        Mpi::is_inter(self, comm)
+    }
+
+    fn is_null_comm(&self, comm: Word) -> bool {
+        Mpi::is_null_comm(self, comm)
+    }
+
+    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError> {
+        Mpi::translate(self, comm, of)
+    }
+
+    fn hide(&self, comm: Word) -> Result<Word, MpiError> {
+        Mpi::hide(self, comm)
+    }
+
+    fn node(&self, comm: Word) -> Result<Word, MpiError> {
+        Mpi::node(self, comm)
+    }
+
+    fn free(&self, comm: Word) {
+        Mpi::free(self, comm);
+    }
+
+    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+        Mpi::agree(self, comm, how, numbers)
+    }
+
+    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
+        Mpi::gather(self, comm, mine)
+    }
+
+    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError> {
+        Mpi::share_text(self, comm, text)
+    }
+
+    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError> {
+        places(self, comm)
+    }
+
+    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError> {
+        sharers(self, node)
+    }
+
+    fn tag_limit(&self) -> u32 {
+        Mpi::tag_limit(self)
+    }
+
+    fn raise(&self, comm: Word, code: i32) {
+        // SAFETY: a valid communicator by contract of the callers.
+        unsafe { (self.f.comm_call_errhandler)(comm, code) };
+    }
+
+    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+        Mpi::keep(self, comm, value)
+    }
+
+    fn kept(&self, comm: Word) -> Option<Kept> {
+        Mpi::kept(self, comm)
+    }
+
+    fn forget(&self, comm: Word) {
+        Mpi::forget(self, comm);
+    }
+
+    #[inline]
+    fn generation(&self) -> u64 {
+        Mpi::generation()
+    }
+
+    fn renew(&self) {
+        Mpi::renew();
+    }
+}
+
+impl Datatypes for Mpi {
+    #[inline(always)]
+    fn is_in_place(&self, data: *const c_void) -> bool {
+        Mpi::is_in_place(self, data)
+    }
+
+    #[inline]
+    fn refuses_aliases(&self) -> bool {
+        Mpi::refuses_aliases(self)
+    }
+
+    fn refuses_in_place_off_root(&self) -> bool {
+        // Others read the other buffer.
+        self.family == Family::OpenMpi
+    }
+
+    fn is_null_type(&self, datatype: Word) -> bool {
+        Mpi::is_null_type(self, datatype)
+    }
+
+    fn is_null_op(&self, op: Word) -> bool {
+        Mpi::is_null_op(self, op)
+    }
+
+    fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
+        Mpi::shape(self, datatype)
+    }
+
+    fn kind(&self, datatype: Word) -> Option<Kind> {
+        self.types().kind(datatype)
+    }
+
+    fn operation(&self, op: Word) -> Option<Operation> {
+        self.types().operation(op)
+    }
+
+    fn is_built_in(&self, datatype: Word) -> bool {
+        self.types().is_built_in(datatype)
+    }
+
+    fn is_defined(&self, operation: Operation, datatype: Word) -> bool {
+        self.types().is_defined(operation, datatype)
+    }
+
+    fn is_users(&self, op: Word) -> bool {
+        Mpi::is_users(self, op)
+    }
+
+    fn byte(&self) -> Word {
+        Mpi::byte(self)
+    }
+
+    unsafe fn pack(
+        &self,
+        datatype: Word,
+        data: *mut c_void,
+        count: usize,
+        bytes: *mut u8,
+        length: usize,
+    ) -> Result<(), MpiError> {
+        let pack = |data: *mut c_void, count, datatype, length| {
+            let mut position = 0;
+            // SAFETY: elements and room as the caller says; a communicator of this MPI's.
+            let code = unsafe {
+                (self.f.pack)(
+                    data.cast_const(),
+                    count,
+                    datatype,
+                    bytes.cast(),
+                    length,
+                    &mut position,
+                    self.for_packing(),
+                )
+            };
+            done("MPI_Pack", code)
+        };
+        packed(self, datatype, data, count, bytes, length, pack)
+    }
+
+    unsafe fn unpack(
+        &self,
+        datatype: Word,
+        data: *mut c_void,
+        count: usize,
+        bytes: *mut u8,
+        length: usize,
+    ) -> Result<(), MpiError> {
+        let unpack = |data: *mut c_void, count, datatype, length| {
+            let mut position = 0;
+            // SAFETY: elements and bytes as the caller says; a communicator of this MPI's.
+            let code = unsafe {
+                (self.f.unpack)(
+                    bytes.cast(),
+                    length,
+                    &mut position,
+                    data,
+                    count,
+                    datatype,
+                    self.for_packing(),
+                )
+            };
+            done("MPI_Unpack", code)
+        };
+        packed(self, datatype, data, count, bytes, length, unpack)
+    }
+
+    unsafe fn reduce_local(
+        &self,
+        left: *const u8,
+        into: *mut u8,
+        count: c_int,
+        datatype: Word,
+        op: Word,
+    ) -> Result<(), MpiError> {
+        // SAFETY: so many elements at both addresses, as the caller says.
+        done("MPI_Reduce_local", unsafe {
+            (self.f.reduce_local)(left.cast(), into.cast(), count, datatype, op)
+        })
+    }
+
+    #[inline]
+    fn has_device(&self) -> bool {
+        has_device_runtime()
+    }
+
+    fn truncated(&self) -> MpiError {
+        Mpi::truncated(self)
+    }
+
+    fn bad_count(&self) -> i32 {
+        self.constants.get("MPI_ERR_COUNT").unwrap_or(2) as i32
+    }
+
+    fn other_error(&self) -> i32 {
+        self.constants.get("MPI_ERR_OTHER").unwrap_or(1) as i32
+    }
+}
+
+fn done(call: &'static str, code: c_int) -> Result<(), MpiError> {
+    if code == 0 { Ok(()) } else { Err(MpiError { call, code }) }
+}
+
+/// Packs or unpacks elements by a function of their address, number and type and of the length in bytes. Elements at
+/// `MPI_BOTTOM`, whose type has addresses in it, are counted from elsewhere: MPICH 4.0 takes a null pointer for an error.
+fn packed(
+    mpi: &Mpi,
+    datatype: Word,
+    data: *mut c_void,
+    count: usize,
+    bytes: *mut u8,
+    length: usize,
+    work: impl Fn(*mut c_void, c_int, Word, c_int) -> Result<(), MpiError>,
+) -> Result<(), MpiError> {
+    let (Ok(length), Ok(number)) = (c_int::try_from(length), c_int::try_from(count)) else {
+        return Err(MpiError { call: "MPI_Pack", code: mpi.bad_count() });
+    };
+    if !data.is_null() {
+        return work(data, number, datatype, length);
+    }
+    let base: *mut c_void = bytes.cast();
+    let moved = mpi.moved_type(count, datatype, (base as isize).wrapping_neg())?;
+    let result = work(base, 1, moved, length);
+    mpi.free_type(moved);
+    result
+}
+
+/// The arguments of a call as words, with room for what follows them: communicator, info, request.
+struct Words {
+    words: [Word; 11],
+    len: usize,
+}
+
+impl Words {
+    #[inline(always)]
+    fn of<const N: usize>(words: [Word; N]) -> Words {
+        Words { words: [0; 11], len: 0 }.and(words)
+    }
+
+    #[inline(always)]
+    fn and<const N: usize>(mut self, words: [Word; N]) -> Words {
+        for (i, word) in words.into_iter().enumerate() {
+            self.words[self.len + i] = word;
+        }
+        self.len += N;
+        self
+    }
+}
+
+/// The arguments of a call in the order of its function.
+#[inline(always)]
+fn words(call: &Call) -> Words {
+    let (send, recv, op, root) = (&call.send, &call.recv, call.op, call.root as Word);
+    let (from, to) = (send.data as Word, recv.data as Word);
+    let (given, taken) = (send.amount.each() as Word, recv.amount.each() as Word);
+    let (counts, displacements) = recv.amount.lists();
+    let (counts, displacements) = (counts.word(), displacements.word());
+    match call.function {
+        Function::Allgather | Function::Alltoall => {
+            Words::of([from, given, send.datatype, to, taken, recv.datatype])
+        }
+        Function::Allgatherv => {
+            Words::of([from, given, send.datatype, to, counts, displacements, recv.datatype])
+        }
+        Function::Alltoallv => {
+            let (given, at) = send.amount.lists();
+            let (given, at) = (given.word(), at.word());
+            Words::of([from, given, at, send.datatype, to, counts, displacements, recv.datatype])
+        }
+        Function::Allreduce | Function::ReduceScatterBlock => Words::of([from, to, taken, recv.datatype, op]),
+        Function::ReduceScatter => Words::of([from, to, counts, recv.datatype, op]),
+        Function::Bcast => Words::of([to, taken, recv.datatype, root]),
+        Function::Reduce => Words::of([from, to, taken, recv.datatype, op, root]),
+        Function::Barrier => Words::of([]),
+    }
+}
+
+#[inline(always)]
+unsafe fn invoke<const N: usize>(
+    mpi: &Mpi,
+    call: &Call,
+    flavour: Flavour,
+    more: [Word; N],
+) -> Result<(), MpiError> {
+    let words = words(call).and(more);
+    // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
+    unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }
+}
+
+impl Natives for Mpi {
+    #[inline]
+    fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool {
+        Mpi::has(self, function, flavour, wide)
+    }
+
+    #[inline(always)]
+    unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError> {
+        if call.is_wide() && !self.has(call.function, Flavour::Blocking, true) {
+            // SAFETY: as for this function.
+            return unsafe { super::large::native(self, call, comm) };
+        }
+        // SAFETY: as for this function.
+        unsafe { invoke(self, call, Flavour::Blocking, [comm]) }
+    }
+
+    unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError> {
+        let mut request = 0u64;
+        // SAFETY: as for this function; the cell has room for the widest request.
+        unsafe { invoke(self, call, Flavour::Nonblocking, [comm, (&raw mut request) as Word]) }?;
+        Ok(request)
+    }
+
+    fn native_test(&self, request: &mut u64) -> Result<bool, MpiError> {
+        let mut flag = 0;
+        let ignore = self.constants.get("MPI_STATUSES_IGNORE").unwrap_or_default() as *mut c_void;
+        // SAFETY: one request that `native_start` made.
+        let code = unsafe { (self.f.testall)(1, (&raw mut *request).cast(), &mut flag, ignore) };
+        done("MPI_Testall", code).map(|()| flag != 0)
+    }
+}
+
+/// Makes the MPI's own persistent request in a cell of the family's width.
+///
+/// # Safety
+/// As for [`Natives::native`], as long as the request is used.
+pub unsafe fn native_init(
+    mpi: &Mpi,
+    call: &Call,
+    comm: Word,
+    info: Word,
+    request: *mut c_void,
+) -> Result<(), MpiError> {
+    // SAFETY: as for this function.
+    unsafe { invoke(mpi, call, Flavour::Persistent, [comm, info, request as Word]) }
+}
+
+impl World for Mpi {
+    type Wire = Messages;
+
+    fn wire(&'static self, hidden: Word, never_sent: u32, shared_cores: bool) -> Messages {
+        Messages::new(self, hidden, never_sent, shared_cores)
+    }
+
+    fn name(&self) -> &str {
+        Mpi::name(self)
+    }
+
+    fn is_threaded(&self) -> bool {
+        Mpi::is_threaded(self)
+    }
+
+    fn has_hook(&self) -> bool {
+        Mpi::has_hook(self)
+    }
+
+    fn work_inside(&self, work: Work) -> Result<(), MpiError> {
+        Mpi::work_inside(self, work)
+    }
+
+    fn settings(&self) -> String {
+        settings::find()
+    }
+
+    fn fails(&self, fault: Fault, rank: u32) -> bool {
+        let wanted = variable("BRUCKNER_FAULT").and_then(|value| value.into_string().ok());
+        wanted.is_some_and(|wanted| wanted == format!("{}@{rank}", fault.text()))
+    }
+}
