@@ -149,6 +149,11 @@ impl Progress<'_> {
 }
 
 impl Plan<'_> {
+    /// Whether it is the MPI's own collective.
+    pub fn is_native(&self) -> bool {
+        self.plan.is_native()
+    }
+
     /// Does it once. Collective.
     pub fn run(&mut self) -> Result<(), Error> {
         // SAFETY: the buffers are borrowed as long as the plan lives.

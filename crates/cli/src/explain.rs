@@ -3,14 +3,16 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, Purpose, empty, lower};
-use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::{Rank, Schedule, Topology};
+use bruckner_algorithms::{Expression, Plan, Task, plan};
+use bruckner_choose::{Circumstances, Name, Question, Thresholds, Vendor, choose};
+use bruckner_engine::settings_here;
+use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
-use crate::ask::{COLLECTIVES, Sizes, default_algorithm, find_plan};
+use crate::ask::{COLLECTIVES, Sizes, find_plan};
 use crate::compare::compare;
 use crate::{Answer, json, print, table};
 
@@ -25,10 +27,13 @@ pub(crate) struct Explain {
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; without it, bruck(2) for
-    /// alltoall, sparbit for bcast and barrier, and locality(node); `all` compares every algorithm (table only)
+    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (table
+    /// only). Without it, what the library would choose here, and why
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
+    /// The MPI whose own functions the library would choose against
+    #[arg(long, value_enum, value_name = "MPI", default_value_t = Against::Other, conflicts_with = "algorithm")]
+    mpi: Against,
     /// Only this rank; needed for the table and the stages, and where there are many ranks
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
@@ -56,6 +61,16 @@ enum Format {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Against {
+    /// Open MPI
+    Openmpi,
+    /// MPICH
+    Mpich,
+    /// Intel MPI, or one that was not measured
+    Other,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Lowered {
     /// Ranks of a node share a segment
     Segment,
@@ -69,7 +84,11 @@ const MOST_RANKS: u32 = 4096;
 impl Explain {
     pub(crate) fn run(self) -> Result<Answer> {
         let task = self.sizes.task(&self.collective, &self.topology)?;
-        let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(&self.collective));
+        let ranks = self.topology.ranks();
+        if let Some(rank) = self.rank {
+            ensure!(rank < ranks, "rank {rank} is not one of {ranks} ranks");
+        }
+        let Some(algorithm) = self.algorithm.as_deref() else { return self.chosen(&task) };
         if algorithm == "all" {
             ensure!(
                 self.format == Format::Table && self.rank.is_none(),
@@ -78,11 +97,51 @@ impl Explain {
             return self.show(&compare(&task)?);
         }
         let (expression, plan) = find_plan(&task, algorithm)?;
-        let ranks = self.topology.ranks();
-        if let Some(rank) = self.rank {
-            ensure!(rank < ranks, "rank {rank} is not one of {ranks} ranks");
-        }
         self.show(&self.text(&expression, &plan)?)
+    }
+
+    /// What the library would choose, in the order in which it would try, with the reasons; then the first that can be
+    /// planned. Reductions are taken to round.
+    fn chosen(&self, task: &Task) -> Result<Answer> {
+        let vendor = match self.mpi {
+            Against::Openmpi => Vendor::OpenMpi,
+            Against::Mpich => Vendor::Mpich,
+            Against::Other => Vendor::Other,
+        };
+        let name = Name::read(&self.collective).context("a collective")?;
+        let (ranks, counts) = (self.topology.ranks(), task.counts.clone());
+        let problem =
+            Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
+        let problem = Problem { order: task.order, ..problem };
+        let question = Question { name, problem: &problem, shows_order: task.collective.reduces() };
+        let kind = Thresholds::new(&self.topology, vendor, false).kind(&question);
+        let (rules, policy) = settings_here(self.topology.ranks());
+        let choices = choose(&kind, &Circumstances { topology: &self.topology, rules: &rules, policy });
+        let mut text = String::new();
+        for choice in &choices {
+            let planned = if choice.is_native() { None } else { Some(plan(task, &choice.expression)) };
+            let why = match &planned {
+                Some(Err(refusal)) => format!("does not fit: {refusal}"),
+                _ => choice.reason.to_string(),
+            };
+            writeln!(text, "; {}: {why}", choice.expression)?;
+            match planned {
+                Some(Ok(plan)) => {
+                    let shown = self.text(&choice.expression, &plan)?;
+                    if self.format == Format::Text {
+                        text.push_str(&shown);
+                    } else {
+                        // Other forms have no room for comments.
+                        eprint!("{text}");
+                        text = shown;
+                    }
+                    break;
+                }
+                None => break,
+                Some(Err(_)) => {}
+            }
+        }
+        self.show(&text)
     }
 
     fn show(&self, text: &str) -> Result<Answer> {

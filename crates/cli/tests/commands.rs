@@ -89,6 +89,24 @@ fn the_judges_agree_on_a_sample() {
     );
 }
 
+/// Without an algorithm, what the library would choose, from the code that chooses.
+#[test]
+fn explain_says_what_would_run_and_why() {
+    let chosen = |args: &[&str]| {
+        let output = bruckner(&[&["explain"], args].concat());
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        text(&output.stdout).lines().next().unwrap_or_default().to_owned()
+    };
+    let near = "; locality(node): short, on several nodes: few messages between them";
+    assert_eq!(chosen(&["allreduce", "--topology", "4x4"]), near);
+    let node = "; shm: short, on one node: by shared memory";
+    assert_eq!(chosen(&["allgather", "--topology", "1x4", "--bytes", "16384", "--mpi", "mpich"]), node);
+    let long = "; native: long, on one node: the MPI copies straight from process to process";
+    assert_eq!(chosen(&["allgather", "--topology", "1x4", "--bytes", "16384", "--mpi", "openmpi"]), long);
+    let ordered = "; native: the operation is not commutative: nothing is known to be better";
+    assert_eq!(chosen(&["reduce_scatter", "--topology", "1x4", "--ordered"]), ordered);
+}
+
 #[test]
 fn json_is_json_and_complete() {
     let output = bruckner(&[

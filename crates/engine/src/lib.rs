@@ -26,4 +26,5 @@ pub use engine::{Door, Engine, Findings};
 pub use error::Error;
 pub use execute::Persistent;
 pub use requests::Requests;
+pub use settings::settings_here;
 pub use world::World;

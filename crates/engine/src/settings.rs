@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bruckner_choose::{BadRule, Name, Rules};
+use bruckner_choose::{BadRule, Name, Policy, Rules};
 use bruckner_mpi::{has_raised_privileges, variable};
 use bruckner_schedule::Topology;
 
@@ -310,7 +310,19 @@ pub(crate) fn find() -> String {
     found.text()
 }
 
+/// What the files and the environment of this process say about choosing, for a job of so many ranks.
+pub fn settings_here(ranks: u32) -> (Rules, Policy) {
+    let settings = Settings::of(&find(), ranks);
+    let policy = settings.policy();
+    (settings.rules, policy)
+}
+
 impl Settings {
+    /// What is said about choosing.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy { always: self.mode == Mode::Always, fast_math: self.fast_math }
+    }
+
     /// The settings of a text that [`find`] made, for so many ranks.
     pub(crate) fn of(text: &str, ranks: u32) -> Settings {
         let mut settings = Settings::default();

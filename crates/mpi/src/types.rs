@@ -45,6 +45,11 @@ impl Shape {
         Shape { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
     }
 
+    /// So many bytes of data, and so many from one element to the next.
+    pub const fn spread(size: usize, extent: isize) -> Shape {
+        Shape { extent, ..Shape::dense(size) }
+    }
+
     /// Whether elements lie one behind the other, without gaps; in whatever order their parts are sent.
     pub fn is_whole(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize

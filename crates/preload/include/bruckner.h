@@ -378,12 +378,21 @@ int bruckner_barrier_init(MPI_Comm comm,
                           struct bruckner_plan **plan);
 
 /*
- Starts a plan. Ranks may start different plans in any order.
+ Starts a plan. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
+ (bruckner_plan_is_native): all ranks start those in the same order.
 
  # Safety
  A plan, whose buffers are its own until it is done.
  */
 int bruckner_start(struct bruckner_plan *plan);
+
+/*
+ Says whether a plan is the MPI's own collective.
+
+ # Safety
+ A plan, and room for an int.
+ */
+int bruckner_plan_is_native(const struct bruckner_plan *plan, int *native);
 
 /*
  Advances all started plans without waiting, and says whether this one is done.

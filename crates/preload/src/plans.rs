@@ -289,7 +289,8 @@ unsafe fn with(
     })
 }
 
-/// Starts a plan. Ranks may start different plans in any order.
+/// Starts a plan. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
+/// (bruckner_plan_is_native): all ranks start those in the same order.
 ///
 /// # Safety
 /// A plan, whose buffers are its own until it is done.
@@ -297,6 +298,23 @@ unsafe fn with(
 pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { with(plan, |plan| plan.start()) }
+}
+
+/// Says whether a plan is the MPI's own collective.
+///
+/// # Safety
+/// A plan, and room for an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, native: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(plan, |plan| {
+            if !native.is_null() {
+                *native = plan.is_native().into();
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Advances all started plans without waiting, and says whether this one is done.

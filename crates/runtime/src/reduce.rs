@@ -141,7 +141,7 @@ impl Reduction {
     /// # Safety
     /// Both places have so many elements of the type that the reduction is for, and do not overlap.
     #[inline]
-    pub(crate) unsafe fn apply(&self, left: *const u8, into: *mut u8, elements: usize) {
+    pub unsafe fn apply(&self, left: *const u8, into: *mut u8, elements: usize) {
         match self {
             // SAFETY: the caller's promise.
             Reduction::Kernel(kernel) => unsafe { kernel(left, into, elements) },

@@ -142,10 +142,9 @@ impl<W: World> Communicator<W> {
         room: &mut Room,
         needs: &Needs,
     ) -> Result<bool, Error> {
-        let mut enough = true;
+        let mut enough = !self.fails(Fault::Memory);
         if needs.temporary > room.reserved {
-            enough =
-                !self.fails(Fault::Memory) && room.temporary.try_grow(needs.temporary.next_power_of_two());
+            enough &= room.temporary.try_grow(needs.temporary.next_power_of_two());
         }
         // Segments of communicators that are gone first; but a rank may be late to leave one.
         for fresh in [false, true] {

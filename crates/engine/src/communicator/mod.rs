@@ -12,9 +12,7 @@ mod room;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use bruckner_choose::{
-    Choice, Circumstances, Kind, Policy, Reason as Chosen, Rules, Thresholds, Vendor, choose,
-};
+use bruckner_choose::{Choice, Circumstances, Kind, Reason as Chosen, Rules, Thresholds, Vendor, choose};
 use bruckner_mpi::{Agree, Flavour, Function, TagRange, Word};
 use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
@@ -29,7 +27,6 @@ use crate::Error;
 use crate::buffers::{Common, Normal};
 use crate::progress::{Taken, Turn};
 use crate::reason::Reason;
-use crate::settings::Mode;
 use crate::world::{Fault, World};
 use hidden::Found;
 use make::Attempt;
@@ -233,7 +230,7 @@ impl<W: World> Communicator<W> {
         device: bool,
     ) -> Vec<Choice> {
         let settings = &self.hidden.settings;
-        let policy = Policy { always: settings.mode == Mode::Always, fast_math: settings.fast_math };
+        let policy = settings.policy();
         match device {
             true => vec![Choice::native(Chosen::Device)],
             false => choose(kind, &Circumstances { topology, rules, policy }),

@@ -24,7 +24,8 @@ impl<W: World> Engine<W> {
         id: VersionId,
         normal: &Normal,
     ) {
-        if !self.quick.load(Ordering::Relaxed) {
+        // Calls of nothing go one way or another by the door that they come in by.
+        if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() {
             return;
         }
         let Common { problem, combine, .. } = &normal.common;

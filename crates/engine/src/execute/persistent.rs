@@ -148,7 +148,8 @@ impl<W: World> Persistent<W> {
         self.0.active.remove(Arc::as_ptr(&self.0).cast());
     }
 
-    /// Starts it. Not collective in order: ranks may start their plans in any order.
+    /// Starts it. Ranks may start their operations in any order, but for those that are the MPI's own
+    /// ([`Persistent::is_native`]): MPI wants its collectives to be started in the same order by all ranks.
     ///
     /// # Safety
     /// The buffers are the plan's until it is done.

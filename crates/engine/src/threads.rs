@@ -1,1 +1,0 @@
-//! Ranks that are threads of one process.

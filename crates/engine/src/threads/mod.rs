@@ -1,0 +1,411 @@
+//! Ranks that are threads of one process: a world for tests.
+//!
+//! Each rank is a thread with an engine of its own. Communicators, agreement, the MPI's own collectives and messages are
+//! simple and strict here: a send is done only when its receive has taken the data, so that whatever needs a buffer hangs, and
+//! a rank that waits too long panics and says so, instead of hanging the test. Shared memory is the real thing.
+//!
+//! ```
+//! use bruckner_engine::threads::{F64, Rank, SUM, run};
+//! use bruckner_engine::{Call, Door, Engine, World, world::Communicators as _};
+//!
+//! let sums = run("2x2", |_| Default::default(), |engine: &Engine<Rank>, rank: &'static Rank| {
+//!     let (mine, mut sum) = (f64::from(rank.number()), 0.0f64);
+//!     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, F64, SUM);
+//!     // SAFETY: one number in and one out.
+//!     unsafe { engine.run(&call, rank.world(), Door::Api) }.unwrap();
+//!     sum
+//! });
+//! assert_eq!(sums, [6.0; 4]);
+//! ```
+
+mod collectives;
+mod meeting;
+mod types;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bruckner_mpi::{Agree, Kept, MpiError, Place, Style, Word, Work};
+use bruckner_runtime::threads::Thread;
+use bruckner_runtime::{Failure, Patience, Peer, Transport};
+use bruckner_schedule::{Level, Rank as Number, Topology};
+
+use crate::call::Call;
+use crate::engine::Engine;
+use crate::world::{Communicators, Fault, Wire, World};
+use meeting::{Meetings, Ticket};
+
+pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, compose};
+
+/// How long a rank waits before it takes the others to be hanging.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is special about a rank.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What it finds in files and its environment: lines `NAME=value`. Only rank 0's counts.
+    pub settings: String,
+    /// A fault that is to happen.
+    pub fault: Option<Fault>,
+    /// Whether it may have buffers in device memory.
+    pub device: bool,
+    /// The largest tag.
+    pub tags: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { settings: String::new(), fault: None, device: false, tags: 32767 }
+    }
+}
+
+/// One rank's end of the world.
+pub struct Rank {
+    meetings: Arc<Meetings>,
+    topology: Topology,
+    number: u32,
+    options: Mutex<Options>,
+    kept: Mutex<HashMap<Word, Kept>>,
+    generation: AtomicU64,
+    /// The MPI's own nonblocking collectives that are under way.
+    started: Mutex<HashMap<u64, (Ticket, Word, Call)>>,
+    natives: AtomicU64,
+    raised: Mutex<Vec<i32>>,
+}
+
+/// Runs a body on each rank of a topology, with an engine of its own, and gives what each returned. If one panics, so do all
+/// that wait for it, and then the caller.
+pub fn run<R: Send>(
+    topology: &str,
+    options: impl Fn(u32) -> Options + Sync,
+    body: impl Fn(&Engine<Rank>, &'static Rank) -> R + Sync,
+) -> Vec<R> {
+    run_within(LIMIT, topology, options, body)
+}
+
+/// The same; ranks that wait for longer than this are taken to hang.
+pub fn run_within<R: Send>(
+    limit: Duration,
+    topology: &str,
+    options: impl Fn(u32) -> Options + Sync,
+    body: impl Fn(&Engine<Rank>, &'static Rank) -> R + Sync,
+) -> Vec<R> {
+    let topology: Topology = topology.parse().expect("a topology");
+    let size = topology.ranks();
+    let meetings = Meetings::new(size, limit);
+    let (body, options, meetings) = (&body, &options, &meetings);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let one = |number| {
+            let topology = topology.clone();
+            scope.spawn(move || {
+                // It lives as long as the process: what the engine keeps may refer to it.
+                let rank: &'static Rank = Box::leak(Box::new(Rank {
+                    meetings: meetings.clone(),
+                    topology,
+                    number,
+                    options: Mutex::new(options(number)),
+                    kept: Mutex::default(),
+                    generation: AtomicU64::new(0),
+                    started: Mutex::default(),
+                    natives: AtomicU64::new(0),
+                    raised: Mutex::default(),
+                }));
+                let engine = Engine::new(rank, || false);
+                let result = catch_unwind(AssertUnwindSafe(|| {
+                    engine.init().expect("a hidden communicator");
+                    let result = body(&engine, rank);
+                    engine.finalize();
+                    result
+                }));
+                if result.is_err() {
+                    meetings.give_up();
+                }
+                lock(&rank.kept).clear();
+                result
+            })
+        };
+        let threads: Vec<_> = (0..size).map(one).collect();
+        threads.into_iter().map(|thread| thread.join().expect("panics are caught")).collect()
+    });
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => good.push(value),
+            Err(cause) => bad.push(cause),
+        }
+    }
+    // The first that failed by itself says more than those that waited for it.
+    let waited = |cause: &Box<dyn std::any::Any + Send>| {
+        cause.downcast_ref::<&str>().is_some_and(|text| *text == meeting::GIVEN_UP)
+    };
+    if let Some(at) = bad.iter().position(|cause| !waited(cause)) {
+        resume_unwind(bad.swap_remove(at));
+    }
+    assert!(bad.is_empty(), "all ranks waited for each other");
+    good
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rank {
+    /// Its number in the world.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How often the MPI's own blocking collectives were called.
+    pub fn natives(&self) -> u64 {
+        self.natives.load(Ordering::Relaxed)
+    }
+
+    /// The errors that were raised here.
+    pub fn raised(&self) -> Vec<i32> {
+        lock(&self.raised).clone()
+    }
+
+    /// Changes what is special about it.
+    pub fn set(&self, change: impl FnOnce(&mut Options)) {
+        change(&mut lock(&self.options));
+    }
+
+    /// `MPI_Comm_split`. Collective.
+    pub fn split(&self, comm: Word, color: u32) -> Word {
+        let colors = self.meet_with(comm, &[u64::from(color)]);
+        let members = self.meetings.members(comm);
+        let same = |at: &usize| colors[*at] == u64::from(color);
+        let chosen: Vec<u32> = (0..members.len()).filter(same).map(|at| members[at]).collect();
+        let made = if chosen[0] == self.number { self.meetings.open(&chosen) } else { 0 };
+        let all = self.meet_with(comm, &[made]);
+        let first = members.iter().position(|member| *member == chosen[0]).expect("it is a member");
+        all[first]
+    }
+
+    /// `MPI_Comm_free`. What was kept goes, and the handle may come again.
+    pub fn comm_free(&self, comm: Word) {
+        self.forget(comm);
+        self.meetings.close(comm);
+    }
+
+    /// All ranks' numbers.
+    fn meet_with(&self, comm: Word, mine: &[u64]) -> Vec<u64> {
+        let bytes = mine.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let all = self.meetings.meet(comm, self.number, bytes);
+        all.iter().flat_map(|bytes| bytes.as_chunks().0).map(|bytes| u64::from_ne_bytes(*bytes)).collect()
+    }
+}
+
+impl Communicators for Rank {
+    fn world(&self) -> Word {
+        Meetings::WORLD
+    }
+
+    fn rank(&self, comm: Word) -> Result<u32, MpiError> {
+        let members = self.meetings.members(comm);
+        Ok(members.iter().position(|member| *member == self.number).expect("it is a member") as u32)
+    }
+
+    fn size(&self, comm: Word) -> Result<u32, MpiError> {
+        Ok(self.meetings.members(comm).len() as u32)
+    }
+
+    fn is_inter(&self, _comm: Word) -> Result<bool, MpiError> {
+        Ok(false)
+    }
+
+    fn is_null_comm(&self, comm: Word) -> bool {
+        comm == 0
+    }
+
+    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError> {
+        let (from, to) = (self.meetings.members(comm), self.meetings.members(of));
+        let find = |member: &u32| to.iter().position(|other| other == member).map(|at| at as u32);
+        Ok(from.iter().map(find).collect())
+    }
+
+    fn hide(&self, comm: Word) -> Result<Word, MpiError> {
+        Ok(self.split(comm, 0))
+    }
+
+    fn node(&self, comm: Word) -> Result<Word, MpiError> {
+        Ok(self.split(comm, self.topology.node_of(Number(self.number))))
+    }
+
+    fn free(&self, comm: Word) {
+        self.comm_free(comm);
+    }
+
+    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+        let all = self.meet_with(comm, numbers);
+        for (at, number) in numbers.iter_mut().enumerate() {
+            let of_all = all.iter().skip(at).step_by(all.len() / self.meetings.members(comm).len());
+            *number = of_all.fold(*number, |a, b| how.join(a, *b));
+        }
+        Ok(())
+    }
+
+    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
+        Ok(self.meet_with(comm, mine))
+    }
+
+    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError> {
+        let all = self.meetings.meet(comm, self.number, text.as_bytes().to_vec());
+        Ok(String::from_utf8_lossy(&all[0]).into_owned())
+    }
+
+    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError> {
+        let region = |level, rank: u32| u64::from(self.topology.region_of(level, Number(rank)));
+        let place =
+            |rank: &u32| Place { node: region(Level::NODE, *rank), socket: region(Level::SOCKET, *rank) };
+        Ok(self.meetings.members(comm).iter().map(place).collect())
+    }
+
+    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError> {
+        // Threads are many and cores few.
+        Ok((self.size(node)?, 1))
+    }
+
+    fn tag_limit(&self) -> u32 {
+        lock(&self.options).tags
+    }
+
+    fn raise(&self, _comm: Word, code: i32) {
+        lock(&self.raised).push(code);
+    }
+
+    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+        let before = lock(&self.kept).insert(comm, value);
+        if before.is_some() {
+            self.renew();
+        }
+        Ok(())
+    }
+
+    fn kept(&self, comm: Word) -> Option<Kept> {
+        lock(&self.kept).get(&comm).cloned()
+    }
+
+    fn forget(&self, comm: Word) {
+        let before = lock(&self.kept).remove(&comm);
+        self.renew();
+        drop(before);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn renew(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl World for Rank {
+    type Wire = ThreadWire;
+
+    fn wire(&'static self, hidden: Word, _never_sent: u32, _shared_cores: bool) -> ThreadWire {
+        let number = Communicators::rank(self, hidden).expect("it is a member");
+        let thread = Box::leak(Box::new(self.meetings.cluster(hidden).rank(number)));
+        ThreadWire { rank: self, thread }
+    }
+
+    fn name(&self) -> &str {
+        "threads"
+    }
+
+    fn is_threaded(&self) -> bool {
+        true
+    }
+
+    fn has_hook(&self) -> bool {
+        false
+    }
+
+    fn work_inside(&self, _work: Work) -> Result<(), MpiError> {
+        Ok(())
+    }
+
+    fn settings(&self) -> String {
+        lock(&self.options).settings.clone()
+    }
+
+    fn fails(&self, fault: Fault, _rank: u32) -> bool {
+        lock(&self.options).fault == Some(fault)
+    }
+}
+
+/// Messages between threads.
+#[derive(Clone, Copy)]
+pub struct ThreadWire {
+    rank: &'static Rank,
+    thread: &'static Thread,
+}
+
+impl Wire for ThreadWire {
+    fn patience(&self) -> Patience {
+        Patience::SHARED_CORES
+    }
+
+    fn quiet(self) -> ThreadWire {
+        self
+    }
+
+    fn set_style(_requests: &mut Self::Requests, _style: Style) {}
+}
+
+impl Transport for ThreadWire {
+    type Requests = <Thread as Transport>::Requests;
+
+    fn requests(&self, count: usize) -> Self::Requests {
+        self.thread.requests(count)
+    }
+
+    unsafe fn send(
+        &self,
+        requests: &mut Self::Requests,
+        at: usize,
+        data: *const u8,
+        bytes: usize,
+        to: Peer,
+    ) -> Result<(), Failure> {
+        // SAFETY: as for this function.
+        unsafe { self.thread.send(requests, at, data, bytes, to) }
+    }
+
+    unsafe fn recv(
+        &self,
+        requests: &mut Self::Requests,
+        at: usize,
+        data: *mut u8,
+        bytes: usize,
+        from: Peer,
+    ) -> Result<(), Failure> {
+        // SAFETY: as for this function.
+        unsafe { self.thread.recv(requests, at, data, bytes, from) }
+    }
+
+    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure> {
+        while !self.test(requests, which.clone())? {
+            self.progress();
+        }
+        Ok(())
+    }
+
+    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure> {
+        self.thread.test(requests, which)
+    }
+
+    fn progress(&self) {
+        self.rank.meetings.still_waiting();
+        self.thread.progress();
+    }
+
+    fn truncated(&self) -> Failure {
+        self.thread.truncated()
+    }
+}

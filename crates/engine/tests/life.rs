@@ -1,0 +1,443 @@
+//! What happens around collectives: communicators that come and go, plans that are kept and evicted, operations that are
+//! started in any order, threads, and ranks on which something fails.
+
+mod common;
+
+use bruckner_engine::mpi::Function;
+use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
+use bruckner_engine::world::{Communicators as _, Fault, World as _};
+use bruckner_engine::{Call, Door, Engine, Error, Name};
+use bruckner_runtime::{Peer, Transport as _};
+use common::{Collective, Prepared, Type, always, perform, persistent};
+
+const SUM_OF_FLOATS: Collective = Collective {
+    function: Function::Allreduce,
+    of: Type::F64,
+    count: 5,
+    in_place: false,
+    root: 0,
+    maximum: false,
+};
+
+fn all_kinds() -> [Collective; 4] {
+    [
+        SUM_OF_FLOATS,
+        Collective::new(Function::Allgatherv, Type::I64, 2),
+        Collective::new(Function::Alltoall, Type::Pair, 3),
+        Collective { root: 1, ..Collective::new(Function::Bcast, Type::Gap, 9) },
+    ]
+}
+
+/// What is served is served: the MPI's own function is not called.
+#[test]
+fn algorithms_serve() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            let before = rank.natives();
+            for round in 0..20 {
+                all_kinds()
+                    .iter()
+                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+            }
+            assert_eq!(rank.natives(), before);
+            let by = engine.algorithm_of(rank.world(), Name::Allreduce).unwrap();
+            assert_eq!(by.as_deref(), Some("locality(node)"));
+        },
+    );
+}
+
+/// By default the first calls on a communicator go to native, unless they round.
+#[test]
+fn first_calls_are_native_but_for_sums_that_round() {
+    run(
+        "1x3",
+        |_| Options::default(),
+        |engine, rank| {
+            let whole = Collective { of: Type::I64, ..SUM_OF_FLOATS };
+            let natives = |collective: &Collective, round| {
+                let before = rank.natives();
+                perform(engine, rank, rank.world(), collective, round, Door::Mpi);
+                rank.natives() - before
+            };
+            let first: Vec<u64> = (0..5).map(|round| natives(&whole, round)).collect();
+            assert_eq!(first, [1, 1, 1, 0, 0]);
+            let comm = rank.split(rank.world(), 0);
+            let before = rank.natives();
+            perform(engine, rank, comm, &SUM_OF_FLOATS, 9, Door::Mpi);
+            assert_eq!(rank.natives(), before);
+        },
+    );
+}
+
+/// A handle that comes again means another communicator.
+#[test]
+fn communicators_come_and_go() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            let mut handles = Vec::new();
+            for round in 0..12u32 {
+                // Halves in one way and in the other: the same handle has other members.
+                let color = if round % 2 == 0 { rank.number() / 2 } else { rank.number() % 2 };
+                let comm = rank.split(rank.world(), color);
+                handles.push(comm);
+                for collective in all_kinds() {
+                    let collective =
+                        Collective { count: collective.count + round as usize % 3, ..collective };
+                    perform(engine, rank, comm, &collective, round.into(), Door::Mpi);
+                    perform(engine, rank, comm, &collective, round.into(), Door::Mpi);
+                }
+                rank.comm_free(comm);
+                // All have freed it before anybody makes the next.
+                perform(
+                    engine,
+                    rank,
+                    rank.world(),
+                    &Collective::new(Function::Barrier, Type::Byte, 0),
+                    0,
+                    Door::Mpi,
+                );
+            }
+            assert!(handles.windows(2).any(|pair| pair[0] == pair[1]), "{handles:?}");
+        },
+    );
+}
+
+/// Fewer and more orders of counts than an algorithm keeps plans for, each twice over.
+#[test]
+fn plans_are_evicted_alike() {
+    run(
+        "1x5",
+        |_| always(),
+        |engine, rank| {
+            engine.set_algorithms(rank.world(), "allgather=reorder(bruck(2))").unwrap();
+            let mut round = 0;
+            for orders in [40, 55, 60, 62, 63, 64, 65, 66, 70, 120] {
+                for order in (0..orders).chain(0..orders) {
+                    // One of all orders of five sizes.
+                    let (mut left, mut code) = ((0..5).collect::<Vec<i64>>(), order);
+                    let next = |n: usize| {
+                        let at = code % n;
+                        code /= n;
+                        left.remove(at)
+                    };
+                    let counts: Vec<i64> = (1..=5).rev().map(next).collect();
+                    gather(engine, rank, &counts, round);
+                    round += 1;
+                }
+            }
+        },
+    );
+}
+
+fn gather(engine: &Engine<Rank>, rank: &Rank, counts: &[i64], round: u64) {
+    let me = rank.number() as usize;
+    let number = |rank: usize, at: i64| (round * 100 + rank as u64 * 10 + at as u64) as i64;
+    let mine: Vec<i64> = (0..counts[me]).map(|at| number(me, at)).chain([0]).collect();
+    let starts: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
+    let mut all = vec![0i64; counts.iter().sum::<i64>() as usize];
+    let mut lists = bruckner_engine::call::Lists::default();
+    let (list, at) = (lists.keep(counts), lists.keep(&starts));
+    let call =
+        Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
+    // SAFETY: buffers and lists as long as the call says.
+    assert_eq!(unsafe { engine.run(&call, rank.world(), Door::Mpi) }, Ok(0));
+    let expected: Vec<i64> =
+        (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
+    assert_eq!(all, expected);
+}
+
+/// Ranks start and await their operations in opposite orders, with blocking collectives in between.
+#[test]
+fn operations_are_started_in_opposite_orders() {
+    for topology in ["1x4", "2x2", "4x1"] {
+        run(
+            topology,
+            |_| always(),
+            |engine, rank| {
+                let world = rank.world();
+                let kinds = all_kinds();
+                let operations: Vec<_> =
+                    kinds.iter().map(|kind| persistent(engine, rank, world, kind, 3)).collect();
+                for round in 0..6u64 {
+                    let mut order: Vec<usize> = (0..operations.len()).collect();
+                    if (u64::from(rank.number()) + round) % 2 == 1 {
+                        order.reverse();
+                    }
+                    // SAFETY: the buffers live beside the operations.
+                    order.iter().for_each(|at| unsafe { operations[*at].0.start() }.unwrap());
+                    perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Api);
+                    order.rotate_left(rank.number() as usize);
+                    for at in order {
+                        match at % 2 {
+                            0 => operations[at].0.wait().unwrap(),
+                            _ => while !operations[at].0.test().unwrap() {},
+                        }
+                        operations[at].1.check(&kinds[at], "persistent");
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// An operation that is the MPI's own goes on like the others.
+#[test]
+fn native_operations_run_beside_others() {
+    run(
+        "2x1",
+        |_| Options::default(),
+        |engine, rank| {
+            let world = rank.world();
+            let kind = Collective::new(Function::Alltoallv, Type::I64, 3);
+            let (operation, prepared) = persistent(engine, rank, world, &kind, 1);
+            assert!(operation.is_native());
+            for _ in 0..3 {
+                // SAFETY: the buffers live beside the operation.
+                unsafe { operation.start() }.unwrap();
+                perform(engine, rank, world, &SUM_OF_FLOATS, 4, Door::Api);
+                operation.wait().unwrap();
+                prepared.check(&kind, "native");
+            }
+            // An algorithm that cannot serve is refused by name.
+            let sum = Prepared::new(&SUM_OF_FLOATS, 0, rank.number() as usize, 2);
+            // SAFETY: the buffers live long enough.
+            let refused = unsafe { engine.persistent(sum.call, world, "8(1 1 1)") }.err().unwrap();
+            assert!(
+                refused.to_string().starts_with("`8(1 1 1)` does not serve this allreduce here"),
+                "{refused}"
+            );
+        },
+    );
+}
+
+/// Two threads of each rank, each on a communicator of its own.
+#[test]
+fn threads_do_not_disturb_each_other() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            let comms = [rank.split(rank.world(), 0), rank.split(rank.world(), 0)];
+            std::thread::scope(|scope| {
+                for (at, comm) in comms.into_iter().enumerate() {
+                    scope.spawn(move || {
+                        for round in 0..40 {
+                            let kind = all_kinds()[(round as usize + at) % 4];
+                            perform(engine, rank, comm, &kind, round, Door::Mpi);
+                        }
+                    });
+                }
+            });
+        },
+    );
+}
+
+/// What one rank cannot do, no rank does: a panic while planning, memory that is not there.
+#[test]
+fn a_fault_on_one_rank_is_everybodys() {
+    for fault in [Fault::Plan, Fault::Memory] {
+        for topology in ["1x3", "3x1", "2,1"] {
+            let options = |rank| Options { fault: (rank == 1).then_some(fault), ..always() };
+            run(topology, options, |engine, rank| {
+                for round in 0..3 {
+                    for kind in all_kinds() {
+                        perform(engine, rank, rank.world(), &kind, round, Door::Api);
+                    }
+                }
+                if fault == Fault::Plan {
+                    assert_eq!(
+                        engine.algorithm_of(rank.world(), Name::Allreduce).unwrap().as_deref(),
+                        Some("native")
+                    );
+                }
+                // On a communicator without that rank all is well.
+                let comm = rank.split(rank.world(), u32::from(rank.number() == 1));
+                let before = rank.natives();
+                perform(engine, rank, comm, &SUM_OF_FLOATS, 7, Door::Api);
+                assert_eq!(rank.natives() - before, u64::from(rank.number() == 1));
+            });
+        }
+    }
+}
+
+/// Only rank 0's settings count.
+#[test]
+fn a_rank_whose_settings_differ() {
+    let settings = |rank: u32| match rank {
+        0 => "BRUCKNER=always\nBRUCKNER_ALGORITHM=allreduce=recursive-doubling".to_owned(),
+        1 => "BRUCKNER=off".to_owned(),
+        _ => "BRUCKNER_ALGORITHM=allreduce=ring".to_owned(),
+    };
+    run(
+        "1x4",
+        |rank| Options { settings: settings(rank), ..Options::default() },
+        |engine, rank| {
+            perform(engine, rank, rank.world(), &SUM_OF_FLOATS, 1, Door::Mpi);
+            let by = engine.algorithm_of(rank.world(), Name::Allreduce).unwrap();
+            assert_eq!(by.as_deref(), Some("recursive-doubling"));
+        },
+    );
+}
+
+/// A message of the user's lies about while ranks agree, plan and run.
+#[test]
+fn an_unexpected_message_disturbs_nobody() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            let own = rank.split(rank.world(), 0);
+            let wire = rank.wire(own, 0, true);
+            let (mut requests, mut data) = (wire.requests(1), [u64::from(rank.number())]);
+            let peer = |rank| Peer { rank, tag: 1 };
+            if rank.number() == 3 {
+                // SAFETY: the data lives until the request is finished.
+                unsafe { wire.send(&mut requests, 0, data.as_ptr().cast(), 8, peer(0)) }.unwrap();
+            }
+            for round in 0..5 {
+                all_kinds()
+                    .iter()
+                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+            }
+            if rank.number() == 0 {
+                // SAFETY: as above.
+                unsafe { wire.recv(&mut requests, 0, data.as_mut_ptr().cast(), 8, peer(3)) }.unwrap();
+            }
+            wire.finish(&mut requests, 0..1).unwrap();
+            assert_eq!(data[0], if rank.number() == 0 { 3 } else { rank.number().into() });
+        },
+    );
+}
+
+/// A rank that comes late, again and again another one.
+#[test]
+fn late_ranks_are_waited_for() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            for round in 0..8 {
+                if round % 4 == u64::from(rank.number()) {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                all_kinds()
+                    .iter()
+                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+            }
+        },
+    );
+}
+
+/// A GPU runtime that is loaded late: buffers are staged, and at the next agreement everything goes to the MPI.
+#[test]
+fn device_memory_is_noticed_late() {
+    run(
+        "1x3",
+        |_| always(),
+        |engine, rank| {
+            let world = rank.world();
+            (0..3).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Mpi));
+            if rank.number() == 1 {
+                rank.set(|options| options.device = true);
+            }
+            (3..6).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Mpi));
+            let before = rank.natives();
+            for (round, kind) in (6..).zip(all_kinds()) {
+                perform(engine, rank, world, &kind, round, Door::Mpi);
+            }
+            assert!(rank.natives() > before);
+        },
+    );
+}
+
+/// Tags run out: communicators beyond that are the MPI's own, on all ranks.
+#[test]
+fn tags_run_out_for_all() {
+    run(
+        "1x2",
+        |_| Options { tags: 2000, ..always() },
+        |engine, rank| {
+            let comms: Vec<u64> = (0..100).map(|_| rank.split(rank.world(), 0)).collect();
+            for comm in &comms {
+                perform(engine, rank, *comm, &SUM_OF_FLOATS, *comm, Door::Mpi);
+            }
+            let served = |comm: &&u64| engine.algorithm_of(**comm, Name::Allreduce).unwrap().is_some();
+            let count = comms.iter().filter(served).count();
+            assert!(count > 10 && count < 100, "{count} are served");
+            comms.iter().for_each(|comm| rank.comm_free(*comm));
+            let again = rank.split(rank.world(), 0);
+            perform(engine, rank, again, &SUM_OF_FLOATS, 1, Door::Mpi);
+            assert!(engine.algorithm_of(again, Name::Allreduce).unwrap().is_some());
+        },
+    );
+}
+
+/// Ranks that make different calls are told so, and nobody hangs.
+#[test]
+fn different_sizes_are_an_error() {
+    run(
+        "1x3",
+        |_| always(),
+        |engine, rank| {
+            let (mine, mut sum) = ([1.0f64; 9], [0.0f64; 9]);
+            let count = if rank.number() == 2 { 9 } else { 4 };
+            let call = Call::allreduce(mine.as_ptr().cast(), sum.as_mut_ptr().cast(), count, F64, SUM);
+            // SAFETY: buffers as long as the call says.
+            let result = unsafe { engine.run(&call, rank.world(), Door::Api) };
+            assert!(matches!(result, Err(Error::Mpi(_))), "{result:?}");
+            perform(engine, rank, rank.world(), &SUM_OF_FLOATS, 1, Door::Api);
+        },
+    );
+}
+
+/// Every call is compared with native and counted.
+#[test]
+fn results_are_compared_and_reported() {
+    let file = std::env::temp_dir().join(format!("bruckner-report-{}.json", std::process::id()));
+    let settings = format!("BRUCKNER=always\nBRUCKNER_CHECK=1\nBRUCKNER_REPORT={}", file.display());
+    run(
+        "2x2",
+        |_| Options { settings: settings.clone(), ..Options::default() },
+        |engine, rank| {
+            for round in 0..3 {
+                all_kinds()
+                    .iter()
+                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+            }
+        },
+    );
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((report["calls"].as_u64(), report["served"].as_u64()), (Some(12), Some(12)), "{text}");
+    let checks = &report["communicators"][0]["checks"];
+    assert_eq!((checks["compared"].as_u64(), checks["differed"].as_u64()), (Some(12), Some(0)), "{text}");
+}
+
+/// Algorithms and places can be changed between calls.
+#[test]
+fn what_is_chosen_can_be_changed() {
+    run(
+        "1x4",
+        |_| Options::default(),
+        |engine, rank| {
+            let world = rank.world();
+            let by = || engine.algorithm_of(world, Name::Allreduce).unwrap().unwrap();
+            perform(engine, rank, world, &SUM_OF_FLOATS, 1, Door::Api);
+            assert_eq!(by(), "shm");
+            engine.set_topology(world, "2x2").unwrap();
+            perform(engine, rank, world, &SUM_OF_FLOATS, 2, Door::Api);
+            assert_eq!(by(), "locality(node)");
+            engine.set_algorithms(world, "allreduce=rabenseifner").unwrap();
+            perform(engine, rank, world, &SUM_OF_FLOATS, 3, Door::Api);
+            assert_eq!(by(), "rabenseifner");
+            let wrong = engine.set_algorithms(world, "allreduce=rnig").unwrap_err();
+            assert!(wrong.to_string().starts_with("`allreduce=rnig`"));
+            assert!(engine.set_topology(world, "3x3").is_err());
+        },
+    );
+}

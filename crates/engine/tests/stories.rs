@@ -1,0 +1,156 @@
+//! Random stories: communicators come and go, collectives of every kind are called and started on them, ranks are late, and
+//! whatever comes out must be right. What goes wrong shrinks to the shortest story that does.
+
+mod common;
+
+use std::time::Duration;
+
+use bruckner_engine::mpi::Function;
+use bruckner_engine::threads::{Options, Rank, run_within};
+use bruckner_engine::world::Communicators as _;
+use bruckner_engine::{Door, Engine};
+use common::{Collective, Type, perform, persistent};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// What all ranks do next. Communicators are known by number: of those that there are.
+#[derive(Clone, Debug)]
+enum Step {
+    Call {
+        comm: usize,
+        collective: Collective,
+        api: bool,
+    },
+    /// Several operations at once; every second rank starts and awaits them the other way round.
+    Together {
+        comm: usize,
+        collectives: Vec<Collective>,
+        executions: usize,
+    },
+    Split {
+        comm: usize,
+        colors: u32,
+    },
+    Free {
+        comm: usize,
+    },
+    /// A rank comes late to what follows.
+    Late {
+        rank: u32,
+        micros: u64,
+    },
+    Algorithms {
+        comm: usize,
+        rules: &'static str,
+    },
+}
+
+fn collective() -> impl Strategy<Value = Collective> {
+    let (functions, types) = (select(Function::ALL.to_vec()), select(Type::ALL.to_vec()));
+    let counts = prop_oneof![3 => 0usize..4, 2 => 4usize..20, 1 => 20usize..300];
+    let made = (functions, types, counts, any::<bool>(), 0u32..9, any::<bool>());
+    made.prop_map(|(function, of, count, in_place, root, maximum)| Collective {
+        function,
+        of,
+        count,
+        in_place,
+        root,
+        maximum,
+    })
+    .prop_filter("it must mean something", Collective::is_defined)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let rules = [
+        "allreduce=recursive-doubling; allgather=ring; alltoall=bruck(2); bcast=ring",
+        "allreduce=rabenseifner; allgather=reorder(bruck(2)); reduce_scatter=ring; reduce=ring",
+        "allreduce=pipeline(3, recursive-doubling); allgather=leader(node, between=ring); alltoall=leader(node, between=pairwise)",
+        "allreduce=lanes(node, between=ring); allgather=lanes(node, between=sparbit); reduce_scatter=lanes(node, between=ring)",
+    ];
+    prop_oneof![
+        8 => (0usize..4, collective(), any::<bool>()).prop_map(|(comm, collective, api)| Step::Call { comm, collective, api }),
+        3 => (0usize..4, prop::collection::vec(collective(), 1..4), 1usize..3)
+            .prop_map(|(comm, collectives, executions)| Step::Together { comm, collectives, executions }),
+        2 => (0usize..4, 1u32..3).prop_map(|(comm, colors)| Step::Split { comm, colors }),
+        2 => (1usize..4).prop_map(|comm| Step::Free { comm }),
+        1 => (0u32..9, 1u64..2000).prop_map(|(rank, micros)| Step::Late { rank, micros }),
+        1 => (0usize..4, select(rules.to_vec())).prop_map(|(comm, rules)| Step::Algorithms { comm, rules }),
+    ]
+}
+
+/// Plays a story on one rank.
+fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
+    let mut comms = vec![rank.world()];
+    for (round, step) in steps.iter().enumerate() {
+        let round = round as u64;
+        match step {
+            Step::Call { comm, collective, api } => {
+                let door = if *api { Door::Api } else { Door::Mpi };
+                perform(engine, rank, comms[comm % comms.len()], collective, round, door);
+            }
+            Step::Together { comm, collectives, executions } => {
+                let comm = comms[comm % comms.len()];
+                let made: Vec<_> = collectives
+                    .iter()
+                    .map(|collective| persistent(engine, rank, comm, collective, round))
+                    .collect();
+                for execution in 0..*executions {
+                    let mut order: Vec<usize> = (0..made.len()).collect();
+                    if (rank.number() as usize + execution) % 2 == 1 {
+                        order.reverse();
+                    }
+                    // The MPI's own collectives are started in one order by all.
+                    order.sort_by_key(|at| if made[*at].0.is_native() { 1 + at } else { 0 });
+                    for at in &order {
+                        // In place, what was there is gone after the first time.
+                        if execution == 0 || !collectives[*at].in_place {
+                            // SAFETY: the buffers live beside the operations.
+                            unsafe { made[*at].0.start() }.unwrap();
+                        }
+                    }
+                    order.rotate_left(rank.number() as usize % made.len());
+                    for at in order {
+                        made[at].0.wait().unwrap();
+                        made[at].1.check(&collectives[at], "together");
+                    }
+                }
+            }
+            Step::Split { comm, colors } => {
+                let from = comms[comm % comms.len()];
+                let made = rank.split(from, rank.number() % colors);
+                if comms.len() < 4 {
+                    comms.push(made);
+                } else {
+                    rank.comm_free(made);
+                }
+            }
+            Step::Free { comm } => {
+                if *comm < comms.len() {
+                    rank.comm_free(comms.remove(*comm));
+                }
+            }
+            Step::Late { rank: late, micros } => {
+                if rank.number() == *late {
+                    std::thread::sleep(Duration::from_micros(*micros));
+                }
+            }
+            Step::Algorithms { comm, rules } => {
+                engine.set_algorithms(comms[comm % comms.len()], rules).unwrap();
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_time: 30_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_story_ends_well(
+        topology in select(vec!["1x2", "2x1", "1x3", "2x2", "2x2:cyclic", "3,1", "2,2,1", "2x3"]),
+        settings in select(vec!["", "BRUCKNER=always", "BRUCKNER=always\nBRUCKNER_SHM=off", "BRUCKNER_AFTER=1\nBRUCKNER_CHECK=2"]),
+        steps in prop::collection::vec(step(), 1..25),
+    ) {
+        let options = |_| Options { settings: settings.to_owned(), ..Options::default() };
+        run_within(Duration::from_secs(5), topology, options, |engine, rank| play(engine, rank, &steps));
+    }
+}
