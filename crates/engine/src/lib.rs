@@ -13,6 +13,7 @@ mod execute;
 mod observe;
 mod progress;
 mod reason;
+mod refusal;
 mod requests;
 mod settings;
 pub mod threads;

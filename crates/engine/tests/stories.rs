@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, Rank, run_within};
-use bruckner_engine::world::Communicators as _;
+use bruckner_engine::world::{Communicators as _, Fault};
 use bruckner_engine::{Door, Engine};
 use common::{Collective, Type, perform, persistent};
 use proptest::prelude::*;
@@ -33,6 +33,15 @@ enum Step {
     },
     Free {
         comm: usize,
+    },
+    /// From now on something fails on a rank, or nothing any more.
+    Fault {
+        rank: u32,
+        fault: Option<Fault>,
+    },
+    /// A rank loads a GPU runtime.
+    Device {
+        rank: u32,
     },
     /// A rank comes late to what follows.
     Late {
@@ -73,6 +82,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(comm, collectives, executions)| Step::Together { comm, collectives, executions }),
         2 => (0usize..4, 1u32..3).prop_map(|(comm, colors)| Step::Split { comm, colors }),
         2 => (1usize..4).prop_map(|comm| Step::Free { comm }),
+        1 => (0u32..4, select(vec![None, Some(Fault::Plan), Some(Fault::Memory)]))
+            .prop_map(|(rank, fault)| Step::Fault { rank, fault }),
+        1 => (0u32..9).prop_map(|rank| Step::Device { rank }),
         1 => (0u32..9, 1u64..2000).prop_map(|(rank, micros)| Step::Late { rank, micros }),
         1 => (0usize..4, select(rules.to_vec())).prop_map(|(comm, rules)| Step::Algorithms { comm, rules }),
     ]
@@ -127,6 +139,16 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
             Step::Free { comm } => {
                 if *comm < comms.len() {
                     rank.comm_free(comms.remove(*comm));
+                }
+            }
+            Step::Fault { rank: on, fault } => {
+                if rank.number() == *on {
+                    rank.set(|options| options.fault = *fault);
+                }
+            }
+            Step::Device { rank: on } => {
+                if rank.number() == *on {
+                    rank.set(|options| options.device = true);
                 }
             }
             Step::Late { rank: late, micros } => {

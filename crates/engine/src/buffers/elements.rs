@@ -8,10 +8,10 @@ use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_schedule::Order;
 
-use super::refusal::Refusal;
 use super::side::{reduce_in_form, shape_of};
 use crate::Error;
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::world::World;
 
 /// How elements are combined, as far as all ranks share it.

@@ -7,7 +7,6 @@ mod elements;
 mod moves;
 mod personal;
 mod reductions;
-mod refusal;
 mod side;
 mod stage;
 mod wrong;
@@ -21,12 +20,12 @@ use bruckner_schedule::{Collective, Counts, Order, Problem};
 
 pub(crate) use elements::{Combine, Foreign};
 pub(crate) use personal::personal;
-pub(crate) use refusal::Refusal;
 pub(crate) use side::Side;
 pub(crate) use stage::{Output, Received, Stage};
 
 use crate::Error;
 use crate::call::{Call, Count, List};
+use crate::refusal::Refusal;
 use crate::world::World;
 
 /// What all ranks share of a call.

@@ -2,11 +2,11 @@
 
 use bruckner_schedule::{Collective, Counts, Rank};
 
-use super::refusal::Refusal;
 use super::side::{Side, fitted, shape_of, side};
 use super::{Common, Name, Normal, counted, placed, positive, rooted};
 use crate::Error;
 use crate::call::{Buffer, Call};
+use crate::refusal::Refusal;
 use crate::world::World;
 
 /// A barrier: an allgather of nothing.

@@ -6,10 +6,10 @@ use bruckner_mpi::Function;
 use bruckner_schedule::{Collective, Counts, Problem, Rank};
 
 use super::elements::{Foreign, Reduced, reduced};
-use super::refusal::Refusal;
 use super::side::{Side, there};
 use super::{Common, Name, Normal, counted, positive, rooted};
 use crate::call::Call;
+use crate::refusal::Refusal;
 use crate::world::World;
 
 /// A reduction. A reduce_scatter gives each rank its block; an allreduce is one that gives each rank all, and a reduce one in

@@ -29,13 +29,21 @@ pub(super) enum Attempt<W: World> {
     Stopped(Stopped),
 }
 
-/// Why nothing is planned though something could be; the same on all ranks.
+/// Why nothing is planned though something could be; but for what failed, the same on all ranks.
 pub(crate) enum Stopped {
     /// A rank has noticed that buffers may be in device memory.
     Device,
     /// Ranks are not in the same call, as far as a plan is concerned: other types, other lists of counts. Some of that is wrong
     /// and forgiven, and how much only the MPI knows.
     Different,
+    /// Something went wrong while they agreed.
+    Failed(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Failed(error)
+    }
 }
 
 /// Where plans are made.

@@ -27,6 +27,7 @@ use crate::Error;
 use crate::buffers::{Common, Normal};
 use crate::progress::{Taken, Turn};
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::world::{Fault, World};
 use hidden::Found;
 use make::Attempt;
@@ -105,12 +106,12 @@ impl<W: World> Drop for Communicator<W> {
 impl<W: World> Communicator<W> {
     /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; where it cannot be
     /// served, the reason, on all ranks.
-    pub(crate) fn new(hidden: Arc<Hidden<W>>, comm: Word) -> Result<Result<Communicator<W>, Reason>, Error> {
+    pub(crate) fn new(hidden: Arc<Hidden<W>>, comm: Word) -> Result<Communicator<W>, Refusal> {
         let world = hidden.world;
         let (rank, size) = (world.rank(comm)?, world.size(comm)?);
         let names: Option<Vec<u32>> = world.translate(comm, hidden.comm)?.into_iter().collect();
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
-        let Some(names) = names else { return Ok(Err(Reason::OutsideWorld)) };
+        let Some(names) = names else { return Err(Reason::OutsideWorld.into()) };
         let placed = |name: &u32| {
             let region = |level| u64::from(hidden.places.region_of(level, Rank(*name)));
             (region(Level::NODE), region(Level::SOCKET))
@@ -122,8 +123,8 @@ impl<W: World> Communicator<W> {
         let able = topology.is_some() && !world.has_device();
         let (tags, topology) = match (hidden.take_tags(rank == 0, able, agree)?, topology) {
             (Found::Range(tags), Some(topology)) => (tags, topology),
-            (Found::Nothing, _) => return Ok(Err(Reason::NoTags)),
-            _ => return Ok(Err(Reason::Unprepared)),
+            (Found::Nothing, _) => return Err(Reason::NoTags.into()),
+            _ => return Err(Reason::Unprepared.into()),
         };
         let state = State {
             store: Store::new(),
@@ -137,7 +138,7 @@ impl<W: World> Communicator<W> {
         };
         let names = Arc::new(RankNames::of(names));
         let state = Turn::new(state);
-        Ok(Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state }))
+        Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state })
     }
 
     /// Takes the state for a call. It goes back also when the call panics.
@@ -210,13 +211,14 @@ impl<W: World> Communicator<W> {
             let State { store, topology, rules, device, calls, .. } = &mut *state;
             let site = Site { topology, tags: self.tags, one_round: false };
             let choices = || self.choices(&kind, topology, rules, *device);
-            match self.prepare(store, &site, kind, choices, normal)? {
+            match self.prepare(store, &site, kind, choices, normal) {
                 Ok(id) => {
                     store.plans.versions.get(id).looked_for = *calls;
                     return Ok(Some(id));
                 }
                 Err(Stopped::Device) => state.leave_to_mpi(),
                 Err(Stopped::Different) => return Ok(None),
+                Err(Stopped::Failed(error)) => return Err(error),
             }
         }
     }
@@ -246,7 +248,7 @@ impl<W: World> Communicator<W> {
         kind: Kind,
         choices: impl FnOnce() -> Vec<Choice>,
         normal: &mut Normal,
-    ) -> Result<Result<VersionId, Stopped>, Error> {
+    ) -> Result<VersionId, Stopped> {
         let Store { plans, room, memos } = store;
         let (candidates, versions) = plans.of(kind, choices);
         let mut at = 0;
@@ -264,7 +266,7 @@ impl<W: World> Communicator<W> {
                     match self.make(site, normal, &form, &candidate.choice.expression)? {
                         Attempt::Made(made, extent) => candidate.put(versions, form, Some(made), extent),
                         Attempt::Refused => candidate.put(versions, form, None, Extent::default()),
-                        Attempt::Stopped(why) => return Ok(Err(why)),
+                        Attempt::Stopped(why) => return Err(why),
                     }
                 }
                 Look::Unfit => {
@@ -273,7 +275,7 @@ impl<W: World> Communicator<W> {
                 }
             };
             if self.fit(versions.get(id), normal, site.topology, room, memos)? {
-                return Ok(Ok(id));
+                return Ok(id);
             }
             at += 1;
         }

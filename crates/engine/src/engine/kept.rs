@@ -13,6 +13,7 @@ use crate::call::Call;
 use crate::communicator::{Communicator, Hidden};
 use crate::observe::Ledger;
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::settings::Mode;
 use crate::world::World;
 
@@ -224,10 +225,11 @@ impl<W: World> Engine<W> {
         if hidden.settings.mode == Mode::Off {
             return Ok(Serving::Native(Reason::Off));
         }
-        Ok(match Communicator::new(hidden, comm)? {
-            Ok(communicator) => Serving::Planned(Arc::new(communicator)),
-            Err(why) => Serving::Native(why),
-        })
+        match Communicator::new(hidden, comm) {
+            Ok(communicator) => Ok(Serving::Planned(Arc::new(communicator))),
+            Err(Refusal::Native(reason)) => Ok(Serving::Native(reason)),
+            Err(Refusal::Wrong(error)) => Err(error),
+        }
     }
 
     /// The plans of a communicator, if it is served. Collective at first use.

@@ -16,7 +16,7 @@ use bruckner_choose::{Choice, Name};
 use bruckner_mpi::{Word, Work};
 
 use crate::Error;
-use crate::buffers::{Common, Normal, Refusal, Stage, normal, personal};
+use crate::buffers::{Common, Normal, Stage, normal, personal};
 use crate::call::Call;
 use crate::communicator::{
     Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
@@ -25,6 +25,7 @@ use crate::error::raise;
 use crate::observe::{Books, Event, Shadow, join};
 use crate::progress::Active;
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::requests::Requests;
 use crate::settings::{self, Report};
 use crate::world::World;

@@ -8,11 +8,12 @@ use bruckner_mpi::Word;
 
 use super::{Door, Engine, Entry, Serving};
 use crate::Error;
-use crate::buffers::{Normal, Refusal, normal};
+use crate::buffers::{Normal, normal};
 use crate::call::Call;
 use crate::communicator::{Communicator, Prepared, Site, Stopped, Store};
 use crate::execute::{Made, Persistent};
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::world::World;
 
 impl<W: World> Engine<W> {
@@ -60,28 +61,29 @@ impl<W: World> Engine<W> {
         entry: &Entry<W>,
         call: Call,
         comm: Word,
-    ) -> Result<Result<Persistent<W>, Reason>, Error> {
+    ) -> Result<Persistent<W>, Refusal> {
         let communicator = match &entry.serving {
             Serving::Planned(communicator) => communicator,
-            Serving::Native(reason) => return Ok(Err(reason.clone())),
-            Serving::NotYet(_) => return Ok(Err(Reason::FirstCalls)),
+            Serving::Native(reason) => return Err(reason.clone().into()),
+            Serving::NotYet(_) => return Err(Reason::FirstCalls.into()),
         };
         let normal = match normal(self.world, &call, communicator.rank.0, communicator.size) {
             Ok(normal) => normal,
-            Err(Refusal::Native(reason)) => return Ok(Err(reason)),
-            Err(Refusal::Wrong(_)) => return Ok(Err(Reason::LeftToMpi)),
+            Err(Refusal::Native(reason)) => return Err(reason.into()),
+            Err(Refusal::Wrong(_)) => return Err(Reason::LeftToMpi.into()),
         };
         let one_round = !communicator.hidden.hooked;
         let made = self.planned_for(communicator, normal, None, one_round)?;
         let mut made = self.bound(Some(communicator.clone()), comm, call, made);
         if made.is_native() {
-            return Ok(Err(match made.reason() {
+            let reason = match made.reason() {
                 Reason::Chosen(reason) if one_round => Reason::NotAdvanced(reason.clone()),
                 reason => reason.clone(),
-            }));
+            };
+            return Err(reason.into());
         }
         made.post_anew();
-        Ok(Ok(made))
+        Ok(made)
     }
 
     fn bound(
@@ -119,18 +121,18 @@ impl<W: World> Engine<W> {
         let site = Site { topology: &topology, tags, one_round };
         let prepared = communicator.prepare(&mut store, &site, kind, || choices, &mut normal);
         let reason = match prepared {
-            Ok(Ok(id)) => {
+            Ok(id) => {
                 let version = store.plans.versions.get(id);
                 let prepared = version.prepared.take().unwrap_or(Prepared::Native);
                 let choice = version.choice.clone();
                 return Ok(Made::planned(prepared, &choice, store.room, normal, tags));
             }
-            Ok(Err(Stopped::Device)) => {
+            Err(Stopped::Device) => {
                 communicator.take()?.leave_to_mpi();
                 Ok(Made::native(Chosen::Device.into()))
             }
-            Ok(Err(Stopped::Different)) => Ok(Made::native(Reason::Different)),
-            Err(error) => Err(error),
+            Err(Stopped::Different) => Ok(Made::native(Reason::Different)),
+            Err(Stopped::Failed(error)) => Err(error),
         };
         communicator.hidden.give_back(tags);
         reason

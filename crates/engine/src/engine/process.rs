@@ -12,6 +12,7 @@ use super::Engine;
 use crate::Error;
 use crate::call::{Call, Lists};
 use crate::reason::Reason;
+use crate::refusal::Refusal;
 use crate::requests::Known;
 use crate::settings::{self, Mode};
 use crate::world::native_init;
@@ -130,7 +131,11 @@ impl Engine<Mpi> {
         let served = match call.op != 0 && mpi.is_users(call.op) {
             true => Err(Reason::UsersOperation),
             // SAFETY: as for this function.
-            false => unsafe { self.for_request(&entry, call, comm) }?,
+            false => match unsafe { self.for_request(&entry, call, comm) } {
+                Ok(operation) => Ok(operation),
+                Err(Refusal::Native(reason)) => Err(reason),
+                Err(Refusal::Wrong(error)) => return Err(error),
+            },
         };
         if let Ok(operation) = &served
             && !operation.is_one_round()

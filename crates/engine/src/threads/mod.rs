@@ -397,6 +397,7 @@ impl Transport for ThreadWire {
     }
 
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure> {
+        self.rank.meetings.still_waiting();
         self.thread.test(requests, which)
     }
 

@@ -1,15 +1,15 @@
-//! Why a call is not planned.
+//! Why something is not served.
 
 use bruckner_mpi::MpiError;
 
 use crate::Error;
 use crate::reason::Reason;
 
-/// Why a call is not planned.
+/// Why a communicator, a call or a request is not served.
 pub(crate) enum Refusal {
     /// It goes to the MPI's own function, on all ranks.
     Native(Reason),
-    /// It is wrong in a way that MPI finds before it talks to anybody.
+    /// Something is wrong: with the arguments, in a way that MPI finds before it talks to anybody, or with the MPI.
     Wrong(Error),
 }
 
