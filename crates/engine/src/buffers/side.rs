@@ -6,7 +6,7 @@ use bruckner_mpi::{Shape, Word};
 use bruckner_runtime::Scratch;
 
 use crate::Error;
-use crate::world::World;
+use crate::world::{Way, World};
 
 /// One of the user's buffers.
 #[derive(Clone, Debug)]
@@ -27,13 +27,6 @@ pub(crate) enum Side {
     },
 }
 
-/// Which way bytes go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    In,
-    Out,
-}
-
 impl Side {
     /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
@@ -46,12 +39,12 @@ impl Side {
 
     /// Brings the user's data into memory as a plan wants it.
     pub(crate) fn pack(&self, world: &impl World, into: *mut u8, bytes: usize) -> Result<(), Error> {
-        self.copy(world, into, bytes, Way::In)
+        self.copy(world, into, bytes, Way::Pack)
     }
 
     /// Brings what a plan made to the user.
     pub(crate) fn unpack(&self, world: &impl World, from: *const u8, bytes: usize) -> Result<(), Error> {
-        self.copy(world, from.cast_mut(), bytes, Way::Out)
+        self.copy(world, from.cast_mut(), bytes, Way::Unpack)
     }
 
     fn copy(&self, world: &impl World, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
@@ -98,7 +91,7 @@ fn move_bytes(
             typed.packed(theirs, count, ours.wrapping_add(done), way)
         });
     }
-    let (from, to) = if way == Way::In { (theirs, ours) } else { (ours, theirs) };
+    let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
     // SAFETY: both have so many bytes, by the user's promise and because ours was made so; they do not overlap, because
     // one is ours.
     unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
@@ -125,12 +118,12 @@ pub(super) fn reduce_in_form(
         let first = if shape.extent < 0 { (count - 1) as isize * shape.extent } else { 0 };
         let form = |of: &Scratch| of.start().wrapping_offset(-(first + shape.lower)).cast::<c_void>();
         let at = done * shape.size;
-        typed.packed(form(&a), count, left.wrapping_add(at).cast_mut(), Way::Out)?;
-        typed.packed(form(&b), count, into.wrapping_add(at), Way::Out)?;
+        typed.packed(form(&a), count, left.wrapping_add(at).cast_mut(), Way::Unpack)?;
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::Unpack)?;
         let (left, right) = (form(&a).cast::<u8>(), form(&b).cast::<u8>());
         // SAFETY: both have so many elements of this type, in their form.
         unsafe { world.reduce_local(left, right, count as c_int, datatype, op) }?;
-        typed.packed(form(&b), count, into.wrapping_add(at), Way::In)?;
+        typed.packed(form(&b), count, into.wrapping_add(at), Way::Pack)?;
     }
     Ok(())
 }
@@ -170,12 +163,7 @@ impl<W: World> Typed<'_, W> {
     fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
         let length = count * self.shape.size;
         // SAFETY: room for so many bytes; elements of the type by the user's promise, or ours in its form.
-        unsafe {
-            match way {
-                Way::In => self.world.pack(self.datatype, data, count, bytes, length),
-                Way::Out => self.world.unpack(self.datatype, data, count, bytes, length),
-            }
-        }?;
+        unsafe { self.world.pack(way, self.datatype, data, count, bytes, length) }?;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Rank, lock};
 use crate::call::{Buffer, Call};
-use crate::world::{Communicators as _, Datatypes as _, Natives};
+use crate::world::{Communicators as _, Datatypes as _, Natives, Way};
 
 /// Where the blocks of a buffer lie: the first element of each, and how many there are. For a function with one count, a
 /// block for each rank, or one for all.
@@ -32,7 +32,7 @@ impl Rank {
             let data = buffer.data.wrapping_byte_offset(*at as isize * shape.extent);
             let length = bytes.len();
             // SAFETY: elements as the caller of the collective says, and room for them.
-            unsafe { self.pack(buffer.datatype, data, *count, bytes.as_mut_ptr(), length) }?;
+            unsafe { self.pack(Way::Pack, buffer.datatype, data, *count, bytes.as_mut_ptr(), length) }?;
             Ok(bytes)
         };
         blocks.iter().map(pack).collect()
@@ -45,8 +45,9 @@ impl Rank {
         }
         let data = buffer.data.wrapping_byte_offset(at as isize * shape.extent);
         let count = bytes.len() / shape.size.max(1);
+        let (from, length) = (bytes.as_ptr().cast_mut(), bytes.len());
         // SAFETY: room for so many elements, as the caller of the collective says.
-        unsafe { self.unpack(buffer.datatype, data, count, bytes.as_ptr().cast_mut(), bytes.len()) }
+        unsafe { self.pack(Way::Unpack, buffer.datatype, data, count, from, length) }
     }
 
     /// What this rank brings: blocks, each with its length before it.

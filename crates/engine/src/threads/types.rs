@@ -7,7 +7,7 @@ use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 
 use super::{Rank, lock};
-use crate::world::Datatypes;
+use crate::world::{Datatypes, Way};
 
 /// Bytes.
 pub const BYTE: Word = 101;
@@ -103,6 +103,7 @@ impl Datatypes for Rank {
 
     unsafe fn pack(
         &self,
+        way: Way,
         datatype: Word,
         data: *mut c_void,
         count: usize,
@@ -111,26 +112,11 @@ impl Datatypes for Rank {
     ) -> Result<(), MpiError> {
         let shape = self.shape(datatype)?;
         for at in 0..count {
-            let element = data.wrapping_byte_offset(at as isize * shape.extent).cast::<u8>();
-            // SAFETY: elements and room as the caller says.
-            unsafe { std::ptr::copy_nonoverlapping(element, bytes.add(at * shape.size), shape.size) };
-        }
-        Ok(())
-    }
-
-    unsafe fn unpack(
-        &self,
-        datatype: Word,
-        data: *mut c_void,
-        count: usize,
-        bytes: *mut u8,
-        _length: usize,
-    ) -> Result<(), MpiError> {
-        let shape = self.shape(datatype)?;
-        for at in 0..count {
-            let element = data.wrapping_byte_offset(at as isize * shape.extent).cast::<u8>();
-            // SAFETY: as for `pack`, the other way round.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.add(at * shape.size), element, shape.size) };
+            let theirs = data.wrapping_byte_offset(at as isize * shape.extent).cast::<u8>();
+            let ours = bytes.wrapping_add(at * shape.size);
+            let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
+            // SAFETY: elements and bytes as the caller says.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, shape.size) };
         }
         Ok(())
     }

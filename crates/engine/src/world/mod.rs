@@ -114,6 +114,15 @@ pub trait Communicators {
     fn renew(&self);
 }
 
+/// Which way data goes between the user's elements and bytes of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From elements to bytes.
+    Pack,
+    /// From bytes to elements.
+    Unpack,
+}
+
 /// Datatypes and operations of the user's.
 pub trait Datatypes {
     /// Whether an address is `MPI_IN_PLACE`.
@@ -152,25 +161,13 @@ pub trait Datatypes {
     /// `MPI_BYTE`.
     fn byte(&self) -> Word;
 
-    /// Packs elements into bytes.
+    /// Packs elements into bytes, or unpacks them from there.
     ///
     /// # Safety
-    /// So many elements of the type at `data`, and room for so many bytes.
+    /// So many elements of the type at `data`, or room for them, and the same in so many bytes at `bytes`.
     unsafe fn pack(
         &self,
-        datatype: Word,
-        data: *mut c_void,
-        count: usize,
-        bytes: *mut u8,
-        length: usize,
-    ) -> Result<(), MpiError>;
-
-    /// Unpacks elements from bytes.
-    ///
-    /// # Safety
-    /// As for [`Datatypes::pack`], the other way round.
-    unsafe fn unpack(
-        &self,
+        way: Way,
         datatype: Word,
         data: *mut c_void,
         count: usize,

@@ -9,7 +9,7 @@ use bruckner_mpi::{
 use bruckner_runtime::Patience;
 use bruckner_runtime::reduce::{Kind, Operation};
 
-use super::{Communicators, Datatypes, Fault, Natives, Wire, World};
+use super::{Communicators, Datatypes, Fault, Natives, Way, Wire, World};
 use crate::call::Call;
 use crate::settings;
 
@@ -169,56 +169,41 @@ impl Datatypes for Mpi {
 
     unsafe fn pack(
         &self,
+        way: Way,
         datatype: Word,
         data: *mut c_void,
         count: usize,
         bytes: *mut u8,
         length: usize,
     ) -> Result<(), MpiError> {
-        let pack = |data: *mut c_void, count, datatype, length| {
-            let mut position = 0;
-            // SAFETY: elements and room as the caller says; a communicator of this MPI's.
-            let code = unsafe {
-                (self.f.pack)(
-                    data.cast_const(),
-                    count,
-                    datatype,
-                    bytes.cast(),
-                    length,
-                    &mut position,
-                    self.for_packing(),
-                )
-            };
-            done("MPI_Pack", code)
+        let (Ok(length), Ok(number)) = (c_int::try_from(length), c_int::try_from(count)) else {
+            return Err(MpiError { call: "MPI_Pack", code: self.bad_count() });
         };
-        packed(self, datatype, data, count, bytes, length, pack)
-    }
-
-    unsafe fn unpack(
-        &self,
-        datatype: Word,
-        data: *mut c_void,
-        count: usize,
-        bytes: *mut u8,
-        length: usize,
-    ) -> Result<(), MpiError> {
-        let unpack = |data: *mut c_void, count, datatype, length| {
-            let mut position = 0;
+        let (bytes, comm) = (bytes.cast::<c_void>(), self.for_packing());
+        let pack = |data: *mut c_void, count, datatype| {
+            let mut at = 0;
             // SAFETY: elements and bytes as the caller says; a communicator of this MPI's.
-            let code = unsafe {
-                (self.f.unpack)(
-                    bytes.cast(),
-                    length,
-                    &mut position,
-                    data,
-                    count,
-                    datatype,
-                    self.for_packing(),
-                )
-            };
-            done("MPI_Unpack", code)
+            unsafe {
+                match way {
+                    Way::Pack => {
+                        done("MPI_Pack", (self.f.pack)(data, count, datatype, bytes, length, &mut at, comm))
+                    }
+                    Way::Unpack => done(
+                        "MPI_Unpack",
+                        (self.f.unpack)(bytes, length, &mut at, data, count, datatype, comm),
+                    ),
+                }
+            }
         };
-        packed(self, datatype, data, count, bytes, length, unpack)
+        if !data.is_null() {
+            return pack(data, number, datatype);
+        }
+        // Elements at MPI_BOTTOM, whose type has addresses in it, are counted from elsewhere: MPICH 4.0 takes a null pointer
+        // for an error.
+        let moved = self.moved_type(count, datatype, (bytes as isize).wrapping_neg())?;
+        let result = pack(bytes, 1, moved);
+        self.free_type(moved);
+        result
     }
 
     unsafe fn reduce_local(
@@ -255,30 +240,6 @@ impl Datatypes for Mpi {
 
 fn done(call: &'static str, code: c_int) -> Result<(), MpiError> {
     if code == 0 { Ok(()) } else { Err(MpiError { call, code }) }
-}
-
-/// Packs or unpacks elements by a function of their address, number and type and of the length in bytes. Elements at
-/// `MPI_BOTTOM`, whose type has addresses in it, are counted from elsewhere: MPICH 4.0 takes a null pointer for an error.
-fn packed(
-    mpi: &Mpi,
-    datatype: Word,
-    data: *mut c_void,
-    count: usize,
-    bytes: *mut u8,
-    length: usize,
-    work: impl Fn(*mut c_void, c_int, Word, c_int) -> Result<(), MpiError>,
-) -> Result<(), MpiError> {
-    let (Ok(length), Ok(number)) = (c_int::try_from(length), c_int::try_from(count)) else {
-        return Err(MpiError { call: "MPI_Pack", code: mpi.bad_count() });
-    };
-    if !data.is_null() {
-        return work(data, number, datatype, length);
-    }
-    let base: *mut c_void = bytes.cast();
-    let moved = mpi.moved_type(count, datatype, (base as isize).wrapping_neg())?;
-    let result = work(base, 1, moved, length);
-    mpi.free_type(moved);
-    result
 }
 
 /// The arguments of a call as words, with room for what follows them: communicator, info, request.
