@@ -3,6 +3,19 @@
 //! [`Engine`] serves a process: a [`Call`] comes in, an algorithm is chosen, planned, agreed on by all ranks, kept and run;
 //! what is not understood goes to the MPI's own function. It runs on a [`World`]: a real MPI, found at run time and never
 //! linked, or ranks that are [`threads`] of one process.
+//!
+//! # What unsafe code rests on
+//!
+//! Few things, each stated here and cited by name:
+//!
+//! - **ARGUMENTS**: the arguments are right for the MPI function of the same name: handles are valid, and buffers and lists are
+//!   as long as counts and datatypes say. Whoever calls an unsafe function of the engine vouches for that.
+//! - **UNTIL DONE**: from its start until it is done, the buffers of an operation are its own; nobody else reads what it writes or
+//!   writes what it reads. Whoever starts it vouches for that.
+//! - **TURN**: whoever has taken a turn (`progress/turn.rs`) is alone with its value until it is given back.
+//! - **GENERATION**: what is kept with a communicator lives until that is freed, and freeing one changes
+//!   [`Communicators::generation`](world::Communicators::generation). So an address that was remembered with a generation is good
+//!   as long as the generation is the same.
 
 mod buffers;
 pub mod call;

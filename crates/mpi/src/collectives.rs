@@ -147,7 +147,7 @@ impl Mpi {
         words: &[Word],
     ) -> Result<(), MpiError> {
         let code = match self.address(function, flavour, wide) {
-            // SAFETY: the caller's promise.
+            // SAFETY: as many words as arguments, and right for them, as asked for above.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
             None => self.constants.must("MPI_ERR_COUNT") as c_int,
         };
@@ -164,7 +164,7 @@ unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{
             let &[$($word),*] = words else { unreachable!("counted") };
-            // SAFETY: integers and addresses are passed alike; the caller's promise about their number.
+            // SAFETY: integers and addresses are passed alike; their number is asked for above.
             unsafe {
                 let function: unsafe extern "C" fn($(with!(@type $word)),*) -> c_int = std::mem::transmute(function);
                 function($($word),*)

@@ -159,7 +159,7 @@ impl Mpi {
     /// # Safety
     /// The array has one there.
     pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Word {
-        // SAFETY: the caller's promise.
+        // SAFETY: the array has a handle there, as asked for above.
         unsafe {
             match self.width {
                 4 => Word::from(handles.cast::<u32>().add(at).read_unaligned()),
@@ -173,7 +173,7 @@ impl Mpi {
     /// # Safety
     /// The array has one there.
     pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Word) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the array has a handle there, as asked for above.
         unsafe {
             match self.width {
                 4 => handles.cast::<u32>().add(at).write_unaligned(handle as u32),

@@ -239,7 +239,7 @@ impl Transport for Messages {
         to: Peer,
     ) -> Result<(), Failure> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
-        // SAFETY: the caller's promise about the bytes; valid handles, and a cell of their width.
+        // SAFETY: the bytes stay as long as the transport asks for; valid handles, and a cell of their width.
         let now =
             |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
         // SAFETY: as above.
@@ -259,7 +259,7 @@ impl Transport for Messages {
         from: Peer,
     ) -> Result<(), Failure> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
-        // SAFETY: the caller's promise about the bytes; valid handles, and a cell of their width.
+        // SAFETY: the bytes stay as long as the transport asks for; valid handles, and a cell of their width.
         let now =
             |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
         // SAFETY: as above.

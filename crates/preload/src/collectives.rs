@@ -11,7 +11,7 @@ use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
 
 #[inline]
 unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     let again = Engine::current().and_then(|engine| unsafe { engine.again(call, engine.handle(comm.0)) });
     if let Some(Ok(0)) = again {
         return 0;
@@ -21,7 +21,7 @@ unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
             Some(result) => result?,
             None => {
                 let engine = Engine::get()?;
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { engine.run(call, engine.handle(comm.0), Door::Api) }?
             }
         };
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn bruckner_allgather(
         recv_count.into(),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn bruckner_allgatherv(
         List::Ints(displacements),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn bruckner_allreduce(
     comm: MPI_Comm,
 ) -> c_int {
     let call = Call::allreduce(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter(
     comm: MPI_Comm,
 ) -> c_int {
     let call = Call::reduce_scatter(send, recv, List::Ints(counts), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_block(
     comm: MPI_Comm,
 ) -> c_int {
     let call = Call::reduce_scatter_block(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn bruckner_alltoall(
         recv_count.into(),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn bruckner_alltoallv(
         List::Ints(recv_displacements),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn bruckner_bcast(
     comm: MPI_Comm,
 ) -> c_int {
     let call = Call::bcast(data, count.into(), word(datatype.0), root);
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn bruckner_reduce(
     comm: MPI_Comm,
 ) -> c_int {
     let call = Call::reduce(send, recv, count.into(), word(datatype.0), word(op.0), root);
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }
 
@@ -239,6 +239,6 @@ pub unsafe extern "C" fn bruckner_reduce(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_barrier(comm: MPI_Comm) -> c_int {
     let call = Call::barrier();
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { run(&call, comm) }
 }

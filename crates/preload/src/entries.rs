@@ -18,19 +18,19 @@ pub(crate) const NO_MPI: c_int = 1;
 /// A call that is not known to go to native.
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
     match Engine::current() {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         Some(engine) if !engine.leaves(call.name()) => unsafe { serve(engine, &call, comm) },
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         _ => unsafe { native(mpi, &call, comm) },
     }
 }
 
 unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     match unsafe { engine.served_again(call, comm) } {
         Some(Ok(code)) => code,
         Some(Err(failure)) => engine.raise(comm, &failure.into()),
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         None => unsafe { first(engine, call, comm) },
     }
 }
@@ -39,7 +39,7 @@ unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int 
 #[cold]
 unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
     let run = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe {
             let narrowed = narrowed(engine.world(), call, Flavour::Blocking, comm);
             let call = narrowed.as_ref().map_or(call, |(call, _)| call);
@@ -56,7 +56,7 @@ unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int 
 /// The MPI's own function.
 #[inline(always)]
 unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     let result = unsafe {
         match narrowed(mpi, call, Flavour::Blocking, comm) {
             Some((narrow, _lists)) => mpi.native(&narrow, comm),
@@ -69,19 +69,19 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
 /// A persistent request.
 unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, request: *mut c_void) -> c_int {
     let make = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let (call, lists) =
             unsafe { narrowed(mpi, &call, Flavour::Persistent, comm) }.unwrap_or((call, Lists::default()));
         match Engine::current() {
             Some(engine) if !engine.leaves(call.name()) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 let made = unsafe { engine.request(call, lists, comm, info, request) };
                 made.unwrap_or_else(|error| engine.raise(comm, &error))
             }
             _ => {
                 // The MPI may look at them as long as the request is used.
                 std::mem::forget(lists);
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { native_init(mpi, &call, comm, info, request) }
                     .map_or_else(|error| error.code, |()| 0)
             }
@@ -147,7 +147,7 @@ macro_rules! entries {
             ) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { persistent(mpi, call, mpi.handle(comm), info, request) }
             }
         };
@@ -161,7 +161,7 @@ macro_rules! entries {
                     let mpi = engine.world();
                     let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                     if let Some(native) = engine.native_again(&call, argument!(@wide $width), mpi.handle(comm)) {
-                        // SAFETY: the MPI's function of the same name; the caller's promise.
+                        // SAFETY: the MPI's function of the same name; ARGUMENTS.
                         return unsafe {
                             let native: unsafe extern "C" fn($(argument!(@type $width $kind),)* Word) -> c_int =
                                 std::mem::transmute(native);
@@ -169,7 +169,7 @@ macro_rules! entries {
                         };
                     }
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { otherwise($($argument,)* comm) }
             }
 
@@ -177,7 +177,7 @@ macro_rules! entries {
             unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { run(mpi, call, mpi.handle(comm)) }
             }
         };
@@ -221,7 +221,7 @@ macro_rules! beginnings {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })
             }
         };

@@ -38,7 +38,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Ok("");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Error::Argument("a text is not UTF-8".to_owned()))
 }

@@ -22,7 +22,7 @@ unsafe fn prepare(
             return Err(Error::Argument("there is nowhere to put the plan".to_owned()));
         }
         let engine = Engine::get()?;
-        // SAFETY: the caller's promises.
+        // SAFETY: ARGUMENTS.
         let made = unsafe {
             let algorithm = text(algorithm)?;
             engine.persistent(call, engine.handle(comm.0), algorithm)
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn bruckner_allgather_init(
         recv_count.into(),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn bruckner_allgatherv_init(
         List::Ints(displacements),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn bruckner_allreduce_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::allreduce(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::reduce_scatter(send, recv, List::Ints(counts), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn bruckner_reduce_scatter_block_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::reduce_scatter_block(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn bruckner_alltoall_init(
         recv_count.into(),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn bruckner_alltoallv_init(
         List::Ints(recv_displacements),
         word(recv_type.0),
     );
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn bruckner_bcast_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::bcast(data, count.into(), word(datatype.0), root);
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn bruckner_reduce_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::reduce(send, recv, count.into(), word(datatype.0), word(op.0), root);
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn bruckner_barrier_init(
     plan: *mut *mut bruckner_plan,
 ) -> c_int {
     let call = Call::barrier();
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { prepare(call, comm, algorithm, plan) }
 }
 
@@ -283,7 +283,7 @@ unsafe fn with(
     body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let plan = unsafe { plan.as_ref() }.ok_or(Error::Plan("there is no plan"))?;
         body(&plan.0)
     })
@@ -296,7 +296,7 @@ unsafe fn with(
 /// A plan, whose buffers are its own until it is done.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { with(plan, |plan| plan.start()) }
 }
 
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
 /// A plan, and room for an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, native: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe {
         with(plan, |plan| {
             if !native.is_null() {
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, nat
 /// A plan, and room for an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe {
         with(plan, |plan| {
             let is_done = plan.test()?;
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_in
 /// A plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { with(plan, Persistent::wait) }
 }
 
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
 /// As for bruckner_start.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: ARGUMENTS.
     unsafe { with(plan, |plan| plan.run()) }
 }
 
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_free(plan: *mut *mut bruckner_plan) -> c_int {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let Some(slot) = (unsafe { plan.as_mut() }) else { return Ok(()) };
         // SAFETY: as above.
         match unsafe { slot.as_ref() } {

@@ -21,12 +21,12 @@ macro_rules! requests {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let native = requests!(@native mpi $group $field);
                 let engine = match native {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: ARGUMENTS.
                     Some(native) if !knows_any() => return unsafe { native($($argument),*) },
                     _ => Engine::get(),
                 };
                 let Ok(engine) = engine else { return NO_MPI };
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 let done = catch_unwind(AssertUnwindSafe(|| unsafe { engine.requests().$method($($argument),*) }));
                 done.unwrap_or(NO_MPI)
             }

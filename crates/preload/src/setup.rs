@@ -32,7 +32,7 @@ pub extern "C" fn bruckner_finalize() -> c_int {
 pub unsafe extern "C" fn bruckner_set_algorithms(comm: MPI_Comm, rules: *const c_char) -> c_int {
     guard(|| {
         let engine = Engine::get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         engine.set_algorithms(engine.handle(comm.0), unsafe { text(rules) }?)
     })
 }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn bruckner_set_algorithms(comm: MPI_Comm, rules: *const c
 pub unsafe extern "C" fn bruckner_set_topology(comm: MPI_Comm, topology: *const c_char) -> c_int {
     guard(|| {
         let engine = Engine::get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         engine.set_topology(engine.handle(comm.0), unsafe { text(topology) }?)
     })
 }
@@ -65,12 +65,12 @@ pub unsafe extern "C" fn bruckner_algorithm(
 ) -> c_int {
     guard(|| {
         let engine = Engine::get()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let wanted = unsafe { text(collective) }?;
         let name = Name::read(wanted)
             .ok_or_else(|| Error::Argument(format!("there is no collective `{wanted}`")))?;
         let found = engine.algorithm_of(engine.handle(comm.0), name)?.unwrap_or_default();
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe { write_text(&found, algorithm, length) }
     })
 }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn bruckner_about(
 ) -> c_int {
     guard(|| {
         let (its_version, its_family) = Engine::get()?.about();
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe {
             write_text(&its_version, version, version_length)?;
             write_text(its_family, family, family_length)
@@ -118,11 +118,11 @@ unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), E
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_constant(name: *const c_char, value: *mut c_longlong) -> c_int {
     guard(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let name = unsafe { text(name) }?;
         let found = Engine::get()?.constant(name);
         let found = found.ok_or_else(|| Error::Argument(format!("{name} is not in the table")))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe { *value = found as c_longlong };
         Ok(())
     })

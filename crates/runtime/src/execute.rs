@@ -60,7 +60,7 @@ pub struct Plan<T: Transport> {
     failed: Option<Failure>,
 }
 
-// SAFETY: the pointers are the caller's promise, not the thread's.
+// SAFETY: addresses belong to BUFFERS, not to a thread.
 #[allow(unsafe_code)]
 unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 
@@ -206,7 +206,7 @@ impl<T: Transport> Plan<T> {
     #[inline]
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
         self.begin(buffers);
-        // SAFETY: the caller's promise.
+        // SAFETY: BUFFERS.
         unsafe { self.advance::<true>(transport) }.map(|_| ())
     }
 
@@ -221,7 +221,7 @@ impl<T: Transport> Plan<T> {
     pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
         assert!(!self.is_active(), "the plan is started already");
         self.begin(buffers);
-        // SAFETY: the caller's promise.
+        // SAFETY: BUFFERS.
         unsafe { self.advance::<false>(transport) }.map(|_| ())
     }
 

@@ -56,7 +56,7 @@ impl Bases {
     /// The place is one of the flags of a segment of this execution.
     #[inline]
     pub(crate) unsafe fn flag(&self, at: At) -> &Flag {
-        // SAFETY: the caller's promise; flags lie on cache lines, and are only ever used as such.
+        // SAFETY: a flag of this execution's, as asked for above; flags lie on cache lines, and are only ever used as such.
         unsafe { &*self.address(at).cast::<Flag>() }
     }
 
@@ -70,7 +70,7 @@ impl Bases {
         if to == from {
             return;
         }
-        // SAFETY: the caller's promise; `copy` allows overlap. Eight bytes, the commonest case, are one move.
+        // SAFETY: BUFFERS; `copy` allows overlap. Eight bytes, the commonest case, are one move.
         unsafe {
             if bytes == 8 {
                 to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());

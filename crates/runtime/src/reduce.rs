@@ -143,7 +143,7 @@ impl Reduction {
     #[inline]
     pub unsafe fn apply(&self, left: *const u8, into: *mut u8, elements: usize) {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: ELEMENTS.
             Reduction::Kernel(kernel) => unsafe { kernel(left, into, elements) },
             Reduction::Foreign(call) => call(left, into, elements),
             Reduction::None => {}
@@ -161,11 +161,11 @@ unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usi
     let (left, into) = (left.cast::<T>(), into.cast::<T>());
     // The commonest reduction of all has one element: no loop, no vectors.
     if elements == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: ELEMENTS.
         return unsafe { into.write_unaligned(O::of(left.read_unaligned(), into.read_unaligned())) };
     }
     for i in 0..elements {
-        // SAFETY: the caller's promise, element by element.
+        // SAFETY: ELEMENTS, one by one.
         unsafe {
             let result = O::of(left.add(i).read_unaligned(), into.add(i).read_unaligned());
             into.add(i).write_unaligned(result);
@@ -174,14 +174,14 @@ unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usi
 }
 
 unsafe fn plain<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: ELEMENTS.
     unsafe { apply::<T, O>(left, into, elements) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn wide<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: ELEMENTS.
     unsafe { apply::<T, O>(left, into, elements) }
 }
 

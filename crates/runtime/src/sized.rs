@@ -93,7 +93,7 @@ pub struct Plan<T: Transport> {
     pub one_round: bool,
 }
 
-// SAFETY: the pointers are the caller's promise, not the thread's.
+// SAFETY: addresses belong to BUFFERS, not to a thread.
 unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 
 impl<T: Transport> Plan<T> {
@@ -155,7 +155,7 @@ impl<T: Transport> Plan<T> {
     /// # Safety
     /// As for [`Plan::start`].
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: BUFFERS.
         unsafe { self.start(transport, buffers) }?;
         self.wait(transport)
     }
@@ -223,7 +223,7 @@ impl<T: Transport> Plan<T> {
                     }
                 };
                 self.after[*request] = after;
-                // SAFETY: user buffers by the caller's promise, kept memory until the execution is over.
+                // SAFETY: user buffers by BUFFERS, kept memory until the execution is over.
                 unsafe {
                     match end {
                         End::Send => transport.send(&mut self.requests, *request, start, bytes, *peer),

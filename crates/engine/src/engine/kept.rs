@@ -115,7 +115,7 @@ impl<W: World> Engine<W> {
         let same = last.comm == comm
             && last.generation == self.world.generation()
             && last.engine == std::ptr::from_ref(self).cast();
-        // SAFETY: an entry of this engine, kept until its communicator is freed, which would have changed the generation.
+        // SAFETY: an entry of this engine, by GENERATION.
         same.then(|| unsafe { &*last.entry.cast::<Entry<W>>() })
     }
 
@@ -129,7 +129,7 @@ impl<W: World> Engine<W> {
         let (engine, generation) = (std::ptr::from_ref(self).cast(), self.world.generation());
         let entry: *const Entry<W> = Arc::as_ptr(kept);
         LAST.set(Last { engine, comm, generation, entry: entry.cast() });
-        // SAFETY: it is kept with the communicator until that is freed.
+        // SAFETY: just kept with the communicator: GENERATION.
         unsafe { &*entry }
     }
 

@@ -108,7 +108,7 @@ impl<W: World> Body<W> {
             }
             return stage.take(normal, output);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start(bound) }?;
         if self.is_active {
             self.finish(bound, wire);

@@ -158,7 +158,7 @@ impl<W: World> Persistent<W> {
         if body.is_active {
             return Err(Error::Plan("the plan is started already"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { body.start(&self.0.bound) }?;
         if body.is_active {
             drop(body);
@@ -222,17 +222,17 @@ impl<W: World> Persistent<W> {
     /// As for [`Persistent::start`].
     pub unsafe fn run(&self) -> Result<(), Error> {
         let Some(communicator) = self.0.bound.communicator.as_deref() else {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS, and UNTIL DONE.
             return unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) }
                 .map_err(Error::from);
         };
         let mut body = self.body();
         if self.0.active.is_empty() && !body.is_active {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS, and UNTIL DONE.
             return unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
         }
         drop(body);
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start() }?;
         self.wait()
     }

@@ -47,19 +47,19 @@ impl<T> Drop for Taken<'_, T> {
 impl<T> Deref for Taken<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: only one has the turn.
+        // SAFETY: TURN.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for Taken<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: only one has the turn.
+        // SAFETY: TURN.
         unsafe { &mut *self.0.value.get() }
     }
 }
 
-// SAFETY: only one has the turn; the value goes from thread to thread by acquire and release.
+// SAFETY: TURN; the value goes from thread to thread by acquire and release.
 unsafe impl<T: Send> Sync for Turn<T> {}
 
 #[cfg(test)]

@@ -16,13 +16,13 @@ impl Requests<Mpi> {
     /// As for `MPI_Request_get_status`.
     pub unsafe fn get_status(&self, request: Word, flag: *mut c_int, status: *mut c_void) -> c_int {
         let Some(known) = self.planned(self.world.handle(request)) else {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             return unsafe { (self.world.f.request_get_status)(request, flag, status) };
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         match unsafe { self.is_done(&known, status) } {
             Ok(done) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { *flag = done.into() };
                 0
             }
@@ -42,7 +42,7 @@ impl Requests<Mpi> {
         look: impl FnOnce(*const c_void) -> Result<Option<usize>, c_int>,
         mut tell: impl FnMut(usize, usize),
     ) -> Result<Option<usize>, c_int> {
-        // SAFETY: the caller's promise; nothing is written to.
+        // SAFETY: ARGUMENTS; nothing is written to.
         let Some(mixed) = (unsafe { self.mixed(count, requests.cast_mut()) }) else { return look(requests) };
         let mut done = look(mixed.rest.as_ptr().cast())?;
         for (i, known) in &mixed.plans {
@@ -74,7 +74,7 @@ impl Requests<Mpi> {
         statuses: *mut c_void,
     ) -> c_int {
         let at = self.statuses(statuses);
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             *flag = 1;
             for i in 0..count.max(0) as usize {
@@ -104,10 +104,10 @@ impl Requests<Mpi> {
         let at = self.statuses(statuses);
         let rest = |rest: *const c_void| {
             let Some(native) = self.world.extra.request_get_status_some else {
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 return unsafe { self.one_by_one(count, rest, |i, n| *indices.add(n) = i as c_int, at) };
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let code = unsafe { native(count, rest, done, indices, statuses) };
             // SAFETY: the MPI has written it.
             let counted = unsafe { *done };
@@ -120,14 +120,14 @@ impl Requests<Mpi> {
                 self.empty(at.at(n));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let found = unsafe { self.look(count, requests, rest, tell) };
         let (code, number) = match found {
             Ok(Some(n)) => (0, n as c_int),
             Ok(None) => (0, self.undefined()),
             Err(code) => (code, 0),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe { *done = number };
         code
     }
@@ -147,10 +147,10 @@ impl Requests<Mpi> {
         let at = Statuses { first: status, step: 0 };
         let rest = |rest: *const c_void| {
             let Some(native) = self.world.extra.request_get_status_any else {
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 return unsafe { self.one_by_one(count, rest, |i, _| *index = i as c_int, at) };
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let code = unsafe { native(count, rest, index, flag, status) };
             // SAFETY: the MPI has written them.
             let (found, flag) = unsafe { (*index, *flag) };
@@ -161,13 +161,13 @@ impl Requests<Mpi> {
             }
         };
         let tell = |i: usize, _: usize| {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             unsafe {
                 *index = i as c_int;
                 self.empty(status);
             }
         };
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let (code, is_done) = match self.look(count, requests, rest, tell) {
                 Ok(Some(n)) => (0, n > 0),
@@ -194,13 +194,13 @@ impl Requests<Mpi> {
         let null = self.world.constants.get("MPI_REQUEST_NULL");
         let mut done = None;
         for i in 0..count.max(0) as usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let request = unsafe { self.world.handle_at(requests, i) };
             if Some(request) == null {
                 continue;
             }
             let (counted, mut flag) = (done.get_or_insert(0), 0);
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let code =
                 unsafe { (self.world.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
             if code != 0 {

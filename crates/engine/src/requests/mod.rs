@@ -120,7 +120,7 @@ impl Requests<Mpi> {
     /// # Safety
     /// As for the MPI function of this name; so for all that follow.
     pub unsafe fn start(&self, request: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let handle = unsafe { self.world.handle_at(request, 0) };
         let known = self.get(handle);
         let served = known.as_ref().and_then(|known| Some((known, known.served.as_ref().ok()?)));
@@ -128,10 +128,10 @@ impl Requests<Mpi> {
             if let Some(known) = known {
                 known.count(0.0);
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             return unsafe { (self.world.f.start)(request) };
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let mut result = unsafe { operation.start() };
         if result.is_ok() && !operation.is_one_round() {
             result = self.world.work_inside(self.inside).map_err(Error::from);
@@ -151,7 +151,7 @@ impl Requests<Mpi> {
     /// As for `MPI_Startall`.
     pub unsafe fn start_all(&self, count: c_int, requests: *mut c_void) -> c_int {
         for i in 0..count.max(0) as usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let code = unsafe { self.start(requests.wrapping_byte_add(i * self.world.width())) };
             if code != 0 {
                 return code;
@@ -165,7 +165,7 @@ impl Requests<Mpi> {
     /// # Safety
     /// As for `MPI_Request_free`.
     pub unsafe fn free(&self, request: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe {
             let known = self.remove(self.world.handle_at(request, 0));
             let code = (self.world.f.request_free)(request);

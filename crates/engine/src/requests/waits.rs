@@ -43,7 +43,7 @@ impl Requests<Mpi> {
     pub(super) unsafe fn empty(&self, status: *mut c_void) {
         let mut null = self.world.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
         let mut flag = 0;
-        // SAFETY: a request that is none, and the caller's promise about the status.
+        // SAFETY: a request that is none; ARGUMENTS has the status.
         unsafe { (self.world.f.test)((&raw mut null).cast(), &mut flag, status) };
     }
 
@@ -51,7 +51,7 @@ impl Requests<Mpi> {
         let (mpi, count) = (self.world, count.max(0) as usize);
         let (mut places, mut plans) = (Vec::new(), Vec::new());
         for i in 0..count {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             let handle = unsafe { mpi.handle_at(requests, i) };
             if let Some(known) = self.planned(handle) {
                 places.push(i);
@@ -82,7 +82,7 @@ impl Requests<Mpi> {
         match known.active().map_or(Ok(true), Persistent::test) {
             Ok(false) => Ok(false),
             Ok(true) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { self.empty(status) };
                 Ok(true)
             }
@@ -98,9 +98,9 @@ impl Requests<Mpi> {
     /// # Safety
     /// As for `MPI_Wait`.
     pub unsafe fn wait(&self, request: *mut c_void, status: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let Some(known) = self.planned(unsafe { self.world.handle_at(request, 0) }) else {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             return unsafe { (self.world.f.wait)(request, status) };
         };
         let result = known.active().map_or(Ok(()), |plan| {
@@ -108,7 +108,7 @@ impl Requests<Mpi> {
             known.consume();
             result
         });
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         unsafe { self.empty(status) };
         result.map_or_else(|error| raise(self.world, known.comm, &error), |()| 0)
     }
@@ -118,18 +118,18 @@ impl Requests<Mpi> {
     /// # Safety
     /// As for `MPI_Test`.
     pub unsafe fn test(&self, request: *mut c_void, flag: *mut c_int, status: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         let Some(known) = self.planned(unsafe { self.world.handle_at(request, 0) }) else {
-            // SAFETY: the caller's promise.
+            // SAFETY: ARGUMENTS.
             return unsafe { (self.world.f.test)(request, flag, status) };
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: ARGUMENTS.
         match unsafe { self.is_done(&known, status) } {
             Ok(done) => {
                 if done && known.active().is_some() {
                     known.consume();
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: ARGUMENTS.
                 unsafe { *flag = done.into() };
                 0
             }
@@ -142,7 +142,7 @@ impl Requests<Mpi> {
     /// # Safety
     /// As for `MPI_Waitall`.
     pub unsafe fn wait_all(&self, count: c_int, requests: *mut c_void, statuses: *mut c_void) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.world.f.waitall)(count, requests, statuses);
@@ -173,7 +173,7 @@ impl Requests<Mpi> {
         flag: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.world.f.testall)(count, requests, flag, statuses);
@@ -207,7 +207,7 @@ impl Requests<Mpi> {
     pub(super) unsafe fn give_back(&self, mixed: &Mixed, requests: *mut c_void) {
         for i in 0..mixed.rest.len() {
             if !mixed.places.contains(&i) {
-                // SAFETY: the caller's promise; as many handles in both.
+                // SAFETY: ARGUMENTS; as many handles in both.
                 unsafe {
                     let handle = self.world.handle_at(mixed.rest.as_ptr().cast(), i);
                     self.world.put_handle(requests, i, handle);
@@ -232,7 +232,7 @@ impl Requests<Mpi> {
         flag: *mut c_int,
         status: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.world.f.testany)(count, requests, index, flag, status);
@@ -269,7 +269,7 @@ impl Requests<Mpi> {
         index: *mut c_int,
         status: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             if self.mixed(count, requests).is_none() {
                 return (self.world.f.waitany)(count, requests, index, status);
@@ -308,7 +308,7 @@ impl Requests<Mpi> {
         indices: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.world.f.testsome)(count, requests, done, indices, statuses);
@@ -350,7 +350,7 @@ impl Requests<Mpi> {
         indices: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: ARGUMENTS, here and below.
         unsafe {
             if self.mixed(count, requests).is_none() {
                 return (self.world.f.waitsome)(count, requests, done, indices, statuses);
