@@ -222,77 +222,142 @@ pub fn entries(p: u32) -> Vec<Entry> {
 
 /// The whole list for P ranks.
 pub fn list(p: u32) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let flat = Topology::flat(p);
-    let ragged = || Counts::Listed((0..p).map(|i| u64::from(i % 5 % 4)).collect());
-    let root = || Counts::Root { root: Rank(p / 2), count: 3 };
-    let mut add = |collective, topology: &Topology, counts: Counts, expression: Expression| {
-        let task = Task::new(collective, topology.clone()).counts(counts);
-        entries.push(Entry { task, expression });
-    };
-    let plain = Expression::Plain;
-    for collective in [Collective::Allgather, Collective::ReduceScatter] {
-        let doubling = match collective {
-            Collective::Allgather => Plain::RecursiveDoubling,
-            _ => Plain::RecursiveHalving,
-        };
-        for pattern in [
-            Plain::Ring,
-            Plain::NeighborExchange,
-            doubling,
-            Plain::Sparbit,
-            Plain::SpreadOut,
-            Plain::Pairwise,
-        ] {
-            for counts in [Counts::Equal(1), Counts::Equal(0), ragged(), root()] {
-                add(collective, &flat, counts, plain(pattern));
-            }
-        }
-        for (radix, _) in radices(p).into_iter().filter(|(_, all)| *all) {
-            for counts in [Counts::Equal(1), Counts::Equal(0), ragged()] {
-                add(collective, &flat, counts, Expression::Bruck(radix));
-            }
-        }
-    }
-    let boxed = |plain_name| Box::new(plain(plain_name));
-    let pipelined = |parts, of: Expression| Expression::Pipeline { parts, of: Box::new(of) };
-    for pattern in [Box::new(Expression::Bruck(2)), boxed(Plain::RecursiveDoubling)] {
-        for collective in [Collective::Allgather, Collective::ReduceScatter] {
-            add(collective, &flat, ragged(), Expression::Reorder(pattern.clone()));
-        }
-    }
-    for counts in [Counts::Equal(5), ragged(), root()] {
-        add(Collective::Allgather, &flat, counts.clone(), pipelined(3, plain(Plain::Ring)));
-        add(Collective::ReduceScatter, &flat, counts, pipelined(3, plain(Plain::Ring)));
-    }
-    add(Collective::Allreduce, &flat, Counts::Equal(3 * u64::from(p)), pipelined(3, plain(Plain::Ring)));
-    add(Collective::Allreduce, &flat, Counts::Equal(5), pipelined(2, plain(Plain::RecursiveDoubling)));
-    add(Collective::Alltoall, &flat, Counts::Equal(2), pipelined(2, Expression::Bruck(2)));
-    for elements in [2 * u64::from(p) - 1, 0] {
-        for algorithm in [Plain::RecursiveDoubling, Plain::Rabenseifner, Plain::Ring, Plain::Sparbit] {
-            add(Collective::Allreduce, &flat, Counts::Equal(elements), plain(algorithm));
-        }
-        for form in forms(p) {
-            add(Collective::Allreduce, &flat, Counts::Equal(elements), Expression::Factors(form));
-        }
-    }
-    for counts in [Counts::Equal(1), Counts::Equal(0), Counts::Local] {
-        for algorithm in [Plain::SpreadOut, Plain::Pairwise] {
-            add(Collective::Alltoall, &flat, counts.clone(), plain(algorithm));
-        }
-    }
-    for (radix, all) in radices(p) {
-        add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::Bruck(radix));
-        add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::ModifiedBruck(radix));
-        if all {
-            add(Collective::Alltoall, &flat, Counts::Local, Expression::Bruck(radix));
-            add(Collective::Alltoall, &flat, Counts::Equal(0), Expression::Bruck(radix));
-        }
-    }
-    let locality =
-        |level, inside: Expression, lanes| Expression::Locality { level, inside: Box::new(inside), lanes };
+    let mut list = List { p, entries: Vec::new() };
+    list.gathers_and_scatters();
+    list.in_parts();
+    list.allreduces();
+    list.alltoalls();
     for (name, text) in topologies(p) {
-        let topology: Topology = text.parse().expect("a topology");
+        list.on_regions(name, &text.parse().expect("a topology"));
+    }
+    list.entries
+}
+
+/// The list in the making.
+struct List {
+    p: u32,
+    entries: Vec<Entry>,
+}
+
+fn plain(name: Plain) -> Expression {
+    Expression::Plain(name)
+}
+
+fn boxed(name: Plain) -> Box<Expression> {
+    Box::new(plain(name))
+}
+
+fn pipelined(parts: u32, of: Expression) -> Expression {
+    Expression::Pipeline { parts, of: Box::new(of) }
+}
+
+impl List {
+    fn add(&mut self, collective: Collective, topology: &Topology, counts: Counts, expression: Expression) {
+        let task = Task::new(collective, topology.clone()).counts(counts);
+        self.entries.push(Entry { task, expression });
+    }
+
+    fn ragged(&self) -> Counts {
+        Counts::Listed((0..self.p).map(|i| u64::from(i % 5 % 4)).collect())
+    }
+
+    fn root(&self) -> Counts {
+        Counts::Root { root: Rank(self.p / 2), count: 3 }
+    }
+
+    /// Blocks gathered, and the same backwards, flat.
+    fn gathers_and_scatters(&mut self) {
+        let (p, flat) = (self.p, Topology::flat(self.p));
+        for collective in [Collective::Allgather, Collective::ReduceScatter] {
+            let doubling = match collective {
+                Collective::Allgather => Plain::RecursiveDoubling,
+                _ => Plain::RecursiveHalving,
+            };
+            for pattern in [
+                Plain::Ring,
+                Plain::NeighborExchange,
+                doubling,
+                Plain::Sparbit,
+                Plain::SpreadOut,
+                Plain::Pairwise,
+            ] {
+                for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged(), self.root()] {
+                    self.add(collective, &flat, counts, plain(pattern));
+                }
+            }
+            for (radix, _) in radices(p).into_iter().filter(|(_, all)| *all) {
+                for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged()] {
+                    self.add(collective, &flat, counts, Expression::Bruck(radix));
+                }
+            }
+        }
+    }
+
+    /// Blocks in another order, and cut into parts, flat.
+    fn in_parts(&mut self) {
+        let (p, flat) = (self.p, Topology::flat(self.p));
+        for pattern in [Box::new(Expression::Bruck(2)), boxed(Plain::RecursiveDoubling)] {
+            for collective in [Collective::Allgather, Collective::ReduceScatter] {
+                self.add(collective, &flat, self.ragged(), Expression::Reorder(pattern.clone()));
+            }
+        }
+        for counts in [Counts::Equal(5), self.ragged(), self.root()] {
+            self.add(Collective::Allgather, &flat, counts.clone(), pipelined(3, plain(Plain::Ring)));
+            self.add(Collective::ReduceScatter, &flat, counts, pipelined(3, plain(Plain::Ring)));
+        }
+        self.add(
+            Collective::Allreduce,
+            &flat,
+            Counts::Equal(3 * u64::from(p)),
+            pipelined(3, plain(Plain::Ring)),
+        );
+        self.add(
+            Collective::Allreduce,
+            &flat,
+            Counts::Equal(5),
+            pipelined(2, plain(Plain::RecursiveDoubling)),
+        );
+        self.add(Collective::Alltoall, &flat, Counts::Equal(2), pipelined(2, Expression::Bruck(2)));
+    }
+
+    /// Vectors reduced, flat.
+    fn allreduces(&mut self) {
+        let (p, flat) = (self.p, Topology::flat(self.p));
+        for elements in [2 * u64::from(p) - 1, 0] {
+            for algorithm in [Plain::RecursiveDoubling, Plain::Rabenseifner, Plain::Ring, Plain::Sparbit] {
+                self.add(Collective::Allreduce, &flat, Counts::Equal(elements), plain(algorithm));
+            }
+            for form in forms(p) {
+                self.add(Collective::Allreduce, &flat, Counts::Equal(elements), Expression::Factors(form));
+            }
+        }
+    }
+
+    /// Blocks from everybody to everybody, flat.
+    fn alltoalls(&mut self) {
+        let (p, flat) = (self.p, Topology::flat(self.p));
+        for counts in [Counts::Equal(1), Counts::Equal(0), Counts::Local] {
+            for algorithm in [Plain::SpreadOut, Plain::Pairwise] {
+                self.add(Collective::Alltoall, &flat, counts.clone(), plain(algorithm));
+            }
+        }
+        for (radix, all) in radices(p) {
+            self.add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::Bruck(radix));
+            self.add(Collective::Alltoall, &flat, Counts::Equal(1), Expression::ModifiedBruck(radix));
+            if all {
+                self.add(Collective::Alltoall, &flat, Counts::Local, Expression::Bruck(radix));
+                self.add(Collective::Alltoall, &flat, Counts::Equal(0), Expression::Bruck(radix));
+            }
+        }
+    }
+
+    /// All collectives where some ranks are near each other.
+    fn on_regions(&mut self, name: &str, topology: &Topology) {
+        let locality = |level, inside: Expression, lanes| Expression::Locality {
+            level,
+            inside: Box::new(inside),
+            lanes,
+        };
         let shm = plain(Plain::Shm);
         let mut ways = vec![
             locality(Level::NODE, shm.clone(), Lanes::All),
@@ -320,30 +385,34 @@ pub fn list(p: u32) -> Vec<Entry> {
             (Plain::SpreadOut, Counts::Local),
             (Plain::Shm, Counts::Equal(0)),
         ] {
-            add(Collective::Alltoall, &topology, counts, locality(Level::NODE, plain(inside), Lanes::All));
+            self.add(
+                Collective::Alltoall,
+                topology,
+                counts,
+                locality(Level::NODE, plain(inside), Lanes::All),
+            );
         }
         for way in [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut))] {
             for counts in [Counts::Equal(1), Counts::Local, Counts::Equal(0)] {
-                add(Collective::Alltoall, &topology, counts, way.clone());
+                self.add(Collective::Alltoall, topology, counts, way.clone());
             }
         }
         for way in ways {
             for collective in [Collective::Allgather, Collective::ReduceScatter] {
-                for counts in [Counts::Equal(1), Counts::Equal(0), ragged(), root()] {
-                    add(collective, &topology, counts, way.clone());
+                for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged(), self.root()] {
+                    self.add(collective, topology, counts, way.clone());
                 }
             }
             for elements in [3, 0] {
-                add(Collective::Allreduce, &topology, Counts::Equal(elements), way.clone());
+                self.add(Collective::Allreduce, topology, Counts::Equal(elements), way.clone());
             }
         }
         if name == "one node" {
-            for elements in [2 * u64::from(p) + 1, 0] {
+            for elements in [2 * u64::from(self.p) + 1, 0] {
                 for way in [Plain::ShmSplit, Plain::ShmRotate] {
-                    add(Collective::Allreduce, &topology, Counts::Equal(elements), plain(way));
+                    self.add(Collective::Allreduce, topology, Counts::Equal(elements), plain(way));
                 }
             }
         }
     }
-    entries
 }

@@ -164,32 +164,46 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
 }
 
 fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
-    use Collective::{Allgather, Allreduce, Alltoall, ReduceScatter};
-    let p = task.topology.ranks();
     if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) = expression {
         one_node(expression, task)?;
     }
-    match (task.collective, expression) {
-        (_, Expression::Pipeline { parts, of }) => {
-            Ok(Box::new(Pipelined { parts: *parts, of: find(task, of)? }))
-        }
-        (Allgather, _) if gathers(expression) => Ok(Box::new(gather_all(expression, task)?)),
-        (ReduceScatter, Expression::Plain(Plain::RecursiveHalving)) => {
-            let doubling = Expression::Plain(Plain::RecursiveDoubling);
-            Ok(Box::new(Reversed(gather_all(&doubling, task)?)))
-        }
-        (ReduceScatter, Expression::Factors(factors)) => {
-            let forward = Expression::Factors(backwards(factors)?);
-            Ok(Box::new(Reversed(gather_all(&forward, task)?)))
-        }
-        (ReduceScatter, _) if gathers(expression) => Ok(Box::new(Reversed(gather_all(expression, task)?))),
-        (Allreduce, Expression::Plain(Plain::Shm)) => Ok(Box::new(ShmAllreduce)),
-        (Allreduce, Expression::Plain(Plain::ShmSplit)) => Ok(Box::new(ShmSplit)),
-        (Allreduce, Expression::Plain(Plain::ShmRotate)) => Ok(Box::new(ShmRotate)),
-        (Allreduce, Expression::Plain(Plain::RecursiveDoubling)) => {
+    if let Expression::Pipeline { parts, of } = expression {
+        return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of)? }));
+    }
+    match task.collective {
+        Collective::Allgather if gathers(expression) => Ok(Box::new(gather_all(expression, task)?)),
+        Collective::Allgather => Err(unknown(task, expression)),
+        Collective::ReduceScatter => reduce_scatter(task, expression),
+        Collective::Allreduce => allreduce(task, expression),
+        Collective::Alltoall => alltoall(task, expression),
+    }
+}
+
+fn unknown(task: &Task, expression: &Expression) -> Refusal {
+    Refusal(format!("there is no `{expression}` for {}", task.collective))
+}
+
+/// A reduce_scatter is an allgather run backwards.
+fn reduce_scatter(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+    let forward = match expression {
+        Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
+        Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
+        _ if gathers(expression) => expression.clone(),
+        _ => return Err(unknown(task, expression)),
+    };
+    Ok(Box::new(Reversed(gather_all(&forward, task)?)))
+}
+
+fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+    let p = task.topology.ranks();
+    match expression {
+        Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce)),
+        Expression::Plain(Plain::ShmSplit) => Ok(Box::new(ShmSplit)),
+        Expression::Plain(Plain::ShmRotate) => Ok(Box::new(ShmRotate)),
+        Expression::Plain(Plain::RecursiveDoubling) => {
             Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
         }
-        (Allreduce, Expression::Plain(Plain::Rabenseifner | Plain::Ring)) => {
+        Expression::Plain(Plain::Rabenseifner | Plain::Ring) => {
             let half = match expression {
                 Expression::Plain(Plain::Ring) => Plain::Ring,
                 _ => Plain::RecursiveDoubling,
@@ -197,11 +211,11 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             let half = || gather_all(&Expression::Plain(half), task);
             Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
-        (Allreduce, Expression::Locality { level, inside, lanes }) => {
+        Expression::Locality { level, inside, lanes } => {
             let inside = gather(inside, Members::Inside(*level), task)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
-        (Allreduce, Expression::Leader { level, between, leaders: 1 }) => {
+        Expression::Leader { level, between, leaders: 1 } => {
             let leaders = Topology::flat(task.topology.regions(*level));
             let among = Task { topology: leaders, ..task.clone() };
             if between.shares_memory() {
@@ -209,17 +223,21 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             }
             Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between)? }))
         }
-        (Allreduce, Expression::Leader { .. } | Expression::MultiLane { .. }) => {
+        Expression::Leader { .. } | Expression::MultiLane { .. } => {
             let half = || gather_all(expression, task);
             Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
-        (Allreduce, Expression::Factors(factors)) => Ok(Box::new(Factored::new(factors, p)?)),
-        (Allreduce, _) if gathers(expression) => {
-            Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task)?)))
-        }
-        (Alltoall, Expression::Plain(Plain::SpreadOut)) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
-        (Alltoall, Expression::Plain(Plain::Pairwise)) => Ok(Box::new(Direct(Box::new(Pairwise)))),
-        (Alltoall, Expression::Locality { level, inside, .. }) => {
+        Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
+        _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task)?))),
+        _ => Err(unknown(task, expression)),
+    }
+}
+
+fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+    match expression {
+        Expression::Plain(Plain::SpreadOut) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
+        Expression::Plain(Plain::Pairwise) => Ok(Box::new(Direct(Box::new(Pairwise)))),
+        Expression::Locality { level, inside, .. } => {
             let inside = match **inside {
                 // Sizes that are known only locally do not go through a segment.
                 Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
@@ -233,7 +251,7 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             let route = Box::new(Dealt(task.topology.largest(*level)));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share: Share::All }))
         }
-        (Alltoall, Expression::Leader { level, between, .. } | Expression::MultiLane { level, between }) => {
+        Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let leaders = match expression {
                 Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
                 _ => Leaders::All,
@@ -245,16 +263,14 @@ fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refu
             let (route, share) = (route(between)?, Share::Every(leaders));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share }))
         }
-        (Alltoall, Expression::Bruck(radix)) => {
-            Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line }))
-        }
-        (Alltoall, Expression::ModifiedBruck(radix)) => {
+        Expression::Bruck(radix) => Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line })),
+        Expression::ModifiedBruck(radix) => {
             if task.counts == Counts::Local {
                 return Err(Refusal(format!("`{expression}` needs blocks of equal size")));
             }
             Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Output }))
         }
-        (collective, _) => Err(Refusal(format!("there is no `{expression}` for {collective}"))),
+        _ => Err(unknown(task, expression)),
     }
 }
 
