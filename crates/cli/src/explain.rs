@@ -1,4 +1,4 @@
-//! `bruckner explain`: one algorithm, as text, stages, table or JSON.
+//! `bruckner explain`: the algorithm that would be chosen, or any other, as text, stages, table or JSON.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::ask::{COLLECTIVES, Sizes, find_plan};
 use crate::compare::compare;
 use crate::{Answer, json, print, table};
 
-/// Show what an algorithm does, rank by rank.
+/// Show which algorithm the library would choose, or what any algorithm does, rank by rank.
 #[derive(Args)]
 pub(crate) struct Explain {
     /// Which collective
@@ -31,7 +31,7 @@ pub(crate) struct Explain {
     /// only). Without it, what the library would choose here, and why
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// The MPI whose own functions the library would choose against
+    /// The MPI that the library would run on: its own functions are the alternative
     #[arg(long, value_enum, value_name = "MPI", default_value_t = Against::Other, conflicts_with = "algorithm")]
     mpi: Against,
     /// Only this rank; needed for the table and the stages, and where there are many ranks
