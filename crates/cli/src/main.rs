@@ -34,7 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what an algorithm does, rank by rank
+    /// Show which algorithm the library would choose, or what any algorithm does, rank by rank
     Explain(explain::Explain),
     /// Prove algorithms and programs right, or test the proof itself
     Verify(verify::Verify),
