@@ -41,7 +41,11 @@ fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Word>) -> Result<bool, Mpi
         Ok::<_, MpiError>(())
     };
     match call.function {
-        Function::Bcast => enlarge(&mut call.recv)?,
+        Function::Bcast => {
+            enlarge(&mut call.recv)?;
+            // It has one buffer.
+            call.send = call.recv;
+        }
         Function::Allgather | Function::Alltoall => {
             match mpi.is_in_place(call.send.data) {
                 true => call.send.amount = Amount::Each(0),
