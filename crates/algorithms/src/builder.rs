@@ -79,12 +79,33 @@ impl Builder {
 
     /// Raises a flag.
     pub fn signal(&mut self, flag: Flag) {
-        self.local(Local::Signal(flag));
+        self.local(Local::Signal { flag, chunks: None });
     }
 
     /// Awaits a flag.
     pub fn wait(&mut self, flag: Flag, of: Rank) {
-        self.local(Local::Wait { flag, of });
+        self.local(Local::Wait { flag, of, chunks: None });
+    }
+
+    /// Raises a flag for some chunks, unless there are none.
+    pub fn signal_for(&mut self, flag: Flag, chunks: Set) {
+        if !chunks.is_empty() {
+            self.local(Local::Signal { flag, chunks: Some(chunks) });
+        }
+    }
+
+    /// Awaits a flag for some chunks, unless there are none.
+    pub fn wait_for(&mut self, flag: Flag, of: Rank, chunks: Set) {
+        if !chunks.is_empty() {
+            self.local(Local::Wait { flag, of, chunks: Some(chunks) });
+        }
+    }
+
+    /// Enters a segment to put some chunks there, unless there are none.
+    pub fn enter_for(&mut self, level: Level, chunks: Set) {
+        if !chunks.is_empty() {
+            self.local(Local::Enter { level, chunks: Some(chunks) });
+        }
     }
 
     /// Meets the region.
@@ -106,12 +127,17 @@ impl Builder {
             self.message(Message { places, peer: rank(message.peer), ..message });
         }
         for local in round.local {
+            let local = local.map_chunks(|chunks| place(Place::new(Area::Out, chunks.clone())).set);
             match local.map(&place) {
                 Local::Copy { to, from } => self.copy(to, from),
                 Local::Reduce { into, with } => self.reduce(into, with),
-                Local::Signal(of_round) => self.signal(flag(of_round)),
-                Local::Wait { flag: of_round, of } => self.wait(flag(of_round), rank(of)),
-                Local::Barrier(level) => self.barrier(level),
+                Local::Signal { flag: of_round, chunks } => {
+                    self.local(Local::Signal { flag: flag(of_round), chunks });
+                }
+                Local::Wait { flag: of_round, of, chunks } => {
+                    self.local(Local::Wait { flag: flag(of_round), of: rank(of), chunks });
+                }
+                other @ (Local::Barrier(_) | Local::Enter { .. } | Local::Leave(_)) => self.local(other),
             }
         }
     }

@@ -7,9 +7,10 @@
 use std::ops::Range;
 
 use bruckner_schedule::{
-    Area, End, Level, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
+    Area, End, Flag, Level, Message, Payload, Place, Places, Problem, Rank, Round, Set, Tag, Topology,
 };
 
+use crate::exchange::Exchange;
 use crate::patterns::{Parcel, Pattern};
 use crate::{Algorithm, Builder};
 
@@ -105,36 +106,28 @@ pub trait Gather {
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 }
 
-/// Where slots of an area go in a segment: line 0 is for the output, line n + 1 for private line n.
-pub(crate) fn in_segment(level: Level, place: &Place) -> Place {
-    let line = match place.area {
-        Area::Line(n) => n + 1,
-        _ => 0,
-    };
-    Place::new(Area::Shared(level, line), place.set.clone())
-}
+/// Through shared memory: each puts what it holds and takes what the others put.
+pub struct ShmGather(pub Exchange);
 
-/// Through shared memory: each puts what it holds, all meet, each takes what the others put.
-pub struct ShmGather;
+/// Raised for what a rank held itself.
+pub(crate) const OWN: Flag = Flag(0);
 
 impl Gather for ShmGather {
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
         if group.span.len() < 2 || held.of(&members(group.span.clone())).iter().all(|p| p.set.is_empty()) {
             return;
         }
-        let level = group.level.unwrap_or(Level::NODE);
-        for place in held.of(&members(me..me + 1)) {
-            b.copy(in_segment(level, &place), place);
+        let (exchange, level) = (self.0, group.level.unwrap_or(Level::NODE));
+        exchange.put(b, level, OWN, &held.of(&members(me..me + 1)));
+        exchange.meet(b, level);
+        for other in group.span.clone().filter(|&other| other != me) {
+            exchange.wait(b, OWN, group.rank(other), || held.of(&members(other..other + 1)));
         }
-        b.barrier(level);
         let mut others = held.of(&members(group.span.start..me));
         for place in held.of(&members(me + 1..group.span.end)) {
             Place::join(&mut others, place);
         }
-        for place in others {
-            let from = in_segment(level, &place);
-            b.copy(place, from);
-        }
+        exchange.get(b, level, &others);
     }
 }
 

@@ -14,10 +14,11 @@
 //!
 //! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two meetings of the region.
 
-use bruckner_schedule::{End, Level, Message, Payload, Place, Places, Run, Set, Tag, Topology};
+use bruckner_schedule::{End, Flag, Level, Message, Payload, Place, Places, Run, Set, Tag, Topology};
 
 use crate::Builder;
-use crate::gather::{Gather, Group, Held, ShmGather, in_segment, members};
+use crate::exchange::Exchange;
+use crate::gather::{Gather, Group, Held, OWN, ShmGather, members};
 use crate::patterns::{Parcel, Pattern};
 
 /// How many ranks of a region speak for it.
@@ -46,7 +47,12 @@ pub struct LeaderGather {
     pub between: Box<dyn Pattern>,
     /// How many there are.
     pub leaders: Leaders,
+    /// How ranks of a region exchange.
+    pub through: Exchange,
 }
+
+/// Raised for what a rank has from other regions; [`OWN`] for its own block.
+const AFAR: Flag = Flag(1);
 
 /// The members of a region that leader j of k has to carry, except one.
 fn share(region: &Group<'_>, j: u32, k: u32, except: Option<u32>) -> Set {
@@ -71,7 +77,7 @@ impl Gather for LeaderGather {
         let mine = topology.region_at(level, me);
         let own = Group::region(topology, level, mine);
         if n == 1 {
-            return ShmGather.gather(b, &own, me, held);
+            return ShmGather(self.through).gather(b, &own, me, held);
         }
         let alone = own.span.len() == 1;
         let (mine_only, rank) = (members(me..me + 1), own.rank(me));
@@ -80,25 +86,22 @@ impl Gather for LeaderGather {
         if all.iter().all(|p| p.set.is_empty()) {
             return;
         }
-        let get = |b: &mut Builder, places: Places| {
-            for place in places {
-                let from = in_segment(level, &place);
-                b.copy(place, from);
+        let through = self.through;
+        let put_own = |b: &mut Builder| through.put(b, level, OWN, &held.of(&mine_only));
+        // What members of the own region have put of their own.
+        let wait_for = |b: &mut Builder, j: u32| {
+            for other in share(&own, j, k, Some(me)).iter().map(|other| other as u32) {
+                through.wait(b, OWN, own.rank(other), || held.of(&members(other..other + 1)));
             }
         };
+        let get_share = |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
         // Leaders with shares beyond their own block take them from the segment.
         let asks = k < own.span.len() as u32;
-        let put_own = |b: &mut Builder| {
-            for place in held.of(&mine_only) {
-                b.copy(in_segment(level, &place), place);
-            }
-        };
         if asks {
             put_own(b);
-            b.barrier(level);
-            for &j in &lead {
-                get(b, held.of(&share(&own, j, k, Some(me))));
-            }
+            through.meet(b, level);
+            lead.iter().for_each(|&j| wait_for(b, j));
+            lead.iter().for_each(|&j| get_share(b, j));
         }
         let regional = Regional { topology, level, regions: regions.clone(), leaders: k };
         self.exchange(b, &regional, &lead, mine, held);
@@ -112,19 +115,21 @@ impl Gather for LeaderGather {
         if !asks {
             put_own(b);
         }
-        for &j in &lead {
-            for place in afar(j) {
-                b.copy(in_segment(level, &place), place);
-            }
+        let afar_of = |member: u32| -> Places { own.lanes_of(member, k).flat_map(&afar).collect() };
+        through.put(b, level, AFAR, &afar_of(me));
+        through.meet(b, level);
+        // What this rank leads it has, and a leader that asked has its region's share of it too.
+        let lacks = |j: u32| !(asks && lead.contains(&j));
+        for member in own.span.clone().filter(|&member| member != me) {
+            through.wait(b, AFAR, own.rank(member), || afar_of(member));
         }
-        b.barrier(level);
+        (0..k).filter(|&j| lacks(j)).for_each(|j| wait_for(b, j));
         for j in 0..k {
-            // What this rank leads it has, and a leader that asked has its region's share of it too.
             if !lead.contains(&j) {
-                get(b, afar(j));
+                through.get(b, level, &afar(j));
             }
-            if !(asks && lead.contains(&j)) {
-                get(b, held.of(&share(&own, j, k, Some(me))));
+            if lacks(j) {
+                get_share(b, j);
             }
         }
     }

@@ -16,6 +16,7 @@ pub mod alltoall;
 pub mod bruck;
 mod builder;
 pub mod catalogue;
+pub mod exchange;
 pub mod expression;
 pub mod factors;
 pub mod gather;
@@ -43,7 +44,7 @@ pub mod work;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
-pub use plan::{Plan, Task, orders, plan};
+pub use plan::{Plan, Task, orders, plan, plan_on};
 pub use work::work;
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};

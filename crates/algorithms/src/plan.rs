@@ -8,6 +8,7 @@ use bruckner_schedule::{
 
 use crate::alltoall::Direct;
 use crate::bruck::{BruckAlltoall, Slots};
+use crate::exchange::Exchange;
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
 use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
@@ -74,13 +75,24 @@ pub struct Plan {
     pub problem: Problem,
     /// Where the ranks are.
     pub topology: Topology,
+    /// How it goes through segments.
+    pub through: Exchange,
     algorithm: Box<dyn Algorithm>,
 }
 
 impl Plan {
     /// Any algorithm on any problem, whether it has a name or not.
     pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> Plan {
-        Plan { problem, topology, algorithm }
+        Plan { problem, topology, through: Exchange::Meeting, algorithm }
+    }
+
+    /// What messages are for, where this expression is planned.
+    pub fn purpose(&self, expression: &Expression) -> Purpose {
+        match self.through {
+            Exchange::Meeting => Purpose::expected(expression, &self.topology),
+            // Flags and gates order all that ranks do to shared memory.
+            Exchange::Ring => Purpose::CarriesData,
+        }
     }
 
     /// The same for blocks of any size: one element stands for each chunk, so what is counted in elements is counted in
@@ -92,14 +104,18 @@ impl Plan {
 
     /// What one rank does, without the rounds in which it is idle. Segments that were used are closed by a barrier, so
     /// that the next execution finds everyone gone from them; lowering replaces that barrier by alternating halves where
-    /// it can.
+    /// it can. A ring is left instead.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
         let mut rounds = self.algorithm.rounds(&self.problem, &self.topology, rank);
         rounds.retain(|round| *round != Round::default());
         let local = rounds.iter().flat_map(|round| &round.local);
         let used: BTreeSet<Level> = local.flat_map(Local::shared).collect();
         if let Some(last) = rounds.last_mut() {
-            last.local.extend(used.into_iter().map(Local::Barrier));
+            let close = match self.through {
+                Exchange::Meeting => Local::Barrier,
+                Exchange::Ring => Local::Leave,
+            };
+            last.local.extend(used.into_iter().map(close));
         }
         rounds
     }
@@ -123,7 +139,7 @@ impl Plan {
             (true, OnNode::Messages) => self.schedule(),
             _ => self.schedule_with_partners([rank]),
         };
-        let purpose = Purpose::expected(expression, &self.topology);
+        let purpose = self.purpose(expression);
         lower_part(&schedule, on_node, purpose, room).ranks.remove(&rank)
     }
 
@@ -149,7 +165,17 @@ impl Plan {
 
 /// Finds the algorithm that an expression names for a task.
 pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
-    let algorithm = find(task, expression)?;
+    plan_on(task, expression, OnNode::Segment)
+}
+
+/// The same where ranks of a node may have to exchange by messages.
+pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<Plan, Refusal> {
+    let through = match on_node {
+        OnNode::Segment => Exchange::of(task, expression),
+        // Messages are made of what lies in a segment for any root; flags are for the one that there is.
+        OnNode::Messages => Exchange::Meeting,
+    };
+    let algorithm = find(task, expression, through)?;
     let mut problem = Problem::new(task.collective, task.topology.ranks(), task.counts.clone(), task.element)
         .and_then(|whole| whole.cut(algorithm.pieces(&task.topology)))
         .map_err(|message| Refusal(message.to_owned()))?;
@@ -160,20 +186,20 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
     {
         return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
-    Ok(Plan::new(problem, task.topology.clone(), algorithm))
+    Ok(Plan { problem, topology: task.topology.clone(), through, algorithm })
 }
 
-fn find(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
     if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) = expression {
         one_node(expression, task)?;
     }
     if let Expression::Pipeline { parts, of } = expression {
-        return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of)? }));
+        return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of, through)? }));
     }
     match task.collective {
-        Collective::Allgather if gathers(expression) => Ok(Box::new(gather_all(expression, task)?)),
+        Collective::Allgather if gathers(expression) => Ok(Box::new(gather_all(expression, task, through)?)),
         Collective::Allgather => Err(unknown(task, expression)),
-        Collective::ReduceScatter => reduce_scatter(task, expression),
+        Collective::ReduceScatter => reduce_scatter(task, expression, through),
         Collective::Allreduce => allreduce(task, expression),
         Collective::Alltoall => alltoall(task, expression),
     }
@@ -184,35 +210,39 @@ fn unknown(task: &Task, expression: &Expression) -> Refusal {
 }
 
 /// A reduce_scatter is an allgather run backwards.
-fn reduce_scatter(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+fn reduce_scatter(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
     let forward = match expression {
         Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
         Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
         _ if gathers(expression) => expression.clone(),
         _ => return Err(unknown(task, expression)),
     };
-    Ok(Box::new(Reversed(gather_all(&forward, task)?)))
+    Ok(Box::new(Reversed(gather_all(&forward, task, through)?)))
 }
 
 fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
     let p = task.topology.ranks();
+    let through = Exchange::Meeting;
+    let halves = |half: &Expression| -> Result<Box<dyn Algorithm>, Refusal> {
+        let half = || gather_all(half, task, through);
+        Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
+    };
     match expression {
         Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce)),
         Expression::Plain(Plain::ShmSplit) => Ok(Box::new(ShmSplit)),
         Expression::Plain(Plain::ShmRotate) => Ok(Box::new(ShmRotate)),
         Expression::Plain(Plain::RecursiveDoubling) => {
-            Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather), lanes: Lanes::All })))
+            Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather(through)), lanes: Lanes::All })))
         }
         Expression::Plain(Plain::Rabenseifner | Plain::Ring) => {
             let half = match expression {
                 Expression::Plain(Plain::Ring) => Plain::Ring,
                 _ => Plain::RecursiveDoubling,
             };
-            let half = || gather_all(&Expression::Plain(half), task);
-            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
+            halves(&Expression::Plain(half))
         }
         Expression::Locality { level, inside, lanes } => {
-            let inside = gather(inside, Members::Inside(*level), task)?;
+            let inside = gather(inside, Members::Inside(*level), task, through)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
         Expression::Leader { level, between, leaders: 1 } => {
@@ -221,14 +251,11 @@ fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>,
             if between.shares_memory() {
                 return Err(Refusal(format!("`{between}` does not run between regions")));
             }
-            Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between)? }))
+            Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between, through)? }))
         }
-        Expression::Leader { .. } | Expression::MultiLane { .. } => {
-            let half = || gather_all(expression, task);
-            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
-        }
+        Expression::Leader { .. } | Expression::MultiLane { .. } => halves(expression),
         Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
-        _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task)?))),
+        _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?))),
         _ => Err(unknown(task, expression)),
     }
 }
@@ -288,12 +315,12 @@ fn gathers(expression: &Expression) -> bool {
 }
 
 /// An allgather among all ranks.
-fn gather_all(expression: &Expression, task: &Task) -> Result<GatherAll, Refusal> {
+fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result<GatherAll, Refusal> {
     let numbering = match expression {
         expression if expression.shares_memory() => Numbering::Positions,
         _ => Numbering::Ranks,
     };
-    Ok(GatherAll { gather: gather(expression, Members::Ranks, task)?, numbering })
+    Ok(GatherAll { gather: gather(expression, Members::Ranks, task, through)?, numbering })
 }
 
 /// The allgather of which a form of reduce_scatter steps is the reverse.
@@ -371,7 +398,12 @@ pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
 }
 
 /// A way to gather.
-fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Gather>, Refusal> {
+fn gather(
+    expression: &Expression,
+    members: Members,
+    task: &Task,
+    through: Exchange,
+) -> Result<Box<dyn Gather>, Refusal> {
     let inner = |level: Level| match members {
         Members::Inside(around) if level < around => {
             Err(Refusal(format!("a {level} is not inside a {around}")))
@@ -379,10 +411,10 @@ fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<
         _ => Ok(level),
     };
     Ok(match expression {
-        Expression::Plain(Plain::Shm) => Box::new(ShmGather),
+        Expression::Plain(Plain::Shm) => Box::new(ShmGather(through)),
         Expression::Locality { level, inside, lanes } => {
             let level = inner(*level)?;
-            Box::new(Locality { level, inside: gather(inside, Members::Inside(level), task)?, lanes: *lanes })
+            Box::new(Locality { level, inside: gather(inside, Members::Inside(level), task, through)?, lanes: *lanes })
         }
         Expression::Leader { level, between, leaders } => {
             let (level, leaders) = (inner(*level)?, Leaders::Some(*leaders));
@@ -390,6 +422,7 @@ fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<
                 level,
                 between: pattern(between, Members::Regions(level), task)?,
                 leaders,
+                through,
             })
         }
         Expression::MultiLane { level, between } => {
@@ -398,6 +431,7 @@ fn gather(expression: &Expression, members: Members, task: &Task) -> Result<Box<
                 level,
                 between: pattern(between, Members::Regions(level), task)?,
                 leaders,
+                through,
             })
         }
         _ => Box::new(PatternGather(pattern(expression, members, task)?)),

@@ -14,8 +14,11 @@
 //! not, and touches nothing but `in`, `out` and segments. [`crate::patterns`] holds its patterns to that; what comes
 //! out is proven like everything else.
 
-use bruckner_schedule::{Area, End, Level, Local, Message, Place, Problem, Rank, Round, Set, Topology};
+use std::collections::BTreeMap;
 
+use bruckner_schedule::{Area, End, Flag, Level, Local, Message, Place, Problem, Rank, Round, Set, Topology};
+
+use crate::exchange::Exchange;
 use crate::gather::GatherAll;
 use crate::{Algorithm, Builder};
 
@@ -32,9 +35,18 @@ impl Reversed {
         self.0.write(&mut forward, problem, topology, rank);
         let all = problem.filled(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
-        for round in forward.finish().iter().rev() {
-            for local in round.local.iter().rev() {
-                reverse_local(b, topology, rank, local);
+        let forward = forward.finish();
+        // Whoever awaits what it gets goes round a ring.
+        let is_ring = forward.iter().flat_map(|round| &round.local).any(is_wait);
+        let through = if is_ring { Exchange::Ring } else { Exchange::Meeting };
+        for round in forward.iter().rev() {
+            // Whoever awaits several before it gets from them has put for all of them before any flag is raised.
+            let both_wait = |a: &Local, b: &Local| is_wait(a) && is_wait(b);
+            for locals in round.local.chunk_by(both_wait).rev() {
+                match locals {
+                    [first, ..] if is_wait(first) => reverse_waits(b, locals),
+                    locals => locals.iter().for_each(|local| reverse_local(b, topology, rank, through, local)),
+                }
             }
             reverse_messages(b, &round.messages);
         }
@@ -68,7 +80,22 @@ fn reverse_messages(b: &mut Builder, messages: &[Message]) {
     }
 }
 
-fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, local: &Local) {
+fn is_wait(local: &Local) -> bool {
+    matches!(local, Local::Wait { .. })
+}
+
+/// Whoever awaited others to get from them now tells them what it has put.
+fn reverse_waits(b: &mut Builder, waits: &[Local]) {
+    let mut flags: BTreeMap<Flag, Set> = BTreeMap::new();
+    for wait in waits {
+        if let Local::Wait { flag, chunks: Some(chunks), .. } = wait {
+            flags.entry(*flag).or_default().extend(chunks);
+        }
+    }
+    flags.into_iter().for_each(|(flag, chunks)| b.signal_for(flag, chunks));
+}
+
+fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &Local) {
     // Each member of a region puts its partial sums into a line of its own.
     let own = |level: Level| {
         let span = topology.span(level, topology.region_of(level, rank));
@@ -80,6 +107,9 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, local: &Local
             from: Place { area: Area::Shared(level, _), .. },
         } => {
             let (_, mine) = own(*level);
+            if through == Exchange::Ring {
+                b.enter_for(*level, set.clone());
+            }
             b.copy(Place::new(Area::Shared(*level, 1 + mine), set.clone()), sums(set));
         }
         Local::Copy {
@@ -92,6 +122,13 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, local: &Local
             }
         }
         Local::Barrier(level) => b.barrier(*level),
+        Local::Enter { .. } => {}
+        // Whoever told the others that it has put now awaits what each of them puts.
+        Local::Signal { flag, chunks: Some(chunks) } => {
+            for other in own(Level::NODE).0.map(|at| topology.rank_at(at)).filter(|&other| other != rank) {
+                b.wait_for(*flag, other, chunks.clone());
+            }
+        }
         other => unreachable!("`{other}` is not part of a reversible allgather"),
     }
 }

@@ -54,6 +54,10 @@ pub fn tasks() -> Vec<Probe> {
         ("10x1", Collective::Alltoall, Counts::Equal(1), "bruck(2)"),
         ("9x1", Collective::Alltoall, Counts::Local, "bruck(3)"),
         ("3,1,4", Collective::Allgather, Counts::Root { root: Rank(3), count: 2 }, "locality(node)"),
+        ("4", Collective::Allgather, Counts::Root { root: Rank(2), count: 1 }, "shm"),
+        ("4", Collective::ReduceScatter, Counts::Root { root: Rank(1), count: 2 }, "shm"),
+        ("3,2", Collective::Allgather, Counts::Root { root: Rank(1), count: 1 }, "leader(node, between=sparbit)"),
+        ("2,3,1", Collective::ReduceScatter, Counts::Root { root: Rank(4), count: 1 }, "lanes(node, between=ring)"),
         ("7x1", Collective::Allgather, Counts::Equal(1), "neighbor-exchange"),
         ("6x1", Collective::Allgather, Counts::Equal(1), "recursive-doubling"),
         ("5x1", Collective::ReduceScatter, Counts::Listed(vec![1, 2, 0, 1, 3]), "sparbit"),
@@ -259,7 +263,7 @@ fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> 
 fn grow(random: &mut Random) -> (Task, Expression) {
     let task = |collective, topology: Topology, counts| Task::new(collective, topology).counts(counts);
     let flat = |random: &mut Random| Topology::flat(1 + random.below(16) as u32);
-    match random.below(10) {
+    match random.below(11) {
         0 => {
             let topology = flat(random);
             let counts = gather_counts(topology.ranks(), random);
@@ -285,6 +289,13 @@ fn grow(random: &mut Random) -> (Task, Expression) {
             (task(collective, one, Counts::Equal(random.below(4))), Expression::Plain(Plain::Shm))
         }
         6 => {
+            let topology = topology(random);
+            let root = Rank(random.below(topology.ranks().into()) as u32);
+            let counts = Counts::Root { root, count: random.below(3) };
+            let collective = [Collective::ReduceScatter, Collective::Allgather][random.below(2) as usize];
+            (task(collective, topology, counts), locality(random, 2))
+        }
+        7 => {
             let counts = [Counts::Local, Counts::Equal(random.below(3))][random.below(2) as usize].clone();
             (task(Collective::Alltoall, flat(random), counts), Expression::Bruck(2 + random.below(6) as u32))
         }

@@ -5,6 +5,7 @@ use bruckner_algorithms::lower::{OnNode, Purpose, Room, coalesce, empty, lower, 
 use bruckner_algorithms::probes::{Probe, probes};
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Task, plan};
+use bruckner_schedule::random::Random;
 use bruckner_schedule::verify::{verify, verify_sequence};
 use bruckner_schedule::{
     Collective, Counts, Document, End, Level, Message, Order, Program, Rank, Round, Topology, interpret, read,
@@ -337,4 +338,39 @@ fn nodes_that_are_dealt_round_robin_are_still_runs() {
     assert_eq!(task.topology.regions(Level::NODE), 65536);
     let rounds = plan(&task, &"locality(node)".parse().unwrap()).unwrap().rounds(Rank(77));
     assert!(rounds.iter().flat_map(|r| &r.messages).flat_map(|m| &m.places).all(|p| p.set.runs().len() <= 3));
+}
+
+/// Rooted collectives go round a ring, with whatever root, among programs that meet or alternate.
+#[test]
+fn roots_change_among_other_plans() {
+    let shapes = [
+        ("3", &["shm"][..]),
+        ("2,3", &["locality(node)", "leader(node, between=sparbit)", "lanes(node, between=ring)"]),
+        ("3,1,2:cyclic", &["locality(node)", "leader(node, between=ring, leaders=2)"]),
+    ];
+    let mut random = Random::new(14);
+    for (topology, expressions) in shapes {
+        let topology: Topology = topology.parse().unwrap();
+        let ranks = topology.ranks();
+        let lowered = |collective, counts, expression: &str| {
+            let task = Task::new(collective, topology.clone()).counts(counts);
+            lower(&plan(&task, &expression.parse().unwrap()).unwrap().schedule(), OnNode::Segment)
+        };
+        let mut programs = Vec::new();
+        for expression in expressions {
+            programs.push(lowered(Collective::Allgather, Counts::Equal(1), expression));
+            for root in (0..ranks).map(Rank) {
+                let counts = Counts::Root { root, count: 1 + u64::from(root.0) };
+                programs.push(lowered(Collective::Allgather, counts.clone(), expression));
+                programs.push(lowered(Collective::ReduceScatter, counts, expression));
+            }
+        }
+        for _ in 0..200 {
+            let sequence: Vec<&Program> = (0..5).map(|_| random.pick(&programs).unwrap()).collect();
+            let report = verify_sequence(&sequence);
+            let texts = || sequence.iter().map(|program| program.to_string()).collect::<Vec<_>>().join("\n");
+            assert!(report.holds(), "{}\n{}", report.violations[0], texts());
+            assert_eq!(interpret::check(&sequence, random.bits()), Ok(()), "{}", texts());
+        }
+    }
 }

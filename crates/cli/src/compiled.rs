@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use bruckner_algorithms::catalogue::Entry;
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
-use bruckner_algorithms::plan;
 use bruckner_algorithms::selftest::{self, Tally};
+use bruckner_algorithms::{plan, plan_on};
 use bruckner_runtime::class::CELL;
 use bruckner_runtime::readback::{Break, Deeds, User, deeds, read_back};
 use bruckner_runtime::segment::BESIDE;
@@ -60,9 +60,8 @@ const BESIDE_FLAGS: Limits = Limits { beside: BESIDE, spread: 0, chunks: 0, shor
 pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
-    let schedule = plan.schedule();
-    let purpose = Purpose::expected(expression, &task.topology);
-    let mut program = lower_part(&schedule, OnNode::Segment, purpose, Room::Shared);
+    let purpose = plan.purpose(expression);
+    let mut program = lower_part(&plan.schedule(), OnNode::Segment, purpose, Room::Shared);
     for code in program.ranks.values_mut() {
         *code = sized::read_back(code).map_err(|unfit| anyhow!("{unfit}"))?;
     }
@@ -79,14 +78,15 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
     if matches!(whole.counts, Counts::Equal(_)) && whole.pieces > 1 {
         problems.push(Problem { counts: Counts::Equal(2 * whole.pieces), ..whole.clone() });
     }
-    let schedule = plan.for_every_size().schedule();
-    let purpose = Purpose::expected(expression, topology);
     let shares = expression.shares_memory();
     let mut found = Vec::new();
     for on_node in [OnNode::Segment, OnNode::Messages] {
         if on_node == OnNode::Messages && !shares {
             continue;
         }
+        let plan = plan_on(task, expression, on_node).map_err(|refusal| anyhow!("{refusal}"))?;
+        let purpose = plan.purpose(expression);
+        let schedule = plan.for_every_size().schedule();
         for problem in &problems {
             let even = problem.equal().is_some();
             let room = if even { Room::Shared } else { Room::Own };

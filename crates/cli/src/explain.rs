@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
-use bruckner_algorithms::lower::{OnNode, Purpose, empty, lower};
+use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_choose::{Circumstances, Name, Question, Thresholds, Vendor, choose};
 use bruckner_engine::settings_here;
@@ -167,8 +167,7 @@ impl Explain {
 
     /// The schedule of the ranks asked for, without what is known to be empty.
     fn shown(&self, expression: &Expression, plan: &Plan) -> Result<Schedule> {
-        let purpose = Purpose::expected(expression, &plan.topology);
-        Ok(empty::run(plan.schedule_of(self.ranks()?), purpose))
+        Ok(empty::run(plan.schedule_of(self.ranks()?), plan.purpose(expression)))
     }
 
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {

@@ -1,7 +1,7 @@
 //! Schedules for programs.
 
 use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round, Schedule};
+use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round, Schedule, Set};
 use serde_json::{Value, json};
 
 use crate::table::Totals;
@@ -48,18 +48,33 @@ fn message(message: &Message) -> Value {
 }
 
 fn place(place: &Place) -> Value {
-    let runs = place.set.runs().iter().map(|run| {
+    json!({ "area": place.area.to_string(), "runs": runs(&place.set) })
+}
+
+fn runs(set: &Set) -> Value {
+    let runs = set.runs().iter().map(|run| {
         json!({ "start": run.start(), "block": run.block(), "stride": run.stride(), "count": run.count() })
     });
-    json!({ "area": place.area.to_string(), "runs": runs.collect::<Vec<_>>() })
+    runs.collect()
+}
+
+/// Null for what is always there.
+fn for_chunks(chunks: &Option<Set>) -> Value {
+    chunks.as_ref().map_or(Value::Null, runs)
 }
 
 fn local(local: &Local) -> Value {
     match local {
         Local::Copy { to, from } => json!({ "op": "copy", "to": place(to), "from": place(from) }),
         Local::Reduce { into, with } => json!({ "op": "reduce", "into": place(into), "with": place(with) }),
-        Local::Signal(flag) => json!({ "op": "signal", "flag": flag.0 }),
-        Local::Wait { flag, of } => json!({ "op": "wait", "flag": flag.0, "of": of.0 }),
+        Local::Signal { flag, chunks } => json!({ "op": "signal", "flag": flag.0, "for": for_chunks(chunks) }),
+        Local::Wait { flag, of, chunks } => {
+            json!({ "op": "wait", "flag": flag.0, "of": of.0, "for": for_chunks(chunks) })
+        }
         Local::Barrier(level) => json!({ "op": "barrier", "level": level.to_string() }),
+        Local::Enter { level, chunks } => {
+            json!({ "op": "enter", "level": level.to_string(), "for": for_chunks(chunks) })
+        }
+        Local::Leave(level) => json!({ "op": "leave", "level": level.to_string() }),
     }
 }

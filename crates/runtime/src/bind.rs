@@ -62,6 +62,10 @@ pub(crate) enum Action {
     Raise(Mark),
     /// Until a flag of another's is raised.
     Await(Mark),
+    /// Until what this execution uses of a level's ring is free.
+    Enter(u8),
+    /// Uses it no more.
+    Leave(u8),
 }
 
 /// A number for the sizes of a problem in bytes: that of ranks that are in the same call is the same.
@@ -243,6 +247,7 @@ impl Writer<'_> {
 
 struct Binder<'a, S> {
     compiled: &'a Compiled,
+    problem: &'a Problem,
     address: &'a Address,
     starts: &'a S,
     element: usize,
@@ -269,7 +274,7 @@ impl Origin {
 impl<'a, S: Starts> Binder<'a, S> {
     fn new(
         compiled: &'a Compiled,
-        problem: &Problem,
+        problem: &'a Problem,
         address: &'a Address,
         limits: &Limits,
         starts: &'a S,
@@ -287,7 +292,7 @@ impl<'a, S: Starts> Binder<'a, S> {
             origin.beside = if lines == Lines::Beside { members } else { 0 };
         }
         let line = lines.bytes(problem);
-        Binder { compiled, address, starts, element, lines, line, origins, short: limits.short }
+        Binder { compiled, problem, address, starts, element, lines, line, origins, short: limits.short }
     }
 
     fn run(&self, out: &mut Writer<'_>) {
@@ -323,8 +328,15 @@ impl<'a, S: Starts> Binder<'a, S> {
                         _ => out.push(Action::Reduces { into, with, elements, steps, times }),
                     });
                 }
-                Step::Raise(mark) => out.push_fixed(|| Action::Raise(*mark)),
-                Step::Await(mark) => out.push_fixed(|| Action::Await(*mark)),
+                // What is there for empty chunks is left out, at both ends; where chunks are equal, all are or none.
+                Step::Raise { chunks: Some(chunks), .. }
+                | Step::Await { chunks: Some(chunks), .. }
+                | Step::Enter { chunks: Some(chunks), .. }
+                    if !self.problem.any_filled(chunks) => {}
+                Step::Raise { mark, .. } => out.push_fixed(|| Action::Raise(*mark)),
+                Step::Await { mark, .. } => out.push_fixed(|| Action::Await(*mark)),
+                Step::Enter { level, .. } => out.push_fixed(|| Action::Enter(*level)),
+                Step::Leave { level } => out.push_fixed(|| Action::Leave(*level)),
             }
         }
     }

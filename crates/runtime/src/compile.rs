@@ -10,12 +10,12 @@ use std::ops::Range;
 use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{
     Area, Code, Collective, Counts, End, Instr, Layout, Level, Local, Message, Place, Placed, Problem, Rank,
-    Run, Topology,
+    Run, Set, Topology,
 };
 
 use crate::class::{Limits, Lines};
 use crate::memory::{At, Bases, Needs};
-use crate::segment::{FLAGS, barrier_rounds, flag_at, lines_at, round_at};
+use crate::segment::{FLAGS, Size, Turns, barrier_rounds, flag_at, lines_at, round_at};
 
 /// Cells one behind the other in one buffer: chunks of a user's buffer, chunks of a line of a segment, or cells of temporary
 /// memory. How long they are is known when a plan is bound to sizes.
@@ -106,10 +106,25 @@ pub(crate) enum Step {
         into: Strip,
         with: Strip,
     },
-    /// Raises a flag of this rank's.
-    Raise(Mark),
+    /// Raises a flag of this rank's; it is left out if it is for chunks that are empty.
+    Raise {
+        mark: Mark,
+        chunks: Option<Set>,
+    },
     /// Until a flag of another's is raised.
-    Await(Mark),
+    Await {
+        mark: Mark,
+        chunks: Option<Set>,
+    },
+    /// Until what this execution uses of a level's ring is free.
+    Enter {
+        level: u8,
+        chunks: Option<Set>,
+    },
+    /// Uses it no more.
+    Leave {
+        level: u8,
+    },
 }
 
 /// Why a program cannot be run here.
@@ -157,6 +172,8 @@ pub struct Shared {
     pub members: u32,
     /// Lines.
     pub lines: u32,
+    /// Whether they lie in a slot of the ring.
+    pub ring: bool,
 }
 
 /// The room that a plan needs, for any sizes. All ranks must have the same: the most of what each needs.
@@ -177,8 +194,14 @@ impl Extent {
             None => self.temporary * problem.total(),
         };
         let line = Lines::of(problem, limits).bytes(problem);
-        let part = |shared: Shared| lines_at(shared.members) + shared.lines as usize * line;
-        Needs { temporary: temporary as usize * element, parts: self.shared.map(|shared| shared.map(part)) }
+        let size = |shared: Shared| {
+            let bytes = lines_at(shared.members) + shared.lines as usize * line;
+            match shared.ring {
+                true => Size { part: 0, slot: bytes },
+                false => Size { part: bytes, slot: 0 },
+            }
+        };
+        Needs { temporary: temporary as usize * element, parts: self.shared.map(|shared| shared.map(size)) }
     }
 }
 
@@ -196,8 +219,8 @@ pub struct Compiled {
     pub(crate) requests: usize,
     /// The room that it needs.
     pub extent: Extent,
-    /// Levels on whose segment the program alternates; ranks of a region must have the same.
-    pub alternates: [bool; Bases::LEVELS],
+    /// How its executions take turns on each level's segment; ranks of a region must do it alike.
+    pub turns: [Turns; Bases::LEVELS],
     /// The largest tag, the first being 0.
     pub tags: u32,
     /// Whether the input may be the output's own memory: all of it is read before any other of it is written.
@@ -206,7 +229,7 @@ pub struct Compiled {
     /// memory, it is only read.
     pub only_reads: bool,
     /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
-    /// that alternates.
+    /// that takes turns.
     pub fixed: bool,
     /// Messages of an execution.
     pub messages: usize,
@@ -230,7 +253,9 @@ impl Compiled {
 fn is_one_round(steps: &[Step]) -> bool {
     let awaits = |step: &Step| matches!(step, Step::Finish { .. });
     let posts = |step: &Step| matches!(step, Step::Post { .. });
-    let shares = |step: &Step| matches!(step, Step::Raise(_) | Step::Await(_));
+    let shares = |step: &Step| {
+        matches!(step, Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. })
+    };
     let first = steps.iter().position(awaits).unwrap_or(steps.len());
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
 }
@@ -267,6 +292,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         awaited: Vec::new(),
         barriers: [0; Bases::LEVELS],
         shared: [None; Bases::LEVELS],
+        turns: [Turns::None; Bases::LEVELS],
         steps: Vec::new(),
         requests: 0,
         open: Vec::new(),
@@ -276,9 +302,9 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     for instr in &code.instrs {
         compiler.instr(instr)?;
     }
-    let mut alternates = [false; Bases::LEVELS];
     for level in alternate {
-        alternates[compiler.level(*level)?] = true;
+        let index = compiler.level(*level)?;
+        compiler.turns[index] = Turns::Halves;
     }
     let own = problem.block(rank).iter().next().unwrap_or(0);
     let first = match problem.collective {
@@ -296,12 +322,12 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         in_place: reads_before_it_writes(&compiler.steps),
         only_reads: only_reads(&compiler.steps, own..own + problem.pieces),
         one_round: is_one_round(&compiler.steps),
-        fixed: compiler.steps_are_fixed(&alternates),
+        fixed: compiler.steps_are_fixed(),
         messages: compiler.requests,
         requests: compiler.requests,
         extent: Extent { temporary, shared: compiler.shared },
         cells,
-        alternates,
+        turns: compiler.turns,
         tags: compiler.tags,
         steps: compiler.steps,
     })
@@ -338,6 +364,7 @@ struct Compiler<'a> {
     awaited: Vec<((Rank, u32), u16)>,
     barriers: [u16; Bases::LEVELS],
     shared: [Option<Shared>; Bases::LEVELS],
+    turns: [Turns; Bases::LEVELS],
     steps: Vec<Step>,
     requests: usize,
     /// Requests by their numbers in the program, and by numbers that no other has: so each can be kept for good.
@@ -373,7 +400,7 @@ impl Compiler<'_> {
             Instr::Local(Local::Reduce { into, with }) => {
                 self.pairs(into, with, |into, with| Step::Reduce { into, with })?;
             }
-            Instr::Local(Local::Signal(flag)) => {
+            Instr::Local(Local::Signal { flag, chunks }) => {
                 if flag.0 >= FLAGS {
                     return Err(Unfit::Beyond(format!("flag {flag}")));
                 }
@@ -382,9 +409,10 @@ impl Compiler<'_> {
                 let times = &mut self.flags[flag.0 as usize];
                 *times += 1;
                 let flag = At { base: Bases::SEGMENT, offset: flag_at(me, flag.0) };
-                self.steps.push(Step::Raise(Mark { flag, level: 0, times: *times }));
+                let mark = Mark { flag, level: 0, times: *times };
+                self.steps.push(Step::Raise { mark, chunks: chunks.clone() });
             }
-            Instr::Local(Local::Wait { flag, of }) => {
+            Instr::Local(Local::Wait { flag, of, chunks }) => {
                 self.use_segment(Level::NODE, 0);
                 let member = self.member(Level::NODE, *of);
                 let key = (*of, flag.0);
@@ -399,7 +427,8 @@ impl Compiler<'_> {
                     }
                 };
                 let flag = At { base: Bases::SEGMENT, offset: flag_at(member, flag.0) };
-                self.steps.push(Step::Await(Mark { flag, level: 0, times }));
+                let mark = Mark { flag, level: 0, times };
+                self.steps.push(Step::Await { mark, chunks: chunks.clone() });
             }
             Instr::Local(Local::Barrier(level)) => {
                 let index = self.level(*level)?;
@@ -413,17 +442,31 @@ impl Compiler<'_> {
                     let base = Bases::HEADER + index as u8;
                     let flag = |member| At { base, offset: round_at(member, round as u32) };
                     let mark = |member| Mark { flag: flag(member), level: index as u8, times };
-                    self.steps.push(Step::Raise(mark(me)));
-                    self.steps.push(Step::Await(mark(member)));
+                    self.steps.push(Step::Raise { mark: mark(me), chunks: None });
+                    self.steps.push(Step::Await { mark: mark(member), chunks: None });
                 }
+            }
+            Instr::Local(Local::Enter { level, chunks }) => {
+                let index = self.level(*level)?;
+                self.steps.push(Step::Enter { level: index as u8, chunks: chunks.clone() });
+            }
+            Instr::Local(Local::Leave(level)) => {
+                let index = self.level(*level)?;
+                self.use_segment(*level, index);
+                self.turns[index] = Turns::Ring;
+                if let Some(shared) = &mut self.shared[index] {
+                    shared.ring = true;
+                }
+                self.steps.push(Step::Leave { level: index as u8 });
             }
         }
         Ok(())
     }
 
-    fn steps_are_fixed(&self, alternates: &[bool; Bases::LEVELS]) -> bool {
-        let moves =
-            |data: &Cells| data.base >= Bases::SEGMENT && alternates[usize::from(data.base - Bases::SEGMENT)];
+    fn steps_are_fixed(&self) -> bool {
+        let moves = |data: &Cells| {
+            data.base >= Bases::SEGMENT && self.turns[usize::from(data.base - Bases::SEGMENT)] != Turns::None
+        };
         !self.steps.iter().any(|step| matches!(step, Step::Post { data, .. } if moves(data)))
     }
 
@@ -435,7 +478,7 @@ impl Compiler<'_> {
 
     fn use_segment(&mut self, level: Level, index: usize) {
         let members = self.members(level);
-        self.shared[index].get_or_insert(Shared { members, lines: 0 });
+        self.shared[index].get_or_insert(Shared { members, lines: 0, ring: false });
     }
 
     /// How many ranks this rank's region of a level has.
@@ -576,7 +619,7 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)
             }
-            Step::Raise(_) | Step::Await(_) => (false, false),
+            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } => (false, false),
         };
         written |= writes;
         if written && (reads || !sending.is_empty()) {

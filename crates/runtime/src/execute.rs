@@ -31,6 +31,11 @@ fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
     levels.filter_map(|(level, segment)| Some((level, segment.clone()?))).collect()
 }
 
+/// The segment of a level that a bound plan uses: that it is there was seen to when it was bound.
+fn segment_of(segments: &Segments, level: usize) -> &Segment {
+    segments[level].as_deref().expect("a segment for every level in use")
+}
+
 /// A compiled program with its requests and segments, ready to run once it is bound to sizes.
 pub struct Plan<T: Transport> {
     compiled: Arc<Compiled>,
@@ -53,8 +58,10 @@ pub struct Plan<T: Transport> {
     /// The execution under way: its buffers and its next step.
     bases: Bases,
     execution: [u64; Bases::LEVELS],
-    /// From the half of the node's segment that this execution uses to the other.
-    other_half: isize,
+    /// Its number among those on a level's ring.
+    rounds: [u64; Bases::LEVELS],
+    /// From the part of the node's segment that this execution uses to that of the next.
+    to_next: isize,
     next: usize,
     /// What went wrong in the execution under way. It goes on nevertheless: others wait for what this rank does next.
     failed: Option<Failure>,
@@ -92,7 +99,8 @@ impl<T: Transport> Plan<T> {
             patience,
             bases: Bases::new(),
             execution: [0; Bases::LEVELS],
-            other_half: 0,
+            rounds: [0; Bases::LEVELS],
+            to_next: 0,
             next: 0,
             failed: None,
         }
@@ -124,10 +132,10 @@ impl<T: Transport> Plan<T> {
         let needs = self.compiled.extent.needs(self.compiled.even, problem, &self.limits);
         for (level, need) in needs.parts.iter().enumerate() {
             if let Some(need) = need {
-                let part = self.segments.get(level).and_then(Option::as_ref).map(|segment| segment.part());
+                let size = self.segments.get(level).and_then(Option::as_ref).map(|segment| segment.size());
                 assert!(
-                    part.is_some_and(|part| part >= *need),
-                    "a segment of {need} bytes for level {level}"
+                    size.is_some_and(|size| size.has(*need)),
+                    "a segment with {need:?} bytes for level {level}"
                 );
             }
         }
@@ -186,13 +194,14 @@ impl<T: Transport> Plan<T> {
 
     fn begin_segments(&mut self) {
         for (level, segment) in &self.in_use {
-            let (execution, part, header, other_half) = segment.begin(self.compiled.alternates[*level]);
+            let begun = segment.begin(self.compiled.turns[*level]);
             if *level == 0 {
-                self.other_half = other_half;
+                self.to_next = begun.to_next;
             }
-            self.execution[*level] = execution;
-            self.bases.0[Bases::SEGMENT as usize + level] = part;
-            self.bases.0[Bases::HEADER as usize + level] = header;
+            self.execution[*level] = begun.execution;
+            self.rounds[*level] = begun.round;
+            self.bases.0[Bases::SEGMENT as usize + level] = begun.part;
+            self.bases.0[Bases::HEADER as usize + level] = begun.header;
         }
     }
 
@@ -324,7 +333,21 @@ impl<T: Transport> Plan<T> {
                     }
                     // Whoever has come so far has read what this rank wrote in the execution before, in the other half,
                     // where it writes again in the next one: its cache line can come back meanwhile.
-                    crate::memory::fetch_to_write(raised.wrapping_offset(self.other_half));
+                    crate::memory::fetch_to_write(raised.wrapping_offset(self.to_next));
+                }
+                Action::Enter(level) => {
+                    let level = usize::from(*level) % Bases::LEVELS;
+                    let (segment, round) = (segment_of(&self.segments, level), self.rounds[level]);
+                    if !segment.is_free(round) {
+                        if !WAIT {
+                            return Ok(false);
+                        }
+                        self.patience.wait(|| segment.is_free(round), || transport.progress());
+                    }
+                }
+                Action::Leave(level) => {
+                    let level = usize::from(*level) % Bases::LEVELS;
+                    segment_of(&self.segments, level).leave(self.rounds[level]);
                 }
             }
             next += 1;

@@ -6,7 +6,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use crate::segment::Flag;
+use crate::segment::{Flag, Size};
 
 /// A place in one of a plan's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -98,14 +98,14 @@ pub(crate) fn fetch_to_write(at: *const u8) {
 pub struct Needs {
     /// Temporary memory.
     pub temporary: usize,
-    /// A part of each level's segment; `None` for levels that are not used.
-    pub parts: [Option<usize>; Bases::LEVELS],
+    /// What is used of each level's segment; `None` for levels that are not used.
+    pub parts: [Option<Size>; Bases::LEVELS],
 }
 
 impl Needs {
     /// The most of any of it.
     pub fn most(&self) -> usize {
-        self.parts.iter().flatten().fold(self.temporary, |most, part| most.max(*part))
+        self.parts.iter().flatten().fold(self.temporary, |most, size| most.max(size.part).max(size.slot))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::bind::{Action, Address, Bound, Sums, bind};
 use crate::class::{CELL, Limits, Lines};
 use crate::compile::{Compiled, Mark, SameNames};
 use crate::memory::{At, Bases};
-use crate::segment::{FLAGS, ROUNDS, beside, flag_at, lines_at, round_at};
+use crate::segment::{FLAGS, ROUNDS, Turns, beside, flag_at, lines_at, round_at};
 use crate::transport::Peer;
 
 pub use mutate::Break;
@@ -100,7 +100,7 @@ pub fn read_back(
         reader.action(action).map_err(|what| Misread { at, what })?;
     }
     reader.epilogue();
-    let levels = compiled.alternates.iter().enumerate().filter(|(_, alternates)| **alternates);
+    let levels = compiled.turns.iter().enumerate().filter(|(_, turns)| **turns == Turns::Halves);
     let alternate = levels.map(|(level, _)| Level(level as u8)).collect();
     let placed = reader.placed.into_values().collect();
     Ok(Code { layout: Layout::Buffers { placed, alternate }, instrs: reader.instrs })
@@ -266,20 +266,37 @@ impl<'a> Reader<'a> {
                 if owner != self.rank {
                     return Err("a flag of another's is raised");
                 }
-                if count(&mut self.raised, flag) != times {
-                    return Err("a flag is raised for another time than it says");
+                // A flag shows how often it was raised: once more, or several times at once.
+                let before = self.raised.insert(flag, times).unwrap_or(0);
+                if times <= before {
+                    return Err("a flag is raised for a time that has been");
                 }
-                self.instrs.push(Instr::Local(Local::Signal(number)));
+                let signals = (before + 1..=times).map(|time| self.at_time(number, time));
+                let signals = signals.map(|flag| Instr::Local(Local::Signal { flag, chunks: None }));
+                let signals: Vec<Instr> = signals.collect();
+                self.instrs.extend(signals);
             }
             Action::Await(Mark { flag, level, times }) => {
                 let (number, of) = self.flag(flag, level)?;
-                if count(&mut self.awaited, flag) != times {
-                    return Err("a flag is awaited for another time than it says");
+                let before = self.awaited.insert(flag, times).unwrap_or(0);
+                if times <= before {
+                    return Err("a flag is awaited for a time that has been");
                 }
-                self.instrs.push(Instr::Local(Local::Wait { flag: number, of }));
+                let flag = self.at_time(number, times);
+                self.instrs.push(Instr::Local(Local::Wait { flag, of, chunks: None }));
             }
+            Action::Enter(level) => {
+                self.instrs.push(Instr::Local(Local::Enter { level: Level(level), chunks: None }));
+            }
+            Action::Leave(level) => self.instrs.push(Instr::Local(Local::Leave(Level(level)))),
         }
         Ok(())
+    }
+
+    /// A flag for the so-manieth time, as a flag that is raised once.
+    fn at_time(&self, Flag(number): Flag, times: u16) -> Flag {
+        const NUMBERS: u32 = FLAGS + ROUNDS * Bases::LEVELS as u32;
+        Flag(u32::from(times) * NUMBERS + number)
     }
 
     fn post(
@@ -506,10 +523,4 @@ fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
         }
     }
     (at == start + elements && !slots.is_empty()).then_some(slots)
-}
-
-fn count(times: &mut BTreeMap<At, u16>, flag: At) -> u16 {
-    let times = times.entry(flag).or_default();
-    *times += 1;
-    *times
 }

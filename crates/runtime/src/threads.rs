@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::memory::Scratch;
-use crate::segment::Segment;
+use crate::segment::{Segment, Size};
 use crate::transport::{Failure, Peer, Transport};
 
 /// One end of a message that has not met the other.
@@ -48,15 +48,15 @@ impl Cluster {
 }
 
 /// A segment for so many threads.
-pub fn segment(members: u32, part: usize) -> Vec<Arc<Segment>> {
-    let bytes = Segment::bytes(members, part);
+pub fn segment(members: u32, size: Size) -> Vec<Arc<Segment>> {
+    let bytes = Segment::bytes(members, size);
     let memory = Arc::new(Scratch::new(bytes));
     // SAFETY: so many bytes are there, and nobody has them yet.
     unsafe { memory.start().write_bytes(0, bytes) };
     let member = |me| {
         let memory = memory.clone();
         // SAFETY: zeroed above; the members are the threads that run the same plans.
-        Arc::new(unsafe { Segment::new(memory.start(), members, me, part, Box::new(memory)) })
+        Arc::new(unsafe { Segment::new(memory.start(), members, me, size, Box::new(memory)) })
     };
     (0..members).map(member).collect()
 }

@@ -6,7 +6,7 @@ mod common;
 use bruckner_algorithms::catalogue::{Entry, list};
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
 use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::{Expression, Task, plan, work};
+use bruckner_algorithms::{Expression, Task, plan, plan_on, work};
 use bruckner_runtime::readback::deeds;
 use bruckner_runtime::{Limits, Target, compile};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Rank};
@@ -23,16 +23,16 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     let mut cases = 0;
     {
         for entry in entries {
-            let plan =
-                plan(&entry.task, &entry.expression).unwrap_or_else(|e| panic!("{}: {e}", entry.expression));
-            let problem = plan.problem.clone();
-            let schedule = plan.for_every_size().schedule();
-            let purpose = Purpose::of(&schedule);
-            let room = if problem.equal().is_some() { Room::Shared } else { Room::Own };
             for on_node in [OnNode::Segment, OnNode::Messages] {
                 if on_node == OnNode::Messages && !entry.expression.shares_memory() {
                     continue;
                 }
+                let plan = plan_on(&entry.task, &entry.expression, on_node)
+                    .unwrap_or_else(|e| panic!("{}: {e}", entry.expression));
+                let problem = plan.problem.clone();
+                let purpose = plan.purpose(&entry.expression);
+                let schedule = plan.for_every_size().schedule();
+                let room = if problem.equal().is_some() { Room::Shared } else { Room::Own };
                 let program = lower_part(&schedule, on_node, purpose, room);
                 let what =
                     || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);

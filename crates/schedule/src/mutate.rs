@@ -66,6 +66,13 @@ mutations! {
     Wait = "wait removed",
     /// One rank leaves a barrier out, or all of its region do.
     Barrier = "barrier removed",
+    /// A rank does not wait until it may enter a ring.
+    Enter = "entered too early",
+    /// A rank does not leave a ring, or leaves it before it has taken all it wants. Whoever takes what a rank puts leaves
+    /// after it, so nothing is lost if that rank leaves before.
+    Leave = "left too early, or never",
+    /// A flag or a gate is for other chunks.
+    For = "for other chunks",
     /// A segment's halves are not used in turn.
     Alternate = "buffer not alternated",
 }
@@ -73,7 +80,8 @@ mutations! {
 impl Mutation {
     /// Whether the change takes synchronisation away: then equal data excuses nothing.
     pub fn removes_synchronisation(self) -> bool {
-        matches!(self, Mutation::Signal | Mutation::Wait | Mutation::Barrier | Mutation::Alternate)
+        use Mutation::{Alternate, Barrier, Enter, For, Leave, Signal, Wait};
+        matches!(self, Signal | Wait | Barrier | Alternate | Enter | Leave | For)
     }
 }
 
@@ -283,8 +291,32 @@ impl Mutator<'_> {
                 placed.iter_mut().find(|p| p.place.area == b)?.at = at;
             }
             Mutation::Signal => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Signal(_))))?;
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Signal { .. })))?;
                 self.code.instrs.remove(at);
+            }
+            Mutation::Enter => {
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Enter { .. })))?;
+                self.code.instrs.remove(at);
+            }
+            Mutation::Leave => {
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Leave(_))))?;
+                let leave = self.code.instrs.remove(at);
+                let takes = |i: &Instr| match i {
+                    Instr::Local(Local::Copy { from: place, .. } | Local::Reduce { with: place, .. }) => {
+                        matches!(place.area, Area::Shared(..))
+                    }
+                    _ => false,
+                };
+                let last = (0..at).rev().find(|&i| takes(&self.code.instrs[i]));
+                if let Some(last) = last.filter(|_| self.random.below(2) == 0) {
+                    self.code.instrs.insert(last, leave);
+                }
+            }
+            Mutation::For => {
+                let at = self.find(|i| matches!(i, Instr::Local(local) if local.chunks().is_some()))?;
+                let Instr::Local(local) = &mut self.code.instrs[at] else { return None };
+                let chunk = self.random.below(self.chunks);
+                *local = local.clone().map_chunks(|_| Set::one(chunk));
             }
             Mutation::Wait => {
                 let at = self.find(|i| matches!(i, Instr::Local(Local::Wait { .. })))?;
@@ -395,7 +427,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
         // A put must be ordered before it is announced, a get after the meeting.
-        (_, Instr::Local(Local::Signal(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
+        (_, Instr::Local(Local::Signal { .. })) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (_, Instr::Local(Local::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (Instr::Local(Local::Barrier(_)), _) => {
             shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..)))

@@ -306,6 +306,19 @@ impl Problem {
         }
     }
 
+    /// Whether any chunk of a set is not known to be empty.
+    pub fn any_filled(&self, set: &Set) -> bool {
+        match self.counts {
+            Counts::Equal(n) if n == 0 || n >= self.pieces => n > 0 && !set.is_empty(),
+            Counts::Root { root, .. } => {
+                let root = u64::from(root.0) * self.pieces;
+                let mut pieces = root..root + self.pieces;
+                pieces.any(|chunk| !self.is_empty(chunk) && set.position(chunk).is_some())
+            }
+            _ => set.iter().any(|chunk| !self.is_empty(chunk)),
+        }
+    }
+
     /// The chunks that a rank's input buffer holds.
     pub fn input(&self, rank: Rank) -> Set {
         match self.collective {

@@ -169,16 +169,32 @@ pub enum Local {
         with: Place,
     },
     /// Raises a flag of this rank: whoever awaits it sees all that this rank did before.
-    Signal(Flag),
+    Signal {
+        /// The flag.
+        flag: Flag,
+        /// For which chunks: if all of them are empty, it is left out. `None`: always.
+        chunks: Option<Set>,
+    },
     /// `wait F of R`: until rank R has raised flag F as often in this execution as it is awaited here.
     Wait {
         /// The flag.
         flag: Flag,
         /// Whose.
         of: Rank,
+        /// For which chunks, as of a signal.
+        chunks: Option<Set>,
     },
     /// Until all ranks of this rank's region are here.
     Barrier(Level),
+    /// Until all ranks of this rank's region have left what this execution will use of their segment.
+    Enter {
+        /// Whose segment.
+        level: Level,
+        /// For which chunks, as of a signal.
+        chunks: Option<Set>,
+    },
+    /// This rank touches the segment no more in this execution.
+    Leave(Level),
 }
 
 impl Local {
@@ -207,6 +223,32 @@ impl Local {
             other => other,
         }
     }
+
+    /// The chunks for which it is there, of those that can be left out.
+    pub fn chunks(&self) -> Option<&Set> {
+        match self {
+            Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } => {
+                chunks.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// The same for other chunks.
+    pub fn map_chunks(mut self, map: impl Fn(&Set) -> Set) -> Local {
+        if let Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } =
+            &mut self
+            && let Some(chunks) = chunks
+        {
+            *chunks = map(chunks);
+        }
+        self
+    }
+
+    /// Whether it is left out of a problem: all chunks for which it is there are empty.
+    pub fn is_left_out(&self, problem: &Problem) -> bool {
+        self.chunks().is_some_and(|chunks| !problem.any_filled(chunks))
+    }
 }
 
 impl fmt::Display for Local {
@@ -214,10 +256,13 @@ impl fmt::Display for Local {
         match self {
             Local::Copy { to, from } => write!(f, "copy {to} <- {from}"),
             Local::Reduce { into, with } => write!(f, "reduce {into} <- {with}"),
-            Local::Signal(flag) => write!(f, "signal {flag}"),
-            Local::Wait { flag, of } => write!(f, "wait {flag} of {of}"),
+            Local::Signal { flag, .. } => write!(f, "signal {flag}"),
+            Local::Wait { flag, of, .. } => write!(f, "wait {flag} of {of}"),
             Local::Barrier(level) => write!(f, "barrier {level}"),
-        }
+            Local::Enter { level, .. } => write!(f, "enter {level}"),
+            Local::Leave(level) => write!(f, "leave {level}"),
+        }?;
+        self.chunks().map_or(Ok(()), |chunks| write!(f, " for [{chunks}]"))
     }
 }
 

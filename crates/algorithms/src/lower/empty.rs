@@ -1,8 +1,8 @@
 //! Drops chunks that all ranks know to have no elements, and then whatever carries nothing.
 //!
 //! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree.
-//! Signals and barriers stay: what they order is not theirs to know. For the same reason messages stay, empty as
-//! they are, in a schedule that shares memory.
+//! Signals and barriers stay, unless they say for which chunks they are: what they order is not theirs to know. For the same
+//! reason messages stay, empty as they are, in a schedule that shares memory and does not order that by flags alone.
 
 use bruckner_schedule::{Level, Local, Place, Places, Problem, Round, Schedule, Topology};
 
@@ -27,15 +27,16 @@ pub enum Purpose {
 impl Purpose {
     /// As seen from all ranks of a schedule.
     pub fn of(schedule: &Schedule) -> Purpose {
-        let mut locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
-        match locals.any(|local| local.shared().next().is_some()) {
+        let locals = || schedule.ranks.values().flatten().flat_map(|round| &round.local);
+        let rings = locals().any(|local| matches!(local, Local::Leave(_)));
+        match !rings && locals().any(|local| local.shared().next().is_some()) {
             true => Purpose::OrdersMemory,
             false => Purpose::CarriesData,
         }
     }
 
     /// As known before any schedule is there.
-    pub fn expected(expression: &Expression, topology: &Topology) -> Purpose {
+    pub(crate) fn expected(expression: &Expression, topology: &Topology) -> Purpose {
         match uses_segment(expression, topology, Level::NODE) {
             true => Purpose::OrdersMemory,
             false => Purpose::CarriesData,
@@ -69,7 +70,7 @@ fn prune(problem: &Problem, purpose: Purpose, mut round: Round) -> Option<Round>
     round.local = round.local.into_iter().map(|local| local.map(|place| filled(problem, &place))).collect();
     round.local.retain(|local| match local {
         Local::Copy { to: place, .. } | Local::Reduce { into: place, .. } => !place.set.is_empty(),
-        _ => true,
+        local => !local.is_left_out(problem),
     });
     (round != Round::default()).then_some(round)
 }

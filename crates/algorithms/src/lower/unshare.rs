@@ -37,7 +37,7 @@ pub fn run(program: Program) -> Program {
 }
 
 fn is_order(instr: &Instr) -> bool {
-    matches!(instr, Instr::Local(Local::Signal(_) | Local::Wait { .. } | Local::Barrier(_)))
+    matches!(instr, Instr::Local(local) if local.places().next().is_none())
 }
 
 fn is_shared(area: Area) -> bool {
@@ -171,8 +171,10 @@ impl<'a> Play<'a> {
                 self.read(now, into);
                 self.write(now, into);
             }
-            Instr::Local(Local::Signal(flag)) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
-            Instr::Local(Local::Wait { flag, of }) => {
+            // What is there for nothing has been left out before.
+            Instr::Local(Local::Enter { .. } | Local::Leave(_)) => {}
+            Instr::Local(Local::Signal { flag, .. }) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
+            Instr::Local(Local::Wait { flag, of, .. }) => {
                 let waited = self.waited.entry((rank, *of, *flag)).or_insert(0);
                 if self.flags.get(&(*of, *flag)).is_none_or(|n| n <= waited) {
                     return false;

@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use bruckner_runtime::{Compiled, Extent, Shared, sized};
+use bruckner_runtime::{Compiled, Extent, Shared, Turns, sized};
 use bruckner_schedule::Counts;
 use rustc_hash::FxBuildHasher;
 
@@ -30,10 +30,11 @@ impl Agreed {
     /// for its size.
     const CALL: usize = 4;
     const SIZE: usize = 6;
-    /// Members, which is 0 where there is no segment, and lines of each level; and whether any rank that uses it alternates on
-    /// it, and any does not.
+    /// Members, which is 0 where there is no segment, and lines of each level; and how ranks that use it take turns on it, as a
+    /// number and its complement.
     const SHARED: usize = 8;
     const EACH: usize = 4;
+    const RING: u64 = 2;
     const COUNT: usize = Agreed::SHARED + Agreed::EACH * LEVELS;
 
     /// What this rank has to say of its program.
@@ -51,10 +52,14 @@ impl Agreed {
                 needs[Agreed::TEMPORARY] = compiled.extent.temporary;
                 let (here, beyond) = compiled.extent.shared.split_at(LEVELS);
                 for (level, shared) in here.iter().enumerate() {
-                    let Some(Shared { members, lines }) = *shared else { continue };
-                    let (at, alternates) =
-                        (Agreed::SHARED + Agreed::EACH * level, compiled.alternates[level]);
-                    let said = [members.into(), lines.into(), alternates.into(), (!alternates).into()];
+                    let Some(Shared { members, lines, .. }) = *shared else { continue };
+                    let at = Agreed::SHARED + Agreed::EACH * level;
+                    let turns = match compiled.turns[level] {
+                        Turns::None => 0,
+                        Turns::Halves => 1,
+                        Turns::Ring => Agreed::RING,
+                    };
+                    let said = [members.into(), lines.into(), turns, Agreed::RING - turns];
                     needs[at..at + Agreed::EACH].copy_from_slice(&said);
                 }
                 u64::from(one_round && !compiled.one_round || beyond.iter().any(Option::is_some))
@@ -74,10 +79,10 @@ impl Agreed {
         self.0[Agreed::FAILED] != 0
     }
 
-    /// Whether some take turns with the halves of a segment and others do not.
+    /// Whether some take turns on a segment in another way than others.
     pub(crate) fn is_mixed(&self) -> bool {
-        let levels = self.0[Agreed::SHARED..].chunks_exact(Agreed::EACH);
-        levels.into_iter().any(|level| level[2] != 0 && level[3] != 0)
+        let mut levels = self.0[Agreed::SHARED..].chunks_exact(Agreed::EACH);
+        levels.any(|level| level[0] > 0 && level[2] + level[3] != Agreed::RING)
     }
 
     pub(crate) fn has_device(&self) -> bool {
@@ -101,7 +106,8 @@ impl Agreed {
         for (level, shared) in extent.shared.iter_mut().enumerate().take(LEVELS) {
             let at = Agreed::SHARED + Agreed::EACH * level;
             let (members, lines) = (self.0[at] as u32, self.0[at + 1] as u32);
-            *shared = (members > 0).then_some(Shared { members, lines });
+            let ring = self.0[at + 2] == Agreed::RING;
+            *shared = (members > 0).then_some(Shared { members, lines, ring });
         }
         extent
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::lower::OnNode;
 use bruckner_runtime::segment::{Lease, Pool};
-use bruckner_runtime::{Compiled, Segment};
+use bruckner_runtime::{Compiled, Segment, Size};
 use bruckner_schedule::{Collective, Order, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
@@ -49,27 +49,32 @@ impl Rented {
         offset: usize,
         members: Box<[u32]>,
         me: u32,
-        part: usize,
+        size: Size,
     ) -> Option<Rented> {
         let count = members.len() as u32;
         // SAFETY: lent to these members, of whom this is one.
         let lease = unsafe { Lease::new(pool, offset) };
-        if !Segment::shares(count, part, me).all(|(at, len)| pool.reserve(offset + at, len)) {
+        if !Segment::shares(count, size, me).all(|(at, len)| pool.reserve(offset + at, len)) {
             return None;
         }
         // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
-        let segment = unsafe { Segment::new(lease.start(), count, me, part, Box::new(lease)) };
+        let segment = unsafe { Segment::new(lease.start(), count, me, size, Box::new(lease)) };
         Some(Rented { segment: Arc::new(segment), offset, members })
     }
 
     /// How much of the node's memory it takes.
     fn bytes(&self) -> usize {
-        Segment::bytes(self.members.len() as u32, self.segment.part())
+        Segment::bytes(self.members.len() as u32, self.segment.size())
     }
 
     /// Whether it will do for these members, and parts of so many bytes, without wasting much.
-    pub(crate) fn suits(&self, members: &[u32], part: usize) -> bool {
-        *self.members == *members && (part..=4 * part).contains(&self.segment.part())
+    pub(crate) fn suits(&self, members: &[u32], size: Size) -> bool {
+        let there = self.segment.size();
+        let wastes = |there: usize, need: usize| need > 0 && there > 4 * need;
+        *self.members == *members
+            && there.has(size)
+            && !wastes(there.part, size.part)
+            && !wastes(there.slot, size.slot)
     }
 }
 

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bruckner_algorithms::lower::{self, OnNode, Purpose};
-use bruckner_algorithms::{Expression, plan};
+use bruckner_algorithms::{Expression, plan_on};
 use bruckner_mpi::{Agree, TagRange};
 use bruckner_runtime::{
-    Address, Extent, Names as _, Needs, Plan, Reduction, Segment, Target, compile, sized,
+    Address, Extent, Names as _, Needs, Plan, Reduction, Segment, Size, Target, compile, sized,
 };
 use bruckner_schedule::{Level, Topology};
 
@@ -100,7 +100,8 @@ impl<W: World> Communicator<W> {
             if let Some(compiled) = keeper.get(&program) {
                 return Some(Planned::Compiled(compiled));
             }
-            let plan = plan(&task(&common.problem, site.topology), expression).ok()?.for_every_size();
+            let task = task(&common.problem, site.topology);
+            let plan = plan_on(&task, expression, on_node).ok()?.for_every_size();
             let room = if form.even == Some(false) { lower::Room::Own } else { lower::Room::Shared };
             let code = plan.code(self.rank, expression, on_node, room)?;
             let Some(even) = form.even else {
@@ -108,7 +109,7 @@ impl<W: World> Communicator<W> {
                 let plan = sized::Plan::new(&plan.problem, &code, names, tag, wire).ok()?;
                 return Some(Planned::Sized(Box::new(plan)));
             };
-            let orders_memory = Purpose::expected(expression, site.topology) == Purpose::OrdersMemory;
+            let orders_memory = plan.purpose(expression) == Purpose::OrdersMemory;
             let target = Target { topology: site.topology, even, orders_memory };
             let compiled = Arc::new(compile(&plan.problem, self.rank, &code, &target).ok()?);
             keeper.put(program, site.topology, compiled.clone());
@@ -157,11 +158,12 @@ impl<W: World> Communicator<W> {
         // Segments of communicators that are gone first; but a rank may be late to leave one.
         for fresh in [false, true] {
             let mut had = enough;
-            let mut rented: [Option<(usize, Rented)>; LEVELS] = [const { None }; LEVELS];
+            let mut rented: [Option<(Size, Rented)>; LEVELS] = [const { None }; LEVELS];
             for (level, rented) in rented.iter_mut().enumerate() {
-                if let Some(part) = needs.parts[level].filter(|part| *part > room.parts[level]) {
-                    let part = part.max(4096).next_power_of_two();
-                    *rented = self.segment(topology, level, part, fresh)?.map(|rented| (part, rented));
+                let there = room.sizes[level];
+                if let Some(need) = needs.parts[level].filter(|need| !there.has(*need)) {
+                    let size = larger(there, need);
+                    *rented = self.segment(topology, level, size, fresh)?.map(|rented| (size, rented));
                     had &= rented.is_some();
                 }
             }
@@ -176,8 +178,8 @@ impl<W: World> Communicator<W> {
                 continue;
             }
             room.reserved = room.reserved.max(needs.temporary.next_power_of_two());
-            for (level, (part, rented)) in rented {
-                (room.parts[level], room.segments[level]) = (part, Some(rented.segment.clone()));
+            for (level, (size, rented)) in rented {
+                (room.sizes[level], room.segments[level]) = (size, Some(rented.segment.clone()));
                 room.rented[level] = Some(rented);
             }
             return Ok(true);
@@ -190,7 +192,7 @@ impl<W: World> Communicator<W> {
         &self,
         topology: &Topology,
         level: usize,
-        part: usize,
+        size: Size,
         fresh: bool,
     ) -> Result<Option<Rented>, Error> {
         let region = {
@@ -204,8 +206,8 @@ impl<W: World> Communicator<W> {
         const NOWHERE: u64 = u64::MAX;
         let keeper = &self.hidden.keeper;
         if me == 0 {
-            let idle = if fresh { None } else { keeper.rent(|idle| idle.suits(&names, part)) };
-            let lent = || pool.lend(Segment::bytes(members, part), members);
+            let idle = if fresh { None } else { keeper.rent(|idle| idle.suits(&names, size)) };
+            let lent = || pool.lend(Segment::bytes(members, size), members);
             let offset = match &idle {
                 Some(idle) => idle.offset as u64 | 1,
                 None => lent().map_or(NOWHERE, |offset| offset as u64),
@@ -215,7 +217,7 @@ impl<W: World> Communicator<W> {
             }
             return Ok(match idle {
                 None if offset == NOWHERE => None,
-                None => Rented::new(pool, offset as usize, names, me, part),
+                None => Rented::new(pool, offset as usize, names, me, size),
                 idle => idle,
             });
         }
@@ -224,9 +226,18 @@ impl<W: World> Communicator<W> {
         Ok(match u64::from_le_bytes(offset) {
             NOWHERE => None,
             offset if offset & 1 == 1 => {
-                keeper.rent(|idle| idle.offset as u64 == offset - 1 && idle.suits(&names, part))
+                keeper.rent(|idle| idle.offset as u64 == offset - 1 && idle.suits(&names, size))
             }
-            offset => Rented::new(pool, offset as usize, names, me, part),
+            offset => Rented::new(pool, offset as usize, names, me, size),
         })
     }
+}
+
+/// What is there, grown to what is needed, by powers of two.
+fn larger(there: Size, need: Size) -> Size {
+    let grown = |there: usize, need: usize| match need > there {
+        true => need.max(4096).next_power_of_two(),
+        false => there,
+    };
+    Size { part: grown(there.part, need.part), slot: grown(there.slot, need.slot) }
 }

@@ -1,6 +1,6 @@
 //! The memory of plans.
 
-use bruckner_runtime::{Needs, Scratch, Segments};
+use bruckner_runtime::{Needs, Scratch, Segments, Size};
 
 use super::keeper::Rented;
 
@@ -12,7 +12,7 @@ pub(crate) const LEVELS: usize = 2;
 pub(crate) struct Room {
     pub(crate) segments: Segments,
     pub(super) rented: [Option<Rented>; LEVELS],
-    pub(super) parts: [usize; LEVELS],
+    pub(super) sizes: [Size; LEVELS],
     pub(crate) temporary: Scratch,
     pub(super) reserved: usize,
 }
@@ -22,7 +22,7 @@ impl Room {
         Room {
             segments: vec![None; LEVELS],
             rented: [const { None }; LEVELS],
-            parts: [0; LEVELS],
+            sizes: [Size::default(); LEVELS],
             temporary: Scratch::new(0),
             reserved: 0,
         }
@@ -30,7 +30,7 @@ impl Room {
 
     /// Whether there is less than is needed.
     pub(super) fn lacks(&self, needs: &Needs) -> bool {
-        let lacks = |level: usize| needs.parts[level].is_some_and(|part| self.parts[level] < part);
+        let lacks = |level: usize| needs.parts[level].is_some_and(|size| !self.sizes[level].has(size));
         needs.temporary > self.reserved || (0..LEVELS).any(lacks)
     }
 }

@@ -213,7 +213,9 @@ impl Deeds {
 /// Whether two actions that follow each other do so for a reason: one waits, or tells others, and the other does something.
 /// Messages of one channel do, too.
 fn orders(a: &Action, b: &Action) -> bool {
-    let waits = |action: &Action| matches!(action, Action::Finish { .. } | Action::Await(_));
+    let waits = |action: &Action| {
+        matches!(action, Action::Finish { .. } | Action::Await(_) | Action::Enter(_) | Action::Leave(_))
+    };
     let works = |action: &Action| {
         matches!(
             action,

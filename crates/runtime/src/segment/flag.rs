@@ -50,7 +50,12 @@ impl Flag {
 
     #[inline]
     pub(crate) fn has_reached(&self, value: u64) -> bool {
-        self.value.load(Ordering::Acquire) >= value
+        self.reached() >= value
+    }
+
+    #[inline]
+    pub(crate) fn reached(&self) -> u64 {
+        self.value.load(Ordering::Acquire)
     }
 }
 
@@ -120,6 +125,29 @@ mod model {
                     await_flag(&node.flags[other][0], Flag::value(execution, 1));
                     let got = node.data[half + other].with(|p| unsafe { *p });
                     assert_eq!(got, execution + other as u64);
+                }
+            });
+        });
+    }
+
+    /// A ring of two slots: the first member puts and leaves, the second gets, and the slot is used again only when both have
+    /// left.
+    #[test]
+    fn loom_a_ring_is_entered_when_all_have_left() {
+        bounded(2, || {
+            all(2, &node(2, 2), |node, me| {
+                for round in 1..=4u64 {
+                    let slot = (round % 2) as usize;
+                    let left = |member: usize| &node.flags[member][2];
+                    if me == 0 {
+                        await_flag(left(1), round.saturating_sub(2));
+                        node.data[slot].with_mut(|p| unsafe { *p = round });
+                        node.flags[0][slot].raise(Flag::value(round, 1));
+                    } else {
+                        await_flag(&node.flags[0][slot], Flag::value(round, 1));
+                        assert_eq!(node.data[slot].with(|p| unsafe { *p }), round);
+                    }
+                    left(me as usize).raise(round);
                 }
             });
         });

@@ -40,24 +40,99 @@ pub(crate) fn lines_at(members: u32) -> usize {
 
 /// Where a member's flag for a round of a barrier lies within the header.
 pub(crate) fn round_at(member: u32, round: u32) -> usize {
-    LINE + (member * ROUNDS + round) as usize * LINE
+    LINE + (member * (ROUNDS + 1) + round) as usize * LINE
+}
+
+/// Where its flag lies that says which execution it has left last, of those on the ring.
+fn left_at(member: u32) -> usize {
+    round_at(member, ROUNDS)
+}
+
+/// The most slots of a ring, and the bytes beyond which it has fewer; but it always has two.
+const SLOTS: usize = 64;
+const RING: usize = 1 << 20;
+
+/// How large a segment's parts are, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Size {
+    /// The part that programs share, and each of the halves.
+    pub part: usize,
+    /// A slot of the ring; 0 if there is none.
+    pub slot: usize,
+}
+
+impl Size {
+    /// Whether both are as large.
+    pub fn has(self, other: Size) -> bool {
+        self.part >= other.part && self.slot >= other.slot
+    }
+
+    /// How many slots the ring has, a power of two: by so many calls may a rank be ahead.
+    pub fn slots(self) -> usize {
+        if self.slot == 0 { 0 } else { 1 << (RING / self.slot).clamp(2, SLOTS).ilog2() }
+    }
+
+    fn rounded(self) -> Size {
+        Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE) }
+    }
+
+    /// The stretches behind the header, by number.
+    fn stretches(self) -> impl Iterator<Item = (usize, usize)> {
+        let halves = (0..3).map(move |i| (i * self.part, self.part));
+        halves.chain((0..self.slots()).map(move |i| (3 * self.part + i * self.slot, self.slot)))
+    }
+
+    fn bytes(self) -> usize {
+        3 * self.part + self.slots() * self.slot
+    }
+}
+
+/// How the executions of a program take turns on a segment; the same on all members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Turns {
+    /// All use the one part.
+    #[default]
+    None,
+    /// They use the two halves.
+    Halves,
+    /// They use the slots of the ring, and count who has left.
+    Ring,
+}
+
+/// An execution that has begun.
+pub(crate) struct Begun {
+    /// Its number.
+    pub(crate) execution: u64,
+    /// Its number among those on the ring.
+    pub(crate) round: u64,
+    /// Where its part starts.
+    pub(crate) part: *mut u8,
+    pub(crate) header: *mut u8,
+    /// How far it is to the part of the next that takes turns likewise.
+    pub(crate) to_next: isize,
 }
 
 /// A region's segment, as one of its members sees it.
 ///
 /// ```text
-/// | leavers, flags for barriers | part: flags, lines | half: flags, lines | half: flags, lines |
+/// | leavers, flags for barriers and leaving | part: flags, lines | half | half | slot | slot | … |
 /// ```
 ///
-/// Programs that do not alternate use the part; those that do use the halves in turn. All members run the same plans on
-/// a segment in the same order, so they count executions alike.
+/// A half and a slot look like the part. All members run the same plans on a segment in the same order, so they count
+/// executions alike.
 pub struct Segment {
     start: *mut u8,
     members: u32,
-    part: usize,
-    /// Executions so far, and those that alternated.
+    me: u32,
+    size: Size,
+    /// Slots of the ring.
+    slots: usize,
+    /// Executions so far, those on the halves, and those on the ring.
     executions: AtomicU64,
     turns: AtomicU64,
+    rounds: AtomicU64,
+    /// All members have left the ring's executions up to this one, as far as this member has seen.
+    left: AtomicU64,
     /// Whatever keeps the memory there.
     _memory: Box<dyn Any + Send + Sync>,
 }
@@ -69,8 +144,8 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// The bytes of a segment whose parts have so many.
-    pub fn bytes(members: u32, part: usize) -> usize {
-        Segment::header(members) + 3 * part.next_multiple_of(LINE)
+    pub fn bytes(members: u32, size: Size) -> usize {
+        Segment::header(members) + size.rounded().bytes()
     }
 
     fn header(members: u32) -> usize {
@@ -86,49 +161,93 @@ impl Segment {
         start: *mut u8,
         members: u32,
         me: u32,
-        part: usize,
+        size: Size,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Segment {
         assert!(
             me < members && (start as usize).is_multiple_of(64),
             "a member of the segment, on a cache line"
         );
-        let part = part.next_multiple_of(LINE);
-        let (executions, turns) = (AtomicU64::new(0), AtomicU64::new(0));
-        Segment { start, members, part, executions, turns, _memory: memory }
+        let (size, zero) = (size.rounded(), || AtomicU64::new(0));
+        Segment {
+            start,
+            members,
+            me,
+            size,
+            slots: size.slots(),
+            executions: zero(),
+            turns: zero(),
+            rounds: zero(),
+            left: zero(),
+            _memory: memory,
+        }
     }
 
-    /// How many bytes a part has.
-    pub fn part(&self) -> usize {
-        self.part
+    /// How many bytes its parts have.
+    pub fn size(&self) -> Size {
+        self.size
     }
 
     /// The shares of the segment that a member touches first, as offset and length: so they lie near it.
-    pub fn shares(members: u32, part: usize, me: u32) -> impl Iterator<Item = (usize, usize)> {
-        let part = part.next_multiple_of(LINE);
+    pub fn shares(members: u32, size: Size, me: u32) -> impl Iterator<Item = (usize, usize)> {
         let header = Segment::header(members);
         let cut = move |bytes: usize, at: u32| bytes * at as usize / members as usize;
-        (0..3usize)
-            .map(move |i| (header + i * part + cut(part, me), cut(part, me + 1) - cut(part, me)))
+        size.rounded()
+            .stretches()
+            .map(move |(at, bytes)| (header + at + cut(bytes, me), cut(bytes, me + 1) - cut(bytes, me)))
             .chain((me == 0).then_some((0, header)))
             .filter(|(_, len)| *len > 0)
     }
 
-    /// Begins an execution: its number, where its part starts, where the header does, and how far the other half is.
+    /// Begins an execution.
     #[inline]
-    pub(crate) fn begin(&self, alternates: bool) -> (u64, *mut u8, *mut u8, isize) {
-        let execution = self.executions.load(Ordering::Relaxed) + 1;
-        self.executions.store(execution, Ordering::Relaxed);
-        let (part, other_half) = if alternates {
-            let turn = self.turns.load(Ordering::Relaxed);
-            self.turns.store(turn + 1, Ordering::Relaxed);
-            let half = (turn % 2) as usize;
-            (1 + half, if half == 0 { self.part as isize } else { -(self.part as isize) })
-        } else {
-            (0, 0)
+    pub(crate) fn begin(&self, turns: Turns) -> Begun {
+        let next = |counter: &AtomicU64| {
+            let number = counter.load(Ordering::Relaxed) + 1;
+            counter.store(number, Ordering::Relaxed);
+            number
         };
-        // SAFETY: three parts lie behind the header.
-        let part = unsafe { self.start.add(Segment::header(self.members) + part * self.part) };
-        (execution, part, self.start, other_half)
+        let (execution, mut round) = (next(&self.executions), 0);
+        let Size { part, slot } = self.size;
+        let (offset, following) = match turns {
+            Turns::None => (0, 0),
+            Turns::Halves => {
+                let half = next(&self.turns) as usize % 2;
+                (part + half * part, part + (1 - half) * part)
+            }
+            Turns::Ring => {
+                round = next(&self.rounds);
+                let at = |round: u64| 3 * part + (round as usize & (self.slots - 1)) * slot;
+                (at(round), at(round + 1))
+            }
+        };
+        // SAFETY: the header, three parts and the slots lie one behind the other.
+        let part = unsafe { self.start.add(Segment::header(self.members) + offset) };
+        Begun { execution, round, part, header: self.start, to_next: following as isize - offset as isize }
+    }
+
+    fn left(&self, member: u32) -> &Flag {
+        // SAFETY: a flag in the header; flags lie on cache lines, and are only ever used as such.
+        unsafe { &*self.start.add(left_at(member)).cast::<Flag>() }
+    }
+
+    /// Whether all members have left the execution that used the slot of this one before.
+    #[inline]
+    pub(crate) fn is_free(&self, round: u64) -> bool {
+        let before = round.saturating_sub(self.slots as u64);
+        before <= self.left.load(Ordering::Relaxed) || self.have_all_left(before)
+    }
+
+    #[cold]
+    fn have_all_left(&self, round: u64) -> bool {
+        let left = (0..self.members).map(|member| self.left(member).reached()).min().unwrap_or(0);
+        self.left.store(left, Ordering::Relaxed);
+        left >= round
+    }
+
+    /// This member touches the slot of an execution no more.
+    #[inline]
+    pub(crate) fn leave(&self, round: u64) {
+        self.left(self.me).raise(round);
     }
 }

@@ -7,7 +7,7 @@ use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
 use bruckner_runtime::{
-    Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Target, compile,
+    Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Size, Target, compile,
 };
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
@@ -22,15 +22,18 @@ pub(crate) enum Drive {
 }
 
 /// The segments of every rank, as large as the program needs them.
-pub(crate) fn segments(program: &Program, needs: &[[Option<usize>; LEVELS]]) -> Vec<Segments> {
+pub(crate) fn segments(program: &Program, needs: &[[Option<Size>; LEVELS]]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
     for level in 0..LEVELS {
-        let Some(part) = needs.iter().filter_map(|need| need[level]).max() else { continue };
+        let sizes: Vec<Size> = needs.iter().filter_map(|need| need[level]).collect();
+        let most = |of: fn(&Size) -> usize| sizes.iter().map(of).max();
+        let Some(part) = most(|size| size.part) else { continue };
+        let size = Size { part, slot: most(|size| size.slot).unwrap_or(0) };
         let level_of = Level(level as u8);
         for region in 0..program.topology.regions(level_of) {
             let span = program.topology.span(level_of, region);
-            let members = segment(span.len() as u32, part);
+            let members = segment(span.len() as u32, size);
             for (position, member) in span.zip(members) {
                 all[program.topology.rank_at(position).0 as usize][level] = Some(member);
             }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::{Data, Failure};
-use crate::program::{Code, Layout, Program};
+use crate::program::{Code, Instr, Layout, Program};
 use crate::random::mix;
-use crate::schedule::{Area, Place};
+use crate::schedule::{Area, Local, Place};
 use crate::{Level, Rank};
 
 /// A word's place: which stretch of the buffer, and how far into it. Slots that have no place and cells of
@@ -53,6 +53,9 @@ pub(super) struct View {
     offsets: Option<HashMap<(Area, u64), u64>>,
     /// The levels on whose segments it alternates, each with the number of times that was done before.
     alternate: Vec<(Level, u32)>,
+    /// The same of the levels whose segments it uses as rings, and how many slots these have.
+    rings: Vec<(Level, u32)>,
+    slots: u32,
     /// Lengths that arrived or were copied, for slots whose size is known only locally.
     pub(super) lengths: HashMap<(Buffer, Word), u64>,
     pub(super) own: HashMap<Buffer, Words>,
@@ -65,6 +68,7 @@ impl View {
         rank: Rank,
         data: &Data,
         earlier: &[View],
+        slots: u32,
     ) -> Result<View, Failure> {
         let fail = |message: String| Err(Failure { rank: Some(rank), message });
         let (mut offsets, mut levels) = (None, Vec::new());
@@ -88,7 +92,14 @@ impl View {
         for buffer in [Buffer::In, Buffer::Out, Buffer::Temporary] {
             own.insert(buffer, Words::new(mix(data.seed ^ u64::from(rank.0) << 8 ^ buffer_salt(buffer))));
         }
-        let mut view = View { rank, offsets, alternate: levels, lengths: HashMap::new(), own };
+        let mut rings: Vec<(Level, u32)> = Vec::new();
+        for instr in &code.instrs {
+            if let Instr::Local(Local::Leave(level)) = instr {
+                rings.push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
+            }
+        }
+        let lengths = HashMap::new();
+        let mut view = View { rank, offsets, alternate: levels, rings, slots, lengths, own };
         for chunk in program.problem.input(rank).iter() {
             let words = data.chunk(program, rank, chunk);
             let input = view.own.get_mut(&Buffer::In).expect("made above");
@@ -99,6 +110,11 @@ impl View {
 
     fn alternates(&self, level: Level) -> bool {
         self.alternate.iter().any(|(l, _)| *l == level)
+    }
+
+    /// How often a ring was used before, if it is now.
+    pub(super) fn ring(&self, level: Level) -> Option<u32> {
+        self.rings.iter().find(|(l, _)| *l == level).map(|(_, turn)| *turn)
     }
 
     /// Finds the slots of a place.
@@ -144,9 +160,9 @@ impl View {
         match area {
             Area::Shared(level, _) => {
                 let region = program.topology.region_of(level, self.rank);
-                let turn =
-                    self.alternate.iter().find(|(l, _)| *l == level).map_or(0, |(_, turn)| 1 + turn % 2);
-                Buffer::Segment(level, region, turn)
+                let half = self.alternate.iter().find(|(l, _)| *l == level).map(|(_, turn)| 1 + turn % 2);
+                let slot = self.ring(level).map(|turn| 3 + turn % self.slots);
+                Buffer::Segment(level, region, slot.or(half).unwrap_or(0))
             }
             _ => Buffer::Temporary,
         }

@@ -54,6 +54,10 @@ struct Stage<'a> {
     letters: Vec<Letter>,
     flags: HashMap<(Rank, Flag, u32), u64>,
     barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
+    /// How many have left a region's ring, for each of the executions that use it.
+    left: HashMap<(Level, u32, u32), usize>,
+    /// How many slots a ring has.
+    slots: u32,
 }
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -65,12 +69,13 @@ fn fail<T>(rank: Rank, message: impl Into<String>) -> Result<T> {
 pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Random) -> Result<()> {
     let ranks = programs[0].problem.ranks;
     let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.bits() }).collect();
+    let slots = 1 + random.below(3) as u32;
     let mut views = Vec::new();
     for rank in (0..ranks).map(Rank) {
         let mut mine: Vec<View> = Vec::new();
         for (program, data) in programs.iter().zip(&data) {
             let Some(code) = program.ranks.get(&rank) else { return fail(rank, "has no program") };
-            let view = View::new(program, code, rank, data, &mine)?;
+            let view = View::new(program, code, rank, data, &mine, slots)?;
             mine.push(view);
         }
         views.push(mine);
@@ -93,6 +98,8 @@ pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Rand
         letters: Vec::new(),
         flags: HashMap::new(),
         barriers: HashMap::new(),
+        left: HashMap::new(),
+        slots,
     };
     stage.play(random)?;
     stage.compare()
@@ -168,11 +175,12 @@ impl Stage<'_> {
                 let with = view.find(program, with, data)?;
                 self.reduce(rank, &into, &with)?
             }
-            Instr::Local(Local::Signal(flag)) => {
+            Instr::Local(local) if local.is_left_out(&program.problem) => true,
+            Instr::Local(Local::Signal { flag, .. }) => {
                 *self.flags.entry((rank, *flag, execution)).or_default() += 1;
                 true
             }
-            Instr::Local(Local::Wait { flag, of }) => {
+            Instr::Local(Local::Wait { flag, of, .. }) => {
                 if *of == rank
                     || of.0 >= program.problem.ranks
                     || program.topology.node_of(*of) != program.topology.node_of(rank)
@@ -185,6 +193,13 @@ impl Stage<'_> {
                 raised
             }
             Instr::Local(Local::Barrier(level)) => self.barrier(rank, *level),
+            Instr::Local(Local::Enter { level, .. }) => self.enter(rank, *level)?,
+            Instr::Local(Local::Leave(level)) => {
+                let region = program.topology.region_of(*level, rank);
+                let turn = self.turn(rank, *level)?;
+                *self.left.entry((*level, region, turn)).or_default() += 1;
+                true
+            }
         };
         if goes_on {
             self.players[me].next += 1;
@@ -245,6 +260,24 @@ impl Stage<'_> {
             *self.players[rank.0 as usize].passed.entry(level).or_default() += 1;
         }
         all
+    }
+
+    /// Whether the slot of a ring that this execution uses is free.
+    fn enter(&mut self, rank: Rank, level: Level) -> Result<bool> {
+        let topology = &self.programs[0].topology;
+        let region = topology.region_of(level, rank);
+        let Some(before) = self.turn(rank, level)?.checked_sub(self.slots) else { return Ok(true) };
+        let left = self.left.get(&(level, region, before)).copied().unwrap_or(0);
+        Ok(left == topology.span(level, region).len())
+    }
+
+    /// How many executions before this one use a ring.
+    fn turn(&self, rank: Rank, level: Level) -> Result<u32> {
+        let execution = self.players[rank.0 as usize].execution as usize;
+        match self.views[rank.0 as usize][execution].ring(level) {
+            Some(turn) => Ok(turn),
+            None => fail(rank, "enters and does not leave"),
+        }
     }
 
     fn post(&mut self, rank: Rank, request: Request, message: &Message, random: &mut Random) -> Result<bool> {

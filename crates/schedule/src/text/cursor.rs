@@ -187,7 +187,15 @@ impl<'a> Cursor<'a> {
         let rest = self.rest();
         let name = &rest[..rest.find('[').ok_or_else(|| self.expected(WHAT))?];
         let area = area(name).ok_or_else(|| self.expected(WHAT))?;
-        self.at += name.len() + 1;
+        self.at += name.len();
+        Ok(Place { area, set: self.chunks()? })
+    }
+
+    /// A set in brackets.
+    pub(super) fn chunks(&mut self) -> Result<Set> {
+        if !self.mark("[") {
+            return Err(self.expected("chunks such as `[0..4]`"));
+        }
         let set = self.set()?;
         if !self.mark("]") {
             return Err(self.expected("`]`"));
@@ -196,7 +204,7 @@ impl<'a> Cursor<'a> {
             return Err(self.expected("a space"));
         }
         self.skip();
-        Ok(Place { area, set })
+        Ok(set)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::program::{Code, Instr, Layout, Placed};
 use crate::schedule::{Area, Claims, End, Local, Message, Payload, Places, Round, Whole};
 use crate::text::cursor::Cursor;
 use crate::text::{Document, Read, TextError};
-use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Tag, Topology};
+use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Set, Tag, Topology};
 
 type Result<T> = std::result::Result<T, TextError>;
 
@@ -195,7 +195,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         }
         let mut alternate = Vec::new();
         while let Some(mut line) = self.next_if("alternate") {
-            alternate.push(line.parse("a level such as `node`", Level::from_name)?);
+            alternate.push(level(&mut line)?);
             line.end()?;
         }
         let mut instrs = Vec::new();
@@ -269,16 +269,30 @@ fn local(line: &mut Cursor<'_>) -> Result<Local> {
         line.expect("<-")?;
         Local::Reduce { into, with: line.place()? }
     } else if line.keyword("signal") {
-        Local::Signal(Flag(line.number32("a flag")?))
+        let flag = Flag(line.number32("a flag")?);
+        Local::Signal { flag, chunks: chunks(line)? }
     } else if line.keyword("wait") {
         let flag = Flag(line.number32("a flag")?);
         line.expect("of")?;
-        Local::Wait { flag, of: line.rank()? }
+        Local::Wait { flag, of: line.rank()?, chunks: chunks(line)? }
     } else if line.keyword("barrier") {
-        Local::Barrier(line.parse("a level such as `node`", Level::from_name)?)
+        Local::Barrier(level(line)?)
+    } else if line.keyword("enter") {
+        Local::Enter { level: level(line)?, chunks: chunks(line)? }
+    } else if line.keyword("leave") {
+        Local::Leave(level(line)?)
     } else {
-        return Err(line.expected("`copy`, `reduce`, `signal`, `wait` or `barrier`"));
+        return Err(line.expected("`copy`, `reduce`, `signal`, `wait`, `barrier`, `enter` or `leave`"));
     })
+}
+
+fn level(line: &mut Cursor<'_>) -> Result<Level> {
+    line.parse("a level such as `node`", Level::from_name)
+}
+
+/// The chunks for which something is there, if it says so.
+fn chunks(line: &mut Cursor<'_>) -> Result<Option<Set>> {
+    if line.keyword("for") { line.chunks().map(Some) } else { Ok(None) }
 }
 
 fn instr(line: &mut Cursor<'_>) -> Result<Instr> {

@@ -13,6 +13,7 @@ use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
 use super::layout::Places;
 use super::memory::{Blocks, Memory};
+use super::rings::Rings;
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
@@ -170,7 +171,8 @@ pub(super) struct Gathering {
     pub(super) known: Stamp,
 }
 
-/// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2.
+/// A part of a region's segment: the whole of an unplaced one or 0, one of the halves 1 and 2, or 3, the ring, which
+/// here has a single slot.
 pub(super) type Part = (Level, u32, u32);
 
 pub(super) struct Machine<'a> {
@@ -187,6 +189,12 @@ pub(super) struct Machine<'a> {
     pub(super) flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
     pub(super) waiting: HashMap<(Rank, Flag), Vec<usize>>,
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
+    /// The levels on whose segments the ranks of each program go round a ring.
+    pub(super) rings: Vec<Rings>,
+    /// Who has left a region's ring, for each of the executions that use it.
+    pub(super) left: HashMap<(Level, u32, u32), Gathering>,
+    /// Ranks that wait to enter.
+    pub(super) entering: HashMap<(Level, u32), Vec<usize>>,
     /// When each rank last touched a part of a segment, in its last two executions that did.
     pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
@@ -224,6 +232,9 @@ impl<'a> Machine<'a> {
             flags: HashMap::default(),
             waiting: HashMap::default(),
             gatherings: HashMap::default(),
+            rings: Vec::new(),
+            left: HashMap::default(),
+            entering: HashMap::default(),
             touched: HashMap::default(),
             ready: (0..present).collect(),
             memory: Memory::default(),
@@ -251,6 +262,7 @@ impl<'a> Machine<'a> {
             let earlier = programs[..execution].iter().position(|earlier| std::ptr::eq(*earlier, *program));
             if earlier.is_none() {
                 machine.places.push(Places::new(program, execution as u32, &mut machine.violations));
+                machine.rings.push(Rings::new(program, execution as u32, &mut machine.violations));
             }
             machine.index.push(earlier.map_or(machine.places.len() - 1, |earlier| machine.index[earlier]));
             machine.repeats.push(earlier.is_some());
@@ -343,13 +355,16 @@ impl<'a> Machine<'a> {
             Instr::Finish(requests) => return self.finish(rank, requests, site),
             Instr::Local(Local::Copy { to, from }) => self.copy(rank, to, from, site),
             Instr::Local(Local::Reduce { into, with }) => self.reduce(rank, into, with, site),
-            Instr::Local(Local::Signal(flag)) => {
+            Instr::Local(local) if self.is_left_out(local, site) => {}
+            Instr::Local(Local::Signal { flag, .. }) => {
                 let stamp = self.clocks.release(rank);
                 self.flags.entry((site.rank, *flag, site.execution)).or_default().push(stamp);
                 self.ready.extend(self.waiting.remove(&(site.rank, *flag)).unwrap_or_default());
             }
-            Instr::Local(Local::Wait { flag, of }) => return self.wait(rank, *flag, *of, site),
+            Instr::Local(Local::Wait { flag, of, .. }) => return self.wait(rank, *flag, *of, site),
             Instr::Local(Local::Barrier(level)) => return self.barrier(rank, *level, site),
+            Instr::Local(Local::Enter { level, .. }) => return self.enter(rank, *level, site),
+            Instr::Local(Local::Leave(level)) => self.leave(rank, *level, site),
         }
         Step::Next
     }

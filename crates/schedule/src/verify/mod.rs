@@ -10,7 +10,7 @@
 //!
 //! | name | what must be true |
 //! |---|---|
-//! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node, tags are at most 32767 |
+//! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node, the ranks of a region leave its segment all or none, and once, tags are at most 32767 |
 //! | `shape` | a place names no slot twice; the two sides of a copy or reduction have equally many chunks of equal sizes; a reduction combines equal chunk numbers, in a collective that reduces |
 //! | `placed` | every slot that is used has a place, and no slot two; the two sides of a copy or reduction do not lie on each other |
 //! | `request` | a request is not posted again before it is finished, and every request is finished, once |
@@ -19,7 +19,7 @@
 //! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
 //! | `in-flight` | what a message carries is not overwritten, and what it fills is not touched, until it is finished |
 //! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
-//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
+//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals, barriers and whoever enters after others left; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
 //! | `result` | afterwards every output holds exactly what MPI says |
 //! | `once` | in a reduction every rank's contribution is there exactly once |
 //! | `consistent` | where claimed: all ranks compute the same expression, operands in the same order |
@@ -32,6 +32,11 @@
 //! first: within an execution the order of accesses is the same each time, and no access of one execution may meet one
 //! of another in the same part of a segment without being ordered. So of repeated executions only that order is looked
 //! at, and three are enough, because halves take turns after two.
+//!
+//! A ring of slots (`enter`, `leave`) is looked at as if it had one slot. That speaks for a ring of any length R: executions
+//! i and i + R, which use the same slot, are ordered there by all that orders i and i + 1 here, since whoever enters knows
+//! that all have left the execution that used the slot before; and nobody waits there for an execution that is not long
+//! over here.
 //!
 //! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Report`].
 //!
@@ -64,6 +69,7 @@ mod messages;
 mod node;
 mod outcome;
 mod places;
+mod rings;
 
 use std::fmt;
 

@@ -60,9 +60,12 @@ impl Machine<'_> {
         (endless || places.any_filled(place.set.iter())).then_some(level)
     }
 
-    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other
-    /// executions that alternate.
+    /// Which part of a segment an execution uses: 0; or one of the halves 1 and 2, in turn with the other executions that
+    /// alternate; or 3, the ring.
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
+        if self.rings[self.index[execution as usize]].has(rank, level) {
+            return 3;
+        }
         let alternates = |code: &Code| match &code.layout {
             Layout::Buffers { alternate, .. } => alternate.contains(&level),
             Layout::Virtual => false,
@@ -96,7 +99,7 @@ impl Machine<'_> {
                 });
             if unordered {
                 let message = format!(
-                    "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, or alternate"
+                    "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, alternate, or enter and leave"
                 );
                 return self.complain(Invariant::Race, site, message);
             }

@@ -1,0 +1,55 @@
+//! Which segments a program uses as rings.
+
+use super::{Invariant, MOST_VIOLATIONS, Site, Violation};
+use crate::program::{Code, Instr, Layout, Program};
+use crate::schedule::Local;
+use crate::Level;
+
+/// For each rank, the levels whose segments it leaves, in order.
+pub(super) struct Rings(Vec<Vec<Level>>);
+
+impl Rings {
+    /// Those of a program, all of whose ranks are there. The ranks of a region must leave its segment all or none, and once:
+    /// they count by that.
+    pub(super) fn new(program: &Program, execution: u32, violations: &mut Vec<Violation>) -> Rings {
+        let rings = Rings(program.ranks.values().map(levels_left).collect());
+        let mut levels: Vec<Level> = rings.0.iter().flatten().copied().collect();
+        levels.sort_unstable();
+        levels.dedup();
+        for (&rank, code) in &program.ranks {
+            let site = Some(Site { rank, execution, instr: None });
+            let left = &rings.0[rank.0 as usize];
+            for &level in &levels {
+                let topology = &program.topology;
+                let region = topology.span(level, topology.region_of(level, rank));
+                let anybody = region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
+                let message = match left.iter().filter(|other| **other == level).count() {
+                    0 if anybody => format!("another rank leaves the {level} segment, this one does not"),
+                    0 | 1 if !alternates(code, level) || !anybody => continue,
+                    0 | 1 => format!("the {level} segment cannot both alternate and be left"),
+                    _ => format!("leaves the {level} segment twice"),
+                };
+                if violations.len() < MOST_VIOLATIONS {
+                    violations.push(Violation { invariant: Invariant::Bounds, site, message });
+                }
+            }
+        }
+        rings
+    }
+
+    pub(super) fn has(&self, rank: usize, level: Level) -> bool {
+        self.0[rank].contains(&level)
+    }
+}
+
+fn levels_left(code: &Code) -> Vec<Level> {
+    let left = |instr: &Instr| match instr {
+        Instr::Local(Local::Leave(level)) => Some(*level),
+        _ => None,
+    };
+    code.instrs.iter().filter_map(left).collect()
+}
+
+fn alternates(code: &Code, level: Level) -> bool {
+    matches!(&code.layout, Layout::Buffers { alternate, .. } if alternate.contains(&level))
+}
