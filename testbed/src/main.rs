@@ -51,6 +51,13 @@ enum Ask {
         #[arg(long, default_value_t = 5)]
         launches: usize,
     },
+    /// Measures how long the root of a broadcast, and a rank that gives to a reduction, wait for late ranks; fails at 2 us
+    /// above the MPI's own.
+    Roots {
+        /// Only these MPIs.
+        #[arg(long = "mpi")]
+        mpis: Vec<Mpi>,
+    },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
     /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
@@ -105,6 +112,7 @@ fn ask() -> Result<()> {
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
+        Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::TODAY)),
         Ask::Examples => examples::run(),
         Ask::Suites { only, mpis, quick, seed } => suites::run(&only, mpis, quick, seed),
         Ask::Apps { quick } => apps::run(quick),

@@ -1,6 +1,8 @@
-//! `cargo testbed overhead` and `cargo testbed onnode`: ratios, measured side by side in one run.
+//! `cargo testbed overhead`, `cargo testbed onnode` and `cargo testbed roots`: measured side by side in one run.
 
-use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail};
 
 use crate::launch::Launch;
 use crate::mpis::Mpi;
@@ -140,4 +142,46 @@ pub(crate) fn onnode(mpis: &[Mpi], launches: usize) -> Result<()> {
         bail!("{broken} promises are not kept");
     }
     Ok(())
+}
+
+/// How long a root spends in a broadcast, and a rank in a reduction to another, while the others come 5 ms late to each call:
+/// at most 2 us more than without the library. Launches with and without it take turns.
+pub(crate) fn roots(mpis: &[Mpi]) -> Result<()> {
+    println!("{:<10} {:>5} {:<10} {:>12} {:>12}", "MPI", "ranks", "collective", "ours", "native");
+    let mut above = 0;
+    for (&mpi, ranks) in mpis.iter().flat_map(|mpi| [(mpi, 2), (mpi, 4)]) {
+        let program = mpi.compile_plain("rooted")?;
+        // By collective, and by whether the library serves it.
+        let mut times: BTreeMap<String, [Vec<f64>; 2]> = BTreeMap::new();
+        for _ in 0..3 {
+            for (at, mode) in ["on", "off"].into_iter().enumerate() {
+                let launch = Launch::preloaded(mpi, ranks, &program).patiently().argument("time").limit(120);
+                let rules = launch.set("BRUCKNER_ALGORITHM", "bcast=shm; reduce=shm");
+                let said = rules.set("BRUCKNER", mode).run()?;
+                if !said.succeeded {
+                    bail!("{}{}", said.out, said.err);
+                }
+                for line in said.out.lines().filter_map(|line| line.strip_prefix("roots ")) {
+                    let (name, time) = line.split_once(' ').context("a name and a time")?;
+                    times.entry(name.to_owned()).or_default()[at].push(time.trim().parse()?);
+                }
+            }
+        }
+        for (name, [ours, native]) in times {
+            let (ours, native) = (median(ours), median(native));
+            let within = ours - native <= 2000.0;
+            above += usize::from(!within);
+            let remark = if within { "" } else { "  more than 2 us above" };
+            println!("{:<10} {ranks:>5} {name:<10} {ours:>9.0} ns {native:>9.0} ns{remark}", mpi.name());
+        }
+    }
+    if above > 0 {
+        bail!("{above} times are more than 2 us above native");
+    }
+    Ok(())
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -94,7 +94,8 @@ impl Gather for LeaderGather {
                 through.wait(b, OWN, own.rank(other), || held.of(&members(other..other + 1)));
             }
         };
-        let get_share = |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
+        let get_share =
+            |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
         // Leaders with shares beyond their own block take them from the segment.
         let asks = k < own.span.len() as u32;
         if asks {

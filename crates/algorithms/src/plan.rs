@@ -210,7 +210,11 @@ fn unknown(task: &Task, expression: &Expression) -> Refusal {
 }
 
 /// A reduce_scatter is an allgather run backwards.
-fn reduce_scatter(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
+fn reduce_scatter(
+    task: &Task,
+    expression: &Expression,
+    through: Exchange,
+) -> Result<Box<dyn Algorithm>, Refusal> {
     let forward = match expression {
         Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
         Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
@@ -231,9 +235,11 @@ fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>,
         Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce)),
         Expression::Plain(Plain::ShmSplit) => Ok(Box::new(ShmSplit)),
         Expression::Plain(Plain::ShmRotate) => Ok(Box::new(ShmRotate)),
-        Expression::Plain(Plain::RecursiveDoubling) => {
-            Ok(Box::new(Flat(Nap { level: Level::NODE, inside: Box::new(ShmGather(through)), lanes: Lanes::All })))
-        }
+        Expression::Plain(Plain::RecursiveDoubling) => Ok(Box::new(Flat(Nap {
+            level: Level::NODE,
+            inside: Box::new(ShmGather(through)),
+            lanes: Lanes::All,
+        }))),
         Expression::Plain(Plain::Rabenseifner | Plain::Ring) => {
             let half = match expression {
                 Expression::Plain(Plain::Ring) => Plain::Ring,
@@ -255,7 +261,9 @@ fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>,
         }
         Expression::Leader { .. } | Expression::MultiLane { .. } => halves(expression),
         Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
-        _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?))),
+        _ if gathers(expression) => {
+            Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?)))
+        }
         _ => Err(unknown(task, expression)),
     }
 }
@@ -414,7 +422,11 @@ fn gather(
         Expression::Plain(Plain::Shm) => Box::new(ShmGather(through)),
         Expression::Locality { level, inside, lanes } => {
             let level = inner(*level)?;
-            Box::new(Locality { level, inside: gather(inside, Members::Inside(level), task, through)?, lanes: *lanes })
+            Box::new(Locality {
+                level,
+                inside: gather(inside, Members::Inside(level), task, through)?,
+                lanes: *lanes,
+            })
         }
         Expression::Leader { level, between, leaders } => {
             let (level, leaders) = (inner(*level)?, Leaders::Some(*leaders));

@@ -45,7 +45,9 @@ impl Reversed {
             for locals in round.local.chunk_by(both_wait).rev() {
                 match locals {
                     [first, ..] if is_wait(first) => reverse_waits(b, locals),
-                    locals => locals.iter().for_each(|local| reverse_local(b, topology, rank, through, local)),
+                    locals => {
+                        locals.iter().for_each(|local| reverse_local(b, topology, rank, through, local))
+                    }
                 }
             }
             reverse_messages(b, &round.messages);

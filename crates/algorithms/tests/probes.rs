@@ -368,7 +368,7 @@ fn roots_change_among_other_plans() {
         for _ in 0..200 {
             let sequence: Vec<&Program> = (0..5).map(|_| random.pick(&programs).unwrap()).collect();
             let report = verify_sequence(&sequence);
-            let texts = || sequence.iter().map(|program| program.to_string()).collect::<Vec<_>>().join("\n");
+            let texts = || sequence.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
             assert!(report.holds(), "{}\n{}", report.violations[0], texts());
             assert_eq!(interpret::check(&sequence, random.bits()), Ok(()), "{}", texts());
         }

@@ -67,7 +67,9 @@ fn local(local: &Local) -> Value {
     match local {
         Local::Copy { to, from } => json!({ "op": "copy", "to": place(to), "from": place(from) }),
         Local::Reduce { into, with } => json!({ "op": "reduce", "into": place(into), "with": place(with) }),
-        Local::Signal { flag, chunks } => json!({ "op": "signal", "flag": flag.0, "for": for_chunks(chunks) }),
+        Local::Signal { flag, chunks } => {
+            json!({ "op": "signal", "flag": flag.0, "for": for_chunks(chunks) })
+        }
         Local::Wait { flag, of, chunks } => {
             json!({ "op": "wait", "flag": flag.0, "of": of.0, "for": for_chunks(chunks) })
         }

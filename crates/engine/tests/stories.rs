@@ -71,6 +71,8 @@ fn collective() -> impl Strategy<Value = Collective> {
 
 fn step() -> impl Strategy<Value = Step> {
     let rules = [
+        "bcast=locality(node); reduce=leader(node, between=sparbit)",
+        "bcast=lanes(node, between=ring); reduce=locality(node); allreduce=leader(node, between=ring)",
         "allreduce=recursive-doubling; allgather=ring; alltoall=bruck(2); bcast=ring",
         "allreduce=rabenseifner; allgather=reorder(bruck(2)); reduce_scatter=ring; reduce=ring",
         "allreduce=pipeline(3, recursive-doubling); allgather=leader(node, between=ring); alltoall=leader(node, between=pairwise)",

@@ -197,8 +197,8 @@ impl Extent {
         let size = |shared: Shared| {
             let bytes = lines_at(shared.members) + shared.lines as usize * line;
             match shared.ring {
-                true => Size { part: 0, slot: bytes },
-                false => Size { part: bytes, slot: 0 },
+                true => Size { slot: bytes, slots: 1, ..Size::default() },
+                false => Size { part: bytes, ..Size::default() },
             }
         };
         Needs { temporary: temporary as usize * element, parts: self.shared.map(|shared| shared.map(size)) }
@@ -619,7 +619,9 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)
             }
-            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } => (false, false),
+            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } => {
+                (false, false)
+            }
         };
         written |= writes;
         if written && (reads || !sending.is_empty()) {

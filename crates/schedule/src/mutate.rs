@@ -427,7 +427,9 @@ fn needs(first: &Instr, second: &Instr) -> bool {
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
         // A put must be ordered before it is announced, a get after the meeting.
-        (_, Instr::Local(Local::Signal { .. })) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
+        (_, Instr::Local(Local::Signal { .. })) => {
+            written.is_some_and(|w| matches!(w.area, Area::Shared(..)))
+        }
         (_, Instr::Local(Local::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (Instr::Local(Local::Barrier(_)), _) => {
             shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..)))

@@ -71,6 +71,22 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let launch = patient_launch(mpi, 4, &churn).set("BRUCKNER_TOPOLOGY", topology);
             table.tell(mpi.name(), &format!("churn, nodes {topology}"), 4, &launch.test()?);
         }
+        let rooted = mpi.compile_plain("rooted")?;
+        let ways = [
+            ("1x4", "shm", Some("ahead")),
+            ("2,2", "locality(node)", None),
+            ("3,1", "leader(node, between=sparbit)", None),
+            ("2,2:cyclic", "lanes(node, between=ring)", None),
+        ];
+        // On one node in every run: there the library alone decides how far ahead a root gets.
+        for (topology, algorithm, ahead) in if quick { &ways[..1 + mpi as usize % 2] } else { &ways[..] } {
+            let rules = format!("bcast={algorithm}; reduce={algorithm}");
+            let mut launch = patient_launch(mpi, 4, &rooted).set("BRUCKNER_TOPOLOGY", *topology);
+            launch = launch.set("BRUCKNER_ALGORITHM", rules).set("BRUCKNER_AFTER", "0");
+            launch.arguments.extend(ahead.map(str::to_owned));
+            let what = format!("roots ahead, {algorithm} on {topology}");
+            table.tell(mpi.name(), &what, 4, &launch.test()?);
+        }
         let wrong = mpi.compile_plain("wrong")?;
         for (mode, arguments) in [("always", None), ("on", Some("expecting more"))] {
             // There every error ends the job, whatever the error handler.

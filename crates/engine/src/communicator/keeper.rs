@@ -69,12 +69,8 @@ impl Rented {
 
     /// Whether it will do for these members, and parts of so many bytes, without wasting much.
     pub(crate) fn suits(&self, members: &[u32], size: Size) -> bool {
-        let there = self.segment.size();
-        let wastes = |there: usize, need: usize| need > 0 && there > 4 * need;
-        *self.members == *members
-            && there.has(size)
-            && !wastes(there.part, size.part)
-            && !wastes(there.slot, size.slot)
+        let bytes = Segment::bytes(members.len() as u32, size);
+        *self.members == *members && self.segment.size().has(size) && self.bytes() <= 4 * bytes
     }
 }
 

@@ -162,7 +162,7 @@ impl<W: World> Communicator<W> {
             for (level, rented) in rented.iter_mut().enumerate() {
                 let there = room.sizes[level];
                 if let Some(need) = needs.parts[level].filter(|need| !there.has(*need)) {
-                    let size = larger(there, need);
+                    let size = room.larger(topology.largest(Level(level as u8)), there, need);
                     *rented = self.segment(topology, level, size, fresh)?.map(|rented| (size, rented));
                     had &= rented.is_some();
                 }
@@ -231,13 +231,4 @@ impl<W: World> Communicator<W> {
             offset => Rented::new(pool, offset as usize, names, me, size),
         })
     }
-}
-
-/// What is there, grown to what is needed, by powers of two.
-fn larger(there: Size, need: Size) -> Size {
-    let grown = |there: usize, need: usize| match need > there {
-        true => need.max(4096).next_power_of_two(),
-        false => there,
-    };
-    Size { part: grown(there.part, need.part), slot: grown(there.slot, need.slot) }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Store<W: World> {
 }
 
 impl<W: World> Store<W> {
-    pub(crate) fn new() -> Store<W> {
-        Store { plans: Plans::default(), room: Room::none(), memos: Memos::default() }
+    pub(crate) fn new(room: Room) -> Store<W> {
+        Store { plans: Plans::default(), room, memos: Memos::default() }
     }
 }
 
@@ -127,7 +127,7 @@ impl<W: World> Communicator<W> {
             _ => return Err(Reason::Unprepared.into()),
         };
         let state = State {
-            store: Store::new(),
+            store: Store::new(Room::of_communicator()),
             thresholds: thresholds(world, &topology),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),

@@ -13,19 +13,46 @@ pub(crate) struct Room {
     pub(crate) segments: Segments,
     pub(super) rented: [Option<Rented>; LEVELS],
     pub(super) sizes: [Size; LEVELS],
+    /// How many bytes of a segment's ring there are for each of its members.
+    ring: usize,
     pub(crate) temporary: Scratch,
     pub(super) reserved: usize,
 }
 
+/// For all plans of a communicator, and for an operation that has a segment of its own: a program may have many of those.
+const RING_OF_COMMUNICATOR: usize = 64 << 10;
+const RING_OF_OPERATION: usize = 4 << 10;
+
 impl Room {
-    pub(crate) fn none() -> Room {
+    /// None yet, for a communicator.
+    pub(crate) fn of_communicator() -> Room {
+        Room::with_ring(RING_OF_COMMUNICATOR)
+    }
+
+    /// None yet, for one operation.
+    pub(crate) fn of_operation() -> Room {
+        Room::with_ring(RING_OF_OPERATION)
+    }
+
+    fn with_ring(ring: usize) -> Room {
         Room {
+            ring,
             segments: vec![None; LEVELS],
             rented: [const { None }; LEVELS],
             sizes: [Size::default(); LEVELS],
             temporary: Scratch::new(0),
             reserved: 0,
         }
+    }
+
+    /// What is there, grown to what is needed, by powers of two, in regions of so many members at most.
+    pub(super) fn larger(&self, members: u32, there: Size, need: Size) -> Size {
+        let grown = |there: usize, need: usize, least: usize| match need > there {
+            true => need.max(least).next_power_of_two(),
+            false => there,
+        };
+        let (part, slot) = (grown(there.part, need.part, 4096), grown(there.slot, need.slot, 0));
+        Size { part, slot, slots: 0 }.with_ring(self.ring * members as usize)
     }
 
     /// Whether there is less than is needed.

@@ -32,7 +32,7 @@ impl<W: World> Engine<W> {
         self.change(comm, |communicator, state| {
             state.thresholds = communicator.thresholds(&topology);
             state.topology = Arc::new(topology);
-            state.store.room = Room::none();
+            state.store.room = Room::of_communicator();
         })
     }
 

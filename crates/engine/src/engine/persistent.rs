@@ -10,7 +10,7 @@ use super::{Door, Engine, Entry, Serving};
 use crate::Error;
 use crate::buffers::{Normal, normal};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Site, Stopped, Store};
+use crate::communicator::{Communicator, Prepared, Room, Site, Stopped, Store};
 use crate::execute::{Made, Persistent};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -117,7 +117,7 @@ impl<W: World> Engine<W> {
         };
         drop(state);
         let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
-        let mut store = Store::new();
+        let mut store = Store::new(Room::of_operation());
         let site = Site { topology: &topology, tags, one_round };
         let prepared = communicator.prepare(&mut store, &site, kind, || choices, &mut normal);
         let reason = match prepared {

@@ -67,7 +67,7 @@ pub(crate) struct Made<W: World> {
 impl<W: World> Made<W> {
     /// The MPI's own collective.
     pub(crate) fn native(reason: Reason) -> Made<W> {
-        let (prepared, room) = (Prepared::Native, Room::none());
+        let (prepared, room) = (Prepared::Native, Room::of_operation());
         Made { prepared, algorithm: "native".into(), reason, room, normal: None, tags: None }
     }
 

@@ -48,42 +48,47 @@ fn left_at(member: u32) -> usize {
     round_at(member, ROUNDS)
 }
 
-/// The most slots of a ring, and the bytes beyond which it has fewer; but it always has two.
-const SLOTS: usize = 64;
-const RING: usize = 1 << 20;
-
 /// How large a segment's parts are, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Size {
     /// The part that programs share, and each of the halves.
     pub part: usize,
-    /// A slot of the ring; 0 if there is none.
+    /// A slot of the ring.
     pub slot: usize,
+    /// How many there are, a power of two, or none: by so many calls may a rank be ahead.
+    pub slots: usize,
 }
 
 impl Size {
-    /// Whether both are as large.
-    pub fn has(self, other: Size) -> bool {
-        self.part >= other.part && self.slot >= other.slot
+    /// The most slots of a ring.
+    const MOST_SLOTS: usize = 64;
+
+    /// The same with a ring that takes about so many bytes; but it has at least two slots.
+    pub fn with_ring(self, bytes: usize) -> Size {
+        let slots = match self.slot {
+            0 => 0,
+            slot => 1 << (bytes / slot).clamp(2, Size::MOST_SLOTS).ilog2(),
+        };
+        Size { slots, ..self }
     }
 
-    /// How many slots the ring has, a power of two: by so many calls may a rank be ahead.
-    pub fn slots(self) -> usize {
-        if self.slot == 0 { 0 } else { 1 << (RING / self.slot).clamp(2, SLOTS).ilog2() }
+    /// Whether all is as large and as many.
+    pub fn has(self, other: Size) -> bool {
+        self.part >= other.part && self.slot >= other.slot && self.slots >= other.slots
     }
 
     fn rounded(self) -> Size {
-        Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE) }
+        Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
     }
 
     /// The stretches behind the header, by number.
     fn stretches(self) -> impl Iterator<Item = (usize, usize)> {
         let halves = (0..3).map(move |i| (i * self.part, self.part));
-        halves.chain((0..self.slots()).map(move |i| (3 * self.part + i * self.slot, self.slot)))
+        halves.chain((0..self.slots).map(move |i| (3 * self.part + i * self.slot, self.slot)))
     }
 
     fn bytes(self) -> usize {
-        3 * self.part + self.slots() * self.slot
+        3 * self.part + self.slots * self.slot
     }
 }
 
@@ -125,8 +130,6 @@ pub struct Segment {
     members: u32,
     me: u32,
     size: Size,
-    /// Slots of the ring.
-    slots: usize,
     /// Executions so far, those on the halves, and those on the ring.
     executions: AtomicU64,
     turns: AtomicU64,
@@ -174,7 +177,6 @@ impl Segment {
             members,
             me,
             size,
-            slots: size.slots(),
             executions: zero(),
             turns: zero(),
             rounds: zero(),
@@ -208,7 +210,7 @@ impl Segment {
             number
         };
         let (execution, mut round) = (next(&self.executions), 0);
-        let Size { part, slot } = self.size;
+        let Size { part, slot, slots } = self.size;
         let (offset, following) = match turns {
             Turns::None => (0, 0),
             Turns::Halves => {
@@ -217,7 +219,7 @@ impl Segment {
             }
             Turns::Ring => {
                 round = next(&self.rounds);
-                let at = |round: u64| 3 * part + (round as usize & (self.slots - 1)) * slot;
+                let at = |round: u64| 3 * part + (round as usize & (slots - 1)) * slot;
                 (at(round), at(round + 1))
             }
         };
@@ -234,7 +236,7 @@ impl Segment {
     /// Whether all members have left the execution that used the slot of this one before.
     #[inline]
     pub(crate) fn is_free(&self, round: u64) -> bool {
-        let before = round.saturating_sub(self.slots as u64);
+        let before = round.saturating_sub(self.size.slots as u64);
         before <= self.left.load(Ordering::Relaxed) || self.have_all_left(before)
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn segments(program: &Program, needs: &[[Option<Size>; LEVELS]]) -> V
         let sizes: Vec<Size> = needs.iter().filter_map(|need| need[level]).collect();
         let most = |of: fn(&Size) -> usize| sizes.iter().map(of).max();
         let Some(part) = most(|size| size.part) else { continue };
-        let size = Size { part, slot: most(|size| size.slot).unwrap_or(0) };
+        let size = Size { part, slot: most(|size| size.slot).unwrap_or(0), slots: 2 };
         let level_of = Level(level as u8);
         for region in 0..program.topology.regions(level_of) {
             let span = program.topology.span(level_of, region);

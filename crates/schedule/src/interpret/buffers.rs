@@ -95,7 +95,8 @@ impl View {
         let mut rings: Vec<(Level, u32)> = Vec::new();
         for instr in &code.instrs {
             if let Instr::Local(Local::Leave(level)) = instr {
-                rings.push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
+                rings
+                    .push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
             }
         }
         let lengths = HashMap::new();

@@ -61,7 +61,11 @@ impl Machine<'_> {
     /// and what is ordered between two executions here is ordered between two that use the same slot there: see the module.
     pub(super) fn enter(&mut self, rank: usize, level: Level, site: Site) -> Step {
         if !self.rings[self.index[site.execution as usize]].has(rank, level) {
-            self.complain(Invariant::Bounds, site, format!("enters the {level} segment and does not leave it"));
+            self.complain(
+                Invariant::Bounds,
+                site,
+                format!("enters the {level} segment and does not leave it"),
+            );
             return Step::Next;
         }
         let topology = &self.programs[0].topology;

@@ -1,9 +1,9 @@
 //! Which segments a program uses as rings.
 
 use super::{Invariant, MOST_VIOLATIONS, Site, Violation};
+use crate::Level;
 use crate::program::{Code, Instr, Layout, Program};
 use crate::schedule::Local;
-use crate::Level;
 
 /// For each rank, the levels whose segments it leaves, in order.
 pub(super) struct Rings(Vec<Vec<Level>>);
@@ -22,7 +22,8 @@ impl Rings {
             for &level in &levels {
                 let topology = &program.topology;
                 let region = topology.span(level, topology.region_of(level, rank));
-                let anybody = region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
+                let anybody =
+                    region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
                 let message = match left.iter().filter(|other| **other == level).count() {
                     0 if anybody => format!("another rank leaves the {level} segment, this one does not"),
                     0 | 1 if !alternates(code, level) || !anybody => continue,
