@@ -36,8 +36,9 @@ impl Reversed {
         let all = problem.filled(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
         let forward = forward.finish();
-        // Whoever awaits what it gets goes round a ring.
-        let is_ring = forward.iter().flat_map(|round| &round.local).any(is_wait);
+        // Whoever goes round a ring awaits what it gets, and enters to put.
+        let on_ring = |local: &Local| matches!(local, Local::Wait { .. } | Local::Enter { .. });
+        let is_ring = forward.iter().flat_map(|round| &round.local).any(on_ring);
         let through = if is_ring { Exchange::Ring } else { Exchange::Meeting };
         for round in forward.iter().rev() {
             // Whoever awaits several before it gets from them has put for all of them before any flag is raised.
@@ -46,7 +47,7 @@ impl Reversed {
                 match locals {
                     [first, ..] if is_wait(first) => reverse_waits(b, locals),
                     locals => {
-                        locals.iter().for_each(|local| reverse_local(b, topology, rank, through, local))
+                        locals.iter().for_each(|local| reverse_local(b, topology, rank, through, local));
                     }
                 }
             }
@@ -98,7 +99,12 @@ fn reverse_waits(b: &mut Builder, waits: &[Local]) {
 }
 
 fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &Local) {
-    // Each member of a region puts its partial sums into a line of its own.
+    // Each member of a region puts its partial sums into a line of its own: on a ring beside its flag, otherwise behind the
+    // line of an allgather that may follow.
+    let line = |level: Level, member: u32| match through {
+        Exchange::Ring => Area::Shared(level, member),
+        Exchange::Meeting => Area::Shared(level, 1 + member),
+    };
     let own = |level: Level| {
         let span = topology.span(level, topology.region_of(level, rank));
         (span.clone(), topology.position(rank) - span.start)
@@ -112,7 +118,7 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
             if through == Exchange::Ring {
                 b.enter_for(*level, set.clone());
             }
-            b.copy(Place::new(Area::Shared(*level, 1 + mine), set.clone()), sums(set));
+            b.copy(Place::new(line(*level, mine), set.clone()), sums(set));
         }
         Local::Copy {
             to: Place { area: Area::Shared(level, _), set },
@@ -120,7 +126,7 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
         } => {
             let (span, mine) = own(*level);
             for other in (0..span.len() as u32).filter(|&other| other != mine) {
-                b.reduce(sums(set), Place::new(Area::Shared(*level, 1 + other), set.clone()));
+                b.reduce(sums(set), Place::new(line(*level, other), set.clone()));
             }
         }
         Local::Barrier(level) => b.barrier(*level),

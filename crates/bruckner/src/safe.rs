@@ -343,7 +343,9 @@ impl Communicator {
         if elements.is_multiple_of(size) {
             return Ok(elements / size);
         }
-        Err(Error::Argument(format!("{what} has {elements} elements, which are no blocks for {size} ranks")))
+        Err(Error::Argument(format!(
+            "{what} has {elements} elements, which cannot be cut into {size} equal blocks"
+        )))
     }
 
     /// `MPI_Allgather`.

@@ -95,7 +95,7 @@ impl fmt::Display for Reason {
             Reason::BeyondMpi => "the MPI has no function for so many",
             Reason::NothingFits => "no algorithm fits",
             Reason::BroadcastForgives => "receivers may expect more than is sent: the MPI forgives that",
-            Reason::RunsAhead => "ranks may run ahead of the root: the MPI lets them",
+            Reason::RunsAhead => "ranks may run any number of calls ahead of the root",
             Reason::LocalSizes => "sizes are known only locally: nothing is known to be better",
             Reason::NotCommutative => "the operation is not commutative: nothing is known to be better",
             Reason::LongOnNode => "long, on one node: the MPI copies straight from process to process",

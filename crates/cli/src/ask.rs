@@ -60,7 +60,9 @@ impl Sizes {
                 ),
             };
         } else if rooted {
-            let Counts::Equal(count) = task.counts else { bail!("a size is one number") };
+            let Counts::Equal(count) = task.counts else {
+                bail!("a bcast or reduce has one size: use --bytes")
+            };
             ensure!(
                 self.root < topology.ranks(),
                 "root {} is not one of {} ranks",

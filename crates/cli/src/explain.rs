@@ -92,7 +92,7 @@ impl Explain {
         if algorithm == "all" {
             ensure!(
                 self.format == Format::Table && self.rank.is_none(),
-                "--algorithm all goes with --format table, for no rank"
+                "--algorithm all compares algorithms in a table: add --format table, and leave out --rank"
             );
             return self.show(&compare(&task)?);
         }
@@ -171,12 +171,15 @@ impl Explain {
     }
 
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
-        ensure!(self.lowered.is_none() || self.format == Format::Text, "--lowered goes with --format text");
+        ensure!(
+            self.lowered.is_none() || self.format == Format::Text,
+            "--lowered prints text: leave out --format"
+        );
         match (self.format, self.lowered) {
             (Format::Text, None) => Ok(self.shown(expression, plan)?.to_string()),
             (Format::Text, Some(how)) => {
                 let ranks = self.ranks()?;
-                ensure!(self.topology.ranks() <= MOST_RANKS, "programs are shown up to {MOST_RANKS} ranks");
+                ensure!(self.topology.ranks() <= MOST_RANKS, "--lowered takes at most {MOST_RANKS} ranks");
                 let on_node = match how {
                     Lowered::Segment => OnNode::Segment,
                     Lowered::Messages => OnNode::Messages,

@@ -20,18 +20,18 @@ use crate::{Answer, catalogue, compiled, print};
 /// Prove algorithms and programs right, or test the proof itself.
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// A collective, `all` for the whole catalogue, `probes` for those of the documentation, or a file in the
-    /// schedule language
+    /// A collective; `all`, every algorithm in the catalogue; `probes`, the examples of docs/language.md; or a file in
+    /// the schedule language
     #[arg(value_name = "COLLECTIVE|all|probes|FILE", required_unless_present_any = ["self_test", "random", "catalogue"])]
     what: Option<String>,
-    /// With `all`: every number of ranks up to this
+    /// With `all`: up to so many ranks
     #[arg(long, value_name = "N", default_value_t = 32)]
     max_ranks: u32,
-    /// With `all` and --catalogue: every entry for every number of ranks, also above 24
+    /// With `all` and --catalogue: above 24 ranks, too, every entry for every number of ranks, not some of them in turn
     #[arg(long)]
     whole: bool,
-    /// With `all`: what really runs, read back from compiled steps that are bound to sizes, in every class of sizes;
-    /// with --self-test: break that
+    /// With `all`: prove the compiled steps that really run, read back from their addresses, for several sizes each; with
+    /// --self-test: break those
     #[arg(long)]
     compiled: bool,
     /// Print the catalogue for up to --max-ranks ranks: one task and algorithm a line
@@ -42,23 +42,26 @@ pub(crate) struct Verify {
     topology: Vec<Topology>,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm; without it, bruck(2) for alltoall, sparbit for bcast and barrier, and locality(node)
+    /// The algorithm [default: bruck(2) for alltoall, sparbit for bcast and barrier, otherwise locality(node)]
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// Break right programs in N places and see that the verifier notices
+    /// Test the verifier: make N small errors in programs that are right, and see that each is found [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with = "what")]
     self_test: Option<u64>,
-    /// Grow N right programs at random and see that verifier and interpreter agree
+    /// Test the verifier: make N programs at random, and see that the interpreter agrees on each [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with_all = ["what", "self_test"])]
     random: Option<u64>,
-    /// Seed of the two tests
+    /// The seed of both tests
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 }
 
 impl Verify {
     pub(crate) fn run(self) -> Result<Answer> {
-        ensure!(self.self_test != Some(0) && self.random != Some(0), "a test of nothing shows nothing");
+        ensure!(
+            self.self_test != Some(0) && self.random != Some(0),
+            "--self-test and --random take a number of programs, at least 1"
+        );
         if let Some(wanted) = self.self_test {
             return self_test(wanted, self.seed, self.compiled);
         }
@@ -68,16 +71,23 @@ impl Verify {
         if self.catalogue {
             return catalogue::print_all(self.max_ranks, self.whole);
         }
-        let what = self.what.as_deref().context("nothing to verify")?;
+        let what =
+            self.what.as_deref().context("say what to verify: a collective, `all`, `probes` or a file")?;
         if what == "all" {
-            ensure!(self.topology.is_empty() && self.algorithm.is_none(), "`all` is the whole catalogue");
+            ensure!(
+                self.topology.is_empty() && self.algorithm.is_none(),
+                "`verify all` goes through the whole catalogue: it takes neither --topology nor --algorithm"
+            );
             return catalogue::verify(self.max_ranks, self.whole, self.compiled);
         }
         if what == "probes" {
             return verify_all(probes());
         }
         if COLLECTIVES.contains(&what) {
-            ensure!(!self.topology.is_empty(), "verify {what} on which machine? add --topology T");
+            ensure!(
+                !self.topology.is_empty(),
+                "say on which nodes and ranks: add --topology T, such as --topology 4x2"
+            );
             let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
             let probe = |topology| -> Result<Probe> {
                 let task = self.sizes.task(what, topology)?;
@@ -102,7 +112,10 @@ fn verify_all(probes: Vec<Probe>) -> Result<Answer> {
     let mut text = String::new();
     for probe in probes {
         let Probe { task, expression, .. } = &probe;
-        ensure!(task.topology.ranks() <= MOST_RANKS, "proofs go up to {MOST_RANKS} ranks");
+        ensure!(
+            task.topology.ranks() <= MOST_RANKS,
+            "a proof looks at every rank, and takes at most {MOST_RANKS} of them"
+        );
         let schedule = probe.schedule()?;
         let programs = [
             ("schedule", schedule.flatten()),

@@ -41,10 +41,12 @@ pub enum NoMpi {
         reason: String,
     },
     /// It is neither MPICH, nor Open MPI, nor follows the MPI-5 ABI.
-    #[error("{0} is an MPI of no family that is known here")]
+    #[error(
+        "{0} is an MPI that Bruckner does not know: it knows Open MPI, MPICH, Intel MPI and the MPI-5 ABI"
+    )]
     Unknown(String),
     /// It lacks a function.
-    #[error("the MPI library lacks {0}")]
+    #[error("the MPI library has no function {0}")]
     Lacks(&'static str),
 }
 

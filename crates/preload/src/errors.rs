@@ -40,7 +40,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     }
     // SAFETY: ARGUMENTS.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Error::Argument("a text is not UTF-8".to_owned()))
+    text.to_str().map_err(|_| Error::Argument("a string argument is not valid UTF-8".to_owned()))
 }
 
 /// What a code means; never null.

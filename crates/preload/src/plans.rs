@@ -19,7 +19,7 @@ unsafe fn prepare(
 ) -> c_int {
     guard(|| {
         if plan.is_null() {
-            return Err(Error::Argument("there is nowhere to put the plan".to_owned()));
+            return Err(Error::Argument("the address for the plan is a null pointer".to_owned()));
         }
         let engine = Engine::get()?;
         // SAFETY: ARGUMENTS.
@@ -284,7 +284,7 @@ unsafe fn with(
 ) -> c_int {
     guard(|| {
         // SAFETY: ARGUMENTS.
-        let plan = unsafe { plan.as_ref() }.ok_or(Error::Plan("there is no plan"))?;
+        let plan = unsafe { plan.as_ref() }.ok_or(Error::Plan("the plan is a null pointer"))?;
         body(&plan.0)
     })
 }

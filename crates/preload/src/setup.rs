@@ -100,7 +100,10 @@ pub unsafe extern "C" fn bruckner_about(
 /// Null, or room for so many bytes.
 unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), Error> {
     if to.is_null() || length <= text.len() {
-        return Err(Error::Argument(format!("the text needs room for {} bytes", text.len() + 1)));
+        return Err(Error::Argument(format!(
+            "the buffer is too small: the text takes {} bytes",
+            text.len() + 1
+        )));
     }
     // SAFETY: there is room for the text and its end.
     unsafe {

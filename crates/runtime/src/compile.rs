@@ -137,7 +137,7 @@ pub enum Unfit {
     #[error("the program is not lowered")]
     Virtual,
     /// There are not so many flags or tags or levels.
-    #[error("`{0}` is beyond what a segment has")]
+    #[error("a segment has no room for `{0}`: its flags, levels and tags are limited")]
     Beyond(String),
     /// Sizes known only locally need another executor.
     #[error("sizes are known only locally")]

@@ -189,26 +189,10 @@ impl Mutator<'_> {
                 let at = self.find(|i| is_copy(i) || is_reduce(i))?;
                 self.code.instrs.remove(at);
             }
-            Mutation::DropMessage => {
-                let (at, _) = self.message(|_| true)?;
-                let Instr::Post(request, _) = self.code.instrs.remove(at) else { return None };
-                self.unfinish(at, request);
-            }
             Mutation::DoubleReduce => {
                 let at = self.find(is_reduce)?;
                 let again = self.code.instrs[at].clone();
                 self.code.instrs.insert(at, again);
-            }
-            Mutation::DoubleMessage => {
-                let (at, message) = self.message(|_| true)?;
-                let message = message.clone();
-                let fresh = Request(1 + self.code.instrs.iter().map(highest_request).max().unwrap_or(0));
-                let Instr::Post(request, _) = self.code.instrs[at] else { return None };
-                self.code.instrs.insert(at + 1, Instr::Post(fresh, message));
-                let finish = self.finish_of(at, request)?;
-                if let Instr::Finish(requests) = &mut self.code.instrs[finish] {
-                    requests.push(Run::new(fresh.0.into(), 1, 0, 1));
-                }
             }
             Mutation::Reorder => {
                 let dependent: Vec<usize> = (1..self.code.instrs.len())
@@ -217,11 +201,6 @@ impl Mutator<'_> {
                 let at = *self.random.pick(&dependent)?;
                 self.code.instrs.swap(at - 1, at);
             }
-            Mutation::Peer => {
-                let others: Vec<Rank> = (0..self.ranks).map(Rank).filter(|&r| r != self.rank).collect();
-                let other = *self.random.pick(&others)?;
-                self.message(|m| m.peer != other)?.1.peer = other;
-            }
             Mutation::Chunk => {
                 let (number, chunks) = (self.random.bits(), self.chunks);
                 let place = self.place(|_| chunks > 1)?;
@@ -229,14 +208,6 @@ impl Mutator<'_> {
                 let at = (number >> 32) as usize % members.len();
                 members[at] = (members[at] + 1 + number % (chunks - 1)) % chunks;
                 place.set = members.into_iter().collect();
-            }
-            Mutation::Size => {
-                let (_, message) = self.message(|m| m.len() > 1)?;
-                let last = message.places.len() - 1;
-                let mut members: Vec<u64> = message.places[last].set.iter().collect();
-                members.pop();
-                message.places[last].set = members.into_iter().collect();
-                message.places.retain(|p| !p.set.is_empty());
             }
             Mutation::Slot => {
                 let mut areas: Vec<Area> =
@@ -254,6 +225,58 @@ impl Mutator<'_> {
                 };
                 pick_place(places, |p| p.area != other, self.random)?.area = other;
             }
+            Mutation::Operands => {
+                let at = self.find(|i| is_copy(i) || is_reduce(i))?;
+                match &mut self.code.instrs[at] {
+                    Instr::Local(Local::Copy { to, from }) => std::mem::swap(to, from),
+                    Instr::Local(Local::Reduce { into, with }) => std::mem::swap(into, with),
+                    _ => return None,
+                }
+            }
+            Mutation::Overlap => {
+                let pairs = self.lines_used_together();
+                let &(a, b) = self.random.pick(&pairs)?;
+                let Layout::Buffers { placed, .. } = &mut self.code.layout else { return None };
+                let at = placed.iter().find(|p| p.place.area == a)?.at;
+                placed.iter_mut().find(|p| p.place.area == b)?.at = at;
+            }
+            _ => self.misdirect(kind).or_else(|| self.desynchronise(kind))?,
+        }
+        Some(())
+    }
+
+    /// Changes to messages and their requests.
+    fn misdirect(&mut self, kind: Mutation) -> Option<()> {
+        match kind {
+            Mutation::DropMessage => {
+                let (at, _) = self.message(|_| true)?;
+                let Instr::Post(request, _) = self.code.instrs.remove(at) else { return None };
+                self.unfinish(at, request);
+            }
+            Mutation::DoubleMessage => {
+                let (at, message) = self.message(|_| true)?;
+                let message = message.clone();
+                let fresh = Request(1 + self.code.instrs.iter().map(highest_request).max().unwrap_or(0));
+                let Instr::Post(request, _) = self.code.instrs[at] else { return None };
+                self.code.instrs.insert(at + 1, Instr::Post(fresh, message));
+                let finish = self.finish_of(at, request)?;
+                if let Instr::Finish(requests) = &mut self.code.instrs[finish] {
+                    requests.push(Run::new(fresh.0.into(), 1, 0, 1));
+                }
+            }
+            Mutation::Peer => {
+                let others: Vec<Rank> = (0..self.ranks).map(Rank).filter(|&r| r != self.rank).collect();
+                let other = *self.random.pick(&others)?;
+                self.message(|m| m.peer != other)?.1.peer = other;
+            }
+            Mutation::Size => {
+                let (_, message) = self.message(|m| m.len() > 1)?;
+                let last = message.places.len() - 1;
+                let mut members: Vec<u64> = message.places[last].set.iter().collect();
+                members.pop();
+                message.places[last].set = members.into_iter().collect();
+                message.places.retain(|p| !p.set.is_empty());
+            }
             Mutation::Tag => {
                 let (_, message) = self.message(|_| true)?;
                 message.tag = Tag(message.tag.0 + 1);
@@ -265,14 +288,6 @@ impl Mutator<'_> {
                 members.reverse();
                 place.set = members.into_iter().collect();
             }
-            Mutation::Operands => {
-                let at = self.find(|i| is_copy(i) || is_reduce(i))?;
-                match &mut self.code.instrs[at] {
-                    Instr::Local(Local::Copy { to, from }) => std::mem::swap(to, from),
-                    Instr::Local(Local::Reduce { into, with }) => std::mem::swap(into, with),
-                    _ => return None,
-                }
-            }
             Mutation::Finish => {
                 let at = self.find(|i| matches!(i, Instr::Finish(_)))?;
                 let Instr::Finish(requests) = &mut self.code.instrs[at] else { return None };
@@ -283,21 +298,24 @@ impl Mutator<'_> {
                     self.code.instrs.remove(at);
                 }
             }
-            Mutation::Overlap => {
-                let pairs = self.lines_used_together();
-                let &(a, b) = self.random.pick(&pairs)?;
-                let Layout::Buffers { placed, .. } = &mut self.code.layout else { return None };
-                let at = placed.iter().find(|p| p.place.area == a)?.at;
-                placed.iter_mut().find(|p| p.place.area == b)?.at = at;
-            }
-            Mutation::Signal => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Signal { .. })))?;
-                self.code.instrs.remove(at);
-            }
-            Mutation::Enter => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Enter { .. })))?;
-                self.code.instrs.remove(at);
-            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Leaves out a random operation of a kind.
+    fn drop(&mut self, wanted: impl Fn(&Local) -> bool) -> Option<()> {
+        let at = self.find(|instr| matches!(instr, Instr::Local(local) if wanted(local)))?;
+        self.code.instrs.remove(at);
+        Some(())
+    }
+
+    /// Changes that concern who waits for whom.
+    fn desynchronise(&mut self, kind: Mutation) -> Option<()> {
+        match kind {
+            Mutation::Signal => self.drop(|local| matches!(local, Local::Signal { .. }))?,
+            Mutation::Enter => self.drop(|local| matches!(local, Local::Enter { .. }))?,
+            Mutation::Wait => self.drop(|local| matches!(local, Local::Wait { .. }))?,
             Mutation::Leave => {
                 let at = self.find(|i| matches!(i, Instr::Local(Local::Leave(_))))?;
                 let leave = self.code.instrs.remove(at);
@@ -318,11 +336,7 @@ impl Mutator<'_> {
                 let chunk = self.random.below(self.chunks);
                 *local = local.clone().map_chunks(|_| Set::one(chunk));
             }
-            Mutation::Wait => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Wait { .. })))?;
-                self.code.instrs.remove(at);
-            }
-            Mutation::Barrier | Mutation::Alternate => return None,
+            _ => return None,
         }
         Some(())
     }

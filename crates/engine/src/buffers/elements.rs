@@ -103,7 +103,7 @@ pub(super) fn reduced<W: World>(world: &W, datatype: Word, op: Word) -> Result<R
         return Ok(Reduced { element, order: Order::Any, combine, foreign: None });
     }
     if world.is_null_op(op) {
-        return Err(Error::Argument("MPI_OP_NULL is no operation".into()).into());
+        return Err(Error::Argument("the operation is MPI_OP_NULL".into()).into());
     }
     let shape = shape_of(world, datatype)?;
     // MPI_Reduce_local would raise its error elsewhere than on the user's communicator.

@@ -171,14 +171,14 @@ impl<W: World> Typed<'_, W> {
 /// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
 pub(super) fn shape_of<W: World>(world: &W, datatype: Word) -> Result<Shape, Error> {
     if world.is_null_type(datatype) {
-        return Err(Error::Argument("MPI_DATATYPE_NULL is no datatype".into()));
+        return Err(Error::Argument("the datatype is MPI_DATATYPE_NULL".into()));
     }
     Ok(world.shape(datatype)?)
 }
 
 /// A null buffer with a dense type is left to MPI, which raises the error where it belongs.
 pub(super) fn there(data: *const c_void) -> Result<(), Error> {
-    if data.is_null() { Err(Error::Argument("there is no buffer".into())) } else { Ok(()) }
+    if data.is_null() { Err(Error::Argument("the buffer is a null pointer".into())) } else { Ok(()) }
 }
 
 /// Blocks of an input, of which each should have so many bytes.
