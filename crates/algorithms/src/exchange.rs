@@ -11,8 +11,8 @@
 
 use bruckner_schedule::{Area, Counts, Flag, Level, Place, Places, Rank, Set};
 
-use crate::expression::Plain;
-use crate::{Builder, Expression, Task};
+use crate::Builder;
+use crate::expression::{Expression, Plain};
 
 /// The way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,10 +24,10 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// The way for a task. Flags are a node's, so only where nothing else is near; and there are too few for the parts of a
+    /// The way for some counts. Flags are a node's, so only where nothing else is near; and there are too few for the parts of a
     /// pipeline.
-    pub fn of(task: &Task, expression: &Expression) -> Exchange {
-        match task.counts {
+    pub fn of(counts: &Counts, expression: &Expression) -> Exchange {
+        match counts {
             Counts::Root { .. } if is_by_nodes(expression) => Exchange::Ring,
             _ => Exchange::Meeting,
         }

@@ -171,7 +171,7 @@ pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
 /// The same where ranks of a node may have to exchange by messages.
 pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<Plan, Refusal> {
     let through = match on_node {
-        OnNode::Segment => Exchange::of(task, expression),
+        OnNode::Segment => Exchange::of(&task.counts, expression),
         // Messages are made of what lies in a segment for any root; flags are for the one that there is.
         OnNode::Messages => Exchange::Meeting,
     };
