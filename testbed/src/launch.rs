@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::cluster::Cluster;
 use crate::mpis::{Mpi, root};
-use crate::nodes::Nodes;
 
 /// A program to run.
 pub(crate) struct Launch<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) preloads: Vec<PathBuf>,
     pub(crate) directory: Option<PathBuf>,
     /// Emulated nodes to run on.
-    nodes: Option<&'a Nodes>,
+    nodes: Option<&'a Cluster>,
     /// Options of the launcher.
     options: Vec<String>,
     pub(crate) limit: Duration,
@@ -94,7 +94,7 @@ impl<'a> Launch<'a> {
     }
 
     /// On emulated nodes.
-    pub(crate) fn across(mut self, nodes: &'a Nodes) -> Launch<'a> {
+    pub(crate) fn across(mut self, nodes: &'a Cluster) -> Launch<'a> {
         self.nodes = Some(nodes);
         self
     }

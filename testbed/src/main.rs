@@ -1,11 +1,12 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
 mod apps;
+mod cluster;
 mod examples;
+mod interrupt;
 mod launch;
 mod matrix;
 mod mpis;
-mod nodes;
 mod readme;
 mod setup;
 mod speed;
@@ -58,6 +59,24 @@ enum Ask {
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
     },
+    /// Runs a command on emulated nodes, under an MPI's launcher: a cluster in a box. As root.
+    Cluster {
+        #[command(flatten)]
+        shape: cluster::Shape,
+        /// The MPI.
+        #[arg(long, default_value = "openmpi5")]
+        mpi: Mpi,
+        /// What each rank runs.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// The link between emulated nodes, for `cluster`.
+    #[command(hide = true)]
+    Link {
+        #[command(flatten)]
+        wire: cluster::Wire,
+        devices: Vec<String>,
+    },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
     /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
@@ -104,7 +123,7 @@ fn main() -> std::process::ExitCode {
 
 fn ask() -> Result<()> {
     let ask = Ask::parse();
-    if !matches!(ask, Ask::Setup) {
+    if !matches!(ask, Ask::Setup | Ask::Link { .. }) {
         library()?;
     }
     match ask {
@@ -113,6 +132,15 @@ fn ask() -> Result<()> {
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::TODAY)),
+        Ask::Cluster { shape, mpi, command } => {
+            interrupt::listen()?;
+            let code = cluster::Cluster::up(&shape)?.run(mpi, &command)?;
+            match code {
+                0 => Ok(()),
+                code => std::process::exit(code),
+            }
+        }
+        Ask::Link { wire, devices } => cluster::link::run(&devices, &wire),
         Ask::Examples => examples::run(),
         Ask::Suites { only, mpis, quick, seed } => suites::run(&only, mpis, quick, seed),
         Ask::Apps { quick } => apps::run(quick),
@@ -143,4 +171,14 @@ fn library() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn options_do_not_collide() {
+        super::Ask::command().debug_assert();
+    }
 }

@@ -15,7 +15,7 @@ use crate::Builder;
 use crate::expression::{Expression, Plain};
 
 /// The way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Exchange {
     /// All put, all meet, all get.
     Meeting,

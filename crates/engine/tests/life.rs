@@ -122,6 +122,42 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
     }
 }
 
+/// What is kept for a reduction to a root is not used for one to all, nor what is kept for a broadcast for an allgather, though
+/// to algorithms they are the same collectives.
+#[test]
+fn a_root_has_plans_of_its_own() {
+    let rules = [
+        "reduce=A; reduce_scatter=A; bcast=A; allgather=A".replace('A', "locality(node, lanes=paper)"),
+        "reduce=A; reduce_scatter=A; bcast=A; allgather=A"
+            .replace('A', "leader(node, between=ring, leaders=2)"),
+    ];
+    for topology in ["3,1,1", "4,1", "1x5"] {
+        run(
+            topology,
+            |_| always(),
+            |engine, rank| {
+                for rules in &rules {
+                    engine.set_algorithms(rank.world(), rules).unwrap();
+                    let comm = rank.split(rank.world(), 0);
+                    engine.set_algorithms(comm, rules).unwrap();
+                    let functions =
+                        [Function::Reduce, Function::ReduceScatter, Function::Bcast, Function::Allgatherv];
+                    for round in 0..40 {
+                        for function in functions {
+                            if rank.number() == round as u32 % 5 {
+                                std::thread::sleep(Duration::from_micros(100));
+                            }
+                            let one = Collective { root: 2, ..Collective::new(function, Type::I64, 3) };
+                            perform(engine, rank, comm, &one, round, Door::Mpi);
+                        }
+                    }
+                    rank.comm_free(comm);
+                }
+            },
+        );
+    }
+}
+
 /// A handle that comes again means another communicator.
 #[test]
 fn communicators_come_and_go() {

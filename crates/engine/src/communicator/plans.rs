@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
+use bruckner_algorithms::exchange::Exchange;
 use bruckner_algorithms::{Expression, Task, orders, plan};
 use bruckner_choose::{Choice, Kind, Name, Reason};
 use bruckner_runtime::{Extent, Plan, sized};
@@ -27,12 +28,14 @@ pub(crate) enum Prepared<W: World> {
     Native,
 }
 
-/// What a plan of an algorithm is for: sizes that are all equal, or others, which the algorithm takes in the same order.
+/// What a plan of an algorithm is for: sizes that are all equal, or others, which the algorithm takes in the same order; and
+/// whether there is a root, which may be ahead.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Form {
     /// None where each rank knows only its own sizes.
     pub(crate) even: Option<bool>,
     pub(crate) orders: Box<[u32]>,
+    through: Exchange,
 }
 
 impl Form {
@@ -43,7 +46,7 @@ impl Form {
             false => Box::default(),
             true => orders(&task(problem, topology), expression).into(),
         };
-        Form { even, orders }
+        Form { even, orders, through: Exchange::of(&problem.counts, expression) }
     }
 }
 
@@ -184,7 +187,7 @@ impl Candidate {
             let (asked, instead) = (asked.choice.expression.clone(), self.choice.reason.clone());
             self.choice = Arc::new(Choice::native(Reason::Unfit { asked, instead: Box::new(instead) }));
         }
-        let form = Form { even: None, orders: Box::default() };
+        let form = Form { even: None, orders: Box::default(), through: Exchange::Meeting };
         self.put(versions, form, Some(Prepared::Native), Extent::default())
     }
 }

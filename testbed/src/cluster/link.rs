@@ -1,0 +1,188 @@
+//! The link between emulated nodes: a switch whose ports are TAP devices, with a rate for each port and a delay for each way.
+//!
+//! A frame takes its port for as long as its bits take at the rate, is on its way for the delay, and takes the other port for
+//! as long again, unless that is still busy with others: then it comes behind them. Kernels without `netem` have nothing that
+//! delays; this does it in a process of its own, which says in the end what it really gave.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::tap::tap;
+use super::wire::{Wire, rate_text, time_text};
+
+/// The longest frame: an MTU of 9000, and its header.
+const FRAME: usize = 9100;
+
+/// What a port holds back at most; beyond that frames are dropped, as by any switch.
+const QUEUE: usize = 16 << 20;
+
+/// The hardware address of a node.
+pub(crate) fn address(node: usize) -> [u8; 6] {
+    [2, 0, 0, 0, (node >> 8) as u8, node as u8]
+}
+
+/// A frame on its way. The first to be due comes first, and of those the first to be sent.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Frame {
+    due: Instant,
+    order: u64,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
+/// What became of it all.
+#[derive(Default)]
+struct Count {
+    frames: u64,
+    bytes: u64,
+    dropped: u64,
+    /// How much later than it should have been each frame was, in ns; of the first million.
+    late: Vec<u32>,
+}
+
+/// Switches frames between devices of these names until standard input ends; then says what it did.
+pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
+    let mut ports: Vec<File> = devices.iter().map(|name| tap(name)).collect::<Result<_>>()?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    let began = Instant::now();
+    let mut switch = Switch {
+        wire,
+        began,
+        out: vec![began; ports.len()],
+        into: vec![began; ports.len()],
+        queued: vec![0; ports.len()],
+        order: 0,
+        waiting: BinaryHeap::new(),
+        count: Count::default(),
+    };
+    let input = std::io::stdin();
+    loop {
+        switch.deliver(&mut ports);
+        let left = switch.next_due().map(|due| due.saturating_duration_since(Instant::now()));
+        let left = left.unwrap_or(Duration::from_secs(1));
+        let ready: Vec<bool> = {
+            let mut fds: Vec<PollFd<'_>> =
+                ports.iter().map(|port| PollFd::new(port, PollFlags::IN)).collect();
+            fds.push(PollFd::new(&input, PollFlags::IN));
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut fds, Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            fds.iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        // Whoever started this has gone.
+        if ready[ports.len()] && matches!(input.lock().read(&mut [0; 64]), Ok(0) | Err(_)) {
+            break;
+        }
+        for port in (0..ports.len()).filter(|&port| ready[port]) {
+            switch.take(&mut ports, port)?;
+        }
+    }
+    switch.tell();
+    Ok(())
+}
+
+struct Switch<'a> {
+    wire: &'a Wire,
+    began: Instant,
+    /// Until when each port is busy, out of its node and into it.
+    out: Vec<Instant>,
+    into: Vec<Instant>,
+    /// Bytes that wait for each.
+    queued: Vec<usize>,
+    order: u64,
+    waiting: BinaryHeap<Reverse<Frame>>,
+    count: Count,
+}
+
+impl Switch<'_> {
+    fn next_due(&self) -> Option<Instant> {
+        self.waiting.peek().map(|Reverse(frame)| frame.due)
+    }
+
+    /// Takes what a node has sent.
+    fn take(&mut self, ports: &mut [File], from: usize) -> Result<()> {
+        for _ in 0..32 {
+            let mut bytes = vec![0; FRAME];
+            let length = match ports[from].read(&mut bytes) {
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The device goes down with its namespace.
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            bytes.truncate(length);
+            self.forward(from, bytes);
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, from: usize, bytes: Vec<u8>) {
+        let now = Instant::now();
+        let node =
+            |at: &[u8]| (at[..4] == address(0)[..4]).then(|| usize::from(at[4]) << 8 | usize::from(at[5]));
+        // All neighbours are known to each other: what is for everybody is for nobody.
+        let Some(to) = bytes.get(..6).and_then(node).filter(|&to| to < self.out.len() && to != from) else {
+            return;
+        };
+        self.count.frames += 1;
+        self.count.bytes += bytes.len() as u64;
+        if self.wire.is_lost(from, to, now - self.began) || self.queued[to] + bytes.len() > QUEUE {
+            self.count.dropped += 1;
+            return;
+        }
+        let takes = self.wire.takes(bytes.len());
+        self.out[from] = self.out[from].max(now) + takes;
+        let there = self.out[from] + self.wire.delay(from, to);
+        self.into[to] = there.max(self.into[to] + takes);
+        let due = self.into[to];
+        self.queued[to] += bytes.len();
+        self.order += 1;
+        self.waiting.push(Reverse(Frame { due, order: self.order, to, bytes }));
+    }
+
+    /// Hands over what is due.
+    fn deliver(&mut self, ports: &mut [File]) {
+        loop {
+            let now = Instant::now();
+            if self.next_due().is_none_or(|due| due > now) {
+                return;
+            }
+            let Some(Reverse(frame)) = self.waiting.pop() else { return };
+            self.queued[frame.to] -= frame.bytes.len();
+            if ports[frame.to].write(&frame.bytes).is_err() {
+                self.count.dropped += 1;
+            }
+            if self.count.late.len() < 1_000_000 {
+                self.count.late.push((now - frame.due).as_nanos().min(u32::MAX.into()) as u32);
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        let Count { frames, bytes, dropped, late } = &mut self.count;
+        late.sort_unstable();
+        let at = |share: f64| late.get(((late.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(0);
+        let busy = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let busy = busy.tv_sec as f64 + busy.tv_nsec as f64 / 1e9;
+        let load = 100.0 * busy / self.began.elapsed().as_secs_f64();
+        let given = |late: u32| time_text(self.wire.delay + Duration::from_nanos(late.into()));
+        eprintln!(
+            "link: {frames} frames, {:.1} MB at {}, {dropped} dropped; delay {} asked for, {} given in the median, {} at 99 %, {} at most; {load:.0} % of a core",
+            *bytes as f64 / 1e6,
+            rate_text(self.wire.rate),
+            time_text(self.wire.delay),
+            given(at(0.5)),
+            given(at(0.99)),
+            given(at(1.0)),
+        );
+    }
+}
