@@ -3,8 +3,8 @@
    rooted          what follows, and with "ahead" also that nobody waits for ranks that are 20 ms late
    rooted time     only how long the root of a broadcast, and a rank that gives to a reduction, spend in a call while the others
                    come 5 ms late to each, in ns
-   Every root in turn, sizes that change and grow, other collectives in between, late ranks, communicators that are
-   freed as soon as the root has left, and persistent operations in opposite orders. Values are checked in every call. */
+   Every root in turn, sizes that change and grow, other collectives in between, late ranks, and communicators that
+   are freed as soon as the root has left. Values are checked in every call. */
 #define _GNU_SOURCE
 #include "common.h"
 #include <unistd.h>

@@ -68,8 +68,7 @@ mutations! {
     Barrier = "barrier removed",
     /// A rank does not wait until it may enter a ring.
     Enter = "entered too early",
-    /// A rank does not leave a ring, or leaves it before it has taken all it wants. Whoever takes what a rank puts leaves
-    /// after it, so nothing is lost if that rank leaves before.
+    /// A rank does not leave a ring, or leaves it before its last work there.
     Leave = "left too early, or never",
     /// A flag or a gate is for other chunks.
     For = "for other chunks",
@@ -319,13 +318,8 @@ impl Mutator<'_> {
             Mutation::Leave => {
                 let at = self.find(|i| matches!(i, Instr::Local(Local::Leave(_))))?;
                 let leave = self.code.instrs.remove(at);
-                let takes = |i: &Instr| match i {
-                    Instr::Local(Local::Copy { from: place, .. } | Local::Reduce { with: place, .. }) => {
-                        matches!(place.area, Area::Shared(..))
-                    }
-                    _ => false,
-                };
-                let last = (0..at).rev().find(|&i| takes(&self.code.instrs[i]));
+                let shares = |i: &Instr| i.places().any(|place| matches!(place.area, Area::Shared(..)));
+                let last = (0..at).rev().find(|&i| shares(&self.code.instrs[i]));
                 if let Some(last) = last.filter(|_| self.random.below(2) == 0) {
                     self.code.instrs.insert(last, leave);
                 }

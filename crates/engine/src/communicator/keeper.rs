@@ -126,9 +126,12 @@ impl Keeper {
 
     /// A segment that this rank does not use any more.
     pub(crate) fn put_back(&self, rented: Rented) {
+        if rented.bytes() > IDLE_BYTES {
+            return;
+        }
         let idle = &mut self.shelves().idle;
         idle.push(rented);
-        // The oldest go, and what is too large by itself.
+        // The oldest go.
         while idle.len() > SEGMENTS || idle.iter().map(Rented::bytes).sum::<usize>() > IDLE_BYTES {
             idle.remove(0);
         }

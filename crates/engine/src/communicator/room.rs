@@ -45,13 +45,14 @@ impl Room {
         }
     }
 
-    /// What is there, grown to what is needed, by powers of two, in regions of so many members at most.
+    /// What is there, grown to what is needed, by large steps, in regions of so many members at most.
     pub(super) fn larger(&self, members: u32, there: Size, need: Size) -> Size {
-        let grown = |there: usize, need: usize, least: usize| match need > there {
-            true => need.max(least).next_power_of_two(),
-            false => there,
+        let grown = |there: usize, need: usize, by: usize| {
+            if need > there { need.next_multiple_of(by) } else { there }
         };
-        let (part, slot) = (grown(there.part, need.part, 4096), grown(there.slot, need.slot, 0));
+        let part = grown(there.part, need.part, need.part.next_power_of_two().max(4096));
+        // There are many slots: by smaller steps.
+        let slot = grown(there.slot, need.slot, need.slot.next_power_of_two() / 4);
         Size { part, slot, slots: 0 }.with_ring(self.ring * members as usize)
     }
 

@@ -81,10 +81,11 @@ impl Size {
         Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
     }
 
-    /// The stretches behind the header, by number.
+    /// The stretches behind the header of which each member touches a share first.
     fn stretches(self) -> impl Iterator<Item = (usize, usize)> {
-        let halves = (0..3).map(move |i| (i * self.part, self.part));
-        halves.chain((0..self.slots).map(move |i| (3 * self.part + i * self.slot, self.slot)))
+        let parts = (0..3).map(move |i| (i * self.part, self.part));
+        // The ring as a whole: anybody may be the first to write to a slot.
+        parts.chain([(3 * self.part, self.slots * self.slot)])
     }
 
     fn bytes(self) -> usize {

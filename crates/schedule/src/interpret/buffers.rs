@@ -53,7 +53,7 @@ pub(super) struct View {
     offsets: Option<HashMap<(Area, u64), u64>>,
     /// The levels on whose segments it alternates, each with the number of times that was done before.
     alternate: Vec<(Level, u32)>,
-    /// The same of the levels whose segments it uses as rings, and how many slots these have.
+    /// The same of the levels whose segments it uses as rings, and what decides how many slots these have.
     rings: Vec<(Level, u32)>,
     slots: u32,
     /// Lengths that arrived or were copied, for slots whose size is known only locally.
@@ -162,12 +162,17 @@ impl View {
             Area::Shared(level, _) => {
                 let region = program.topology.region_of(level, self.rank);
                 let half = self.alternate.iter().find(|(l, _)| *l == level).map(|(_, turn)| 1 + turn % 2);
-                let slot = self.ring(level).map(|turn| 3 + turn % self.slots);
+                let slot = self.ring(level).map(|turn| 3 + turn % slots_of(self.slots, level));
                 Buffer::Segment(level, region, slot.or(half).unwrap_or(0))
             }
             _ => Buffer::Temporary,
         }
     }
+}
+
+/// How many slots the ring of a level has: one to three, others for other levels.
+pub(super) fn slots_of(slots: u32, level: Level) -> u32 {
+    1 + (slots + u32::from(level.0)) % 3
 }
 
 fn buffer_salt(buffer: Buffer) -> u64 {

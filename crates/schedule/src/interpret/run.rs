@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::buffers::{Found, Segments, View};
+use super::buffers::{Found, Segments, View, slots_of};
 use super::{Data, Failure, Operation};
 use crate::program::{Instr, Program};
 use crate::random::Random;
@@ -56,7 +56,7 @@ struct Stage<'a> {
     barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
     /// How many have left a region's ring, for each of the executions that use it.
     left: HashMap<(Level, u32, u32), usize>,
-    /// How many slots a ring has.
+    /// Decides how many slots a ring has.
     slots: u32,
 }
 
@@ -69,7 +69,7 @@ fn fail<T>(rank: Rank, message: impl Into<String>) -> Result<T> {
 pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Random) -> Result<()> {
     let ranks = programs[0].problem.ranks;
     let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.bits() }).collect();
-    let slots = 1 + random.below(3) as u32;
+    let slots = random.below(3) as u32;
     let mut views = Vec::new();
     for rank in (0..ranks).map(Rank) {
         let mut mine: Vec<View> = Vec::new();
@@ -266,7 +266,9 @@ impl Stage<'_> {
     fn enter(&mut self, rank: Rank, level: Level) -> Result<bool> {
         let topology = &self.programs[0].topology;
         let region = topology.region_of(level, rank);
-        let Some(before) = self.turn(rank, level)?.checked_sub(self.slots) else { return Ok(true) };
+        let Some(before) = self.turn(rank, level)?.checked_sub(slots_of(self.slots, level)) else {
+            return Ok(true);
+        };
         let left = self.left.get(&(level, region, before)).copied().unwrap_or(0);
         Ok(left == topology.span(level, region).len())
     }

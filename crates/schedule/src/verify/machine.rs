@@ -161,6 +161,8 @@ pub(super) struct State {
     /// How often each flag of each rank was awaited in this execution.
     pub(super) waits: HashMap<(Rank, Flag), usize>,
     pub(super) barriers: HashMap<Level, usize>,
+    /// The rings that it has left in this execution.
+    pub(super) left: SmallVec<[Level; 2]>,
     pub(super) done: bool,
 }
 
@@ -171,8 +173,8 @@ pub(super) struct Gathering {
     pub(super) known: Stamp,
 }
 
-/// A part of a region's segment: the whole of an unplaced one or 0, one of the halves 1 and 2, or 3, the ring, which
-/// here has a single slot.
+/// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2. Rings are not looked at by
+/// part.
 pub(super) type Part = (Level, u32, u32);
 
 pub(super) struct Machine<'a> {
@@ -191,8 +193,10 @@ pub(super) struct Machine<'a> {
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
     /// The levels on whose segments the ranks of each program go round a ring.
     pub(super) rings: Vec<Rings>,
-    /// Who has left a region's ring, for each of the executions that use it.
-    pub(super) left: HashMap<(Level, u32, u32), Gathering>,
+    /// How many have left a region's ring, for each of the executions that use it.
+    pub(super) left: HashMap<(Level, u32, u32), usize>,
+    /// Who has entered a region's ring in an execution, and when.
+    pub(super) entered: HashMap<(Level, u32, u32), Vec<(usize, u32)>>,
     /// Ranks that wait to enter.
     pub(super) entering: HashMap<(Level, u32), Vec<usize>>,
     /// When each rank last touched a part of a segment, in its last two executions that did.
@@ -234,6 +238,7 @@ impl<'a> Machine<'a> {
             gatherings: HashMap::default(),
             rings: Vec::new(),
             left: HashMap::default(),
+            entered: HashMap::default(),
             entering: HashMap::default(),
             touched: HashMap::default(),
             ready: (0..present).collect(),
@@ -344,6 +349,7 @@ impl<'a> Machine<'a> {
         }
         state.waits.clear();
         state.barriers.clear();
+        state.left.clear();
         state.instr = 0;
         state.execution += 1;
         state.done = state.execution as usize == self.programs.len();

@@ -19,7 +19,7 @@
 //! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
 //! | `in-flight` | what a message carries is not overwritten, and what it fills is not touched, until it is finished |
 //! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
-//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals, barriers and whoever enters after others left; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
+//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; a ring is touched only between entering and leaving; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
 //! | `result` | afterwards every output holds exactly what MPI says |
 //! | `once` | in a reduction every rank's contribution is there exactly once |
 //! | `consistent` | where claimed: all ranks compute the same expression, operands in the same order |
@@ -33,10 +33,11 @@
 //! of another in the same part of a segment without being ordered. So of repeated executions only that order is looked
 //! at, and three are enough, because halves take turns after two.
 //!
-//! A ring of slots (`enter`, `leave`) is looked at as if it had one slot. That speaks for a ring of any length R: executions
-//! i and i + R, which use the same slot, are ordered there by all that orders i and i + 1 here, since whoever enters knows
-//! that all have left the execution that used the slot before; and nobody waits there for an execution that is not long
-//! over here.
+//! A ring of slots (`enter`, `leave`) may have any length, and executions of other programs may come between two that use the
+//! same slot. So of a ring it is asked that every touch come after an `enter` of the same execution that the rank knows of,
+//! and before it leaves. Whoever enters waits until all have left the slot: nothing else orders two executions there, and what
+//! entering tells counts for nothing else. That nobody waits for ever is looked at with a ring of one slot; on a longer
+//! one nobody waits for more.
 //!
 //! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Report`].
 //!

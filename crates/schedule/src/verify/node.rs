@@ -57,8 +57,8 @@ impl Machine<'_> {
         local.is_left_out(problem)
     }
 
-    /// A ring of one slot: it is free when all have left the execution before on this ring. A longer ring is free earlier,
-    /// and what is ordered between two executions here is ordered between two that use the same slot there: see the module.
+    /// A ring of one slot: it is free when all have left the execution before on this ring. On a longer one nobody waits for
+    /// more. What a rank knows by entering counts for its ring alone: see [`Machine::touch_ring`].
     pub(super) fn enter(&mut self, rank: usize, level: Level, site: Site) -> Step {
         if !self.rings[self.index[site.execution as usize]].has(rank, level) {
             self.complain(
@@ -70,23 +70,40 @@ impl Machine<'_> {
         }
         let topology = &self.programs[0].topology;
         let region = topology.region_of(level, site.rank);
-        let Some(before) = self.round(rank, level, site).checked_sub(1) else { return Step::Next };
-        let left = self.left.entry((level, region, before)).or_default();
-        if left.arrived.len() < topology.span(level, region).len() {
+        let before = self.round(rank, level, site).checked_sub(1);
+        let left = |before| self.left.get(&(level, region, before)).copied().unwrap_or(0);
+        if before.is_some_and(|before| left(before) < topology.span(level, region).len()) {
             self.entering.entry((level, region)).or_default().push(rank);
             return Step::Wait;
         }
-        self.clocks.acquire(rank, &left.known.clone());
+        let now = self.clocks.now(rank);
+        self.entered.entry((level, region, site.execution)).or_default().push((rank, now));
         Step::Next
     }
 
     pub(super) fn leave(&mut self, rank: usize, level: Level, site: Site) {
         let region = self.programs[0].topology.region_of(level, site.rank);
         let round = self.round(rank, level, site);
-        let left = self.left.entry((level, region, round)).or_default();
-        left.known = Clocks::join(&left.known, &self.clocks.release(rank));
-        left.arrived.insert(site.rank.0);
+        *self.left.entry((level, region, round)).or_default() += 1;
+        self.states[rank].left.push(level);
         self.ready.extend(self.entering.remove(&(level, region)).unwrap_or_default());
+    }
+
+    /// Checks a touch of a ring: it comes after somebody has entered in this execution, as far as this rank knows, and before it
+    /// leaves. Then all that others did in this slot before, in whatever execution and program, has happened.
+    pub(super) fn touch_ring(&mut self, rank: usize, level: Level, site: Site) {
+        if self.states[rank].left.contains(&level) {
+            let message = format!("touches the {level} segment after it has left it");
+            return self.complain(Invariant::Race, site, message);
+        }
+        let region = self.programs[0].topology.region_of(level, site.rank);
+        let entered = self.entered.get(&(level, region, site.execution));
+        let mut entered = entered.into_iter().flatten();
+        if !entered.any(|&(who, then)| self.clocks.knows(rank, who, then)) {
+            let message =
+                format!("touches the {level} segment before anybody has entered it, as far as it knows");
+            self.complain(Invariant::Race, site, message);
+        }
     }
 
     /// How many executions before this one go round a ring.

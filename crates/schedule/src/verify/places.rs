@@ -60,12 +60,9 @@ impl Machine<'_> {
         (endless || places.any_filled(place.set.iter())).then_some(level)
     }
 
-    /// Which part of a segment an execution uses: 0; or one of the halves 1 and 2, in turn with the other executions that
-    /// alternate; or 3, the ring.
+    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other executions that
+    /// alternate.
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
-        if self.rings[self.index[execution as usize]].has(rank, level) {
-            return 3;
-        }
         let alternates = |code: &Code| match &code.layout {
             Layout::Buffers { alternate, .. } => alternate.contains(&level),
             Layout::Virtual => false,
@@ -84,6 +81,9 @@ impl Machine<'_> {
         // Nothing has changed since this rank last touched its segment.
         if self.states[rank].touched == Some((level, now)) {
             return;
+        }
+        if self.rings[self.index[site.execution as usize]].has(rank, level) {
+            return self.touch_ring(rank, level, site);
         }
         self.states[rank].touched = Some((level, now));
         let region = topology.region_of(level, site.rank);
