@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::cluster::Cluster;
 use crate::mpis::{Mpi, root};
+use crate::setup::patient;
 
 /// A program to run.
 pub(crate) struct Launch<'a> {
@@ -79,6 +80,7 @@ impl<'a> Launch<'a> {
     pub(crate) fn patiently(self) -> Launch<'a> {
         match self.mpi {
             Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_WAIT_MODE", "1"),
+            Mpi::Mpich4 if self.ranks > 2 => self.preload(&patient()),
             _ => self,
         }
     }

@@ -271,10 +271,8 @@ impl<'a> Reader<'a> {
                 if times <= before {
                     return Err("a flag is raised for a time that has been");
                 }
-                let signals = (before + 1..=times).map(|time| self.at_time(number, time));
-                let signals = signals.map(|flag| Instr::Local(Local::Signal { flag, chunks: None }));
-                let signals: Vec<Instr> = signals.collect();
-                self.instrs.extend(signals);
+                let signals = (before + 1..=times).map(|time| at_time(number, time));
+                self.instrs.extend(signals.map(|flag| Instr::Local(Local::Signal { flag, chunks: None })));
             }
             Action::Await(Mark { flag, level, times }) => {
                 let (number, of) = self.flag(flag, level)?;
@@ -282,7 +280,7 @@ impl<'a> Reader<'a> {
                 if times <= before {
                     return Err("a flag is awaited for a time that has been");
                 }
-                let flag = self.at_time(number, times);
+                let flag = at_time(number, times);
                 self.instrs.push(Instr::Local(Local::Wait { flag, of, chunks: None }));
             }
             Action::Enter(level) => {
@@ -291,12 +289,6 @@ impl<'a> Reader<'a> {
             Action::Leave(level) => self.instrs.push(Instr::Local(Local::Leave(Level(level)))),
         }
         Ok(())
-    }
-
-    /// A flag for the so-manieth time, as a flag that is raised once.
-    fn at_time(&self, Flag(number): Flag, times: u16) -> Flag {
-        const NUMBERS: u32 = FLAGS + ROUNDS * Bases::LEVELS as u32;
-        Flag(u32::from(times) * NUMBERS + number)
     }
 
     fn post(
@@ -523,4 +515,10 @@ fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
         }
     }
     (at == start + elements && !slots.is_empty()).then_some(slots)
+}
+
+/// A flag for the so-manieth time, as a flag that is raised once.
+fn at_time(Flag(number): Flag, times: u16) -> Flag {
+    const NUMBERS: u32 = FLAGS + ROUNDS * Bases::LEVELS as u32;
+    Flag(u32::from(times) * NUMBERS + number)
 }

@@ -9,7 +9,7 @@ use super::Table;
 use super::catalogue::algorithms;
 use crate::launch::{Launch, Outcome};
 use crate::mpis::Mpi;
-use crate::setup::{mpich_suite, patient};
+use crate::setup::mpich_suite;
 
 /// A line of the test list.
 struct Line {
@@ -64,9 +64,6 @@ impl Line {
             None => Launch::plain(mpi, self.ranks, &binary),
             Some(_) => Launch::preloaded(mpi, self.ranks, &binary),
         };
-        if mpi == Mpi::Mpich4 {
-            launch = launch.preload(&patient());
-        }
         for argument in &self.arguments {
             launch = launch.argument(argument);
         }

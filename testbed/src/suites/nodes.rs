@@ -7,7 +7,6 @@ use super::Table;
 use crate::cluster::{Cluster, Shape};
 use crate::launch::{Launch, Outcome, Said, library};
 use crate::mpis::{Mpi, home, root};
-use crate::setup::patient;
 
 /// How a program gets the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +38,6 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
             ("a wire of 2 ms, native", Launch::plain(mpi, 4, &across)),
             ("a wire of 2 ms", Launch::preloaded(mpi, 4, &across).set("BRUCKNER", "always")),
         ] {
-            let launch = if mpi == Mpi::Mpich4 { launch.preload(&patient()) } else { launch };
             table.tell(mpi.name(), name, 4, &of(launch.across(&nodes))?);
         }
     }

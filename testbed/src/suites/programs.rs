@@ -8,13 +8,11 @@ use super::Table;
 use super::mpi4py::not_served;
 use crate::launch::{Launch, Outcome};
 use crate::mpis::{Mpi, home, root};
-use crate::setup::patient;
 use crate::speed;
 
 /// As it is needed where ranks outnumber cores.
 fn patient_launch<'a>(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
-    let launch = Launch::preloaded(mpi, ranks, program).patiently();
-    if mpi == Mpi::Mpich4 && ranks > 2 { launch.preload(&patient()) } else { launch }
+    Launch::preloaded(mpi, ranks, program).patiently()
 }
 
 /// All of some, or in a quick run one of them, another for each MPI.
