@@ -70,6 +70,17 @@ enum Ask {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Runs `bruckner bench` on emulated nodes: launches, native-best and all, labelled with delay and rate. As root.
+    Bench {
+        #[command(flatten)]
+        shape: cluster::Shape,
+        /// The MPI.
+        #[arg(long, default_value = "openmpi5")]
+        mpi: Mpi,
+        /// What `bruckner bench` is asked.
+        #[arg(last = true, required = true)]
+        ask: Vec<String>,
+    },
     /// The link between emulated nodes, for `cluster`.
     #[command(hide = true)]
     Link {
@@ -139,6 +150,10 @@ fn ask() -> Result<()> {
                 0 => Ok(()),
                 code => std::process::exit(code),
             }
+        }
+        Ask::Bench { shape, mpi, ask } => {
+            interrupt::listen()?;
+            cluster::Cluster::up(&shape)?.bench(mpi, &ask)
         }
         Ask::Link { wire, devices } => cluster::link::run(&devices, &wire),
         Ask::Examples => examples::run(),

@@ -108,23 +108,60 @@ impl<'a, T, const N: usize> From<&'a [T; N]> for Input<'a, T> {
 pub struct Collective<'a> {
     on: Communicator,
     call: Call,
+    /// Plans by several algorithms.
+    plans: Vec<Persistent>,
     lists: Lists,
     buffers: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Collective<'a> {
     /// Does it. Collective.
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(&mut self) -> Result<(), Error> {
+        let Communicator { engine, comm } = self.on;
         // SAFETY: whoever made the call has checked lengths against counts.
-        match unsafe { self.on.engine.run(&self.call, self.on.comm, Door::Api) }? {
+        let code = match unsafe { engine.again(&self.call, comm) } {
+            Some(again) => again?,
+            // SAFETY: as above.
+            None => unsafe { engine.run(&self.call, comm, Door::Api) }?,
+        };
+        self.done(code)
+    }
+
+    /// Does it by the MPI's own function, whatever the library would choose. Collective.
+    pub fn run_native(&mut self) -> Result<(), Error> {
+        // SAFETY: whoever made the call has checked lengths against counts.
+        self.done(unsafe { self.on.engine.native(&self.call, self.on.comm) })
+    }
+
+    /// What an MPI function returned.
+    fn done(&self, code: c_int) -> Result<(), Error> {
+        match code {
             0 => Ok(()),
             code => Err(Error::Mpi(MpiError { call: self.call.function.name(), code })),
         }
     }
 
+    /// Plans it by another algorithm beside those that there are; its number. Nothing stays behind of one that does not fit.
+    /// Collective.
+    pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
+        // SAFETY: buffers and lists live as long as this, and so the plan.
+        let plan = unsafe { self.on.engine.persistent(self.call, self.on.comm, algorithm) }?;
+        self.plans.push(plan);
+        Ok(self.plans.len() - 1)
+    }
+
+    /// Does it by an algorithm that was added: many ways, one behind the other, on the same buffers. Collective.
+    ///
+    /// # Panics
+    /// If there is no algorithm of this number.
+    pub fn run_by(&mut self, number: usize) -> Result<(), Error> {
+        // SAFETY: the buffers are borrowed as long as this lives, and nobody else uses them until it returns.
+        unsafe { self.plans[number].run() }
+    }
+
     /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
     pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
-        let Collective { on, call, lists, buffers } = self;
+        let Collective { on, call, lists, buffers, .. } = self;
         // SAFETY: as above; buffers and lists live as long as the plan.
         let plan = unsafe { on.engine.persistent(call, on.comm, algorithm) }?;
         Ok(Plan { plan, _lists: lists, _buffers: buffers })
@@ -266,7 +303,7 @@ impl Communicator {
     }
 
     fn collective<'a>(&self, call: Call, lists: Lists) -> Collective<'a> {
-        Collective { on: *self, call, lists, buffers: PhantomData }
+        Collective { on: *self, call, plans: Vec::new(), lists, buffers: PhantomData }
     }
 
     /// An input's address; what it has is checked against what it must have.

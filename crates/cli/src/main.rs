@@ -6,6 +6,7 @@
 
 mod ask;
 mod bar;
+mod bench;
 mod catalogue;
 mod compare;
 mod compiled;
@@ -40,6 +41,8 @@ enum Command {
     Verify(verify::Verify),
     /// See which MPI there is and what is wrong, alone or under mpirun
     Doctor(doctor::Doctor),
+    /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
+    Bench(bench::Bench),
     /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
     Exec(exec::Exec),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Verify(verify) => verify.run(),
         Command::Doctor(doctor) => doctor.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Exec(exec) => return exec.run(),
     };
     match answer {

@@ -18,7 +18,7 @@ use clap::{Args, Parser};
 
 pub(crate) use wire::Wire;
 
-use crate::mpis::{Mpi, home};
+use crate::mpis::{Mpi, home, root};
 
 /// What the cluster looks like.
 #[derive(Clone, Debug, Args)]
@@ -254,7 +254,33 @@ impl Cluster {
         if mpi == Mpi::Mpich4 && self.shape.total() > 2 {
             launch.args(["-genv", "LD_PRELOAD", &crate::setup::patient().display().to_string()]);
         }
-        let mut child = launch.args(command).spawn().context("the launcher does not start")?;
+        self.attend(launch.args(command))
+    }
+
+    /// Runs `bruckner bench`, which starts the launcher as often as it needs.
+    pub(crate) fn bench(&self, mpi: Mpi, ask: &[String]) -> Result<()> {
+        let launcher = self.launch(mpi);
+        let mut bench = Command::new(root().join("target/release/bruckner"));
+        bench.arg("bench").args(ask);
+        let Wire { delay, rate, .. } = &self.shape.wire;
+        bench.args(["--label", &format!("delay={}us", delay.as_nanos() as f64 / 1e3)]);
+        bench.args(["--label", &format!("rate={}gbit", *rate as f64 / 1e9)]);
+        bench.arg("--").arg(launcher.get_program()).args(launcher.get_args());
+        for (name, value) in launcher.get_envs() {
+            if let Some(value) = value {
+                bench.env(name, value);
+            }
+        }
+        match self.attend(&mut bench)? {
+            0 => Ok(()),
+            code => bail!("bruckner bench ended with {code}"),
+        }
+    }
+
+    /// Runs a command while nodes are lost when their time has come, and ends it on an interrupt; its code.
+    fn attend(&self, command: &mut Command) -> Result<i32> {
+        let mut child =
+            command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
         let (mut lost, mut asked) = (Vec::new(), None);
         loop {
             if let Some(status) = child.try_wait()? {

@@ -1,0 +1,67 @@
+//! What a launch ran on.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use bruckner_engine::Mpi;
+use bruckner_measure::{Machine, MpiInfo};
+
+/// What the names of variables begin with that speak to an MPI, to its transports or to this library.
+const SPEAKING: [&str; 9] =
+    ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "I_MPI_", "UCX_", "FI_", "BRUCKNER"];
+
+/// The MPI of this process and what it was told.
+pub(crate) fn mpi(mpi: &Mpi) -> MpiInfo {
+    let settings: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| SPEAKING.iter().any(|beginning| name.starts_with(beginning)))
+        .collect();
+    let name = mpi.name().lines().next().unwrap_or_default();
+    // What was built how follows the version, after a comma or several spaces.
+    let name = name.split([',', '\t']).next().unwrap_or(name).trim().to_owned();
+    MpiInfo { name, library: mpi.library.path.display().to_string(), settings }
+}
+
+fn line(file: &str, beginning: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(beginning))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
+}
+
+/// How many processes ran or were ready to, on average over the last minute.
+pub(crate) fn load() -> f64 {
+    let first = line("/proc/loadavg", "").and_then(|text| text.split(' ').next()?.parse().ok());
+    first.unwrap_or(f64::NAN)
+}
+
+/// The machine. Collective; whole on every rank.
+pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
+    let file = |path: &str| line(path, "").unwrap_or_default();
+    let own = |name: &str| line("/proc/self/status", name).unwrap_or_default();
+    let hosts = texts(mpi, &file("/proc/sys/kernel/hostname"))?;
+    let pinning = texts(mpi, &own("Cpus_allowed_list"))?;
+    Ok(Machine {
+        hosts,
+        pinning,
+        processor: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        kernel: file("/proc/sys/kernel/osrelease"),
+        load: [load(), 0.0],
+    })
+}
+
+/// A short text of each rank; longer ones are cut.
+fn texts(mpi: &Mpi, mine: &str) -> Result<Vec<String>> {
+    const WORDS: usize = 8;
+    let mut bytes = mine.as_bytes().to_vec();
+    bytes.resize(WORDS * 8, 0);
+    let words: Vec<u64> =
+        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    let all = mpi.gather(mpi.world(), &words)?;
+    let text = |words: &[u64]| {
+        let bytes: Vec<u8> =
+            words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    Ok(all.chunks(WORDS).map(text).collect())
+}

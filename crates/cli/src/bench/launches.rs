@@ -1,0 +1,195 @@
+//! Starts launchers, hears what their ranks say, and joins the results.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use bruckner_measure::{Launch, Results, join};
+use indicatif::ProgressBar;
+
+use super::Bench;
+use super::contender::{Contender, NATIVE_BEST};
+use super::forced::{self, Forced};
+use super::problem::Problem;
+use super::talk::{Said, bar, hear};
+use crate::Answer;
+
+/// One start of the launcher.
+struct Start<'a> {
+    problems: Vec<&'a Problem>,
+    contenders: Vec<String>,
+    blocks: u32,
+    /// What the MPI is forced to, for each problem.
+    forced: Vec<(&'a Problem, Forced)>,
+    seed: u64,
+}
+
+/// Blocks of a trial that only finds out which of the MPI's settings is worth measuring.
+const TRIAL_BLOCKS: u32 = 5;
+
+/// All launches that were asked for.
+pub(crate) fn run(bench: &Bench) -> Result<Answer> {
+    ensure!(
+        bench.self_test.is_none(),
+        "--self-test runs under a launcher: mpirun -n 2 bruckner bench allreduce --self-test"
+    );
+    let (problems, contenders) = (bench.problems()?, bench.contenders()?);
+    let ours: Vec<String> =
+        contenders.iter().filter(|one| **one != Contender::Native).map(ToString::to_string).collect();
+    let mut results = Results::default();
+    let bar = bar();
+    let launches = u64::from(bench.launches);
+    // How many more there will be is known once the MPI is.
+    bar.set_length(1000 * launches * if bench.wants_best() { 4 } else { 1 });
+    for number in 0..launches {
+        bar.set_message(format!("launch {} of {launches}", number + 1));
+        let start = Start {
+            problems: problems.iter().collect(),
+            contenders: ours.clone(),
+            blocks: bench.blocks,
+            forced: Vec::new(),
+            seed: bench.seed + number,
+        };
+        results.launches.push(start.run(bench, &bar)?);
+    }
+    if bench.wants_best() {
+        native_best(bench, &problems, &ours, &mut results, &bar)?;
+    }
+    bar.finish_and_clear();
+    bench.keep(results)
+}
+
+/// First a short trial of every setting beside the first of ours, then the best of each case beside all of ours.
+fn native_best(
+    bench: &Bench,
+    problems: &[Problem],
+    ours: &[String],
+    results: &mut Results,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let mpi = results.launches[0].mpi.name.clone();
+    let settings: Vec<Vec<Forced>> = problems.iter().map(|problem| forced::all(&mpi, problem)).collect();
+    let trials = settings.iter().map(Vec::len).max().unwrap_or(0);
+    ensure!(trials > 0, "it is not known what {mpi} can be forced to: {NATIVE_BEST} cannot be measured");
+    let reference = ours.first().context("somebody to compare with")?;
+    let launches = u64::from(bench.launches);
+    bar.set_length(bar.position() + 1000 * trials as u64 + 1000 * launches * 2);
+    let mut tried = results.clone();
+    for trial in 0..trials {
+        // One setting of each collective at a time.
+        let forced: Vec<(&Problem, Forced)> = problems
+            .iter()
+            .zip(&settings)
+            .filter_map(|(problem, settings)| Some((problem, settings.get(trial)?.clone())))
+            .collect();
+        bar.set_message(format!("setting {} of {trials}", trial + 1));
+        let start = Start {
+            problems: forced.iter().map(|(problem, _)| *problem).collect(),
+            contenders: vec![reference.clone()],
+            blocks: TRIAL_BLOCKS,
+            forced,
+            seed: bench.seed,
+        };
+        match start.run(bench, bar) {
+            Ok(launch) => tried.launches.push(launch),
+            Err(error) => bar.suspend(|| {
+                eprintln!("bruckner: left out: {} ({error:#})", start.names());
+            }),
+        }
+    }
+    // Each case with its best setting; as many launches as it takes to have one setting of each collective at a time.
+    let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
+    for (case, (problem, settings)) in join(&tried).iter().zip(problems.iter().zip(&settings)) {
+        let best = forced::best(case, bench.confidence);
+        let Some(setting) = settings.iter().find(|setting| Some(setting.name.as_str()) == best) else {
+            continue;
+        };
+        let fits = |round: &&mut Vec<(&Problem, Forced)>| {
+            round.iter().all(|(other, forced)| other.name != problem.name || forced.name == setting.name)
+        };
+        match rounds.iter_mut().find(fits) {
+            Some(round) => round.push((problem, setting.clone())),
+            None => rounds.push(vec![(problem, setting.clone())]),
+        }
+    }
+    bar.set_length(bar.position() + 1000 * launches * rounds.len() as u64);
+    for number in 0..launches {
+        for round in &rounds {
+            bar.set_message(format!("best native, launch {} of {launches}", number + 1));
+            let start = Start {
+                problems: round.iter().map(|(problem, _)| *problem).collect(),
+                contenders: ours.to_vec(),
+                blocks: bench.blocks,
+                forced: round.clone(),
+                seed: bench.seed + number,
+            };
+            results.launches.push(start.run(bench, bar)?);
+        }
+    }
+    results.launches.extend(tried.launches.drain(launches as usize..));
+    Ok(())
+}
+
+impl Start<'_> {
+    fn names(&self) -> String {
+        let names: Vec<String> =
+            self.forced.iter().map(|(problem, forced)| format!("{problem} {}", forced.name)).collect();
+        names.join(", ")
+    }
+
+    fn arguments(&self, bench: &Bench) -> Vec<String> {
+        let mut arguments: Vec<String> = vec!["bench".into(), "--speak".into()];
+        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        self.problems.iter().for_each(|problem| option("--case", problem.to_string()));
+        self.contenders.iter().for_each(|contender| option("--algorithm", contender.clone()));
+        option("--blocks", self.blocks.to_string());
+        option("--seconds", bench.seconds.to_string());
+        option("--precision", bench.precision.to_string());
+        option("--confidence", bench.confidence.to_string());
+        option("--seed", self.seed.to_string());
+        bench.labels.iter().for_each(|(name, value)| option("--label", format!("{name}={value}")));
+        let mut variables: BTreeMap<&str, &str> = BTreeMap::new();
+        for (problem, forced) in &self.forced {
+            option("--native-name", format!("{problem}={}", forced.name));
+            variables.extend(forced.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        }
+        variables.iter().for_each(|(name, value)| option("--set", format!("{name}={value}")));
+        arguments
+    }
+
+    /// Starts the launcher and hears its first rank.
+    fn run(&self, bench: &Bench, bar: &ProgressBar) -> Result<Launch> {
+        let this = std::env::current_exe().context("where this command is")?;
+        let mut command = Command::new(&bench.launcher[0]);
+        command.args(&bench.launcher[1..]).arg(this).args(self.arguments(bench));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("`{}` does not start", bench.launcher[0]))?;
+        let began = bar.position();
+        let mut launch = None;
+        for line in BufReader::new(child.stdout.take().context("piped")?).lines() {
+            match hear(&line?) {
+                Said::Progress(part) => bar.set_position(began + (part * 1000.0) as u64),
+                Said::Launch(said) => launch = Some(*said),
+                Said::Other(text) => bar.suspend(|| eprintln!("{text}")),
+            }
+        }
+        let status = child.wait()?;
+        bar.set_position(began + 1000);
+        match launch {
+            Some(launch) if status.success() => Ok(launch),
+            _ => bail!("`{}` ended without results: {status}", bench.launcher.join(" ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pair;
+
+    #[test]
+    fn a_name_may_have_spaces_and_equals_signs() {
+        let (case, name) = pair("allreduce:8=native: I_MPI_ADJUST_ALLREDUCE=3").unwrap();
+        assert_eq!((case.as_str(), name.as_str()), ("allreduce:8", "native: I_MPI_ADJUST_ALLREDUCE=3"));
+    }
+}

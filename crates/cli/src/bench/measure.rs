@@ -1,0 +1,352 @@
+//! What each rank does: blocks of all contenders in random order, on the same communicator and buffers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bruckner::{Collective, Communicator, Plan};
+use bruckner_engine::Mpi;
+use bruckner_measure::{Block, Case, Look, Random, Run, median, median_interval};
+
+use super::contender::{Contender, Ready};
+use super::problem::{Buffers, Problem, Size};
+
+/// How long to measure.
+#[derive(Clone, Debug)]
+pub(crate) struct Effort {
+    /// At least so many blocks.
+    pub(crate) blocks: usize,
+    /// No more after so long.
+    pub(crate) most: Duration,
+    /// Enough when every ratio is known to within this part of it.
+    pub(crate) precision: f64,
+    /// The confidence of intervals.
+    pub(crate) confidence: f64,
+}
+
+/// The most blocks of a case.
+const MOST_BLOCKS: usize = 400;
+/// A contender's share of a block.
+const SHARE: Duration = Duration::from_millis(4);
+
+/// All ranks of an MPI, ready to measure.
+pub(crate) struct Ranks {
+    mpi: &'static Mpi,
+    world: Communicator,
+    barrier: Plan<'static>,
+    pub(crate) barrier_name: &'static str,
+    /// What must be added to this rank's clock so that it shows rank 0's; nothing where they are one.
+    zero: Instant,
+    offset: i64,
+    random: Random,
+}
+
+/// A contender and its number among all; and what is added to its calls for each look, to test the bench itself.
+struct Runner<'a> {
+    number: usize,
+    contender: &'a Contender,
+    handicaps: [Delay; 2],
+}
+
+/// One repetition on one rank: when it left the barrier, and how long it took.
+type Sample = (u64, u64);
+
+impl Ranks {
+    /// Of `MPI_COMM_WORLD`. Collective.
+    pub(crate) fn new(mpi: &'static Mpi, seed: u64) -> Result<Ranks> {
+        let world = Communicator::world()?;
+        let mut refused = None;
+        for name in ["locality(node)", "sparbit"] {
+            match world.barrier().plan(name) {
+                Ok(barrier) => {
+                    let (zero, random) = (Instant::now(), Random::new(seed));
+                    let mut ranks =
+                        Ranks { mpi, world, barrier, barrier_name: name, zero, offset: 0, random };
+                    ranks.set_clocks()?;
+                    return Ok(ranks);
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.expect("there are two").into())
+    }
+
+    /// Nanoseconds since this rank began.
+    fn now(&self) -> u64 {
+        self.zero.elapsed().as_nanos() as u64
+    }
+
+    /// Finds out by how much clocks differ: rank 0 reads its clock after all others have read theirs and before they do so
+    /// again, which bounds the difference from both sides; the narrowest bounds of many count.
+    fn set_clocks(&mut self) -> Result<()> {
+        let comm = self.mpi.world();
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
+        for _ in 0..20 {
+            self.barrier.run()?;
+            let before = self.now() as i64;
+            self.barrier.run()?;
+            // Between two barriers: after everybody's `before`, ahead of everybody's `after`.
+            let between = self.now();
+            self.barrier.run()?;
+            let after = self.now() as i64;
+            let zeros = self.mpi.gather(comm, &[between])?[0] as i64;
+            // It is `zeros` on rank 0's clock at some moment between `before` and `after` on this one's.
+            low = low.max(zeros - after);
+            high = high.min(zeros - before);
+        }
+        self.offset = if low <= high { low + (high - low) / 2 } else { (low + high) / 2 };
+        Ok(())
+    }
+
+    /// Measures one case; ranks other than the first get what they measured, too. `told` hears how much of it is done.
+    pub(crate) fn measure(
+        &mut self,
+        problem: &Problem,
+        contenders: &[Contender],
+        effort: &Effort,
+        told: &mut dyn FnMut(f64),
+    ) -> Result<Case> {
+        let mut buffers = Buffers::new(problem, self.world)?;
+        let mut listed: Vec<bruckner_measure::Contender> = Vec::new();
+        for contender in contenders {
+            let refused = self.check(&mut buffers, contender)?;
+            listed.push(bruckner_measure::Contender { name: contender.to_string(), refused });
+        }
+        let runners: Vec<Runner<'_>> = contenders
+            .iter()
+            .enumerate()
+            .filter(|(number, _)| listed[*number].refused.is_none())
+            .map(|(number, contender)| Runner { number, contender, handicaps: [Delay::NONE; 2] })
+            .collect();
+        let (blocks, skew) = self.blocks(&mut buffers, &runners, effort, told)?;
+        let (bytes, counts) = match &problem.size {
+            Size::Bytes(bytes) => (*bytes, None),
+            Size::Counts(counts) => {
+                let counts: Vec<u64> = counts.iter().map(|count| *count as u64 * 8).collect();
+                (counts.iter().sum(), Some(counts))
+            }
+        };
+        let collective = problem.name.to_string();
+        Ok(Case { collective, bytes, counts, contenders: listed, blocks, skew })
+    }
+
+    /// Runs a contender once, untimed, and looks at the result. Why it is not measured, if it is not.
+    fn check(&mut self, buffers: &mut Buffers, contender: &Contender) -> Result<Option<String>> {
+        buffers.spoil();
+        let mut collective = buffers.collective()?;
+        let ready = match contender.ready(&mut collective) {
+            Ok(ready) => ready,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        ready.run(&mut collective).with_context(|| contender.to_string())?;
+        drop(collective);
+        let right = self.mpi.gather(self.mpi.world(), &[u64::from(buffers.is_right()?)])?;
+        ensure!(right.iter().all(|right| *right == 1), "{contender} gave a wrong result");
+        Ok(None)
+    }
+
+    /// A contender against itself, the second time slowed down by a part of its time: for the test of the bench itself.
+    pub(crate) fn handicapped(
+        &mut self,
+        problem: &Problem,
+        contender: &Contender,
+        part: f64,
+        effort: &Effort,
+    ) -> Result<Case> {
+        let mut buffers = Buffers::new(problem, self.world)?;
+        buffers.spoil();
+        let runner = |number| Runner { number, contender, handicaps: [Delay::NONE; 2] };
+        let mut runners = [runner(0), runner(1)];
+        if part > 0.0 {
+            let speed = Delay::speed();
+            let times = self.calibrate(&mut buffers, &runners)?;
+            runners[1].handicaps = times.map(|time| Delay::new(time.mul_f64(part), speed));
+        }
+        let (blocks, skew) = self.blocks(&mut buffers, &runners, effort, &mut |_| {})?;
+        let named = |name: &str| bruckner_measure::Contender { name: name.to_owned(), refused: None };
+        Ok(Case {
+            collective: problem.name.to_string(),
+            bytes: 0,
+            counts: None,
+            contenders: vec![named("A"), named("B")],
+            blocks,
+            skew,
+        })
+    }
+
+    /// How long a call of the first contender takes on the slowest rank, for each look.
+    fn calibrate(&mut self, buffers: &mut Buffers, runners: &[Runner<'_>]) -> Result<[Duration; 2]> {
+        const CALLS: usize = 20;
+        let Some(first) = runners.first() else { return Ok([Duration::ZERO; 2]) };
+        let mut collective = buffers.collective()?;
+        let ready = first.contender.ready(&mut collective)?;
+        let mut mine = Vec::new();
+        self.one_run(&mut collective, &ready, first, [CALLS; 2], &mut mine)?;
+        let times: Vec<f64> = mine[CALLS..2 * CALLS].iter().map(|time| *time as f64).collect();
+        let mine = [median(&times) as u64, mine[2 * CALLS] / CALLS as u64];
+        let all = self.mpi.gather(self.mpi.world(), &mine)?;
+        let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
+        Ok([0, 1].map(|look| Duration::from_nanos(slowest(look).max(50))))
+    }
+
+    /// Blocks until they are enough.
+    fn blocks(
+        &mut self,
+        buffers: &mut Buffers,
+        runners: &[Runner<'_>],
+        effort: &Effort,
+        told: &mut dyn FnMut(f64),
+    ) -> Result<(Vec<Block>, Vec<u64>)> {
+        let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
+        let [one, next] = self.calibrate(buffers, runners)?;
+        let counts = [fit(one).clamp(5, 50), fit(next).clamp(10, 500)];
+        let began = Instant::now();
+        let (mut blocks, mut skews) = (Vec::new(), Vec::new());
+        // The ratio of each contender to the first, for each look.
+        let mut ratios: Vec<[Vec<f64>; 2]> = runners.iter().map(|_| Default::default()).collect();
+        loop {
+            let (rows, places) = self.block(buffers, runners, counts, began)?;
+            let elapsed = Duration::from_nanos(rows[0][0]);
+            let block = sorted_out(&rows, &places, runners, counts, &mut skews);
+            for (at, ratios) in ratios.iter_mut().enumerate() {
+                for (look, ratios) in Look::ALL.into_iter().zip(ratios) {
+                    let time = |at: usize| median(&block.runs[places[at]].times(look));
+                    ratios.push(time(at) / time(0));
+                }
+            }
+            blocks.push(block);
+            // All ranks see the same figures, rank 0's clock among them, and decide alike.
+            let known = |ratios: &Vec<f64>| {
+                let interval = median_interval(ratios, effort.confidence);
+                (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
+            };
+            let enough = blocks.len() >= effort.blocks && ratios.iter().flatten().all(known);
+            let late = elapsed >= effort.most && blocks.len() >= 2;
+            if enough || late || blocks.len() >= MOST_BLOCKS {
+                told(1.0);
+                return Ok((blocks, skews));
+            }
+            let part = elapsed.as_secs_f64() / effort.most.as_secs_f64();
+            told(part.max(blocks.len() as f64 / MOST_BLOCKS as f64).min(0.99));
+        }
+    }
+
+    /// All contenders once, in random order: what each rank measured, and at which place each contender ran.
+    ///
+    /// Plans are made anew for each block, in random order, too: where a plan's memory happens to lie makes a difference of
+    /// some nanoseconds, which stays as long as the plan, and would be taken for a difference between algorithms.
+    fn block(
+        &mut self,
+        buffers: &mut Buffers,
+        runners: &[Runner<'_>],
+        counts: [usize; 2],
+        began: Instant,
+    ) -> Result<(Vec<Vec<u64>>, Vec<usize>)> {
+        let mut collective = buffers.collective()?;
+        let mut ready: Vec<Option<Ready>> = runners.iter().map(|_| None).collect();
+        for at in self.random.order(runners.len()) {
+            ready[at] = Some(runners[at].contender.ready(&mut collective)?);
+        }
+        let mut places = vec![0; runners.len()];
+        let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64];
+        for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
+            places[at] = place;
+            if let Some(ready) = &ready[at] {
+                self.one_run(&mut collective, ready, &runners[at], counts, &mut mine)?;
+            }
+        }
+        let all = self.mpi.gather(self.mpi.world(), &mine)?;
+        Ok((all.chunks(mine.len()).map(<[u64]>::to_vec).collect(), places))
+    }
+
+    /// One contender in one block: starts of repetitions on rank 0's clock, their times, and calls back to back.
+    fn one_run(
+        &mut self,
+        on: &mut Collective<'_>,
+        ready: &Ready,
+        runner: &Runner<'_>,
+        [repetitions, calls]: [usize; 2],
+        into: &mut Vec<u64>,
+    ) -> Result<()> {
+        // What ran before has left its traces in caches, and new memory is touched for the first time.
+        for _ in 0..3 {
+            ready.run(on)?;
+        }
+        let [single, together] = &runner.handicaps;
+        let mut samples: Vec<Sample> = Vec::with_capacity(repetitions);
+        for _ in 0..repetitions {
+            self.barrier.run()?;
+            let start = Instant::now();
+            ready.run(on)?;
+            single.pass();
+            let took = start.elapsed();
+            samples.push(((start - self.zero).as_nanos() as u64, took.as_nanos() as u64));
+        }
+        into.extend(samples.iter().map(|(start, _)| start.wrapping_add_signed(self.offset)));
+        into.extend(samples.iter().map(|(_, took)| took));
+        self.barrier.run()?;
+        let start = Instant::now();
+        for _ in 0..calls {
+            ready.run(on)?;
+            together.pass();
+        }
+        into.push(start.elapsed().as_nanos() as u64);
+        Ok(())
+    }
+}
+
+/// What ranks measured in a block, run by run in the order of time.
+fn sorted_out(
+    rows: &[Vec<u64>],
+    places: &[usize],
+    runners: &[Runner<'_>],
+    [repetitions, calls]: [usize; 2],
+    skews: &mut Vec<u64>,
+) -> Block {
+    let each = 2 * repetitions + 1;
+    let run = |place: usize| {
+        let at = places.iter().position(|one| *one == place).expect("every place has a contender");
+        let rows: Vec<&[u64]> = rows.iter().map(|row| &row[1 + place * each..][..each]).collect();
+        for repetition in 0..repetitions {
+            let starts = || rows.iter().map(|row| row[repetition] as i64);
+            let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
+            skews.push((last - first) as u64);
+        }
+        Run {
+            contender: runners[at].number,
+            from_barrier: rows.iter().map(|row| row[repetitions..2 * repetitions].to_vec()).collect(),
+            back_to_back: rows.iter().map(|row| row[2 * repetitions]).collect(),
+            calls: calls as u32,
+        }
+    };
+    Block { runs: (0..places.len()).map(run).collect() }
+}
+
+/// A delay of so many turns of an empty loop, which can be shorter than a look at the clock.
+#[derive(Clone, Copy)]
+struct Delay(u64);
+
+impl Delay {
+    const NONE: Delay = Delay(0);
+
+    fn new(time: Duration, turns_per_second: f64) -> Delay {
+        Delay((time.as_secs_f64() * turns_per_second) as u64)
+    }
+
+    /// Turns in a second: the best of several tries.
+    fn speed() -> f64 {
+        const TURNS: u64 = 100_000;
+        let tries = (0..20).map(|_| {
+            let start = Instant::now();
+            Delay(TURNS).pass();
+            TURNS as f64 / start.elapsed().as_secs_f64()
+        });
+        tries.fold(0.0, f64::max)
+    }
+
+    #[inline]
+    fn pass(self) {
+        for turn in 0..self.0 {
+            std::hint::black_box(turn);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! `bruckner bench`: measures collectives by several contenders side by side.
+
+mod about;
+mod contender;
+mod forced;
+mod launches;
+mod measure;
+mod problem;
+mod selftest;
+mod show;
+mod talk;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use bruckner::Name;
+use bruckner_engine::{Engine, Mpi};
+use bruckner_measure::{Launch, Results};
+use clap::Args;
+
+use crate::ask::COLLECTIVES;
+use crate::{Answer, print};
+use contender::{Contender, NATIVE_BEST};
+use measure::{Effort, Ranks};
+use problem::{Problem, Size};
+use talk::Talk;
+
+/// Measures collectives side by side: the MPI's own, the library's, and any algorithm
+///
+/// Under a launcher, `mpirun -n 16 bruckner bench allreduce`, this is one launch. With a launcher at its end,
+/// `bruckner bench allreduce --launches 5 -- mpirun -n 16`, it starts that as often as needed and joins the results: launches
+/// differ more than repetitions do, and native-best needs launches of its own.
+///
+/// Contenders run in blocks, in random order, on the same communicator and buffers. Times are those of the slowest rank; ratios
+/// are taken block by block, with a bootstrap interval. Results are checked before they are measured.
+#[derive(Args, Clone)]
+pub(crate) struct Bench {
+    /// Which collectives; equal sizes of a reduce_scatter are MPI_Reduce_scatter_block
+    #[arg(value_parser = COLLECTIVES, value_name = "COLLECTIVE", required_unless_present = "cases")]
+    collectives: Vec<String>,
+    /// Bytes, as `bruckner explain` counts them; reductions are of doubles
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768")]
+    bytes: Vec<u64>,
+    /// Elements of 8 bytes in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros): MPI_Allgatherv,
+    /// MPI_Reduce_scatter, MPI_Alltoallv
+    #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
+    counts: Option<String>,
+    /// A contender, beside `native`: an algorithm, such as locality(node); `chosen`, what the library would run by itself;
+    /// `native-best`, the best of all that the MPI can be forced to. Without any: `chosen`
+    #[arg(long = "algorithm", value_name = "EXPR")]
+    algorithms: Vec<String>,
+    /// At least so many blocks of each case
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=400))]
+    blocks: u32,
+    /// No more blocks of a case after so many seconds
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    seconds: f64,
+    /// More blocks until every ratio is known to within this part of it
+    #[arg(long, value_name = "PART", default_value_t = 0.01)]
+    precision: f64,
+    /// The confidence of the intervals of ratios
+    #[arg(long, value_name = "PART", default_value_t = 0.99)]
+    confidence: f64,
+    /// Where random orders begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Something to keep apart in the results, such as delay=500us; may be given several times
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Adds the results, every sample of every rank, to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Starts the launcher so often
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    launches: u32,
+    /// Tests the bench itself: how often it finds no difference where there is none, and a delay of 5 % where there is one,
+    /// in so many runs of the first collective and size by the first algorithm (or native)
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100")]
+    self_test: Option<u32>,
+    /// What to measure, from the process that starts launchers
+    #[arg(long = "case", value_name = "COLLECTIVE:SIZE", hide = true)]
+    cases: Vec<Problem>,
+    /// Speaks to the process that starts launchers
+    #[arg(long, hide = true)]
+    speak: bool,
+    /// A variable of the environment to set before MPI starts
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair, hide = true)]
+    set: Vec<(String, String)>,
+    /// What native is called for a case
+    #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
+    native_names: Vec<(String, String)>,
+    /// The launcher and its options, such as mpirun -n 16
+    #[arg(last = true, value_name = "LAUNCHER")]
+    launcher: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "NAME=VALUE".to_owned())
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<Answer> {
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is between 0.5 and 1");
+        ensure!(self.precision > 0.0 && self.seconds > 0.0, "--precision and --seconds are above 0");
+        if !self.launcher.is_empty() {
+            return launches::run(&self);
+        }
+        ensure!(self.launches == 1, "--launches needs a launcher: bruckner bench … -- mpirun -n 16");
+        ensure!(
+            !self.wants_best(),
+            "{NATIVE_BEST} needs launches of its own: bruckner bench … --algorithm {NATIVE_BEST} -- mpirun -n 16"
+        );
+        self.as_a_rank()
+    }
+
+    fn wants_best(&self) -> bool {
+        self.algorithms.iter().any(|name| name == NATIVE_BEST)
+    }
+
+    /// Everybody but native-best; native first.
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let mut contenders = vec![Contender::Native];
+        for text in self.algorithms.iter().filter(|name| *name != NATIVE_BEST) {
+            let contender =
+                text.parse().map_err(anyhow::Error::msg).with_context(|| format!("--algorithm {text}"))?;
+            if !contenders.contains(&contender) {
+                contenders.push(contender);
+            }
+        }
+        if contenders.len() == 1 && self.algorithms.iter().all(|name| name == NATIVE_BEST) {
+            contenders.push(Contender::Chosen);
+        }
+        Ok(contenders)
+    }
+
+    fn problems(&self) -> Result<Vec<Problem>> {
+        if !self.cases.is_empty() {
+            return Ok(self.cases.clone());
+        }
+        let sizes = match &self.counts {
+            Some(text) => vec![Size::Counts(problem::counts(text)?)],
+            None => self.bytes.iter().map(|bytes| Size::Bytes(*bytes)).collect(),
+        };
+        let mut problems = Vec::new();
+        for collective in &self.collectives {
+            let name = Name::read(collective).context("a collective")?;
+            // A barrier has one size.
+            let sizes = if name == Name::Barrier { vec![Size::Bytes(0)] } else { sizes.clone() };
+            for problem in sizes.into_iter().map(|size| Problem { name, size }) {
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+        }
+        Ok(problems)
+    }
+
+    fn effort(&self) -> Effort {
+        Effort {
+            blocks: self.blocks as usize,
+            most: Duration::from_secs_f64(self.seconds),
+            precision: self.precision,
+            confidence: self.confidence,
+        }
+    }
+
+    /// Measures, as one of the ranks that a launcher has started.
+    fn as_a_rank(&self) -> Result<Answer> {
+        let (problems, contenders) = (self.problems()?, self.contenders()?);
+        if let Some(error) = talk::start_again_with(&self.set) {
+            bail!("{error}");
+        }
+        let mpi = Mpi::find_or_load()?;
+        mpi.start()?;
+        // Others may wait for a rank that fails: its launcher ends them when it ends without finalising MPI.
+        let answer = self.under_mpi(mpi, &problems, &contenders)?;
+        mpi.stop()?;
+        Ok(answer)
+    }
+
+    fn under_mpi(&self, mpi: &'static Mpi, problems: &[Problem], contenders: &[Contender]) -> Result<Answer> {
+        Engine::get()?.init()?;
+        let first = mpi.rank(mpi.world())? == 0;
+        let mut ranks = Ranks::new(mpi, self.seed)?;
+        if let Some(runs) = self.self_test {
+            let contender =
+                contenders.get(1).filter(|_| !self.algorithms.is_empty()).unwrap_or(&contenders[0]);
+            let problem = problems.first().context("a case")?;
+            return selftest::run(&mut ranks, problem, contender, runs, &self.effort(), first);
+        }
+        let mut launch = self.launch(mpi, &ranks)?;
+        let mut talk = Talk::new(first, self.speak, problems.len());
+        for problem in problems {
+            let mut case = ranks.measure(problem, contenders, &self.effort(), &mut |part| talk.told(part))?;
+            let called = self.native_names.iter().find(|(case, _)| *case == problem.to_string());
+            if let Some((_, name)) = called {
+                case.contenders[0].name.clone_from(name);
+            }
+            launch.cases.push(case);
+            talk.case_done();
+        }
+        launch.machine.load[1] = about::load();
+        talk.finish();
+        if !first {
+            return Ok(Answer::Holds);
+        }
+        if self.speak {
+            talk::send(&launch)?;
+            return Ok(Answer::Holds);
+        }
+        let mut new = Results::default();
+        new.launches.push(launch);
+        self.keep(new)
+    }
+
+    /// What is known of a launch before anything is measured. Collective.
+    fn launch(&self, mpi: &Mpi, ranks: &Ranks) -> Result<Launch> {
+        let found = Engine::get()?.findings()?;
+        Ok(Launch {
+            when: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            labels: self.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+            mpi: about::mpi(mpi),
+            machine: about::machine(mpi)?,
+            topology: found.topology,
+            ranks: found.ranks,
+            oversubscribed: found.shared_cores,
+            seed: self.seed,
+            barrier: ranks.barrier_name.to_owned(),
+            cases: Vec::new(),
+        })
+    }
+
+    /// Shows the table of new results and adds them to the file.
+    fn keep(&self, mut new: Results) -> Result<Answer> {
+        let width = talk::width();
+        print(&show::table(&new, self.confidence, width))?;
+        if let Some(path) = &self.output {
+            let mut all = match path.exists() {
+                true => Results::read(path).with_context(|| path.display().to_string())?,
+                false => Results::default(),
+            };
+            all.launches.append(&mut new.launches);
+            all.write(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(Answer::Holds)
+    }
+}

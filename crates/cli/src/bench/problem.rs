@@ -1,0 +1,282 @@
+//! What is measured: one collective at one size, with its buffers, and what must come out.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use bruckner::{Collective, Communicator, Element, Error, Name, Operation};
+
+/// How much each rank has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// Bytes, as `bruckner explain --bytes` counts them.
+    Bytes(u64),
+    /// Elements of 8 bytes of each rank.
+    Counts(Vec<usize>),
+}
+
+/// A collective and a size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Problem {
+    pub(crate) name: Name,
+    pub(crate) size: Size,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.size {
+            Size::Bytes(bytes) => write!(f, "{}:{bytes}", self.name),
+            Size::Counts(counts) => {
+                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+                write!(f, "{}:[{}]", self.name, counts.join(","))
+            }
+        }
+    }
+}
+
+impl FromStr for Problem {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Problem, String> {
+        let read = || {
+            let (name, size) = text.split_once(':')?;
+            let size = match size.strip_prefix('[').and_then(|size| size.strip_suffix(']')) {
+                Some(list) => Size::Counts(list.split(',').map(|n| n.parse().ok()).collect::<Option<_>>()?),
+                None => Size::Bytes(size.parse().ok()?),
+            };
+            Some(Problem { name: Name::read(name)?, size })
+        };
+        read().ok_or_else(|| "a collective and a size, such as allreduce:8".to_owned())
+    }
+}
+
+/// An element whose values can be told from one another.
+trait Sample: Element + PartialEq {
+    fn of(number: u64) -> Self;
+}
+
+impl Sample for u8 {
+    fn of(number: u64) -> u8 {
+        (number % 251) as u8
+    }
+}
+
+/// Whole numbers, whose sums do not round.
+impl Sample for f64 {
+    fn of(number: u64) -> f64 {
+        number as f64
+    }
+}
+
+/// What a rank gives at a place: numbers so small that all ranks' sum is exact.
+fn given(rank: usize, at: usize) -> u64 {
+    ((rank * 31 + at * 7) % 61) as u64
+}
+
+const ROOT: u32 = 0;
+
+/// A problem with its buffers.
+pub(crate) struct Buffers {
+    problem: Problem,
+    world: Communicator,
+    rank: usize,
+    ranks: usize,
+    data: Data,
+}
+
+/// Reductions are of doubles; what is only moved is moved as bytes.
+enum Data {
+    Bytes { input: Vec<u8>, output: Vec<u8> },
+    Numbers { input: Vec<f64>, output: Vec<f64> },
+}
+
+/// How long input and output are, in elements, and the element's bytes.
+struct Lengths {
+    input: usize,
+    output: usize,
+}
+
+impl Buffers {
+    pub(crate) fn new(problem: &Problem, world: Communicator) -> Result<Buffers> {
+        let (rank, ranks) = (world.rank()? as usize, world.size()? as usize);
+        if let Size::Counts(counts) = &problem.size {
+            ensure!(counts.len() == ranks, "there are {} counts, and {ranks} ranks", counts.len());
+        }
+        let mut buffers = Buffers {
+            problem: problem.clone(),
+            world,
+            rank,
+            ranks,
+            data: Data::Bytes { input: Vec::new(), output: Vec::new() },
+        };
+        let Lengths { input, output } = buffers.lengths()?;
+        let sends = |at: usize| given(rank, at);
+        buffers.data = match problem.name {
+            Name::Allreduce | Name::Reduce | Name::ReduceScatter => Data::Numbers {
+                input: (0..input).map(|at| f64::of(sends(at))).collect(),
+                output: vec![-1.0; output],
+            },
+            _ => Data::Bytes {
+                input: (0..input).map(|at| u8::of(sends(at))).collect(),
+                output: vec![255; output],
+            },
+        };
+        Ok(buffers)
+    }
+
+    /// Elements of a block of equal size.
+    fn block(&self) -> Result<usize> {
+        let bytes = match &self.problem.size {
+            Size::Bytes(bytes) => *bytes as usize,
+            Size::Counts(_) => bail!("a {} has one size: use --bytes", self.problem.name),
+        };
+        match self.problem.name {
+            Name::Allreduce | Name::Reduce | Name::ReduceScatter => {
+                ensure!(
+                    bytes.is_multiple_of(8),
+                    "a {} is of doubles: {bytes} bytes are no multiple of 8",
+                    self.problem.name
+                );
+                Ok(bytes / 8)
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// The counts of each rank, in elements of what is sent.
+    fn counts(&self) -> Option<Vec<usize>> {
+        match (&self.problem.size, self.problem.name) {
+            (Size::Bytes(_), _) => None,
+            (Size::Counts(counts), Name::ReduceScatter) => Some(counts.clone()),
+            (Size::Counts(counts), _) => Some(counts.iter().map(|count| count * 8).collect()),
+        }
+    }
+
+    fn lengths(&self) -> Result<Lengths> {
+        let (ranks, own) = (self.ranks, |counts: &[usize]| counts[self.rank]);
+        let (input, output) = match (self.problem.name, self.counts()) {
+            (Name::Allgather, Some(counts)) => (own(&counts), counts.iter().sum()),
+            (Name::ReduceScatter, Some(counts)) => (counts.iter().sum(), own(&counts)),
+            (Name::Alltoall, Some(counts)) => (counts.iter().sum(), own(&counts) * ranks),
+            (Name::Barrier, _) => (0, 0),
+            (Name::Allgather, None) => (self.block()?, self.block()? * ranks),
+            (Name::ReduceScatter, None) => (self.block()? * ranks, self.block()?),
+            (Name::Alltoall, None) => (self.block()? * ranks, self.block()? * ranks),
+            (Name::Allreduce | Name::Reduce, _) => (self.block()?, self.block()?),
+            (Name::Bcast, _) => (0, self.block()?),
+        };
+        Ok(Lengths { input, output })
+    }
+
+    /// The collective on these buffers.
+    pub(crate) fn collective(&mut self) -> Result<Collective<'_>, Error> {
+        let (world, counts) = (self.world, self.counts());
+        match (&mut self.data, self.problem.name, counts) {
+            (_, Name::Barrier, _) => Ok(world.barrier()),
+            (Data::Bytes { output, .. }, Name::Bcast, _) => Ok(world.bcast(output, ROOT)),
+            (Data::Bytes { input, output }, Name::Alltoall, None) => world.alltoall(&*input, output),
+            (Data::Bytes { input, output }, Name::Alltoall, Some(counts)) => {
+                let received = vec![counts[self.rank]; self.ranks];
+                world.alltoallv(&*input, &counts, output, &received)
+            }
+            (Data::Bytes { input, output }, _, None) => world.allgather(&*input, output),
+            (Data::Bytes { input, output }, _, Some(counts)) => world.allgatherv(&*input, output, &counts),
+            (Data::Numbers { input, output }, Name::Allreduce, _) => {
+                world.allreduce(&*input, output, Operation::Sum)
+            }
+            (Data::Numbers { input, output }, Name::Reduce, _) => {
+                world.reduce(&*input, output, Operation::Sum, ROOT)
+            }
+            (Data::Numbers { input, output }, _, None) => {
+                world.reduce_scatter_block(&*input, output, Operation::Sum)
+            }
+            (Data::Numbers { input, output }, _, Some(counts)) => {
+                world.reduce_scatter(&*input, output, &counts, Operation::Sum)
+            }
+        }
+    }
+
+    /// Fills the output with what must not be there afterwards.
+    pub(crate) fn spoil(&mut self) {
+        let root = self.rank == ROOT as usize;
+        match &mut self.data {
+            Data::Bytes { output, .. } if self.problem.name == Name::Bcast && root => {
+                output.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(0, at)));
+            }
+            Data::Bytes { output, .. } => output.fill(255),
+            Data::Numbers { output, .. } => output.fill(-1.0),
+        }
+    }
+
+    /// Whether the output is what it must be on this rank.
+    pub(crate) fn is_right(&self) -> Result<bool> {
+        match &self.data {
+            Data::Bytes { output, .. } => Ok(is_all(output, &self.expected()?)),
+            Data::Numbers { output, .. } => Ok(is_all(output, &self.expected()?)),
+        }
+    }
+
+    /// What must be in each place of the output. Nothing where it may be anything.
+    fn expected(&self) -> Result<Vec<u64>> {
+        let (ranks, rank, name) = (self.ranks, self.rank, self.problem.name);
+        let sum = |at: usize| (0..ranks).map(|from| given(from, at)).sum::<u64>();
+        let Lengths { output, .. } = self.lengths()?;
+        let counts = match (self.counts(), name) {
+            (_, Name::Barrier) => return Ok(Vec::new()),
+            (_, Name::Reduce) if rank != ROOT as usize => return Ok(Vec::new()),
+            (Some(counts), _) => counts,
+            (None, Name::Allreduce | Name::Reduce | Name::Bcast) => vec![0; ranks],
+            (None, _) => vec![self.block()?; ranks],
+        };
+        let mine: usize = counts[..rank].iter().sum();
+        Ok(match name {
+            Name::Allreduce | Name::Reduce => (0..output).map(sum).collect(),
+            Name::Bcast => (0..output).map(|at| given(0, at)).collect(),
+            Name::ReduceScatter => (0..output).map(|at| sum(mine + at)).collect(),
+            Name::Allgather => {
+                let block = |from: usize| (0..counts[from]).map(move |at| given(from, at));
+                (0..ranks).flat_map(block).collect()
+            }
+            _ => {
+                (0..ranks).flat_map(|from| (0..counts[rank]).map(move |at| given(from, mine + at))).collect()
+            }
+        })
+    }
+}
+
+fn is_all<T: Sample>(output: &[T], expected: &[u64]) -> bool {
+    expected.iter().zip(output).all(|(number, element)| *element == T::of(*number))
+}
+
+/// Numbers such as `2,0,3` or `4*2,0*14`, in which `4*2` is two fours.
+pub(crate) fn counts(text: &str) -> Result<Vec<usize>> {
+    let mut counts = Vec::new();
+    for part in text.split(',') {
+        let (number, times) = part.split_once('*').unwrap_or((part, "1"));
+        let read = |text: &str| text.trim().parse::<usize>();
+        let (number, times) = read(number)
+            .and_then(|number| Ok((number, read(times)?)))
+            .with_context(|| format!("--counts takes numbers such as 2,0,3 or 4*2,0*14, not `{text}`"))?;
+        counts.extend(std::iter::repeat_n(number, times));
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_may_be_repeated() {
+        assert_eq!(counts("2,0*3,7").unwrap(), [2, 0, 0, 0, 7]);
+        assert!(counts("2,x").is_err() && counts("").is_err());
+    }
+
+    #[test]
+    fn problems_read_as_they_print() {
+        for text in ["allreduce:8", "allgather:[11308,11308,0,0]", "barrier:0"] {
+            assert_eq!(text.parse::<Problem>().unwrap().to_string(), text);
+        }
+        assert!("allreduce".parse::<Problem>().is_err() && "nothing:8".parse::<Problem>().is_err());
+    }
+}

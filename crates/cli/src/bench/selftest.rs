@@ -1,0 +1,67 @@
+//! The bench measures itself.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use bruckner_measure::{Case, Comparison, Look, Results, Verdict, join, median, quantile};
+
+use super::contender::Contender;
+use super::measure::{Effort, Ranks};
+use super::problem::Problem;
+use super::talk::bar;
+use crate::{Answer, print};
+
+/// The delay that must be found.
+const DELAY: f64 = 0.05;
+/// In so many of a hundred runs it must be right.
+const RIGHT: f64 = 0.95;
+
+/// One contender against itself, and against itself with a delay, so many times each. Whether the bench was right often enough.
+pub(crate) fn run(
+    ranks: &mut Ranks,
+    problem: &Problem,
+    contender: &Contender,
+    runs: u32,
+    effort: &Effort,
+    first: bool,
+) -> Result<Answer> {
+    let bar = if first { bar() } else { indicatif::ProgressBar::hidden() };
+    // By delay, then by look: how often it was right, and what it found.
+    let mut found: [[(u32, Vec<f64>); 2]; 2] = Default::default();
+    for run in 0..runs {
+        for (at, delay) in [0.0, DELAY].into_iter().enumerate() {
+            let case = ranks.handicapped(problem, contender, delay, effort)?;
+            for (look, (right, ratios)) in Look::ALL.into_iter().zip(&mut found[at]) {
+                let comparison = compare(&case, look, effort)?;
+                let verdict = if delay > 0.0 { Verdict::Slower } else { Verdict::NoDifference };
+                *right += u32::from(comparison.verdict() == verdict);
+                ratios.push(comparison.ratio);
+            }
+        }
+        bar.set_position(u64::from((run + 1) * 1000 / runs));
+    }
+    bar.finish_and_clear();
+    let mut text =
+        format!("{problem} by {contender}, {runs} runs each, intervals of {} %\n", effort.confidence * 100.0);
+    for (what, found) in ["no difference where there is none", "a delay of 5 % found"].into_iter().zip(&found)
+    {
+        for (look, (right, ratios)) in Look::ALL.into_iter().zip(found) {
+            let (low, middle, high) = (quantile(ratios, 0.05), median(ratios), quantile(ratios, 0.95));
+            writeln!(text, "{what:<33} {:<30} {right:>4} of {runs}", look.text())?;
+            writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5 %, median, 95 %)", "")?;
+        }
+    }
+    if first {
+        print(&text)?;
+    }
+    let enough = found.iter().flatten().all(|(right, _)| f64::from(*right) >= RIGHT * f64::from(runs));
+    Ok(if enough { Answer::Holds } else { Answer::DoesNotHold })
+}
+
+/// The second contender beside the first.
+fn compare(case: &Case, look: Look, effort: &Effort) -> Result<Comparison> {
+    let results = Results::of_case(case.clone());
+    let joined = join(&results);
+    let comparison = joined.first().and_then(|joined| joined.compare("B", "A", look, effort.confidence));
+    comparison.context("both were measured")
+}

@@ -1,0 +1,172 @@
+//! The table: for each case, each contender's time and how it compares with native, looked at in both ways.
+
+use std::fmt::Write;
+
+use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join};
+
+use super::forced;
+
+/// A time with about four digits, and its unit.
+pub(crate) fn time_text(seconds: f64) -> String {
+    let (number, unit) = match seconds {
+        s if s < 1e-6 => (s * 1e9, "ns"),
+        s if s < 1e-2 => (s * 1e6, "us"),
+        s => (s * 1e3, "ms"),
+    };
+    let digits = usize::from(number < 100.0);
+    format!("{number:.digits$} {unit}")
+}
+
+/// Bytes as people say them.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+/// How many times as fast, with its interval; a plain word where there is no difference.
+fn speed_text(comparison: &Comparison) -> String {
+    let speed = comparison.inverted();
+    match comparison.verdict() {
+        Verdict::NoDifference => "no difference".to_owned(),
+        _ => format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high),
+    }
+}
+
+/// The widths of a look's two columns.
+const TIME: usize = 9;
+const SPEED: usize = 21;
+
+/// What all results say, for a terminal of so many columns.
+pub(crate) fn table(results: &Results, confidence: f64, width: usize) -> String {
+    let mut text = String::new();
+    for case in join(results) {
+        one(&mut text, &case, confidence, width);
+        text.push('\n');
+    }
+    text
+}
+
+/// A line that says what a case is, cut into several where it is too long.
+fn title(text: &mut String, case: &Joined<'_>, width: usize) {
+    let mut parts = vec![format!("{}, {}", case.collective, bytes_text(case.bytes))];
+    if let Some(counts) = case.counts {
+        let empty = counts.iter().filter(|count| **count == 0).count();
+        parts[0] = format!(
+            "{}v, {} in all, {empty} of {} blocks empty",
+            case.collective,
+            bytes_text(case.bytes),
+            counts.len()
+        );
+    }
+    parts.push(format!("on {}", case.topology));
+    parts.extend(case.labels.iter().map(|(name, value)| format!("{name} {value}")));
+    parts.push(case.mpi.to_owned());
+    let launches = case.launches();
+    parts.push(format!("{launches} launch{}", if launches == 1 { "" } else { "es" }));
+    parts.push(format!("barrier skew {}", time_text(case.skew())));
+    if case.is_oversubscribed() {
+        parts.push("ranks outnumber cores".to_owned());
+    }
+    let mut line = String::new();
+    for part in parts {
+        if !line.is_empty() && line.len() + 2 + part.len() > width {
+            let _ = writeln!(text, "{line},");
+            line = format!("  {part}");
+        } else {
+            line = if line.is_empty() { part } else { format!("{line}, {part}") };
+        }
+    }
+    let _ = writeln!(text, "{line}");
+}
+
+fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
+    title(text, case, width);
+    let columns = 2 * (TIME + SPEED + 3);
+    let longest = case.contenders.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    // Side by side where there is room for names that can be told from one another.
+    let looks: Vec<&[Look]> = match width >= columns + longest.min(24) {
+        true => vec![&Look::ALL],
+        false => Look::ALL.chunks(1).collect(),
+    };
+    for looks in looks {
+        let names = width.saturating_sub(looks.len() * (TIME + SPEED + 3)).clamp(12, longest.max(12));
+        let heading = |look: &Look| format!("{:>1$}", look.text(), TIME + SPEED + 2);
+        let headings: Vec<String> = looks.iter().map(heading).collect();
+        let _ = writeln!(text, "{:names$} {}", "", headings.join(" "));
+        for &name in &case.contenders {
+            // Trials of one forced setting after another are in the file; the best of them has its own lines.
+            if forced::is_forced(name) {
+                continue;
+            }
+            line(text, case, name, looks, names, &|look| {
+                case.compare(name, forced::NATIVE, look, confidence)
+            });
+        }
+        let Some(best) = forced::best(case, confidence) else { continue };
+        if best == forced::NATIVE {
+            let _ = writeln!(text, "nothing that the MPI can be forced to is faster than native");
+        } else {
+            let _ = writeln!(text, "{}", shortened(&format!("compared with the best native: {best}"), width));
+            line(text, case, best, looks, names, &|_| None);
+            for &name in case.contenders.iter().filter(|name| !forced::is_native(name)) {
+                line(text, case, name, looks, names, &|look| case.compare(name, best, look, confidence));
+            }
+        }
+    }
+}
+
+/// One contender's line, unless it was never measured.
+fn line(
+    text: &mut String,
+    case: &Joined<'_>,
+    name: &str,
+    looks: &[Look],
+    names: usize,
+    compare: &dyn Fn(Look) -> Option<Comparison>,
+) {
+    let mut line = format!("{:names$}", shortened(name, names));
+    if let Some(why) = case.refused.get(name) {
+        let _ = writeln!(text, "{line} not measured: {why}");
+        return;
+    }
+    for &look in looks {
+        let Some(times) = case.times(name, look) else { return };
+        let speed = if name == forced::NATIVE { None } else { compare(look) };
+        let speed = speed.as_ref().map(speed_text).unwrap_or_default();
+        let _ = write!(line, " {:>TIME$}  {speed:<SPEED$}", time_text(times.median));
+    }
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+/// A name that fits.
+fn shortened(name: &str, width: usize) -> String {
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    name.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units_that_suit_them() {
+        assert_eq!(time_text(2.5e-7), "250 ns");
+        assert_eq!(time_text(1.4956e-3), "1496 us");
+        assert_eq!(time_text(4.2e-6), "4.2 us");
+        assert_eq!(time_text(0.0231), "23.1 ms");
+        assert_eq!(
+            (bytes_text(8), bytes_text(4096), bytes_text(1 << 20)),
+            ("8 B".into(), "4 KiB".into(), "1 MiB".into())
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        assert_eq!(shortened("lanes(node, between=ring)", 12), "lanes(node,…");
+    }
+}

@@ -1,0 +1,112 @@
+//! Between a rank and the process that started its launcher, and between either and a person.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bruckner_measure::Launch;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What lines for the other process begin with.
+const PROGRESS: &str = "bruckner-bench-progress ";
+const LAUNCH: &str = "bruckner-bench-launch ";
+
+/// What a rank said.
+pub(crate) enum Said<'a> {
+    /// So much of a launch is done.
+    Progress(f64),
+    /// All that was measured.
+    Launch(Box<Launch>),
+    /// Something for people.
+    Other(&'a str),
+}
+
+/// What a line says.
+pub(crate) fn hear(line: &str) -> Said<'_> {
+    if let Some(part) = line.strip_prefix(PROGRESS).and_then(|part| part.parse().ok()) {
+        return Said::Progress(part);
+    }
+    match line.strip_prefix(LAUNCH).and_then(|launch| serde_json::from_str(launch).ok()) {
+        Some(launch) => Said::Launch(launch),
+        None => Said::Other(line),
+    }
+}
+
+/// Sends what was measured.
+pub(crate) fn send(launch: &Launch) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{LAUNCH}{}\n", serde_json::to_string(launch)?).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// A bar over thousandths, with the time left.
+pub(crate) fn bar() -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("{bar:40} {percent} % {eta} left  {msg}").expect("a fixed template");
+    ProgressBar::new(1000).with_style(style)
+}
+
+/// Says how far a launch is: by a bar, to the other process, or not at all.
+pub(crate) struct Talk {
+    bar: ProgressBar,
+    speak: bool,
+    cases: usize,
+    done: usize,
+    last: Instant,
+}
+
+impl Talk {
+    pub(crate) fn new(first: bool, speak: bool, cases: usize) -> Talk {
+        let bar = if first && !speak { bar() } else { ProgressBar::hidden() };
+        Talk { bar, speak: speak && first, cases: cases.max(1), done: 0, last: Instant::now() }
+    }
+
+    /// So much of the current case is done. Rarely heard: whoever measures must not talk much.
+    pub(crate) fn told(&mut self, part: f64) {
+        if self.last.elapsed() > Duration::from_millis(200) {
+            self.last = Instant::now();
+            self.say(part);
+        }
+    }
+
+    fn say(&self, part: f64) {
+        let all = (self.done as f64 + part) / self.cases as f64;
+        self.bar.set_position((all * 1000.0) as u64);
+        if self.speak {
+            // A launcher that is gone will end this process.
+            let _ = writeln!(std::io::stdout(), "{PROGRESS}{all:.3}");
+        }
+    }
+
+    pub(crate) fn case_done(&mut self) {
+        self.done += 1;
+        self.say(0.0);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The columns of the terminal; enough for a table in a pipe.
+pub(crate) fn width() -> usize {
+    let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let terminal = || console::Term::stdout().size_checked().map(|(_, columns)| columns.into());
+    named.or_else(terminal).unwrap_or(100)
+}
+
+/// Starts this command again with variables that MPI reads when it starts, unless they are set already. It comes back only
+/// with an error.
+pub(crate) fn start_again_with(variables: &[(String, String)]) -> Option<std::io::Error> {
+    let set = |(name, value): &(String, String)| std::env::var(name).is_ok_and(|now| now == *value);
+    if variables.iter().all(set) {
+        return None;
+    }
+    let this = match std::env::current_exe() {
+        Ok(this) => this,
+        Err(error) => return Some(error),
+    };
+    Some(Command::new(this).args(std::env::args_os().skip(1)).envs(variables.iter().cloned()).exec())
+}

@@ -1,0 +1,219 @@
+//! One case over all launches.
+
+use std::collections::BTreeMap;
+
+use crate::results::{Block, Case, Launch, Look, Results};
+use crate::statistics::{Comparison, Times, compare, median, times};
+
+/// One collective at one size, on one topology, MPI and label, over all launches that measured it.
+pub struct Joined<'a> {
+    /// The name of the MPI.
+    pub mpi: &'a str,
+    /// What else is kept apart.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Nodes and ranks.
+    pub topology: &'a str,
+    /// The collective.
+    pub collective: &'a str,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of each rank, where they differ.
+    pub counts: Option<&'a [u64]>,
+    /// The names of all contenders, in the order in which they were named.
+    pub contenders: Vec<&'a str>,
+    /// Why some were not measured.
+    pub refused: BTreeMap<&'a str, &'a str>,
+    cases: Vec<(&'a Launch, &'a Case)>,
+}
+
+/// One contender beside another.
+pub struct Row {
+    /// Its times.
+    pub times: Times,
+    /// Its time divided by the other's, block by block; nothing if they were never measured side by side.
+    pub ratio: Option<Comparison>,
+}
+
+/// All cases, in the order in which they were first measured.
+pub fn join(results: &Results) -> Vec<Joined<'_>> {
+    let mut joined: Vec<Joined<'_>> = Vec::new();
+    for launch in &results.launches {
+        for case in &launch.cases {
+            let counts = case.counts.as_deref();
+            let same = joined.iter_mut().find(|one| {
+                (one.mpi, one.labels, one.topology) == (&launch.mpi.name, &launch.labels, &launch.topology)
+                    && (one.collective, one.bytes, one.counts) == (&case.collective, case.bytes, counts)
+            });
+            let one = match same {
+                Some(one) => one,
+                None => {
+                    joined.push(Joined {
+                        mpi: &launch.mpi.name,
+                        labels: &launch.labels,
+                        topology: &launch.topology,
+                        collective: &case.collective,
+                        bytes: case.bytes,
+                        counts,
+                        contenders: Vec::new(),
+                        refused: BTreeMap::new(),
+                        cases: Vec::new(),
+                    });
+                    joined.last_mut().expect("one was added")
+                }
+            };
+            for contender in &case.contenders {
+                if !one.contenders.contains(&contender.name.as_str()) {
+                    one.contenders.push(&contender.name);
+                }
+                if let Some(why) = &contender.refused {
+                    one.refused.insert(&contender.name, why);
+                }
+            }
+            one.cases.push((launch, case));
+        }
+    }
+    joined
+}
+
+/// The times of a contender in a block.
+fn of_block(block: &Block, contender: usize, look: Look) -> Option<Vec<f64>> {
+    block.runs.iter().find(|run| run.contender == contender).map(|run| run.times(look))
+}
+
+fn number(case: &Case, name: &str) -> Option<usize> {
+    case.contenders.iter().position(|contender| contender.name == name)
+}
+
+impl Joined<'_> {
+    /// All times of a contender.
+    pub fn times(&self, contender: &str, look: Look) -> Option<Times> {
+        let mut all = Vec::new();
+        for (_, case) in &self.cases {
+            let Some(contender) = number(case, contender) else { continue };
+            all.extend(case.blocks.iter().filter_map(|block| of_block(block, contender, look)).flatten());
+        }
+        times(&all)
+    }
+
+    /// What a contender took, divided by what another took in the same block.
+    pub fn compare(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Comparison> {
+        let launches: Vec<Vec<f64>> =
+            self.cases.iter().map(|(_, case)| ratios(case, contender, with, look)).collect();
+        compare(&launches, confidence)
+    }
+
+    /// Both.
+    pub fn row(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Row> {
+        let times = self.times(contender, look)?;
+        Some(Row { times, ratio: self.compare(contender, with, look, confidence) })
+    }
+
+    /// How far apart ranks left the barrier, in seconds: the median.
+    pub fn skew(&self) -> f64 {
+        let all = self.cases.iter().flat_map(|(_, case)| &case.skew);
+        median(&all.map(|&nanos| nanos as f64 * 1e-9).collect::<Vec<_>>())
+    }
+
+    /// Whether ranks outnumbered cores in any launch.
+    pub fn is_oversubscribed(&self) -> bool {
+        self.cases.iter().any(|(launch, _)| launch.oversubscribed)
+    }
+
+    /// How many launches measured it.
+    pub fn launches(&self) -> usize {
+        self.cases.len()
+    }
+}
+
+/// The ratio of two contenders in each block that has both.
+fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
+    let (Some(above), Some(below)) = (number(case, above), number(case, below)) else { return Vec::new() };
+    let ratio = |block: &Block| {
+        let (above, below) = (of_block(block, above, look)?, of_block(block, below, look)?);
+        let ratio = median(&above) / median(&below);
+        ratio.is_finite().then_some(ratio)
+    };
+    case.blocks.iter().filter_map(ratio).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Contender, Run};
+    use crate::statistics::Verdict;
+
+    /// A launch in which some contenders take some nanoseconds.
+    fn launch(of: &[(&str, u64)]) -> Launch {
+        let run = |(contender, (_, nanos)): (usize, &(&str, u64))| Run {
+            contender,
+            from_barrier: vec![vec![*nanos, nanos + 2], vec![nanos / 2, nanos + 4]],
+            back_to_back: vec![nanos * 10, nanos * 5],
+            calls: 10,
+        };
+        let block = |_| Block { runs: of.iter().enumerate().map(run).collect() };
+        Launch {
+            topology: "2x1".into(),
+            cases: vec![Case {
+                collective: "allreduce".into(),
+                bytes: 8,
+                counts: None,
+                contenders: of
+                    .iter()
+                    .map(|(name, _)| Contender { name: (*name).into(), refused: None })
+                    .collect(),
+                blocks: (0..8).map(block).collect(),
+                skew: vec![100, 300, 200],
+            }],
+            ..Launch::default()
+        }
+    }
+
+    #[test]
+    fn a_repetition_takes_as_long_as_its_slowest_rank() {
+        let mut results = Results::default();
+        results.launches.push(launch(&[("native", 1000)]));
+        let joined = &join(&results)[0];
+        let times = joined.times("native", Look::FromBarrier).unwrap();
+        assert_eq!((times.least, times.samples), (1000.0 * 1e-9, 16));
+        let times = joined.times("native", Look::BackToBack).unwrap();
+        assert_eq!((times.median, times.samples), (1000.0 * 1e-9, 8));
+        assert!((joined.skew() - 200e-9).abs() < 1e-15);
+    }
+
+    #[test]
+    fn only_what_ran_side_by_side_is_compared() {
+        let mut results = Results::default();
+        results.launches.push(launch(&[("native", 1000), ("ring", 500)]));
+        // A slow launch: both take ten times as long, and the ratio stays.
+        results.launches.push(launch(&[("forced", 8000), ("ring", 5000)]));
+        results.launches.push(launch(&[("native", 10_000), ("ring", 5000)]));
+        let joined = join(&results);
+        assert_eq!(joined.len(), 1);
+        let joined = &joined[0];
+        assert_eq!(joined.contenders, ["native", "ring", "forced"]);
+        let comparison = joined.compare("ring", "native", Look::BackToBack, 0.99).unwrap();
+        assert!((comparison.ratio - 0.5).abs() < 1e-9);
+        assert_eq!((comparison.launches, comparison.verdict()), (2, Verdict::Faster));
+        let comparison = joined.compare("ring", "forced", Look::BackToBack, 0.99).unwrap();
+        assert!((comparison.ratio - 0.625).abs() < 1e-9);
+        assert!(joined.compare("native", "forced", Look::BackToBack, 0.99).is_none());
+    }
+
+    #[test]
+    fn a_file_comes_back_as_it_went() {
+        let directory = std::env::temp_dir().join(format!("bruckner-measure-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("results.json");
+        let mut results = Results::default();
+        results.launches.push(launch(&[("native", 1000)]));
+        results.write(&path).unwrap();
+        let again = Results::read(&path).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{results:?}"));
+        std::fs::write(&path, "{\"format\": \"bruckner-bench 99\", \"launches\": []}").unwrap();
+        let error = Results::read(&path).unwrap_err().to_string();
+        assert_eq!(error, "its format is `bruckner-bench 99`, and this is for `bruckner-bench 1`");
+        std::fs::write(&path, "[]").unwrap();
+        assert!(Results::read(&path).unwrap_err().to_string().starts_with("these are no results"));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,247 @@
+//! Medians, intervals without assumptions about distributions, and ratios.
+
+use crate::random::Random;
+
+/// From, to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+fn sorted(of: &[f64]) -> Vec<f64> {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The median of values that may be put in another order.
+fn median_of(values: &mut [f64]) -> f64 {
+    let half = values.len() / 2;
+    let odd = values.len() % 2 == 1;
+    let (below, &mut middle, _) = values.select_nth_unstable_by(half, f64::total_cmp);
+    match odd {
+        true => middle,
+        false => (below.iter().copied().fold(f64::NEG_INFINITY, f64::max) + middle) / 2.0,
+    }
+}
+
+/// A quantile, between neighbours where it falls between them; not a number if there is nothing.
+pub fn quantile(of: &[f64], part: f64) -> f64 {
+    let sorted = sorted(of);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let at = part.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+/// The median; not a number if there is nothing.
+pub fn median(of: &[f64]) -> f64 {
+    quantile(of, 0.5)
+}
+
+/// The interval between two of the values that has the true median with this confidence, whatever the distribution: by
+/// the binomial distribution of how many values lie below it. All values, where they are too few.
+pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
+    let sorted = sorted(of);
+    let n = sorted.len();
+    if n == 0 {
+        return Interval { low: f64::NAN, high: f64::NAN };
+    }
+    // The largest k for which fewer than k of n values lie below the median so rarely.
+    let tail = (1.0 - confidence) / 2.0;
+    let (mut k, mut below) = (0, 0.0);
+    let mut log_choose = 0.0f64;
+    for j in 0..n / 2 {
+        below += (log_choose - n as f64 * std::f64::consts::LN_2).exp();
+        if below > tail {
+            break;
+        }
+        k = j + 1;
+        log_choose += ((n - j) as f64 / (j + 1) as f64).ln();
+    }
+    let at = k.saturating_sub(1);
+    Interval { low: sorted[at], high: sorted[n - 1 - at] }
+}
+
+/// What can be said of one contender's times, in seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Times {
+    /// The median.
+    pub median: f64,
+    /// Where the true median lies, with a confidence of 95 %.
+    pub interval: Interval,
+    /// The least.
+    pub least: f64,
+    /// Of twenty, nineteen are shorter.
+    pub p95: f64,
+    /// How many there are.
+    pub samples: usize,
+}
+
+/// Of all repetitions; nothing without any.
+pub fn times(of: &[f64]) -> Option<Times> {
+    (!of.is_empty()).then(|| Times {
+        median: median(of),
+        interval: median_interval(of, 0.95),
+        least: quantile(of, 0.0),
+        p95: quantile(of, 0.95),
+        samples: of.len(),
+    })
+}
+
+/// What one contender took, divided by what another took beside it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Comparison {
+    /// The median over launches of the median over blocks.
+    pub ratio: f64,
+    /// Where it lies, by bootstrap.
+    pub interval: Interval,
+    /// How many launches there were.
+    pub launches: usize,
+    /// How many blocks in all.
+    pub blocks: usize,
+}
+
+/// What a comparison shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The interval lies below 1.
+    Faster,
+    /// The interval lies above 1.
+    Slower,
+    /// The interval contains 1.
+    NoDifference,
+}
+
+impl Comparison {
+    /// What it shows.
+    pub fn verdict(&self) -> Verdict {
+        match (self.interval.high < 1.0, self.interval.low > 1.0) {
+            (true, _) => Verdict::Faster,
+            (_, true) => Verdict::Slower,
+            _ => Verdict::NoDifference,
+        }
+    }
+
+    /// The same with the other contender above the line: how many times faster the first one is.
+    pub fn inverted(&self) -> Comparison {
+        let interval = Interval { low: 1.0 / self.interval.high, high: 1.0 / self.interval.low };
+        Comparison { ratio: 1.0 / self.ratio, interval, ..*self }
+    }
+}
+
+/// How often the data are drawn again.
+const DRAWS: usize = 4000;
+
+/// Compares by the ratios of blocks, for each launch. Launches are drawn again with replacement, and blocks inside them, so
+/// that both kinds of chance count: launches differ more than repetitions do. Nothing without any block.
+///
+/// Block by block the two were measured next to each other, so what disturbs both cancels out.
+pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
+    let launches: Vec<&Vec<f64>> = launches.iter().filter(|blocks| !blocks.is_empty()).collect();
+    if launches.is_empty() {
+        return None;
+    }
+    let ratio = median(&launches.iter().map(|blocks| median(blocks)).collect::<Vec<_>>());
+    // The same data always give the same interval.
+    let mut random = Random::new(0x6272_7563_6b6e_6572);
+    let mut drawn = Vec::new();
+    let mut launch = || {
+        let from = launches[random.below(launches.len())];
+        drawn.clear();
+        drawn.extend((0..from.len()).map(|_| from[random.below(from.len())]));
+        median_of(&mut drawn)
+    };
+    let mut some = vec![0.0; launches.len()];
+    let mut all = || {
+        some.fill_with(&mut launch);
+        median_of(&mut some)
+    };
+    let medians: Vec<f64> = (0..DRAWS).map(|_| all()).collect();
+    let tail = (1.0 - confidence) / 2.0;
+    let interval = Interval { low: quantile(&medians, tail), high: quantile(&medians, 1.0 - tail) };
+    let blocks = launches.iter().map(|blocks| blocks.len()).sum();
+    Some(Comparison { ratio, interval, launches: launches.len(), blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A normal number, by the sum of twelve uniform ones.
+    fn normal(random: &mut Random) -> f64 {
+        (0..12).map(|_| random.number() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
+    }
+
+    #[test]
+    fn quantiles_fall_between_neighbours() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(quantile(&[0.0, 10.0], 0.95), 9.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_that_of_the_tables() {
+        // Conover, Practical Nonparametric Statistics: for n = 20 at 95 % the 6th and the 15th value.
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(median_interval(&values, 0.95), Interval { low: 6.0, high: 15.0 });
+        // For n = 10 the 2nd and the 9th; for n = 6 the extremes; below that they are not enough.
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!(median_interval(&values, 0.95), Interval { low: 2.0, high: 9.0 });
+        assert_eq!(median_interval(&[1.0, 2.0, 3.0], 0.95), Interval { low: 1.0, high: 3.0 });
+    }
+
+    #[test]
+    fn the_interval_of_a_median_holds_it_as_often_as_it_says() {
+        let mut random = Random::new(1);
+        let held = (0..4000).filter(|_| {
+            let values: Vec<f64> = (0..25).map(|_| normal(&mut random).exp()).collect();
+            let interval = median_interval(&values, 0.95);
+            interval.low <= 1.0 && 1.0 <= interval.high
+        });
+        let held = held.count();
+        assert!((3800..3920).contains(&held), "{held} of 4000");
+    }
+
+    /// How often a comparison of some launches finds a difference, where there is one of so much.
+    fn found(difference: f64, launches: usize, between: f64) -> usize {
+        let mut random = Random::new(2);
+        let mut one = || {
+            let launch = |random: &mut Random| {
+                let shift = between * normal(random);
+                (0..20).map(|_| (shift + 0.04 * normal(random)).exp() * difference).collect::<Vec<_>>()
+            };
+            let launches: Vec<_> = (0..launches).map(|_| launch(&mut random)).collect();
+            compare(&launches, 0.99).unwrap().verdict() != Verdict::NoDifference
+        };
+        (0..200).filter(|_| one()).count()
+    }
+
+    #[test]
+    fn equal_contenders_differ_rarely_and_unequal_ones_nearly_always() {
+        assert!(found(1.0, 1, 0.0) <= 8, "{}", found(1.0, 1, 0.0));
+        assert!(found(1.0, 5, 0.02) <= 8, "{}", found(1.0, 5, 0.02));
+        assert!(found(1.05, 1, 0.0) >= 190, "{}", found(1.05, 1, 0.0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_comparison_the_other_way_round_says_the_same(ratios in prop::collection::vec(0.1f64..10.0, 1..40)) {
+            let one = compare(&[ratios], 0.99).unwrap();
+            let other = one.inverted();
+            prop_assert!((one.ratio * other.ratio - 1.0).abs() < 1e-12);
+            let opposite = match one.verdict() {
+                Verdict::Faster => Verdict::Slower,
+                Verdict::Slower => Verdict::Faster,
+                Verdict::NoDifference => Verdict::NoDifference,
+            };
+            prop_assert_eq!(other.verdict(), opposite);
+        }
+    }
+}
