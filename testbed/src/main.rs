@@ -6,6 +6,7 @@ mod examples;
 mod interrupt;
 mod launch;
 mod matrix;
+mod measure;
 mod mpis;
 mod readme;
 mod setup;
@@ -81,6 +82,21 @@ enum Ask {
         #[arg(last = true, required = true)]
         ask: Vec<String>,
     },
+    /// Measures the figures of docs/measured.md on emulated nodes. As root.
+    Measure {
+        /// Only these.
+        #[arg(value_enum)]
+        figures: Vec<measure::Figure>,
+        /// Launches of each case.
+        #[arg(long, default_value_t = 5)]
+        launches: u32,
+        /// At most so long for each case of a launch.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Only 2x2 at 50 us.
+        #[arg(long)]
+        quick: bool,
+    },
     /// The link between emulated nodes, for `cluster`.
     #[command(hide = true)]
     Link {
@@ -154,6 +170,10 @@ fn ask() -> Result<()> {
         Ask::Bench { shape, mpi, ask } => {
             interrupt::listen()?;
             cluster::Cluster::up(&shape)?.bench(mpi, &ask)
+        }
+        Ask::Measure { figures, launches, seconds, quick } => {
+            interrupt::listen()?;
+            measure::run(&figures, launches, seconds, quick)
         }
         Ask::Link { wire, devices } => cluster::link::run(&devices, &wire),
         Ask::Examples => examples::run(),

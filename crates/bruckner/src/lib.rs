@@ -8,6 +8,7 @@
 pub mod rsmpi;
 mod safe;
 
+pub use bruckner_engine::mpi::Rival;
 pub use bruckner_engine::{Error, Name};
 pub use bruckner_runtime::reduce::Operation;
 pub use safe::{Collective, Communicator, Element, InPlace, Input, Plan, Progress};

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Count, Lists};
-use bruckner_engine::mpi::MpiError;
+use bruckner_engine::mpi::{MpiError, Rival};
 use bruckner_engine::{Door, Engine, Error, Mpi, Name};
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 
@@ -131,6 +131,12 @@ impl<'a> Collective<'a> {
     pub fn run_native(&mut self) -> Result<(), Error> {
         // SAFETY: whoever made the call has checked lengths against counts.
         self.done(unsafe { self.on.engine.native(&self.call, self.on.comm) })
+    }
+
+    /// Does it by another library's function, to be compared with this one's. Collective.
+    pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
+        // SAFETY: whoever made the call has checked lengths against counts.
+        unsafe { self.on.engine.by_rival(rival, &self.call, self.on.comm) }
     }
 
     /// What an MPI function returned.

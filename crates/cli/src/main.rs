@@ -14,6 +14,7 @@ mod doctor;
 mod exec;
 mod explain;
 mod json;
+mod plot;
 mod table;
 mod verify;
 
@@ -43,6 +44,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
     Bench(bench::Bench),
+    /// Draw what `bruckner bench` measured
+    Plot(plot::Plot),
     /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
     Exec(exec::Exec),
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Verify(verify) => verify.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Plot(plot) => plot.run(),
         Command::Exec(exec) => return exec.run(),
     };
     match answer {

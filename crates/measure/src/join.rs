@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::results::{Block, Case, Launch, Look, Results};
-use crate::statistics::{Comparison, Times, compare, median, times};
+use crate::statistics::{Comparison, Times, compare, median, ratio, times};
 
 /// One collective at one size, on one topology, MPI and label, over all launches that measured it.
 pub struct Joined<'a> {
@@ -24,14 +24,6 @@ pub struct Joined<'a> {
     /// Why some were not measured.
     pub refused: BTreeMap<&'a str, &'a str>,
     cases: Vec<(&'a Launch, &'a Case)>,
-}
-
-/// One contender beside another.
-pub struct Row {
-    /// Its times.
-    pub times: Times,
-    /// Its time divided by the other's, block by block; nothing if they were never measured side by side.
-    pub ratio: Option<Comparison>,
 }
 
 /// All cases, in the order in which they were first measured.
@@ -95,17 +87,19 @@ impl Joined<'_> {
         times(&all)
     }
 
-    /// What a contender took, divided by what another took in the same block.
-    pub fn compare(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Comparison> {
-        let launches: Vec<Vec<f64>> =
-            self.cases.iter().map(|(_, case)| ratios(case, contender, with, look)).collect();
-        compare(&launches, confidence)
+    /// The ratios of two contenders in the blocks of each launch.
+    fn ratios(&self, contender: &str, with: &str, look: Look) -> Vec<Vec<f64>> {
+        self.cases.iter().map(|(_, case)| ratios(case, contender, with, look)).collect()
     }
 
-    /// Both.
-    pub fn row(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Row> {
-        let times = self.times(contender, look)?;
-        Some(Row { times, ratio: self.compare(contender, with, look, confidence) })
+    /// What a contender took, divided by what another took in the same block.
+    pub fn compare(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Comparison> {
+        compare(&self.ratios(contender, with, look), confidence)
+    }
+
+    /// The same without an interval, which is much quicker.
+    pub fn ratio(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
+        ratio(&self.ratios(contender, with, look))
     }
 
     /// How far apart ranks left the barrier, in seconds: the median.
@@ -128,12 +122,12 @@ impl Joined<'_> {
 /// The ratio of two contenders in each block that has both.
 fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
     let (Some(above), Some(below)) = (number(case, above), number(case, below)) else { return Vec::new() };
-    let ratio = |block: &Block| {
+    let of = |block: &Block| {
         let (above, below) = (of_block(block, above, look)?, of_block(block, below, look)?);
         let ratio = median(&above) / median(&below);
         ratio.is_finite().then_some(ratio)
     };
-    case.blocks.iter().filter_map(ratio).collect()
+    case.blocks.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -13,13 +13,16 @@
 //! ```
 
 mod join;
+pub mod native;
 mod random;
 mod results;
+mod said;
 mod statistics;
 
-pub use join::{Joined, Row, join};
+pub use join::{Joined, join};
 pub use random::Random;
 pub use results::{Block, Case, Contender, Launch, Look, Machine, MpiInfo, Results, Run, WrongFile};
+pub use said::{bytes as bytes_text, time as time_text};
 pub use statistics::{
     Comparison, Interval, Times, Verdict, compare, median, median_interval, quantile, times,
 };

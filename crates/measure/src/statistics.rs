@@ -133,6 +133,13 @@ impl Comparison {
     }
 }
 
+/// The median over launches of the median over blocks; nothing without any block.
+pub(crate) fn ratio(launches: &[Vec<f64>]) -> Option<f64> {
+    let of_launches: Vec<f64> =
+        launches.iter().filter(|blocks| !blocks.is_empty()).map(|blocks| median(blocks)).collect();
+    (!of_launches.is_empty()).then(|| median(&of_launches))
+}
+
 /// How often the data are drawn again.
 const DRAWS: usize = 4000;
 
@@ -141,11 +148,8 @@ const DRAWS: usize = 4000;
 ///
 /// Block by block the two were measured next to each other, so what disturbs both cancels out.
 pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
+    let ratio = ratio(launches)?;
     let launches: Vec<&Vec<f64>> = launches.iter().filter(|blocks| !blocks.is_empty()).collect();
-    if launches.is_empty() {
-        return None;
-    }
-    let ratio = median(&launches.iter().map(|blocks| median(blocks)).collect::<Vec<_>>());
     // The same data always give the same interval.
     let mut random = Random::new(0x6272_7563_6b6e_6572);
     let mut drawn = Vec::new();

@@ -83,7 +83,7 @@ pub enum Flavour {
 const FLAVOURS: [Flavour; 3] = [Flavour::Blocking, Flavour::Nonblocking, Flavour::Persistent];
 
 /// Where a function is, if it is there.
-type Address = Option<NonNull<c_void>>;
+pub(crate) type Address = Option<NonNull<c_void>>;
 
 /// The table: by function, flavour, and whether counts are wide.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ impl Mpi {
 /// # Safety
 /// The function has so many arguments, all integers or addresses, and the words are right for it.
 #[inline(always)]
-unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
+pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{
             let &[$($word),*] = words else { unreachable!("counted") };

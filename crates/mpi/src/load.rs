@@ -92,9 +92,39 @@ impl Library {
             return None;
         }
         let library = Library { handle, path: PathBuf::from(path.to_string_lossy().into_owned()) };
-        let init = library.symbol(c"PMPI_Initialized")?;
-        // dlsym also looks into what the object depends on; only the object itself counts.
-        object_of(init).filter(|object| object.as_c_str() == path).map(|_| library)
+        library.own_symbol(c"PMPI_Initialized").map(|_| library)
+    }
+
+    /// The address of a symbol of the object itself: dlsym also looks into what the object depends on.
+    pub(crate) fn own_symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        let own = |at: &*mut c_void| {
+            object_of(*at).is_some_and(|object| object.to_bytes() == self.path.as_os_str().as_bytes())
+        };
+        self.symbol(name).filter(own)
+    }
+
+    /// Loads an object that nobody else shall see, and that sees its own symbols first.
+    pub(crate) fn apart(path: &Path) -> Result<Library, NoMpi> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+        Library::open(path, flags)
+            .map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
+    }
+
+    /// Loads an object, or says what the dynamic linker says.
+    fn open(path: &Path, flags: c_int) -> Result<Library, String> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: a C string. Initialisers of the object run; that is what loading one means.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        if !handle.is_null() {
+            return Ok(Library { handle, path: path.to_owned() });
+        }
+        // SAFETY: dlerror gives a C string after a failure, or nothing.
+        let error = unsafe { libc::dlerror() };
+        match error.is_null() {
+            true => Err("the dynamic linker gives no reason".into()),
+            // SAFETY: as above.
+            false => Err(unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned()),
+        }
     }
 
     /// Loads the MPI that launched this process.
@@ -105,19 +135,10 @@ impl Library {
         }
         let mut reason = String::new();
         for path in &candidates {
-            let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else { continue };
-            // SAFETY: a C string. Initialisers of an MPI library run; that is what loading one means.
-            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
-            if handle.is_null() {
-                // SAFETY: dlerror gives a C string after a failure.
-                let error = unsafe { libc::dlerror() };
-                if !error.is_null() {
-                    // SAFETY: as above.
-                    reason = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-                }
-                continue;
+            match Library::open(path, libc::RTLD_LAZY | libc::RTLD_GLOBAL) {
+                Ok(library) => return Ok(library),
+                Err(error) => reason = error,
             }
-            return Ok(Library { handle, path: path.clone() });
         }
         let tried: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
         Err(NoMpi::CannotLoad { tried: tried.join(", "), reason })

@@ -1,9 +1,10 @@
 //! Who is compared.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use bruckner::{Collective, Error};
+use bruckner::{Collective, Error, Rival};
 use bruckner_algorithms::Expression;
 
 /// A way to do a collective.
@@ -15,20 +16,27 @@ pub(crate) enum Contender {
     Chosen,
     /// An algorithm of the library.
     Algorithm(String),
+    /// Another library's function, by a shared object that exports it under MPI's name.
+    Library(PathBuf),
 }
 
 /// What stands for all that the MPI can be forced to.
 pub(crate) const NATIVE_BEST: &str = "native-best";
 const NATIVE: &str = "native";
 const CHOSEN: &str = "chosen";
+const LIBRARY: &str = "library:";
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Contender::Native => NATIVE,
-            Contender::Chosen => CHOSEN,
-            Contender::Algorithm(algorithm) => algorithm,
-        })
+        match self {
+            Contender::Native => f.write_str(NATIVE),
+            Contender::Chosen => f.write_str(CHOSEN),
+            Contender::Algorithm(algorithm) => f.write_str(algorithm),
+            Contender::Library(path) => {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                f.write_str(name.strip_prefix("lib").unwrap_or(&name))
+            }
+        }
     }
 }
 
@@ -39,6 +47,9 @@ impl FromStr for Contender {
         match text {
             NATIVE => Ok(Contender::Native),
             CHOSEN => Ok(Contender::Chosen),
+            library if library.starts_with(LIBRARY) => {
+                Ok(Contender::Library(library[LIBRARY.len()..].into()))
+            }
             expression => match expression.parse::<Expression>() {
                 Ok(expression) => Ok(Contender::Algorithm(expression.to_string())),
                 Err(error) => Err(error.to_string()),
@@ -55,15 +66,29 @@ pub(crate) enum Ready {
     Chosen,
     /// By a plan of this number.
     Planned(usize),
+    /// By another library.
+    Rival(Rival),
 }
 
 impl Contender {
+    /// Its argument on the command line.
+    pub(crate) fn argument(&self) -> String {
+        match self {
+            Contender::Library(path) => format!("{LIBRARY}{}", path.display()),
+            other => other.to_string(),
+        }
+    }
+
     /// Makes it ready on a collective. Collective.
     pub(crate) fn ready(&self, on: &mut Collective<'_>) -> Result<Ready, Error> {
         match self {
             Contender::Native => Ok(Ready::Native),
             Contender::Chosen => Ok(Ready::Chosen),
             Contender::Algorithm(algorithm) => on.add(algorithm).map(Ready::Planned),
+            Contender::Library(path) => match Rival::load(path) {
+                Ok(rival) => Ok(Ready::Rival(rival)),
+                Err(error) => Err(Error::Argument(error.to_string())),
+            },
         }
     }
 }
@@ -76,6 +101,7 @@ impl Ready {
             Ready::Native => on.run_native(),
             Ready::Chosen => on.run(),
             Ready::Planned(number) => on.run_by(*number),
+            Ready::Rival(rival) => on.run_rival(rival),
         }
     }
 }

@@ -1,46 +1,15 @@
 //! What an MPI can be forced to do instead of what it would choose.
 
 use bruckner::Name;
-use bruckner_measure::{Joined, Look};
+use bruckner_measure::native;
 
 use super::problem::{Problem, Size};
-
-/// The MPI's default.
-pub(crate) const NATIVE: &str = "native";
-
-/// What stands before the name of a setting.
-const PREFIX: &str = "native: ";
-
-/// Whether a contender is the MPI's own function under a forced setting.
-pub(crate) fn is_forced(contender: &str) -> bool {
-    contender.starts_with(PREFIX)
-}
-
-/// Whether a contender is the MPI's own function.
-pub(crate) fn is_native(contender: &str) -> bool {
-    contender == NATIVE || is_forced(contender)
-}
 
 /// A setting that makes the MPI do a collective in another way.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Forced {
     pub(crate) name: String,
     pub(crate) variables: Vec<(String, String)>,
-}
-
-/// The best of the MPI's own, if any was forced. They ran in launches of their own, but all beside one contender of ours,
-/// by which they are compared.
-pub(crate) fn best<'a>(case: &Joined<'a>, confidence: f64) -> Option<&'a str> {
-    let natives: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_native(name)).collect();
-    if !natives.iter().any(|name| is_forced(name)) {
-        return None;
-    }
-    let ratio = |native: &str, ours: &str| {
-        case.compare(native, ours, Look::FromBarrier, confidence).map_or(f64::INFINITY, |found| found.ratio)
-    };
-    let beside = |ours: &&&str| natives.iter().filter(|native| ratio(native, ours).is_finite()).count();
-    let ours = case.contenders.iter().filter(|name| !is_native(name)).max_by_key(beside)?;
-    natives.iter().copied().min_by(|a, b| ratio(a, ours).total_cmp(&ratio(b, ours)))
 }
 
 /// The MPI functions that are measured, by their names without `MPI_`.
@@ -76,7 +45,7 @@ pub(crate) fn all(mpi: &str, problem: &Problem) -> Vec<Forced> {
 
 fn forced(name: impl Into<String>, variables: &[(&str, &str)]) -> Forced {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Forced { name: format!("{PREFIX}{}", name.into()), variables }
+    Forced { name: native::forced(&name.into()), variables }
 }
 
 /// What a table has for a function.

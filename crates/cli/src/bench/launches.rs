@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use bruckner_measure::{Launch, Results, join};
+use bruckner_measure::{Launch, Results, join, native};
 use indicatif::ProgressBar;
 
 use super::Bench;
@@ -36,7 +36,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     );
     let (problems, contenders) = (bench.problems()?, bench.contenders()?);
     let ours: Vec<String> =
-        contenders.iter().filter(|one| **one != Contender::Native).map(ToString::to_string).collect();
+        contenders.iter().filter(|one| **one != Contender::Native).map(Contender::argument).collect();
     let mut results = Results::default();
     let bar = bar();
     let launches = u64::from(bench.launches);
@@ -101,7 +101,7 @@ fn native_best(
     // Each case with its best setting; as many launches as it takes to have one setting of each collective at a time.
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
     for (case, (problem, settings)) in join(&tried).iter().zip(problems.iter().zip(&settings)) {
-        let best = forced::best(case, bench.confidence);
+        let best = native::best(case);
         let Some(setting) = settings.iter().find(|setting| Some(setting.name.as_str()) == best) else {
             continue;
         };

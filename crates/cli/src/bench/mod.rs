@@ -48,7 +48,8 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     counts: Option<String>,
     /// A contender, beside `native`: an algorithm, such as locality(node); `chosen`, what the library would run by itself;
-    /// `native-best`, the best of all that the MPI can be forced to. Without any: `chosen`
+    /// `native-best`, the best of all that the MPI can be forced to; `library:FILE`, a shared object that exports collectives
+    /// under MPI's names. Without any: `chosen`
     #[arg(long = "algorithm", value_name = "EXPR")]
     algorithms: Vec<String>,
     /// At least so many blocks of each case

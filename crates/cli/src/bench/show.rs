@@ -2,29 +2,7 @@
 
 use std::fmt::Write;
 
-use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join};
-
-use super::forced;
-
-/// A time with about four digits, and its unit.
-pub(crate) fn time_text(seconds: f64) -> String {
-    let (number, unit) = match seconds {
-        s if s < 1e-6 => (s * 1e9, "ns"),
-        s if s < 1e-2 => (s * 1e6, "us"),
-        s => (s * 1e3, "ms"),
-    };
-    let digits = usize::from(number < 100.0);
-    format!("{number:.digits$} {unit}")
-}
-
-/// Bytes as people say them.
-pub(crate) fn bytes_text(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
-        bytes => format!("{bytes} B"),
-    }
-}
+use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, bytes_text, join, native, time_text};
 
 /// How many times as fast, with its interval; a plain word where there is no difference.
 fn speed_text(comparison: &Comparison) -> String {
@@ -98,20 +76,20 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
         let _ = writeln!(text, "{:names$} {}", "", headings.join(" "));
         for &name in &case.contenders {
             // Trials of one forced setting after another are in the file; the best of them has its own lines.
-            if forced::is_forced(name) {
+            if native::is_forced(name) {
                 continue;
             }
             line(text, case, name, looks, names, &|look| {
-                case.compare(name, forced::NATIVE, look, confidence)
+                case.compare(name, native::NATIVE, look, confidence)
             });
         }
-        let Some(best) = forced::best(case, confidence) else { continue };
-        if best == forced::NATIVE {
+        let Some(best) = native::best(case) else { continue };
+        if best == native::NATIVE {
             let _ = writeln!(text, "nothing that the MPI can be forced to is faster than native");
         } else {
             let _ = writeln!(text, "{}", shortened(&format!("compared with the best native: {best}"), width));
             line(text, case, best, looks, names, &|_| None);
-            for &name in case.contenders.iter().filter(|name| !forced::is_native(name)) {
+            for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {
                 line(text, case, name, looks, names, &|look| case.compare(name, best, look, confidence));
             }
         }
@@ -134,7 +112,7 @@ fn line(
     }
     for &look in looks {
         let Some(times) = case.times(name, look) else { return };
-        let speed = if name == forced::NATIVE { None } else { compare(look) };
+        let speed = if name == native::NATIVE { None } else { compare(look) };
         let speed = speed.as_ref().map(speed_text).unwrap_or_default();
         let _ = write!(line, " {:>TIME$}  {speed:<SPEED$}", time_text(times.median));
     }
@@ -152,18 +130,6 @@ fn shortened(name: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_and_sizes_have_units_that_suit_them() {
-        assert_eq!(time_text(2.5e-7), "250 ns");
-        assert_eq!(time_text(1.4956e-3), "1496 us");
-        assert_eq!(time_text(4.2e-6), "4.2 us");
-        assert_eq!(time_text(0.0231), "23.1 ms");
-        assert_eq!(
-            (bytes_text(8), bytes_text(4096), bytes_text(1 << 20)),
-            ("8 B".into(), "4 KiB".into(), "1 MiB".into())
-        );
-    }
 
     #[test]
     fn long_names_are_cut() {

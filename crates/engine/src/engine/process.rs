@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 
 use bruckner_mpi::launcher::{Launch, Reach};
-use bruckner_mpi::{Agree, Flavour, Mpi, Word};
+use bruckner_mpi::{Agree, Flavour, Mpi, Rival, Word};
 
 use super::Engine;
 use crate::Error;
@@ -15,7 +15,7 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
 use crate::settings::{self, Mode};
-use crate::world::native_init;
+use crate::world::{by_rival, native_init};
 
 static ENGINE: OnceLock<Engine<Mpi>> = OnceLock::new();
 
@@ -93,6 +93,19 @@ impl Engine<Mpi> {
     /// The version and the family of the MPI.
     pub fn about(&self) -> (String, &'static str) {
         (self.world.name().to_owned(), self.world.family.name())
+    }
+
+    /// A collective by another library's function, to be compared with this one's.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    pub unsafe fn by_rival(&self, rival: &Rival, call: &Call, comm: Word) -> Result<(), Error> {
+        if !rival.has(call.function) || call.is_wide() {
+            let (path, name) = (rival.path().display(), call.function.name());
+            return Err(Error::Argument(format!("{path} does not serve this {name}")));
+        }
+        // SAFETY: as for this function.
+        Ok(unsafe { by_rival(self.world, rival, call, comm) }?)
     }
 
     /// The MPI's own function, if a call came before on the same communicator and went there. The whole of what it costs to

@@ -6,7 +6,7 @@
 mod large;
 mod mpi;
 
-pub use mpi::native_init;
+pub use mpi::{by_rival, native_init};
 
 use std::ffi::{c_int, c_void};
 

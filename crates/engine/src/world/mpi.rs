@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{
-    Agree, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Shape, Style, Word,
-    Work, has_device_runtime, places, sharers, variable,
+    Agree, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Rival, Shape, Style,
+    Word, Work, has_device_runtime, places, sharers, variable,
 };
 use bruckner_runtime::Patience;
 use bruckner_runtime::reduce::{Kind, Operation};
@@ -302,6 +302,16 @@ unsafe fn invoke<const N: usize>(
     let words = words(call).and(more);
     // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
     unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }
+}
+
+/// A collective by another library's function.
+///
+/// # Safety
+/// As for [`Natives::native`].
+pub unsafe fn by_rival(mpi: &Mpi, rival: &Rival, call: &Call, comm: Word) -> Result<(), MpiError> {
+    let words = words(call).and([comm]);
+    // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
+    unsafe { rival.collective(mpi, call.function, &words.words[..words.len]) }
 }
 
 impl Natives for Mpi {

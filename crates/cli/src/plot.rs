@@ -1,0 +1,128 @@
+//! `bruckner plot`: pictures of what `bruckner bench` measured.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use bruckner_measure::{Look, Results};
+use bruckner_render::{Figure, Heat, NoPicture, against, report, speeds, times};
+use clap::{Args, ValueEnum};
+
+use crate::{Answer, print};
+
+/// Draws what `bruckner bench` measured
+///
+/// A file whose name ends in .html becomes a report with everything in it; otherwise one kind of picture is drawn, as SVG: one
+/// file for each MPI, topology and label.
+#[derive(Args)]
+pub(crate) struct Plot {
+    /// Files that `bruckner bench -o` has written
+    #[arg(required = true, value_name = "RESULTS")]
+    results: Vec<PathBuf>,
+    /// Where to: FILE.svg or FILE.html; several pictures are numbered. Without it, SVG to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What to draw
+    #[arg(long, value_enum, default_value_t = Kind::Time)]
+    kind: Kind,
+    /// How many times as fast the best of ours is, against the number in a label, such as delay, instead of against size
+    #[arg(long, value_name = "LABEL", conflicts_with = "kind")]
+    against: Option<String>,
+    /// Which times
+    #[arg(long, value_enum, default_value_t = Which::Barrier)]
+    look: Which,
+    /// The confidence of the intervals of ratios
+    #[arg(long, value_name = "PART", default_value_t = 0.99)]
+    confidence: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Time against size, with intervals
+    Time,
+    /// How many times as fast as native
+    Speed,
+    /// The map of who wins where
+    Heat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// From a barrier to the last rank's end
+    Barrier,
+    /// Calls back to back
+    BackToBack,
+}
+
+impl Plot {
+    pub(crate) fn run(&self) -> Result<Answer> {
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is between 0.5 and 1");
+        let mut all = Results::default();
+        for path in &self.results {
+            let read = Results::read(path).with_context(|| path.display().to_string())?;
+            all.launches.extend(read.launches);
+        }
+        if self.output.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "html") {
+            let page = report(&all, self.confidence)?;
+            self.write(self.output.as_deref(), &page)?;
+            return Ok(Answer::Holds);
+        }
+        let pictures = self.pictures(&all)?;
+        ensure!(!pictures.is_empty(), "there is nothing to draw");
+        let several = pictures.len() > 1;
+        ensure!(
+            !several || self.output.is_some(),
+            "there are {} pictures: name a file by -o",
+            pictures.len()
+        );
+        for (number, picture) in pictures.iter().enumerate() {
+            let path = self.output.as_deref().map(|path| match several {
+                true => numbered(path, number + 1),
+                false => path.to_owned(),
+            });
+            self.write(path.as_deref(), picture)?;
+        }
+        Ok(Answer::Holds)
+    }
+
+    fn pictures(&self, all: &Results) -> Result<Vec<String>, anyhow::Error> {
+        let look = match self.look {
+            Which::Barrier => Look::FromBarrier,
+            Which::BackToBack => Look::BackToBack,
+        };
+        let figures = match (self.kind, &self.against) {
+            (_, Some(label)) => against(all, label, look, self.confidence),
+            (Kind::Time, None) => times(all, look),
+            (Kind::Speed, None) => speeds(all, look, self.confidence),
+            (Kind::Heat, None) => {
+                let maps = Heat::of(all, look, self.confidence);
+                return Ok(maps.iter().map(Heat::svg).collect::<Result<_, NoPicture>>()?);
+            }
+        };
+        Ok(figures.iter().map(Figure::svg).collect::<Result<_, NoPicture>>()?)
+    }
+
+    fn write(&self, path: Option<&Path>, text: &str) -> Result<()> {
+        match path {
+            Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
+            None => print(text),
+        }
+    }
+}
+
+/// `plot.svg` becomes `plot-2.svg`.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
+    path.with_file_name(format!("{stem}-{number}{ending}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_pictures_are_numbered() {
+        assert_eq!(numbered(Path::new("out/plot.svg"), 2), Path::new("out/plot-2.svg"));
+        assert_eq!(numbered(Path::new("plot"), 1), Path::new("plot-1"));
+    }
+}

@@ -1,0 +1,36 @@
+//! Times and sizes as people say them.
+
+/// A time with about four digits, and its unit.
+pub fn time(seconds: f64) -> String {
+    let (number, unit) = match seconds {
+        s if s < 1e-6 => (s * 1e9, "ns"),
+        s if s < 1e-2 => (s * 1e6, "us"),
+        s => (s * 1e3, "ms"),
+    };
+    let digits = usize::from(number < 100.0);
+    format!("{number:.digits$} {unit}")
+}
+
+/// Bytes.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units_that_suit_them() {
+        assert_eq!(time(2.5e-7), "250 ns");
+        assert_eq!(time(1.4956e-3), "1496 us");
+        assert_eq!(time(4.2e-6), "4.2 us");
+        assert_eq!(time(0.0231), "23.1 ms");
+        let said = (bytes(8), bytes(4096), bytes(1 << 20), bytes(90_464));
+        assert_eq!(said, ("8 B".into(), "4 KiB".into(), "1 MiB".into(), "90464 B".into()));
+    }
+}

@@ -1,0 +1,361 @@
+//! Lines with intervals over named places, several charts to a figure.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPicture {
+    /// There is nothing to show.
+    #[error("there is nothing to show: {0}")]
+    Empty(String),
+    /// The backend refuses.
+    #[error("the picture cannot be drawn: {0}")]
+    Drawing(String),
+}
+
+impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for NoPicture {
+    fn from(error: DrawingAreaErrorKind<E>) -> NoPicture {
+        NoPicture::Drawing(error.to_string())
+    }
+}
+
+/// A value with its interval, at a place along the x axis: 0 is the first named place, 0.5 lies between the first two.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// The place.
+    pub x: f64,
+    /// The value.
+    pub y: f64,
+    /// The lower end of its interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// The points of one contender.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// From left to right.
+    pub points: Vec<Point>,
+}
+
+/// How values are spread over the y axis, and said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// Seconds, by orders of magnitude.
+    Seconds,
+    /// How many times as fast, by orders of magnitude; 1 has a line.
+    Times,
+}
+
+/// Something to point at, at a place along the x axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mark {
+    /// The place.
+    pub x: f64,
+    /// What it is.
+    pub text: String,
+    /// Whose it is.
+    pub series: String,
+}
+
+/// One chart.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The named places along the x axis.
+    pub places: Vec<String>,
+    /// What they are.
+    pub x: String,
+    /// What is measured.
+    pub y: String,
+    /// How it is spread.
+    pub scale: Scale,
+    /// The lines.
+    pub series: Vec<Series>,
+    /// What is pointed at.
+    pub marks: Vec<Mark>,
+}
+
+/// Some charts with one legend.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// What they have in common.
+    pub title: String,
+    /// The charts.
+    pub charts: Vec<Chart>,
+}
+
+/// Colours that most people can tell apart (Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(130, 90, 44),
+];
+pub(crate) const INK: RGBColor = RGBColor(40, 40, 40);
+const FAINT: RGBColor = RGBColor(225, 225, 225);
+pub(crate) const FONT: &str = "Helvetica, Arial, sans-serif";
+
+const WIDTH: i32 = 440;
+const HEIGHT: i32 = 280;
+const HEAD: i32 = 34;
+const ENTRY: i32 = 20;
+/// About the width of a letter of the legend.
+const LETTER: i32 = 7;
+
+/// The colour of a contender, by its place among all of a figure; the MPI's own are black and grey.
+pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
+    match name {
+        "native" => BLACK,
+        "native-best" => RGBColor(120, 120, 120),
+        name => {
+            let others = names.iter().filter(|name| !name.starts_with("native"));
+            COLOURS[others.take_while(|other| *other != name).count() % COLOURS.len()]
+        }
+    }
+}
+
+impl Figure {
+    /// All contenders, in the order in which they first come.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for series in self.charts.iter().flat_map(|chart| &chart.series) {
+            if !names.contains(&series.name) {
+                names.push(series.name.clone());
+            }
+        }
+        names
+    }
+
+    /// The picture.
+    pub fn svg(&self) -> Result<String, NoPicture> {
+        if self.charts.iter().all(|chart| chart.series.iter().all(|series| series.points.is_empty())) {
+            return Err(NoPicture::Empty("no contender was measured beside native".into()));
+        }
+        let names = self.names();
+        let columns = if self.charts.len() > 4 { 3 } else { self.charts.len().clamp(1, 2) as i32 };
+        let rows = (self.charts.len() as i32 + columns - 1) / columns;
+        let width = columns * WIDTH;
+        let legend = legend(&names, width);
+        let legend_height = legend.last().map_or(0, |(_, y)| y + ENTRY + 6);
+        let height = HEAD + rows * HEIGHT + legend_height;
+        let mut text = String::new();
+        {
+            let root = SVGBackend::with_string(&mut text, (width as u32, height as u32)).into_drawing_area();
+            root.fill(&WHITE)?;
+            let title = (FONT, 16).into_font().color(&INK);
+            root.draw_text(&self.title, &title, (12, 10))?;
+            let (_, body) = root.split_vertically(HEAD);
+            let (body, foot) = body.split_vertically(rows * HEIGHT);
+            for (chart, area) in self.charts.iter().zip(body.split_evenly((rows as usize, columns as usize)))
+            {
+                chart.draw(&area, &names)?;
+            }
+            for (name, (x, y)) in names.iter().zip(&legend) {
+                let colour = colour(&names, name);
+                foot.draw(&PathElement::new(vec![(x + 12, y + 9), (x + 36, y + 9)], colour.stroke_width(2)))?;
+                foot.draw(&Circle::new((x + 24, y + 9), 3, colour.filled()))?;
+                foot.draw_text(name, &(FONT, 13).into_font().color(&INK), (x + 42, y + 3))?;
+            }
+            root.present()?;
+        }
+        Ok(text)
+    }
+}
+
+/// Where the names of a legend stand: as many beside one another as fit.
+fn legend(names: &[String], width: i32) -> Vec<(i32, i32)> {
+    let (mut x, mut y) = (0, 0);
+    let mut places = Vec::new();
+    for name in names {
+        let needed = 56 + LETTER * name.chars().count() as i32;
+        if x > 0 && x + needed > width {
+            (x, y) = (0, y + ENTRY);
+        }
+        places.push((x, y));
+        x += needed;
+    }
+    places
+}
+
+impl Chart {
+    /// The least and the greatest value, with room around them; for speeds, 1 is among them.
+    fn range(&self) -> (f64, f64) {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let values =
+            points.flat_map(|point| [point.low, point.high, point.y]).filter(|y| y.is_finite() && *y > 0.0);
+        let one = (self.scale == Scale::Times).then_some(1.0);
+        let (low, high) =
+            values.chain(one).fold((f64::INFINITY, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
+        (low / 1.15, high * 1.15)
+    }
+
+    /// Values of the y axis that have a line and a name.
+    fn ticks(&self, low: f64, high: f64) -> Vec<(f64, String)> {
+        match self.scale {
+            Scale::Seconds => {
+                let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+                // Over many orders of magnitude, only their beginnings.
+                let steps: &[f64] = if high / low > 2000.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let ticks =
+                    decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+                ticks.map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " "))).collect()
+            }
+            Scale::Times => {
+                let step = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
+                    .into_iter()
+                    .find(|step| high / step <= 7.0)
+                    .unwrap_or(10.0);
+                let count = (high / step).floor() as u32;
+                (0..=count).map(|n| (f64::from(n) * step, format!("{:.1}", f64::from(n) * step))).collect()
+            }
+        }
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, names: &[String]) -> Result<(), NoPicture> {
+        let (low, high) = self.range();
+        match self.scale {
+            Scale::Seconds => self.over(area, names, (low..high).log_scale(), (low, high)),
+            // Speeds are near one another: even steps show them best.
+            Scale::Times => self.over(area, names, 0.0..high, (0.0, high)),
+        }
+    }
+
+    /// The same over a y axis of some kind.
+    fn over<Y>(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        names: &[String],
+        y: Y,
+        (low, high): (f64, f64),
+    ) -> Result<(), NoPicture>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let small = (FONT, 12).into_font().color(&INK);
+        let ends = -0.3..self.places.len() as f64 - 0.7;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, (FONT, 14).into_font().color(&INK))
+            .margin(10)
+            .x_label_area_size(42)
+            .y_label_area_size(66)
+            .build_cartesian_2d(ends.clone(), y)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .axis_style(INK)
+            .x_labels(0)
+            .y_labels(0)
+            .y_label_formatter(&|_| String::new())
+            .set_tick_mark_size(LabelAreaPosition::Left, 0)
+            .x_desc(&self.x)
+            .y_desc(&self.y)
+            .label_style(small.clone())
+            .draw()?;
+        for (tick, _) in self.ticks(low, high).iter().filter(|(tick, _)| (low..=high).contains(tick)) {
+            chart.draw_series(LineSeries::new(
+                [(ends.start, *tick), (ends.end, *tick)],
+                FAINT.stroke_width(1),
+            ))?;
+        }
+        // Names of places below, of values at the left.
+        let plane = chart.plotting_area();
+        let (left, top) = area.get_base_pixel();
+        let pixel = |x: f64, y: f64| {
+            let (x, y) = plane.map_coordinate(&(x, y));
+            (x - left, y - top)
+        };
+        let below = small.clone().pos(Pos::new(HPos::Center, VPos::Top));
+        for (at, text) in self.places.iter().enumerate() {
+            let (x, y) = pixel(at as f64, low);
+            area.draw(&PathElement::new(vec![(x, y), (x, y + 4)], INK))?;
+            area.draw_text(text, &below, (x, y + 6))?;
+        }
+        let beside = small.clone().pos(Pos::new(HPos::Right, VPos::Center));
+        for (tick, text) in self.ticks(low, high).iter().filter(|(tick, _)| (low..=high).contains(tick)) {
+            let (x, y) = pixel(ends.start, *tick);
+            area.draw(&PathElement::new(vec![(x - 4, y), (x, y)], INK))?;
+            area.draw_text(text, &beside, (x - 7, y))?;
+        }
+        if self.scale == Scale::Times {
+            chart
+                .draw_series(LineSeries::new([(ends.start, 1.0), (ends.end, 1.0)], BLACK.stroke_width(1)))?;
+        }
+        for series in &self.series {
+            let colour = colour(names, &series.name);
+            let line = series.points.iter().map(|point| (point.x, point.y));
+            chart.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?;
+            chart.draw_series(line.map(|at| Circle::new(at, 3, colour.filled())))?;
+            let bars = series.points.iter().filter(|point| point.low < point.high);
+            chart.draw_series(bars.map(|point| {
+                PathElement::new(vec![(point.x, point.low), (point.x, point.high)], colour.stroke_width(1))
+            }))?;
+        }
+        for mark in &self.marks {
+            let colour = colour(names, &mark.series);
+            let dots = EmptyElement::at((mark.x, 1.0))
+                + Circle::new((0, 0), 5, colour.stroke_width(2))
+                + Text::new(mark.text.clone(), (6, -16), (FONT, 12).into_font().color(&colour));
+            chart.draw_series(std::iter::once(dots))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure() -> Figure {
+        let point = |x: f64, y: f64| Point { x, y, low: y * 0.9, high: y * 1.1 };
+        let series = |name: &str, factor: f64| Series {
+            name: name.into(),
+            points: (0..3).map(|x| point(f64::from(x), 1e-6 * factor * f64::from(x + 1))).collect(),
+        };
+        let chart = Chart {
+            title: "allreduce".into(),
+            places: vec!["8 B".into(), "1 KiB".into(), "32 KiB".into()],
+            x: "vector".into(),
+            y: "time".into(),
+            scale: Scale::Seconds,
+            series: vec![series("native", 2.0), series("ring", 1.0)],
+            marks: Vec::new(),
+        };
+        Figure { title: "on 4x4".into(), charts: vec![chart] }
+    }
+
+    #[test]
+    fn a_figure_names_its_places_and_contenders() {
+        let svg = figure().svg().unwrap();
+        for text in ["allreduce", "8 B", "32 KiB", "native", "ring", "on 4x4"] {
+            assert!(svg.contains(&format!("{text}\n")), "{text} is not in {svg}");
+        }
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn nothing_is_no_picture() {
+        let mut figure = figure();
+        figure.charts[0].series.clear();
+        assert!(matches!(figure.svg(), Err(NoPicture::Empty(_))));
+    }
+
+    #[test]
+    fn a_legend_breaks_where_it_must() {
+        let names: Vec<String> = (0..6).map(|n| format!("a rather long name {n}")).collect();
+        let places = legend(&names, WIDTH);
+        assert!(places.iter().all(|(x, _)| x + 56 + LETTER * 20 <= WIDTH));
+        assert!(places.last().unwrap().1 > 0);
+    }
+}

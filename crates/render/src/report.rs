@@ -1,0 +1,165 @@
+//! One page with everything: figures, the table of numbers, and what they were measured on.
+
+use std::fmt::Write;
+
+use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
+
+use crate::chart::{Figure, NoPicture};
+use crate::figures::{against, heading, labels, shown, size, speeds, times};
+use crate::heat::Heat;
+
+const STYLE: &str = "body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#282828;max-width:980px;margin:2em auto;padding:0 1em}\
+h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
+th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}tr.case th{padding-top:1em;text-align:left}\
+.faster{color:#006b4f}.slower{color:#a53f00}.same{color:#777}svg{max-width:100%;height:auto}\
+.scroll{overflow-x:auto}dt{font-weight:bold;float:left;clear:left;width:9em}dd{margin-left:9.5em}";
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// The page.
+pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
+    if results.launches.is_empty() {
+        return Err(NoPicture::Empty("there are no launches in these results".into()));
+    }
+    let mut page = String::new();
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>bruckner bench</title>\
+         <style>{STYLE}</style></head><body>\n<h1>MPI collectives, measured side by side</h1>\n"
+    );
+    about(&mut page, results, confidence);
+    let look = Look::FromBarrier;
+    section(
+        &mut page,
+        "Who wins",
+        "The fastest contender whose interval lies above native's, and how many times as fast it is.",
+    );
+    for heat in Heat::of(results, look, confidence) {
+        page.push_str(&heat.svg()?);
+    }
+    for (label, values) in labels(results) {
+        if values.len() < 2 {
+            continue;
+        }
+        let text = format!("Circles mark where a contender breaks even, with the value of {label} there.");
+        section(&mut page, &format!("Against {label}"), &text);
+        figures(&mut page, &against(results, label, look, confidence));
+    }
+    section(
+        &mut page,
+        "How many times as fast as native",
+        &format!("Bars are intervals of {} %.", confidence * 100.0),
+    );
+    figures(&mut page, &speeds(results, look, confidence));
+    section(&mut page, "Time", "Medians over all repetitions and launches; bars are intervals of 95 %.");
+    figures(&mut page, &times(results, look));
+    section(
+        &mut page,
+        "All numbers",
+        "Times are medians. Ratios are native's time divided by the contender's, block by block.",
+    );
+    table(&mut page, results, confidence);
+    page.push_str("</body></html>\n");
+    Ok(page)
+}
+
+fn section(page: &mut String, title: &str, text: &str) {
+    let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", escaped(title), escaped(text));
+}
+
+/// Those that show something; a figure without any contender is left out.
+fn figures(page: &mut String, figures: &[Figure]) {
+    for figure in figures {
+        if let Ok(svg) = figure.svg() {
+            page.push_str(&svg);
+        }
+    }
+}
+
+/// What was measured on what.
+fn about(page: &mut String, results: &Results, confidence: f64) {
+    let first = &results.launches[0];
+    let mut mpis: Vec<&str> = results.launches.iter().map(|launch| launch.mpi.name.as_str()).collect();
+    mpis.dedup();
+    let mut hosts = first.machine.hosts.clone();
+    hosts.dedup();
+    let crowded = results.launches.iter().any(|launch| launch.oversubscribed);
+    let mut items = vec![
+        ("MPI", mpis.join(", ")),
+        ("processor", format!("{}, {} cores to run on", first.machine.processor, first.machine.cores)),
+        ("kernel", first.machine.kernel.clone()),
+        ("launches", results.launches.len().to_string()),
+        ("intervals", format!("{} % for ratios, 95 % for times", confidence * 100.0)),
+        ("synchronised", format!("by one barrier for all contenders ({})", first.barrier)),
+        ("Bruckner", first.version.clone()),
+    ];
+    if crowded {
+        items.push(("crowded", "ranks outnumber cores: times tell of the scheduler, too".to_owned()));
+    }
+    page.push_str("<dl>");
+    for (name, value) in items {
+        let _ = write!(page, "<dt>{name}</dt><dd>{}</dd>", escaped(&value));
+    }
+    page.push_str("</dl>\n");
+}
+
+/// A ratio as a cell, with its verdict as a class.
+fn cell(comparison: Option<Comparison>) -> String {
+    let Some(comparison) = comparison else { return "<td></td>".to_owned() };
+    let speed = comparison.inverted();
+    let numbers = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
+    match comparison.verdict() {
+        Verdict::Faster => format!("<td class=\"faster\">{numbers}</td>"),
+        Verdict::Slower => format!("<td class=\"slower\">{numbers}</td>"),
+        Verdict::NoDifference => "<td class=\"same\">no difference</td>".to_owned(),
+    }
+}
+
+fn table(page: &mut String, results: &Results, confidence: f64) {
+    page.push_str("<div class=\"scroll\"><table><tr><th></th>");
+    for look in Look::ALL {
+        let _ = write!(page, "<th>{}</th><th>against native</th><th>against native-best</th>", look.text());
+    }
+    page.push_str("</tr>\n");
+    for case in join(results) {
+        let _ = writeln!(
+            page,
+            "<tr class=\"case\"><th colspan=\"7\">{}, {}, {}</th></tr>",
+            case.collective,
+            size(&case),
+            escaped(&heading(&case, None))
+        );
+        rows(page, &case, confidence);
+    }
+    page.push_str("</table></div>\n");
+}
+
+fn rows(page: &mut String, case: &Joined<'_>, confidence: f64) {
+    let best = native::best(case);
+    for (name, contender) in shown(case) {
+        let name = if name == contender { name.to_owned() } else { format!("{name} ({contender})") };
+        let _ = write!(page, "<tr><td>{}</td>", escaped(&name));
+        if let Some(why) = case.refused.get(contender) {
+            let _ =
+                writeln!(page, "<td colspan=\"6\" class=\"same\">not measured: {}</td></tr>", escaped(why));
+            continue;
+        }
+        for look in Look::ALL {
+            let time = case.times(contender, look).map(|times| time_text(times.median)).unwrap_or_default();
+            let beside = |base: &str| match contender == base {
+                true => None,
+                false => case.compare(contender, base, look, confidence),
+            };
+            let _ = write!(
+                page,
+                "<td>{time}</td>{}{}",
+                cell(beside(native::NATIVE)),
+                cell(best.and_then(beside))
+            );
+        }
+        page.push_str("</tr>\n");
+    }
+}
