@@ -147,7 +147,11 @@ impl<'a> Launch<'a> {
         let out = reader(child.stdout.take().expect("piped"));
         let err = reader(child.stderr.take().expect("piped"));
         let mut note = String::new();
+        let mut lost = Vec::new();
         let succeeded = loop {
+            if let Some(nodes) = self.nodes {
+                nodes.lose(&mut lost);
+            }
             if let Some(status) = child.try_wait()? {
                 if !status.success() {
                     let _ = writeln!(note, "{}: {status}", self.program.display());

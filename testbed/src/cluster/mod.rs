@@ -69,7 +69,7 @@ impl Shape {
     }
 
     /// All ranks together.
-    pub(crate) fn total(&self) -> u32 {
+    fn total(&self) -> u32 {
         self.ranks().iter().sum()
     }
 }
@@ -236,8 +236,13 @@ impl Cluster {
         command
     }
 
+    /// All ranks that run across it.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.shape.total()
+    }
+
     /// Ends what runs on nodes that are lost by now.
-    fn lose(&self, lost: &mut Vec<usize>) {
+    pub(crate) fn lose(&self, lost: &mut Vec<usize>) {
         for node in &self.shape.wire.lost_nodes {
             if self.began.elapsed() >= node.after && !lost.contains(&node.node) {
                 lost.push(node.node);

@@ -1,6 +1,7 @@
 //! `cargo testbed suites`: unmodified programs with the library preloaded, against the same programs without it.
 
 mod catalogue;
+mod cluster;
 mod faults;
 mod mpi4py;
 mod mpich;
@@ -27,6 +28,8 @@ pub(crate) enum Suite {
     Faults,
     /// Two nodes, of which the launcher's environment may reach only one.
     Nodes,
+    /// Programs that hung once, random calls and a node that vanishes, on emulated nodes.
+    Cluster,
     /// The time that being taken over costs.
     Interception,
 }
@@ -75,6 +78,7 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Stress => programs::stress(&mut table, quick, seed)?,
             Suite::Faults => faults::run(&mut table)?,
             Suite::Nodes => nodes::run(&mut table)?,
+            Suite::Cluster => cluster::run(&mut table, quick, seed)?,
             Suite::Interception => programs::interception(&mut table, quick)?,
         }
     }
