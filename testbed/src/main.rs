@@ -127,6 +127,11 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
+    /// LAMMPS, Quantum ESPRESSO and HPCC on emulated nodes, with and without the library. As root.
+    AppsOnNodes {
+        #[command(flatten)]
+        shape: cluster::Shape,
+    },
     /// Constants, progress, many communicators, threads, what is left behind, valgrind.
     Suite {
         /// Only these MPIs.
@@ -179,6 +184,7 @@ fn ask() -> Result<()> {
         Ask::Examples => examples::run(),
         Ask::Suites { only, mpis, quick, seed } => suites::run(&only, mpis, quick, seed),
         Ask::Apps { quick } => apps::run(quick),
+        Ask::AppsOnNodes { shape } => apps::on_nodes(&shape),
         Ask::Suite { mpis, quick } => suite::run(some(&mpis, Mpi::ALL), quick),
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo testbed suites`: unmodified programs with the library preloaded, against the same programs without it.
 
+mod bench;
 mod catalogue;
 mod cluster;
 mod faults;
@@ -30,6 +31,8 @@ pub(crate) enum Suite {
     Nodes,
     /// Programs that hung once, random calls and a node that vanishes, on emulated nodes.
     Cluster,
+    /// The bench measures itself, and draws what it measured.
+    Bench,
     /// The time that being taken over costs.
     Interception,
 }
@@ -78,6 +81,7 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Stress => programs::stress(&mut table, quick, seed)?,
             Suite::Faults => faults::run(&mut table)?,
             Suite::Nodes => nodes::run(&mut table)?,
+            Suite::Bench => bench::run(&mut table, quick)?,
             Suite::Cluster => cluster::run(&mut table, quick, seed)?,
             Suite::Interception => programs::interception(&mut table, quick)?,
         }

@@ -1,0 +1,93 @@
+//! `bruckner bench` and `bruckner plot`: the bench measures itself, and on emulated nodes keeps every sample.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::Table;
+use crate::cluster::{Cluster, Shape};
+use crate::launch::{Launch, Outcome};
+use crate::mpis::{Mpi, home, root};
+
+pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
+    let bruckner = root().join("target/release/bruckner");
+    for mpi in table.of(if quick { &[Mpi::Openmpi5] } else { Mpi::TODAY }) {
+        // By the MPI's own function, and by an algorithm of ours, whose plans are made anew all the time.
+        for (what, algorithm) in [("native", None), ("locality(node)", Some("locality(node)"))] {
+            let mut launch = Launch::plain(mpi, 2, &bruckner).argument("bench").argument("allreduce");
+            launch = launch.argument("--bytes").argument("64").argument("--self-test").argument("100");
+            if let Some(algorithm) = algorithm {
+                launch = launch.argument("--algorithm").argument(algorithm);
+            }
+            let said = launch.limit(300).run()?;
+            let failures = u64::from(!said.succeeded);
+            let outcome = Outcome { cases: 400, failures, seconds: said.seconds, talk: said.out + &said.err };
+            table.tell(mpi.name(), &format!("bench against itself, {what}"), 2, &outcome);
+        }
+    }
+    let nodes =
+        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
+    for mpi in table.of(&[Mpi::Openmpi5, Mpi::Mpich5]) {
+        table.tell(mpi.name(), "a bench on emulated nodes, drawn", 4, &on_nodes(mpi, &nodes)?);
+    }
+    Ok(())
+}
+
+/// Two launches, native-best among the contenders; what must be in the file, and in the report that is made of it.
+fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
+    let start = Instant::now();
+    let (file, page) = (home().join("bench.json"), home().join("bench.html"));
+    let _ = std::fs::remove_file(&file);
+    let ask = ["allreduce", "--bytes", "8", "--algorithm", "locality(node)", "--algorithm", "native-best"];
+    let more = ["--launches", "2", "--seconds", "1", "-o", &file.display().to_string()].map(str::to_owned);
+    nodes.bench(mpi, &ask.iter().map(|word| (*word).to_owned()).chain(more).collect::<Vec<_>>())?;
+    let results: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    let launches = results["launches"].as_array().context("launches")?;
+    let mut outcome = Outcome::default();
+    let mut must = |holds: bool, what: &str| {
+        outcome.cases += 1;
+        if !holds {
+            outcome.failures += 1;
+            outcome.talk += &format!("{what}\n");
+        }
+    };
+    for launch in launches {
+        must(launch["topology"] == "2x2" && launch["labels"]["delay"] == "50us", "another topology or delay");
+        must(
+            launch["machine"]["hosts"].as_array().is_some_and(|hosts| hosts.len() == 4),
+            "hosts are missing",
+        );
+        let case = &launch["cases"][0];
+        let all = case["blocks"].as_array().is_some_and(|blocks| {
+            let whole = |run: &serde_json::Value| {
+                let ranks = run["from_barrier"].as_array().map_or(&[][..], Vec::as_slice);
+                ranks.len() == 4
+                    && ranks.iter().all(|rank| rank.as_array().is_some_and(|times| times.len() >= 3))
+            };
+            let full = |block: &serde_json::Value| {
+                block["runs"].as_array().is_some_and(|runs| runs.len() == 2 && runs.iter().all(whole))
+            };
+            blocks.len() >= 2 && blocks.iter().all(full)
+        });
+        must(all, "samples of some rank are missing");
+    }
+    let forced = |launch: &&serde_json::Value| {
+        launch["cases"][0]["contenders"][0]["name"].as_str().is_some_and(|name| name.starts_with("native: "))
+    };
+    must(launches.iter().filter(forced).count() >= 3, "nothing was forced");
+    must(
+        launches.iter().filter(|launch| !forced(launch)).count() == 2,
+        "there are not two launches of the default",
+    );
+    let drawn = Command::new(root().join("target/release/bruckner"))
+        .arg("plot")
+        .arg(&file)
+        .arg("-o")
+        .arg(&page)
+        .status()?;
+    let text = std::fs::read_to_string(&page).unwrap_or_default();
+    must(drawn.success() && text.contains("<svg") && text.contains("native-best"), "the report is not whole");
+    outcome.seconds = start.elapsed().as_secs_f64();
+    Ok(outcome)
+}
