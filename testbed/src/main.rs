@@ -8,6 +8,7 @@ mod launch;
 mod matrix;
 mod measure;
 mod mpis;
+mod peers;
 mod readme;
 mod setup;
 mod speed;
@@ -97,6 +98,23 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
+    /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
+    Peers {
+        /// A clone of eth-cscs/ext_mpi_collectives.
+        #[arg(long, value_name = "DIR")]
+        ext_mpi: Option<std::path::PathBuf>,
+        /// A clone of mpi-advance/locality_aware.
+        #[arg(long, value_name = "DIR")]
+        mpi_advance: Option<std::path::PathBuf>,
+        #[command(flatten)]
+        shape: cluster::Shape,
+        /// Launches of each case.
+        #[arg(long, default_value_t = 5)]
+        launches: u32,
+        /// At most so long for each case of a launch.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+    },
     /// The link between emulated nodes, for `cluster`.
     #[command(hide = true)]
     Link {
@@ -179,6 +197,10 @@ fn ask() -> Result<()> {
         Ask::Measure { figures, launches, seconds, quick } => {
             interrupt::listen()?;
             measure::run(&figures, launches, seconds, quick)
+        }
+        Ask::Peers { ext_mpi, mpi_advance, shape, launches, seconds } => {
+            interrupt::listen()?;
+            peers::run(ext_mpi.as_deref(), mpi_advance.as_deref(), &shape, launches, seconds)
         }
         Ask::Link { wire, devices } => cluster::link::run(&devices, &wire),
         Ask::Examples => examples::run(),

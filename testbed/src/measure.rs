@@ -85,10 +85,10 @@ fn runs(figure: Figure) -> Vec<Run> {
         Figure::Ragged => {
             let mut runs = Vec::new();
             for (name, nodes, ppn) in [("ragged-16x1", 16, 1), ("ragged-4x4", 4, 4)] {
-                // Ranks 0 and 8 have something: far from each other, as the application's ranks were.
+                // Two ranks somewhere have something; then the first two: sorted by size, the worst order.
                 for (counts, algorithms) in [
-                    ("11308,0*7,11308,0*7", &["bruck(2)", "reorder(bruck(2))"][..]),
-                    ("11308*2,0*14", &["bruck(2)"][..]),
+                    ("0*2,11308,0*8,11308,0*4", &["bruck(2)", "reorder(bruck(2))"][..]),
+                    ("11308*2,0*14", &["bruck(2)", "reorder(bruck(2))"][..]),
                 ] {
                     let ask =
                         with_algorithms(&["allgather", "reduce_scatter", "--counts", counts], algorithms);

@@ -140,7 +140,9 @@ pub fn against(results: &Results, label: &str, look: Look, confidence: f64) -> V
         joined.iter().filter_map(|case| Some((number(case.labels.get(label)?)?, case))).collect();
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
     let figure = |(title, cases): (String, Vec<(f64, &Joined<'_>)>)| {
-        let kinds = group(cases, |(_, case)| format!("{}, {}", case.collective, size(case)));
+        let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.collective, size(case)));
+        // One value makes no line.
+        kinds.retain(|(_, cases)| cases.iter().any(|(at, _)| *at != cases[0].0));
         let charts = kinds.into_iter().map(|(kind, mut cases)| {
             cases.sort_by(|a, b| a.0.total_cmp(&b.0));
             let line = |name: &str, base: &dyn Fn(&Joined<'_>) -> Option<String>| {
@@ -171,7 +173,7 @@ pub fn against(results: &Results, label: &str, look: Look, confidence: f64) -> V
         });
         Figure { title: format!("{title}: {}", look.text()), charts: charts.collect() }
     };
-    figures.into_iter().map(figure).collect()
+    figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect()
 }
 
 /// Where a series crosses 1, between the values of two places.

@@ -12,7 +12,7 @@ const STYLE: &str = "body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#282828
 h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
 th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #e4e4e4;white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}tr.case th{padding-top:1em;text-align:left}\
-.faster{color:#006b4f}.slower{color:#a53f00}.same{color:#777}svg{max-width:100%;height:auto}\
+.faster{color:#006b4f}.slower{color:#a53f00}.same{color:#777}svg{display:block;max-width:100%;height:auto;margin-bottom:1em}\
 .scroll{overflow-x:auto}dt{font-weight:bold;float:left;clear:left;width:9em}dd{margin-left:9.5em}";
 
 fn escaped(text: &str) -> String {
