@@ -246,6 +246,19 @@ fn defined(op: Operation, kind: Kind, name: &str) -> Result<(), Error> {
     }
 }
 
+/// Where empty slices are taken to lie: their own address may be any number, `MPI_IN_PLACE` among them.
+static NOTHING: [u64; 2] = [0; 2];
+
+/// The address of an input.
+fn from<T>(elements: &[T]) -> *const c_void {
+    if elements.is_empty() { (&raw const NOTHING[0]).cast() } else { elements.as_ptr().cast() }
+}
+
+/// The address of an output. Nothing is written to an empty one.
+fn to<T>(elements: &mut [T]) -> *mut c_void {
+    if elements.is_empty() { (&raw const NOTHING[1]).cast_mut().cast() } else { elements.as_mut_ptr().cast() }
+}
+
 fn must_be(what: &str, have: usize, want: usize) -> Result<(), Error> {
     if have == want {
         return Ok(());
@@ -318,7 +331,7 @@ impl Communicator {
             Input::InPlace => Ok(self.engine.world().in_place()),
             Input::Elements(elements) => {
                 must_be("the input", elements.len(), want)?;
-                Ok(elements.as_ptr().cast())
+                Ok(from(elements))
             }
         }
     }
@@ -330,8 +343,7 @@ impl Communicator {
 
     /// `MPI_Bcast`.
     pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Collective<'a> {
-        let call =
-            Call::bcast(data.as_mut_ptr().cast(), data.len() as Count, self.datatype::<T>(), root as c_int);
+        let call = Call::bcast(to(data), data.len() as Count, self.datatype::<T>(), root as c_int);
         self.collective(call, Lists::default())
     }
 
@@ -344,7 +356,7 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let call = Call::allreduce(
             self.input(&input.into(), output.len())?,
-            output.as_mut_ptr().cast(),
+            to(output),
             output.len() as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -371,7 +383,7 @@ impl Communicator {
         };
         let call = Call::reduce(
             self.input(&input, count)?,
-            output.as_mut_ptr().cast(),
+            to(output),
             count as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -399,14 +411,8 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let block = self.block("the output", output.len())?;
         let (count, datatype) = (block as Count, self.datatype::<T>());
-        let call = Call::allgather(
-            self.input(&input.into(), block)?,
-            count,
-            datatype,
-            output.as_mut_ptr().cast(),
-            count,
-            datatype,
-        );
+        let call =
+            Call::allgather(self.input(&input.into(), block)?, count, datatype, to(output), count, datatype);
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -425,7 +431,7 @@ impl Communicator {
             self.input(&input.into(), own)?,
             own as Count,
             datatype,
-            output.as_mut_ptr().cast(),
+            to(output),
             lists.keep(&wide(counts)),
             lists.keep(&starts(counts)),
             datatype,
@@ -447,7 +453,7 @@ impl Communicator {
         };
         let call = Call::reduce_scatter_block(
             self.input(&input, block * self.size()? as usize)?,
-            output.as_mut_ptr().cast(),
+            to(output),
             block as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -470,7 +476,7 @@ impl Communicator {
         must_be("the output", output.len(), if matches!(input, Input::InPlace) { all } else { own })?;
         let call = Call::reduce_scatter(
             self.input(&input, all)?,
-            output.as_mut_ptr().cast(),
+            to(output),
             lists.keep(&wide(counts)),
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -490,7 +496,7 @@ impl Communicator {
             self.input(&input.into(), output.len())?,
             count,
             datatype,
-            output.as_mut_ptr().cast(),
+            to(output),
             count,
             datatype,
         );
@@ -515,7 +521,7 @@ impl Communicator {
             lists.keep(&wide(sent)),
             lists.keep(&starts(sent)),
             datatype,
-            output.as_mut_ptr().cast(),
+            to(output),
             lists.keep(&wide(received)),
             lists.keep(&starts(received)),
             datatype,
@@ -531,6 +537,15 @@ impl Communicator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_lies_somewhere() {
+        let (input, mut output) = (Vec::<u8>::new(), Vec::<u8>::new());
+        assert!(from(&input) as usize > 4096 && to(&mut output) as usize > 4096);
+        assert_ne!(from(&input), to(&mut output).cast_const());
+        let full = [1u8];
+        assert_eq!(from(&full), full.as_ptr().cast());
+    }
 
     #[test]
     fn an_operation_that_a_type_lacks_is_an_error() {

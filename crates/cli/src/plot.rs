@@ -55,13 +55,18 @@ enum Which {
 
 impl Plot {
     pub(crate) fn run(&self) -> Result<Answer> {
-        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is between 0.5 and 1");
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is above 0.5 and below 1");
         let mut all = Results::default();
         for path in &self.results {
             let read = Results::read(path).with_context(|| path.display().to_string())?;
             all.launches.extend(read.launches);
         }
-        if self.output.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "html") {
+        let ending =
+            self.output.as_deref().and_then(Path::extension).map(std::ffi::OsStr::to_ascii_lowercase);
+        if let Some(ending) = &ending {
+            ensure!(ending == "svg" || ending == "html", "-o takes FILE.svg or FILE.html");
+        }
+        if ending.is_some_and(|ending| ending == "html") {
             let page = report(&all, self.confidence)?;
             self.write(self.output.as_deref(), &page)?;
             return Ok(Answer::Holds);
@@ -90,7 +95,7 @@ impl Plot {
             Which::BackToBack => Look::BackToBack,
         };
         let figures = match (self.kind, &self.against) {
-            (_, Some(label)) => against(all, label, look, self.confidence),
+            (_, Some(label)) => against(all, label, look, self.confidence)?,
             (Kind::Time, None) => times(all, look),
             (Kind::Speed, None) => speeds(all, look, self.confidence),
             (Kind::Heat, None) => {

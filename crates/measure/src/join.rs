@@ -24,6 +24,8 @@ pub struct Joined<'a> {
     /// Why some were not measured.
     pub refused: BTreeMap<&'a str, &'a str>,
     cases: Vec<(&'a Launch, &'a Case)>,
+    /// Launches that only found out what is worth measuring.
+    trials: Vec<&'a Case>,
 }
 
 /// All cases, in the order in which they were first measured.
@@ -49,10 +51,15 @@ pub fn join(results: &Results) -> Vec<Joined<'_>> {
                         contenders: Vec::new(),
                         refused: BTreeMap::new(),
                         cases: Vec::new(),
+                        trials: Vec::new(),
                     });
                     joined.last_mut().expect("one was added")
                 }
             };
+            if launch.trial {
+                one.trials.push(case);
+                continue;
+            }
             for contender in &case.contenders {
                 if !one.contenders.contains(&contender.name.as_str()) {
                     one.contenders.push(&contender.name);
@@ -77,14 +84,16 @@ fn number(case: &Case, name: &str) -> Option<usize> {
 }
 
 impl Joined<'_> {
-    /// All times of a contender.
-    pub fn times(&self, contender: &str, look: Look) -> Option<Times> {
-        let mut all = Vec::new();
+    /// The times of a contender in launches that measured another one, too: only those can be compared with it.
+    pub fn times(&self, contender: &str, beside: &str, look: Look) -> Option<Times> {
+        let mut blocks = Vec::new();
         for (_, case) in &self.cases {
-            let Some(contender) = number(case, contender) else { continue };
-            all.extend(case.blocks.iter().filter_map(|block| of_block(block, contender, look)).flatten());
+            let (Some(contender), Some(_)) = (number(case, contender), number(case, beside)) else {
+                continue;
+            };
+            blocks.extend(case.blocks.iter().filter_map(|block| of_block(block, contender, look)));
         }
-        times(&all)
+        times(&blocks)
     }
 
     /// The ratios of two contenders in the blocks of each launch.
@@ -102,6 +111,12 @@ impl Joined<'_> {
         ratio(&self.ratios(contender, with, look))
     }
 
+    /// The same of launches that found out what is worth measuring, beside others.
+    pub fn ratio_in_trials(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
+        let cases = self.trials.iter().copied().chain(self.cases.iter().map(|(_, case)| *case));
+        ratio(&cases.map(|case| ratios(case, contender, with, look)).collect::<Vec<_>>())
+    }
+
     /// How far apart ranks left the barrier, in seconds: the median.
     pub fn skew(&self) -> f64 {
         let all = self.cases.iter().flat_map(|(_, case)| &case.skew);
@@ -113,9 +128,10 @@ impl Joined<'_> {
         self.cases.iter().any(|(launch, _)| launch.oversubscribed)
     }
 
-    /// How many launches measured it.
-    pub fn launches(&self) -> usize {
-        self.cases.len()
+    /// How many launches measured two contenders side by side.
+    pub fn launches(&self, contender: &str, beside: &str) -> usize {
+        let both = |case: &Case| number(case, contender).is_some() && number(case, beside).is_some();
+        self.cases.iter().filter(|(_, case)| both(case)).count()
     }
 }
 
@@ -167,9 +183,9 @@ mod tests {
         let mut results = Results::default();
         results.launches.push(launch(&[("native", 1000)]));
         let joined = &join(&results)[0];
-        let times = joined.times("native", Look::FromBarrier).unwrap();
+        let times = joined.times("native", "native", Look::FromBarrier).unwrap();
         assert_eq!((times.least, times.samples), (1000.0 * 1e-9, 16));
-        let times = joined.times("native", Look::BackToBack).unwrap();
+        let times = joined.times("native", "native", Look::BackToBack).unwrap();
         assert_eq!((times.median, times.samples), (1000.0 * 1e-9, 8));
         assert!((joined.skew() - 200e-9).abs() < 1e-15);
     }
@@ -194,6 +210,27 @@ mod tests {
     }
 
     #[test]
+    fn trials_count_for_nothing_but_the_choice() {
+        let mut results = Results::default();
+        results.launches.push(launch(&[("native", 1000), ("ring", 500)]));
+        results.launches.push(Launch { trial: true, ..launch(&[("native: slow", 9000), ("ring", 4500)]) });
+        results.launches.push(Launch { trial: true, ..launch(&[("native: good", 3000), ("ring", 4500)]) });
+        let joined = &join(&results)[0];
+        assert_eq!(joined.contenders, ["native", "ring"]);
+        assert!((joined.times("ring", "native", Look::BackToBack).unwrap().median - 500e-9).abs() < 1e-15);
+        assert!(
+            (joined.ratio_in_trials("native: good", "ring", Look::BackToBack).unwrap() - 2.0 / 3.0).abs()
+                < 1e-9
+        );
+        assert_eq!(crate::native::best(joined), None);
+        results.launches.push(launch(&[("native: good", 300), ("ring", 450)]));
+        let joined = &join(&results)[0];
+        assert_eq!(crate::native::best(joined), Some("native: good"));
+        let beside = joined.times("ring", "native: good", Look::BackToBack).unwrap();
+        assert!((beside.median - 450e-9).abs() < 1e-15);
+    }
+
+    #[test]
     fn a_file_comes_back_as_it_went() {
         let directory = std::env::temp_dir().join(format!("bruckner-measure-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -208,6 +245,7 @@ mod tests {
         assert_eq!(error, "its format is `bruckner-bench 99`, and this is for `bruckner-bench 1`");
         std::fs::write(&path, "[]").unwrap();
         assert!(Results::read(&path).unwrap_err().to_string().starts_with("these are no results"));
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -6,6 +6,9 @@ use crate::results::Look;
 /// What the MPI does by itself.
 pub const NATIVE: &str = "native";
 
+/// What the library does by itself, which may be to leave a call to the MPI.
+pub const CHOSEN: &str = "chosen";
+
 const PREFIX: &str = "native: ";
 
 /// The name of the MPI's own function under a setting.
@@ -23,16 +26,11 @@ pub fn is_native(contender: &str) -> bool {
     contender == NATIVE || is_forced(contender)
 }
 
-/// The best of the MPI's own, if any was forced. They ran in launches of their own, but all beside one contender of ours,
-/// by which they are compared.
+/// The setting that was measured in full beside all others, because it was the best of all in a trial. Where files of several
+/// runs are joined there may be several: then the fastest beside one of ours.
 pub fn best<'a>(case: &Joined<'a>) -> Option<&'a str> {
-    let natives: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_native(name)).collect();
-    if !natives.iter().any(|name| is_forced(name)) {
-        return None;
-    }
-    let ratio =
-        |native: &str, ours: &str| case.ratio(native, ours, Look::FromBarrier).unwrap_or(f64::INFINITY);
-    let beside = |ours: &&&str| natives.iter().filter(|native| ratio(native, ours).is_finite()).count();
-    let ours = case.contenders.iter().filter(|name| !is_native(name)).max_by_key(beside)?;
-    natives.iter().copied().min_by(|a, b| ratio(a, ours).total_cmp(&ratio(b, ours)))
+    let forced: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_forced(name)).collect();
+    let ours = case.contenders.iter().find(|name| !is_native(name) && **name != CHOSEN)?;
+    let ratio = |native: &str| case.ratio(native, ours, Look::FromBarrier).unwrap_or(f64::INFINITY);
+    forced.into_iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))
 }

@@ -23,6 +23,9 @@ pub struct Launch {
     pub when: u64,
     /// The version of Bruckner.
     pub version: String,
+    /// Whether it only found out which of the MPI's settings are worth measuring: it counts for nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trial: bool,
     /// What whoever measured wants to be kept apart, such as `delay=500us`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -166,11 +169,20 @@ pub enum WrongFile {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Not JSON of this kind.
-    #[error("these are no results of `bruckner bench`: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error("these are no results of `bruckner bench`: {reason}")]
+    Json {
+        /// What the reader says.
+        reason: String,
+    },
     /// Of another version.
     #[error("its format is `{0}`, and this is for `{FORMAT}`")]
     Format(String),
+}
+
+impl From<serde_json::Error> for WrongFile {
+    fn from(error: serde_json::Error) -> WrongFile {
+        WrongFile::Json { reason: error.to_string() }
+    }
 }
 
 impl Default for Results {
@@ -197,8 +209,15 @@ impl Results {
 
     /// Writes a file: all of it, or nothing.
     pub fn write(&self, path: &Path) -> Result<(), WrongFile> {
-        let beside = path.with_extension("partial");
-        std::fs::write(&beside, serde_json::to_vec(self)?)?;
-        Ok(std::fs::rename(&beside, path)?)
+        // Where a link points to, if it is one.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let written = std::fs::write(&beside, serde_json::to_vec(self)?);
+        if let Err(error) = written.and_then(|()| std::fs::rename(&beside, &path)) {
+            let _ = std::fs::remove_file(&beside);
+            return Err(error.into());
+        }
+        Ok(())
     }
 }

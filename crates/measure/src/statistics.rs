@@ -81,14 +81,18 @@ pub struct Times {
     pub samples: usize,
 }
 
-/// Of all repetitions; nothing without any.
-pub fn times(of: &[f64]) -> Option<Times> {
-    (!of.is_empty()).then(|| Times {
-        median: median(of),
-        interval: median_interval(of, 0.95),
-        least: quantile(of, 0.0),
-        p95: quantile(of, 0.95),
-        samples: of.len(),
+/// Of the repetitions of each block; nothing without any. Repetitions of a block have much in common, so the interval is that
+/// of the blocks' medians.
+pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
+    let all: Vec<f64> = blocks.iter().flatten().copied().collect();
+    let medians: Vec<f64> =
+        blocks.iter().filter(|block| !block.is_empty()).map(|block| median(block)).collect();
+    (!all.is_empty()).then(|| Times {
+        median: median(&all),
+        interval: median_interval(&medians, 0.95),
+        least: quantile(&all, 0.0),
+        p95: quantile(&all, 0.95),
+        samples: all.len(),
     })
 }
 
@@ -103,6 +107,8 @@ pub struct Comparison {
     pub launches: usize,
     /// How many blocks in all.
     pub blocks: usize,
+    /// Whether there are too few of them for an interval of this confidence.
+    pub too_few: bool,
 }
 
 /// What a comparison shows.
@@ -114,11 +120,16 @@ pub enum Verdict {
     Slower,
     /// The interval contains 1.
     NoDifference,
+    /// Too few blocks to say.
+    TooFew,
 }
 
 impl Comparison {
     /// What it shows.
     pub fn verdict(&self) -> Verdict {
+        if self.too_few {
+            return Verdict::TooFew;
+        }
         match (self.interval.high < 1.0, self.interval.low > 1.0) {
             (true, _) => Verdict::Faster,
             (_, true) => Verdict::Slower,
@@ -139,6 +150,9 @@ pub(crate) fn ratio(launches: &[Vec<f64>]) -> Option<f64> {
         launches.iter().filter(|blocks| !blocks.is_empty()).map(|blocks| median(blocks)).collect();
     (!of_launches.is_empty()).then(|| median(&of_launches))
 }
+
+/// From so many blocks on the bootstrap alone is right as often as it says.
+const ENOUGH: usize = 30;
 
 /// How often the data are drawn again.
 const DRAWS: usize = 4000;
@@ -166,9 +180,16 @@ pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
     };
     let medians: Vec<f64> = (0..DRAWS).map(|_| all()).collect();
     let tail = (1.0 - confidence) / 2.0;
-    let interval = Interval { low: quantile(&medians, tail), high: quantile(&medians, 1.0 - tail) };
-    let blocks = launches.iter().map(|blocks| blocks.len()).sum();
-    Some(Comparison { ratio, interval, launches: launches.len(), blocks })
+    let mut interval = Interval { low: quantile(&medians, tail), high: quantile(&medians, 1.0 - tail) };
+    let all: Vec<f64> = launches.iter().flat_map(|blocks| blocks.iter().copied()).collect();
+    if all.len() < ENOUGH {
+        // Drawing again from so few makes them look better than they are.
+        let plain = median_interval(&all, confidence);
+        interval = Interval { low: interval.low.min(plain.low), high: interval.high.max(plain.high) };
+    }
+    // Even if all of them lie on one side of the median, that happens by chance more often than it may.
+    let too_few = 0.5f64.powi(all.len() as i32) > tail;
+    Some(Comparison { ratio, interval, launches: launches.len(), blocks: all.len(), too_few })
 }
 
 #[cfg(test)]
@@ -219,7 +240,7 @@ mod tests {
         let mut one = || {
             let launch = |random: &mut Random| {
                 let shift = between * normal(random);
-                (0..20).map(|_| (shift + 0.04 * normal(random)).exp() * difference).collect::<Vec<_>>()
+                (0..30).map(|_| (shift + 0.04 * normal(random)).exp() * difference).collect::<Vec<_>>()
             };
             let launches: Vec<_> = (0..launches).map(|_| launch(&mut random)).collect();
             compare(&launches, 0.99).unwrap().verdict() != Verdict::NoDifference
@@ -234,16 +255,38 @@ mod tests {
         assert!(found(1.05, 1, 0.0) >= 190, "{}", found(1.05, 1, 0.0));
     }
 
+    #[test]
+    fn a_few_blocks_show_nothing() {
+        let comparison = |blocks: usize| compare(&[vec![0.5; blocks]], 0.99).unwrap();
+        assert_eq!(comparison(2).verdict(), Verdict::TooFew);
+        assert_eq!(comparison(7).verdict(), Verdict::TooFew);
+        assert_eq!(comparison(8).verdict(), Verdict::Faster);
+    }
+
+    /// How often equal contenders differ, with so many blocks.
+    #[test]
+    fn with_few_blocks_equal_contenders_differ_rarely_too() {
+        let mut random = Random::new(3);
+        for blocks in [8, 10, 15, 20] {
+            let mut one = || {
+                let ratios: Vec<f64> = (0..blocks).map(|_| (0.04 * normal(&mut random)).exp()).collect();
+                compare(&[ratios], 0.99).unwrap().verdict() != Verdict::NoDifference
+            };
+            let found = (0..300).filter(|_| one()).count();
+            assert!(found <= 9, "{found} of 300 with {blocks} blocks");
+        }
+    }
+
     proptest! {
         #[test]
-        fn a_comparison_the_other_way_round_says_the_same(ratios in prop::collection::vec(0.1f64..10.0, 1..40)) {
+        fn a_comparison_the_other_way_round_says_the_same(ratios in prop::collection::vec(0.1f64..10.0, 8..40)) {
             let one = compare(&[ratios], 0.99).unwrap();
             let other = one.inverted();
             prop_assert!((one.ratio * other.ratio - 1.0).abs() < 1e-12);
             let opposite = match one.verdict() {
                 Verdict::Faster => Verdict::Slower,
                 Verdict::Slower => Verdict::Faster,
-                Verdict::NoDifference => Verdict::NoDifference,
+                other => other,
             };
             prop_assert_eq!(other.verdict(), opposite);
         }

@@ -92,8 +92,8 @@ pub struct Figure {
     pub charts: Vec<Chart>,
 }
 
-/// Colours that most people can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+/// Colours that most people can tell apart (the first six are Okabe and Ito's).
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -101,6 +101,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
     RGBColor(130, 90, 44),
+    RGBColor(110, 60, 160),
+    RGBColor(0, 90, 60),
+    RGBColor(170, 170, 30),
 ];
 pub(crate) const INK: RGBColor = RGBColor(40, 40, 40);
 const FAINT: RGBColor = RGBColor(225, 225, 225);
@@ -117,7 +120,7 @@ const LETTER: i32 = 7;
 pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
     match name {
         "native" => BLACK,
-        "native-best" => RGBColor(120, 120, 120),
+        name if name.starts_with("native") => RGBColor(120, 120, 120),
         name => {
             let others = names.iter().filter(|name| !name.starts_with("native"));
             COLOURS[others.take_while(|other| *other != name).count() % COLOURS.len()]
@@ -202,22 +205,38 @@ impl Chart {
 
     /// Values of the y axis that have a line and a name.
     fn ticks(&self, low: f64, high: f64) -> Vec<(f64, String)> {
+        let within = |tick: &f64| (low..=high).contains(tick);
         match self.scale {
             Scale::Seconds => {
-                let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
-                // Over many orders of magnitude, only their beginnings.
-                let steps: &[f64] = if high / low > 2000.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-                let ticks =
-                    decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
-                ticks.map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " "))).collect()
+                // Over many orders of magnitude only their beginnings; over less than one, more of them.
+                const STEPS: [&[f64]; 4] = [
+                    &[1.0],
+                    &[1.0, 2.0, 5.0],
+                    &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
+                    &[
+                        1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.2, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3,
+                        7.1, 8.0, 9.0,
+                    ],
+                ];
+                let ticks = |steps: &[f64]| -> Vec<f64> {
+                    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+                    let all =
+                        decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+                    all.filter(within).collect()
+                };
+                let chosen = STEPS.iter().map(|steps| ticks(steps)).find(|ticks| ticks.len() >= 3);
+                let chosen = chosen.unwrap_or_else(|| ticks(STEPS[3]));
+                chosen
+                    .into_iter()
+                    .map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " ")))
+                    .collect()
             }
             Scale::Times => {
-                let step = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
-                    .into_iter()
-                    .find(|step| high / step <= 7.0)
-                    .unwrap_or(10.0);
-                let count = (high / step).floor() as u32;
-                (0..=count).map(|n| (f64::from(n) * step, format!("{:.1}", f64::from(n) * step))).collect()
+                let steps = (-1..6).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+                let step = steps.into_iter().find(|step| high / step <= 7.0).unwrap_or(high);
+                let digits = usize::from(step < 1.0);
+                let ticks = (0..=(high / step) as u32).map(|n| f64::from(n) * step);
+                ticks.filter(within).map(|tick| (tick, format!("{tick:.digits$}"))).collect()
             }
         }
     }
@@ -263,7 +282,7 @@ impl Chart {
             .y_desc(&self.y)
             .label_style(small.clone())
             .draw()?;
-        for (tick, _) in self.ticks(low, high).iter().filter(|(tick, _)| (low..=high).contains(tick)) {
+        for (tick, _) in &self.ticks(low, high) {
             chart.draw_series(LineSeries::new(
                 [(ends.start, *tick), (ends.end, *tick)],
                 FAINT.stroke_width(1),
@@ -283,7 +302,7 @@ impl Chart {
             area.draw_text(text, &below, (x, y + 6))?;
         }
         let beside = small.clone().pos(Pos::new(HPos::Right, VPos::Center));
-        for (tick, text) in self.ticks(low, high).iter().filter(|(tick, _)| (low..=high).contains(tick)) {
+        for (tick, text) in &self.ticks(low, high) {
             let (x, y) = pixel(ends.start, *tick);
             area.draw(&PathElement::new(vec![(x - 4, y), (x, y)], INK))?;
             area.draw_text(text, &beside, (x - 7, y))?;
@@ -342,6 +361,20 @@ mod tests {
             assert!(svg.contains(&format!("{text}\n")), "{text} is not in {svg}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn every_range_has_numbers_but_not_too_many() {
+        let mut chart = figure().charts.remove(0);
+        for (low, high) in [(3.1e-7, 4.0e-7), (1e-6, 1e-3), (9e-4, 1.1e-3), (1e-8, 10.0)] {
+            let ticks = chart.ticks(low, high);
+            assert!((2..=12).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+        }
+        chart.scale = Scale::Times;
+        for high in [1.1, 3.0, 70.0, 340.0] {
+            let ticks = chart.ticks(0.0, high);
+            assert!((2..=9).contains(&ticks.len()), "{high}: {ticks:?}");
+        }
     }
 
     #[test]

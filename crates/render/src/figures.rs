@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bruckner_measure::{Joined, Look, Results, bytes_text, join, native};
+use bruckner_measure::{Joined, Look, Results, Verdict, bytes_text, join, native};
 
-use crate::chart::{Chart, Figure, Mark, Point, Scale, Series};
+use crate::chart::{Chart, Figure, Mark, NoPicture, Point, Scale, Series};
 
 /// The contender that stands for the best of all that the MPI can be forced to.
 pub(crate) const NATIVE_BEST: &str = "native-best";
@@ -39,6 +39,14 @@ fn group<T>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> String) -> V
         }
     }
     groups
+}
+
+/// A collective by its function's name: with counts it is another one.
+pub(crate) fn collective(case: &Joined<'_>) -> String {
+    match case.counts {
+        Some(_) if case.collective != "reduce_scatter" => format!("{}v", case.collective),
+        _ => case.collective.to_owned(),
+    }
 }
 
 /// What a place along an axis of sizes is called.
@@ -82,7 +90,8 @@ fn chart(
 /// Time against size: a figure for each MPI, topology and label, a chart for each collective.
 pub fn times(results: &Results, look: Look) -> Vec<Figure> {
     let value = |case: &Joined<'_>, name: &str| {
-        let times = case.times(name, look)?;
+        // Of launches with the MPI as it is, but for what was measured only otherwise.
+        let times = case.times(name, native::NATIVE, look).or_else(|| case.times(name, name, look))?;
         Some((times.median, times.interval.low, times.interval.high))
     };
     let y = format!("time {}", look.text());
@@ -112,17 +121,55 @@ fn by_size(results: &Results, y: &str, scale: Scale, value: &Value<'_>) -> Vec<F
             group(cases, |case| case.collective.to_owned()).into_iter().map(|(collective, mut cases)| {
                 cases.sort_by_key(|case| case.bytes);
                 let cases: Vec<_> = cases.into_iter().map(|case| (size(case), case)).collect();
-                chart(collective, "bytes", y.to_owned(), scale, &cases, value)
+                chart(collective, "size", y.to_owned(), scale, &cases, value)
             });
         Figure { title, charts: charts.collect() }
     };
     figures.into_iter().map(figure).collect()
 }
 
-/// A label's number: `500us` and `500` are both 500.
-fn number(text: &str) -> Option<f64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    text[..end].parse().ok()
+/// What a label's value measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    Plain,
+    Seconds,
+    BitsPerSecond,
+    Bytes,
+}
+
+/// A label's number in its unit: `500us`, `1.5 ms`, `1gbit`, `64 KiB`, `1e3`.
+fn number(text: &str) -> Option<(f64, Unit)> {
+    const UNITS: [(&str, f64, Unit); 12] = [
+        ("", 1.0, Unit::Plain),
+        ("ns", 1e-9, Unit::Seconds),
+        ("us", 1e-6, Unit::Seconds),
+        ("ms", 1e-3, Unit::Seconds),
+        ("s", 1.0, Unit::Seconds),
+        ("kbit", 1e3, Unit::BitsPerSecond),
+        ("mbit", 1e6, Unit::BitsPerSecond),
+        ("gbit", 1e9, Unit::BitsPerSecond),
+        ("bit", 1.0, Unit::BitsPerSecond),
+        ("B", 1.0, Unit::Bytes),
+        ("KiB", 1024.0, Unit::Bytes),
+        ("MiB", 1048576.0, Unit::Bytes),
+    ];
+    // The longest ending that is a unit, after what is a number.
+    let mut units = UNITS;
+    units.sort_by_key(|(name, ..)| std::cmp::Reverse(name.len()));
+    units.into_iter().find_map(|(name, times, unit)| {
+        let number = text.trim().strip_suffix(name)?.trim().parse::<f64>().ok()?;
+        number.is_finite().then_some((number * times, unit))
+    })
+}
+
+/// A number in its unit, as people say it.
+fn said(number: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Plain => format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        Unit::Seconds => bruckner_measure::time_text(number),
+        Unit::BitsPerSecond => format!("{:.2} gbit", number / 1e9),
+        Unit::Bytes => bytes_text(number as u64),
+    }
 }
 
 /// The fastest contender that is not the MPI's own.
@@ -134,13 +181,32 @@ fn best_of_ours<'a>(case: &Joined<'a>, look: Look) -> Option<&'a str> {
 
 /// How many times as fast as native, and as the best native, the best of ours is, against a label's number: a chart for
 /// each collective and size, with a mark where it breaks even.
-pub fn against(results: &Results, label: &str, look: Look, confidence: f64) -> Vec<Figure> {
+pub fn against(
+    results: &Results,
+    label: &str,
+    look: Look,
+    confidence: f64,
+) -> Result<Vec<Figure>, NoPicture> {
     let joined = join(results);
-    let labelled: Vec<(f64, &Joined<'_>)> =
-        joined.iter().filter_map(|case| Some((number(case.labels.get(label)?)?, case))).collect();
+    let mut labelled: Vec<(f64, &Joined<'_>)> = Vec::new();
+    let mut unit = None;
+    for case in &joined {
+        let Some(text) = case.labels.get(label) else { continue };
+        let (value, own) = number(text).ok_or_else(|| {
+            NoPicture::Empty(format!("`{text}`, a value of `{label}`, is no number with a unit"))
+        })?;
+        if *unit.get_or_insert(own) != own {
+            return Err(NoPicture::Empty(format!("values of `{label}` have units of different kinds")));
+        }
+        labelled.push((value, case));
+    }
+    let unit = unit.ok_or_else(|| {
+        let names: Vec<&str> = labels(results).into_keys().collect();
+        NoPicture::Empty(format!("no result has the label `{label}`; there are: {}", names.join(", ")))
+    })?;
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
     let figure = |(title, cases): (String, Vec<(f64, &Joined<'_>)>)| {
-        let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.collective, size(case)));
+        let mut kinds = group(cases, |(_, case)| format!("{}, {}", collective(case), size(case)));
         // One value makes no line.
         kinds.retain(|(_, cases)| cases.iter().any(|(at, _)| *at != cases[0].0));
         let charts = kinds.into_iter().map(|(kind, mut cases)| {
@@ -167,17 +233,17 @@ pub fn against(results: &Results, label: &str, look: Look, confidence: f64) -> V
                 x: label.to_owned(),
                 y: "times as fast".to_owned(),
                 scale: Scale::Times,
-                marks: series.iter().flat_map(|series| break_even(series, &at)).collect(),
+                marks: series.iter().flat_map(|series| break_even(series, &at, unit)).collect(),
                 series,
             }
         });
         Figure { title: format!("{title}: {}", look.text()), charts: charts.collect() }
     };
-    figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect()
+    Ok(figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect())
 }
 
 /// Where a series crosses 1, between the values of two places.
-fn break_even(series: &Series, at: &[f64]) -> Vec<Mark> {
+fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     let crossing = |pair: &[Point]| {
         let [a, b] = pair else { return None };
         if (a.y - 1.0) * (b.y - 1.0) >= 0.0 {
@@ -185,38 +251,58 @@ fn break_even(series: &Series, at: &[f64]) -> Vec<Mark> {
         }
         let part = (1.0 - a.y) / (b.y - a.y);
         let value = at[a.x as usize] + part * (at[b.x as usize] - at[a.x as usize]);
-        let text = format!("{value:.0}");
+        let text = said(value, unit);
         Some(Mark { x: a.x + part * (b.x - a.x), text, series: series.name.clone() })
     };
     series.points.windows(2).filter_map(crossing).collect()
 }
 
-/// The winner of each case with its speed against native: the fastest whose interval lies above 1, or native.
-pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<(String, Vec<Winner>)> {
+/// The winner of each case with its speed against the MPI's best, or against native where nothing was forced: the fastest
+/// whose interval lies above 1, or the MPI's own.
+pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<Group> {
     let joined = join(results);
     let of = |case: &Joined<'_>| {
-        let mut best = (native::NATIVE.to_owned(), 1.0);
+        let base = native::best(case).unwrap_or(native::NATIVE);
+        let mut best = (base.to_owned(), 1.0);
         for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {
-            let Some((speed, low, _)) = speed(case, name, look, confidence) else { continue };
-            if low > 1.0 && speed > best.1 {
+            let Some(comparison) = case.compare(name, base, look, confidence) else { continue };
+            let speed = comparison.inverted().ratio;
+            if comparison.verdict() == Verdict::Faster && speed > best.1 {
                 best = (name.to_owned(), speed);
             }
         }
+        let counts = case.counts.map(<[u64]>::to_vec);
         Winner {
-            row: case.collective.to_owned(),
-            column: (case.bytes, size(case)),
+            row: collective(case),
+            column: (case.bytes, size(case), counts),
             name: best.0,
             speed: best.1,
         }
     };
-    let groups = group(&joined, |case| heading(case, None));
-    groups.into_iter().map(|(title, cases)| (title, cases.into_iter().map(of).collect())).collect()
+    let group_of = |(title, cases): (String, Vec<&Joined<'_>>)| {
+        let mut names: Vec<String> = Vec::new();
+        for name in cases.iter().flat_map(|case| &case.contenders) {
+            if !names.iter().any(|known| known == name) {
+                names.push((*name).to_owned());
+            }
+        }
+        Group { title, names, winners: cases.into_iter().map(of).collect() }
+    };
+    group(&joined, |case| heading(case, None)).into_iter().map(group_of).collect()
+}
+
+/// The winners of some cases that have much in common.
+pub(crate) struct Group {
+    pub(crate) title: String,
+    /// All contenders, for their colours.
+    pub(crate) names: Vec<String>,
+    pub(crate) winners: Vec<Winner>,
 }
 
 /// Who wins a case.
 pub(crate) struct Winner {
     pub(crate) row: String,
-    pub(crate) column: (u64, String),
+    pub(crate) column: (u64, String, Option<Vec<u64>>),
     pub(crate) name: String,
     pub(crate) speed: f64,
 }
@@ -242,14 +328,20 @@ mod tests {
         let point = |x: f64, y: f64| Point { x, y, low: y, high: y };
         let series =
             Series { name: "ring".into(), points: vec![point(0.0, 0.8), point(1.0, 1.2), point(2.0, 1.5)] };
-        let marks = break_even(&series, &[0.0, 50.0, 200.0]);
+        let marks = break_even(&series, &[0.0, 50e-6, 200e-6], Unit::Seconds);
         assert_eq!(marks.len(), 1);
         assert!((marks[0].x - 0.5).abs() < 1e-9);
-        assert_eq!(marks[0].text, "25");
+        assert_eq!(marks[0].text, "25.0 us");
     }
 
     #[test]
     fn labels_have_numbers() {
-        assert_eq!((number("500us"), number("1.5"), number("us")), (Some(500.0), Some(1.5), None));
+        let near = |text: &str, value: f64, unit: Unit| {
+            number(text).is_some_and(|(read, own)| (read - value).abs() <= value.abs() * 1e-12 && own == unit)
+        };
+        assert!(near("500us", 500e-6, Unit::Seconds) && near("1ms", 1e-3, Unit::Seconds));
+        assert!(near("1e3", 1000.0, Unit::Plain) && near("-5", -5.0, Unit::Plain));
+        assert!(near("1gbit", 1e9, Unit::BitsPerSecond) && near("64 KiB", 65536.0, Unit::Bytes));
+        assert!(number("us").is_none() && number("1,000").is_none() && number("5 apples").is_none());
     }
 }

@@ -5,41 +5,33 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::chart::{FONT, INK, NoPicture, colour};
-use crate::figures::{Winner, winners};
+use crate::figures::{Group, winners};
 
-/// For each collective and size the fastest contender that is known to be faster than native, and by how much.
-pub struct Heat {
-    title: String,
-    winners: Vec<Winner>,
-}
+/// For each collective and size the fastest contender that is known to be faster than the MPI's best (its default where
+/// nothing was forced), and by how much; or the MPI's own.
+pub struct Heat(Group);
 
-const CELL: (i32, i32) = (112, 46);
+const CELL: (i32, i32) = (164, 46);
 const ROWS: i32 = 130;
 const HEAD: i32 = 64;
 
 impl Heat {
     /// A map for each MPI, topology and label.
     pub fn of(results: &Results, look: Look, confidence: f64) -> Vec<Heat> {
-        winners(results, look, confidence)
-            .into_iter()
-            .map(|(title, winners)| Heat { title, winners })
-            .collect()
+        winners(results, look, confidence).into_iter().map(Heat).collect()
     }
 
     /// The picture.
     pub fn svg(&self) -> Result<String, NoPicture> {
+        let Heat(Group { title, names, winners }) = self;
         let mut rows: Vec<&str> = Vec::new();
-        let mut columns: Vec<&(u64, String)> = Vec::new();
-        let mut names: Vec<String> = Vec::new();
-        for winner in &self.winners {
+        let mut columns = Vec::new();
+        for winner in winners {
             if !rows.contains(&winner.row.as_str()) {
                 rows.push(&winner.row);
             }
             if !columns.contains(&&winner.column) {
                 columns.push(&winner.column);
-            }
-            if !names.contains(&winner.name) {
-                names.push(winner.name.clone());
             }
         }
         if rows.is_empty() {
@@ -52,7 +44,7 @@ impl Heat {
         {
             let root = SVGBackend::with_string(&mut text, (width as u32, height as u32)).into_drawing_area();
             root.fill(&WHITE)?;
-            root.draw_text(&self.title, &(FONT, 16).into_font().color(&INK), (12, 10))?;
+            root.draw_text(title, &(FONT, 16).into_font().color(&INK), (12, 10))?;
             let middle = Pos::new(HPos::Center, VPos::Center);
             let left = Pos::new(HPos::Left, VPos::Center);
             for (at, column) in columns.iter().enumerate() {
@@ -63,16 +55,16 @@ impl Heat {
                 let place = (12, HEAD + CELL.1 * at as i32 + CELL.1 / 2);
                 root.draw_text(row, &(FONT, 13).into_font().color(&INK).pos(left), place)?;
             }
-            for winner in &self.winners {
+            for winner in winners {
                 let column = columns.iter().position(|column| **column == winner.column).unwrap_or(0) as i32;
                 let row = rows.iter().position(|row| *row == winner.row).unwrap_or(0) as i32;
                 let (x, y) = (ROWS + CELL.0 * column, HEAD + CELL.1 * row);
-                let wins = winner.name != native::NATIVE;
+                let wins = !native::is_native(&winner.name);
                 // The more it gains, the fuller its colour.
                 let full = if wins { ((winner.speed - 1.0) * 0.35).clamp(0.12, 0.75) } else { 0.08 };
-                let cell = colour(&names, &winner.name).mix(full).filled();
+                let cell = colour(names, &winner.name).mix(full).filled();
                 root.draw(&Rectangle::new([(x + 1, y + 1), (x + CELL.0 - 1, y + CELL.1 - 1)], cell))?;
-                let name = shortened(&winner.name, 17);
+                let name = shortened(&winner.name, 26);
                 let style = (FONT, 12).into_font().color(&INK).pos(middle);
                 let centre = x + CELL.0 / 2;
                 if wins {

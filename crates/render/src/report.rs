@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
 
 use crate::chart::{Figure, NoPicture};
-use crate::figures::{against, heading, labels, shown, size, speeds, times};
+use crate::figures::{against, collective, heading, labels, shown, size, speeds, times};
 use crate::heat::Heat;
 
 const STYLE: &str = "body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#282828;max-width:980px;margin:2em auto;padding:0 1em}\
@@ -21,8 +21,8 @@ fn escaped(text: &str) -> String {
 
 /// The page.
 pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
-    if results.launches.is_empty() {
-        return Err(NoPicture::Empty("there are no launches in these results".into()));
+    if results.launches.iter().all(|launch| launch.cases.is_empty()) {
+        return Err(NoPicture::Empty("there are no measurements in these results".into()));
     }
     let mut page = String::new();
     let _ = write!(
@@ -35,7 +35,8 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
     section(
         &mut page,
         "Who wins",
-        "The fastest contender whose interval lies above native's, and how many times as fast it is.",
+        "The fastest contender that is known to be faster than the MPI's best, or than its default where nothing was \
+         forced, and how many times as fast it is; otherwise the MPI's own.",
     );
     for heat in Heat::of(results, look, confidence) {
         page.push_str(&heat.svg()?);
@@ -46,7 +47,9 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
         }
         let text = format!("Circles mark where a contender breaks even, with the value of {label} there.");
         section(&mut page, &format!("Against {label}"), &text);
-        figures(&mut page, &against(results, label, look, confidence));
+        if let Ok(found) = against(results, label, look, confidence) {
+            figures(&mut page, &found);
+        }
     }
     section(
         &mut page,
@@ -83,15 +86,18 @@ fn figures(page: &mut String, figures: &[Figure]) {
 fn about(page: &mut String, results: &Results, confidence: f64) {
     let first = &results.launches[0];
     let mut mpis: Vec<&str> = results.launches.iter().map(|launch| launch.mpi.name.as_str()).collect();
+    mpis.sort_unstable();
     mpis.dedup();
-    let mut hosts = first.machine.hosts.clone();
-    hosts.dedup();
+    let full = results.launches.iter().filter(|launch| !launch.trial).count();
     let crowded = results.launches.iter().any(|launch| launch.oversubscribed);
     let mut items = vec![
         ("MPI", mpis.join(", ")),
         ("processor", format!("{}, {} cores to run on", first.machine.processor, first.machine.cores)),
         ("kernel", first.machine.kernel.clone()),
-        ("launches", results.launches.len().to_string()),
+        (
+            "launches",
+            format!("{full}, and {} short trials of the MPI's settings", results.launches.len() - full),
+        ),
         ("intervals", format!("{} % for ratios, 95 % for times", confidence * 100.0)),
         ("synchronised", format!("by one barrier for all contenders ({})", first.barrier)),
         ("Bruckner", first.version.clone()),
@@ -115,50 +121,54 @@ fn cell(comparison: Option<Comparison>) -> String {
         Verdict::Faster => format!("<td class=\"faster\">{numbers}</td>"),
         Verdict::Slower => format!("<td class=\"slower\">{numbers}</td>"),
         Verdict::NoDifference => "<td class=\"same\">no difference</td>".to_owned(),
+        Verdict::TooFew => format!("<td class=\"same\">{:.2}, too few blocks</td>", speed.ratio),
     }
 }
 
 fn table(page: &mut String, results: &Results, confidence: f64) {
+    let cases = join(results);
+    let with_best = cases.iter().any(|case| native::best(case).is_some());
     page.push_str("<div class=\"scroll\"><table><tr><th></th>");
     for look in Look::ALL {
-        let _ = write!(page, "<th>{}</th><th>against native</th><th>against native-best</th>", look.text());
+        let best = if with_best { "<th>against native-best</th>" } else { "" };
+        let _ = write!(page, "<th>{}</th><th>against native</th>{best}", look.text());
     }
     page.push_str("</tr>\n");
-    for case in join(results) {
+    for case in cases {
         let _ = writeln!(
             page,
             "<tr class=\"case\"><th colspan=\"7\">{}, {}, {}</th></tr>",
-            case.collective,
+            collective(&case),
             size(&case),
             escaped(&heading(&case, None))
         );
-        rows(page, &case, confidence);
+        rows(page, &case, with_best, confidence);
     }
     page.push_str("</table></div>\n");
 }
 
-fn rows(page: &mut String, case: &Joined<'_>, confidence: f64) {
+fn rows(page: &mut String, case: &Joined<'_>, with_best: bool, confidence: f64) {
     let best = native::best(case);
     for (name, contender) in shown(case) {
         let name = if name == contender { name.to_owned() } else { format!("{name} ({contender})") };
         let _ = write!(page, "<tr><td>{}</td>", escaped(&name));
-        if let Some(why) = case.refused.get(contender) {
+        let measured = case.times(contender, contender, Look::FromBarrier).is_some();
+        if let (Some(why), false) = (case.refused.get(contender), measured) {
             let _ =
                 writeln!(page, "<td colspan=\"6\" class=\"same\">not measured: {}</td></tr>", escaped(why));
             continue;
         }
         for look in Look::ALL {
-            let time = case.times(contender, look).map(|times| time_text(times.median)).unwrap_or_default();
+            let times = case
+                .times(contender, native::NATIVE, look)
+                .or_else(|| case.times(contender, contender, look));
+            let time = times.map(|times| time_text(times.median)).unwrap_or_default();
             let beside = |base: &str| match contender == base {
                 true => None,
                 false => case.compare(contender, base, look, confidence),
             };
-            let _ = write!(
-                page,
-                "<td>{time}</td>{}{}",
-                cell(beside(native::NATIVE)),
-                cell(best.and_then(beside))
-            );
+            let against_best = if with_best { cell(best.and_then(beside)) } else { String::new() };
+            let _ = write!(page, "<td>{time}</td>{}{against_best}", cell(beside(native::NATIVE)));
         }
         page.push_str("</tr>\n");
     }

@@ -32,6 +32,7 @@ pub(crate) fn address(node: usize) -> [u8; 6] {
 struct Frame {
     due: Instant,
     order: u64,
+    taken: Instant,
     to: usize,
     bytes: Vec<u8>,
 }
@@ -42,7 +43,8 @@ struct Count {
     frames: u64,
     bytes: u64,
     dropped: u64,
-    /// How much later than it should have been each frame was, in ns; of the first million.
+    /// How long each frame was on its way, and how much later than it should have been, in ns; of the first million.
+    way: Vec<u32>,
     late: Vec<u32>,
 }
 
@@ -146,7 +148,7 @@ impl Switch<'_> {
         let due = self.into[to];
         self.queued[to] += bytes.len();
         self.order += 1;
-        self.waiting.push(Reverse(Frame { due, order: self.order, to, bytes }));
+        self.waiting.push(Reverse(Frame { due, order: self.order, taken: now, to, bytes }));
     }
 
     /// Hands over what is due.
@@ -162,27 +164,36 @@ impl Switch<'_> {
                 self.count.dropped += 1;
             }
             if self.count.late.len() < 1_000_000 {
-                self.count.late.push((now - frame.due).as_nanos().min(u32::MAX.into()) as u32);
+                let nanos = |time: Duration| time.as_nanos().min(u32::MAX.into()) as u32;
+                self.count.late.push(nanos(now - frame.due));
+                self.count.way.push(nanos(now - frame.taken));
             }
         }
     }
 
     fn tell(&mut self) {
-        let Count { frames, bytes, dropped, late } = &mut self.count;
+        let Count { frames, bytes, dropped, way, late } = &mut self.count;
+        way.sort_unstable();
         late.sort_unstable();
-        let at = |share: f64| late.get(((late.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(0);
+        let at = |times: &[u32], share: f64| {
+            let nanos = times.get(((times.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(0);
+            time_text(Duration::from_nanos(nanos.into()))
+        };
         let busy = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let busy = busy.tv_sec as f64 + busy.tv_nsec as f64 / 1e9;
         let load = 100.0 * busy / self.began.elapsed().as_secs_f64();
-        let given = |late: u32| time_text(self.wire.delay + Duration::from_nanos(late.into()));
+        let further = self.wire.rack_delay.map(|more| format!(" ({} more between racks)", time_text(more)));
         eprintln!(
-            "link: {frames} frames, {:.1} MB at {}, {dropped} dropped; delay {} asked for, {} given in the median, {} at 99 %, {} at most; {load:.0} % of a core",
+            "link: {frames} frames, {:.1} MB, {dropped} dropped; asked for {}{} at {}; frames were on their way {} in the median, {} at 99 %, {} at most, and {} late in the median, {} at 99 %; {load:.0} % of a core",
             *bytes as f64 / 1e6,
-            rate_text(self.wire.rate),
             time_text(self.wire.delay),
-            given(at(0.5)),
-            given(at(0.99)),
-            given(at(1.0)),
+            further.unwrap_or_default(),
+            rate_text(self.wire.rate),
+            at(way, 0.5),
+            at(way, 0.99),
+            at(way, 1.0),
+            at(late, 0.5),
+            at(late, 0.99),
         );
     }
 }

@@ -9,6 +9,7 @@ mod wire;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "N|LIST", default_value = "2", value_parser = nodes)]
     nodes: Nodes,
     /// Ranks of each node
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     ppn: u32,
     #[command(flatten)]
     pub(crate) wire: Wire,
@@ -68,6 +69,25 @@ impl Shape {
         }
     }
 
+    /// Whether there can be such a cluster.
+    fn check(&self) -> Result<()> {
+        let count = match &self.nodes {
+            Nodes::Alike(count) => *count as usize,
+            Nodes::Listed(list) => list.len(),
+        };
+        ensure!(count <= 1000, "at most 1000 nodes");
+        ensure!(self.ppn <= 1000, "at most 1000 ranks of a node");
+        let wire = &self.wire;
+        for (node, other) in
+            wire.lost_links.iter().chain(&wire.lost_nodes).map(|lost| (lost.node, lost.other))
+        {
+            let last = node.max(other.unwrap_or(0));
+            ensure!(last < count, "node {last} is not one of {count}: they are counted from 0");
+            ensure!(other != Some(node), "there is no link from node {node} to itself");
+        }
+        Ok(())
+    }
+
     /// All ranks together.
     fn total(&self) -> u32 {
         self.ranks().iter().sum()
@@ -106,9 +126,9 @@ fn ip_of(node: usize) -> String {
 impl Cluster {
     /// Brings nodes up; as root.
     pub(crate) fn up(shape: &Shape) -> Result<Cluster> {
+        shape.check()?;
         take_down_what_was_left()?;
         let count = shape.ranks().len();
-        ensure!(count <= 1000, "at most 1000 nodes");
         let process = std::process::id();
         let place = home().join(format!("cluster-{process}"));
         std::fs::create_dir_all(&place)?;
@@ -119,6 +139,7 @@ impl Cluster {
             let _ = writeln!(hosts, "{} {name}", ip_of(node));
         }
         for name in &cluster.names {
+            ensure!(!crate::interrupt::was_asked(), "interrupted");
             must("ip", &["netns", "add", name], "")?;
             let configuration = Path::new("/etc/netns").join(name);
             std::fs::create_dir_all(&configuration)?;
@@ -145,7 +166,8 @@ impl Cluster {
             .arg("link")
             .args(self.shape.wire.options())
             .args(devices);
-        let mut link = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        // In a group of its own: an interrupt from the terminal is not for the link, which ends with its input.
+        let mut link = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = link.stdout.take().context("piped")?;
         self.link = Some(link);
         let mut line = String::new();
@@ -289,7 +311,7 @@ impl Cluster {
         let (mut lost, mut asked) = (Vec::new(), None);
         loop {
             if let Some(status) = child.try_wait()? {
-                return Ok(status.code().unwrap_or(1));
+                return Ok(if asked.is_some() { 130 } else { status.code().unwrap_or(1) });
             }
             self.lose(&mut lost);
             match (crate::interrupt::was_asked(), asked) {
@@ -337,6 +359,14 @@ fn take_down_what_was_left() -> Result<()> {
             name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('n')).map(|(process, _)| process);
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             remove(name);
+        }
+    }
+    for place in std::fs::read_dir(home()).into_iter().flatten().flatten() {
+        let name = place.file_name().to_string_lossy().into_owned();
+        if let Some(process) = name.strip_prefix("cluster-")
+            && !Path::new("/proc").join(process).exists()
+        {
+            let _ = std::fs::remove_dir_all(place.path());
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ pub(crate) struct Wire {
     #[arg(long, value_name = "RATE", default_value = "10gbit", value_parser = rate)]
     pub(crate) rate: u64,
     /// Nodes of a rack
-    #[arg(long, value_name = "N", requires = "rack_delay")]
+    #[arg(long, value_name = "N", requires = "rack_delay", value_parser = rack)]
     pub(crate) rack: Option<usize>,
     /// How much longer it is from one rack to another
     #[arg(long, value_name = "TIME", value_parser = time, requires = "rack")]
@@ -31,7 +31,7 @@ pub(crate) struct Wire {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lost {
     pub(crate) node: usize,
-    other: Option<usize>,
+    pub(crate) other: Option<usize>,
     pub(crate) after: Duration,
 }
 
@@ -100,6 +100,10 @@ fn time(text: &str) -> Result<Duration, String> {
 fn rate(text: &str) -> Result<u64, String> {
     let rate = with_unit(text, &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)])?;
     if rate < 1.0 { Err("at least 1bit".to_owned()) } else { Ok(rate as u64) }
+}
+
+fn rack(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|nodes| *nodes > 0).ok_or_else(|| "a number of nodes, at least 1".to_owned())
 }
 
 fn link(text: &str) -> Result<Lost, String> {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use bruckner::{Collective, Error, Rival};
 use bruckner_algorithms::Expression;
+use bruckner_measure::native::{CHOSEN, NATIVE};
 
 /// A way to do a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,10 +21,11 @@ pub(crate) enum Contender {
     Library(PathBuf),
 }
 
+/// The algorithm of ours that fits everywhere, and that no setting of the MPI changes.
+pub(crate) const REFERENCE: &str = "locality(node)";
+
 /// What stands for all that the MPI can be forced to.
 pub(crate) const NATIVE_BEST: &str = "native-best";
-const NATIVE: &str = "native";
-const CHOSEN: &str = "chosen";
 const LIBRARY: &str = "library:";
 
 impl fmt::Display for Contender {

@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use bruckner_measure::{Launch, Results, join, native};
+use bruckner_measure::{Launch, Look, Results, join, native};
 use indicatif::ProgressBar;
 
 use super::Bench;
-use super::contender::{Contender, NATIVE_BEST};
+use super::contender::{Contender, NATIVE_BEST, REFERENCE};
 use super::forced::{self, Forced};
 use super::problem::Problem;
 use super::talk::{Said, bar, hear};
@@ -17,6 +17,8 @@ use crate::Answer;
 
 /// One start of the launcher.
 struct Start<'a> {
+    /// Whether it only finds out which setting is worth measuring.
+    trial: bool,
     problems: Vec<&'a Problem>,
     contenders: Vec<String>,
     blocks: u32,
@@ -45,19 +47,34 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     for number in 0..launches {
         bar.set_message(format!("launch {} of {launches}", number + 1));
         let start = Start {
+            trial: false,
             problems: problems.iter().collect(),
             contenders: ours.clone(),
             blocks: bench.blocks,
             forced: Vec::new(),
             seed: bench.seed + number,
         };
-        results.launches.push(start.run(bench, &bar)?);
+        match start.run(bench, &bar) {
+            Ok(launch) => results.launches.push(launch),
+            Err(error) => return lost(bench, results, &bar, error),
+        }
     }
-    if bench.wants_best() {
-        native_best(bench, &problems, &ours, &mut results, &bar)?;
+    if bench.wants_best()
+        && let Err(error) = native_best(bench, &problems, &ours, &mut results, &bar)
+    {
+        return lost(bench, results, &bar, error);
     }
     bar.finish_and_clear();
     bench.keep(results)
+}
+
+/// Keeps what was measured before something went wrong.
+fn lost(bench: &Bench, results: Results, bar: &ProgressBar, error: anyhow::Error) -> Result<Answer> {
+    bar.finish_and_clear();
+    if !results.launches.is_empty() {
+        bench.keep(results)?;
+    }
+    Err(error)
 }
 
 /// First a short trial of every setting beside the first of ours, then the best of each case beside all of ours.
@@ -72,10 +89,8 @@ fn native_best(
     let settings: Vec<Vec<Forced>> = problems.iter().map(|problem| forced::all(&mpi, problem)).collect();
     let trials = settings.iter().map(Vec::len).max().unwrap_or(0);
     ensure!(trials > 0, "it is not known what {mpi} can be forced to: {NATIVE_BEST} cannot be measured");
-    let reference = ours.first().context("somebody to compare with")?;
     let launches = u64::from(bench.launches);
     bar.set_length(bar.position() + 1000 * trials as u64 + 1000 * launches * 2);
-    let mut tried = results.clone();
     for trial in 0..trials {
         // One setting of each collective at a time.
         let forced: Vec<(&Problem, Forced)> = problems
@@ -85,14 +100,15 @@ fn native_best(
             .collect();
         bar.set_message(format!("setting {} of {trials}", trial + 1));
         let start = Start {
+            trial: true,
             problems: forced.iter().map(|(problem, _)| *problem).collect(),
-            contenders: vec![reference.clone()],
+            contenders: vec![REFERENCE.to_owned()],
             blocks: TRIAL_BLOCKS,
             forced,
             seed: bench.seed,
         };
         match start.run(bench, bar) {
-            Ok(launch) => tried.launches.push(launch),
+            Ok(launch) => results.launches.push(launch),
             Err(error) => bar.suspend(|| {
                 eprintln!("bruckner: left out: {} ({error:#})", start.names());
             }),
@@ -100,11 +116,15 @@ fn native_best(
     }
     // Each case with its best setting; as many launches as it takes to have one setting of each collective at a time.
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
-    for (case, (problem, settings)) in join(&tried).iter().zip(problems.iter().zip(&settings)) {
-        let best = native::best(case);
-        let Some(setting) = settings.iter().find(|setting| Some(setting.name.as_str()) == best) else {
+    for (case, (problem, settings)) in join(results).iter().zip(problems.iter().zip(&settings)) {
+        if let Some(why) = case.refused.get(REFERENCE) {
+            bar.suspend(|| eprintln!("bruckner: {problem}: no {NATIVE_BEST}: {why}"));
             continue;
-        };
+        }
+        let ratio =
+            |name: &str| case.ratio_in_trials(name, REFERENCE, Look::FromBarrier).unwrap_or(f64::INFINITY);
+        let best = settings.iter().min_by(|a, b| ratio(&a.name).total_cmp(&ratio(&b.name)));
+        let Some(setting) = best.filter(|best| ratio(&best.name) < ratio(native::NATIVE)) else { continue };
         let fits = |round: &&mut Vec<(&Problem, Forced)>| {
             round.iter().all(|(other, forced)| other.name != problem.name || forced.name == setting.name)
         };
@@ -118,6 +138,7 @@ fn native_best(
         for round in &rounds {
             bar.set_message(format!("best native, launch {} of {launches}", number + 1));
             let start = Start {
+                trial: false,
                 problems: round.iter().map(|(problem, _)| *problem).collect(),
                 contenders: ours.to_vec(),
                 blocks: bench.blocks,
@@ -127,7 +148,6 @@ fn native_best(
             results.launches.push(start.run(bench, bar)?);
         }
     }
-    results.launches.extend(tried.launches.drain(launches as usize..));
     Ok(())
 }
 
@@ -144,8 +164,11 @@ impl Start<'_> {
         self.problems.iter().for_each(|problem| option("--case", problem.to_string()));
         self.contenders.iter().for_each(|contender| option("--algorithm", contender.clone()));
         option("--blocks", self.blocks.to_string());
-        option("--seconds", bench.seconds.to_string());
-        option("--precision", bench.precision.to_string());
+        // A trial has its few blocks and no more.
+        let (seconds, precision) =
+            if self.trial { (bench.seconds.min(2.0), 1e9) } else { (bench.seconds, bench.precision) };
+        option("--seconds", seconds.to_string());
+        option("--precision", precision.to_string());
         option("--confidence", bench.confidence.to_string());
         option("--seed", self.seed.to_string());
         bench.labels.iter().for_each(|(name, value)| option("--label", format!("{name}={value}")));
@@ -155,6 +178,9 @@ impl Start<'_> {
             variables.extend(forced.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         }
         variables.iter().for_each(|(name, value)| option("--set", format!("{name}={value}")));
+        if self.trial {
+            arguments.push("--trial".into());
+        }
         arguments
     }
 
@@ -167,8 +193,8 @@ impl Start<'_> {
         let mut child = command.spawn().with_context(|| format!("`{}` does not start", bench.launcher[0]))?;
         let began = bar.position();
         let mut launch = None;
-        for line in BufReader::new(child.stdout.take().context("piped")?).lines() {
-            match hear(&line?) {
+        for line in BufReader::new(child.stdout.take().context("piped")?).split(b'\n') {
+            match hear(&String::from_utf8_lossy(&line?)) {
                 Said::Progress(part) => bar.set_position(began + (part * 1000.0) as u64),
                 Said::Launch(said) => launch = Some(*said),
                 Said::Other(text) => bar.suspend(|| eprintln!("{text}")),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bruckner::{Collective, Communicator, Plan};
+use bruckner::{Collective, Communicator, Name, Plan};
 use bruckner_engine::Mpi;
 use bruckner_measure::{Block, Case, Look, Random, Run, median, median_interval};
 
@@ -25,6 +25,12 @@ pub(crate) struct Effort {
 
 /// The most blocks of a case.
 const MOST_BLOCKS: usize = 400;
+/// The fewest, however long they take.
+const LEAST_BLOCKS: usize = 3;
+/// How late the last rank is where a barrier is checked.
+const LATE: Duration = Duration::from_millis(20);
+/// What is said of a contender that was wrong.
+pub(crate) const WRONG: &str = "WRONG RESULT";
 /// A contender's share of a block.
 const SHARE: Duration = Duration::from_millis(4);
 
@@ -54,6 +60,9 @@ impl Ranks {
     /// Of `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi, seed: u64) -> Result<Ranks> {
         let world = Communicator::world()?;
+        if world.size()? == 1 {
+            bail!("one rank has nobody to exchange with: start two or more");
+        }
         let mut refused = None;
         for name in ["locality(node)", "sparbit"] {
             match world.barrier().plan(name) {
@@ -108,7 +117,7 @@ impl Ranks {
         let mut buffers = Buffers::new(problem, self.world)?;
         let mut listed: Vec<bruckner_measure::Contender> = Vec::new();
         for contender in contenders {
-            let refused = self.check(&mut buffers, contender)?;
+            let refused = self.check(&mut buffers, problem.name, contender)?;
             listed.push(bruckner_measure::Contender { name: contender.to_string(), refused });
         }
         let runners: Vec<Runner<'_>> = contenders
@@ -117,7 +126,14 @@ impl Ranks {
             .filter(|(number, _)| listed[*number].refused.is_none())
             .map(|(number, contender)| Runner { number, contender, handicaps: [Delay::NONE; 2] })
             .collect();
+        buffers.fill();
         let (blocks, skew) = self.blocks(&mut buffers, &runners, effort, told)?;
+        // Still right after all those calls?
+        for Runner { number, contender, .. } in &runners {
+            if let Some(why) = self.check(&mut buffers, problem.name, contender)? {
+                listed[*number].refused = Some(why);
+            }
+        }
         let (bytes, counts) = match &problem.size {
             Size::Bytes(bytes) => (*bytes, None),
             Size::Counts(counts) => {
@@ -130,26 +146,45 @@ impl Ranks {
     }
 
     /// Runs a contender once, untimed, and looks at the result. Why it is not measured, if it is not.
-    fn check(&mut self, buffers: &mut Buffers, contender: &Contender) -> Result<Option<String>> {
-        buffers.spoil();
+    fn check(&mut self, buffers: &mut Buffers, name: Name, contender: &Contender) -> Result<Option<String>> {
+        buffers.fill();
         let mut collective = buffers.collective()?;
         let ready = match contender.ready(&mut collective) {
             Ok(ready) => ready,
             Err(error) => return Ok(Some(error.to_string())),
         };
+        // Nobody leaves a barrier before the last one has come.
+        let late = name == Name::Barrier && self.world.rank()? + 1 == self.world.size()?;
+        self.barrier.run()?;
+        if late {
+            std::thread::sleep(LATE);
+        }
+        let start = Instant::now();
         let ran = ready.run(&mut collective);
+        let waited = name != Name::Barrier || late || start.elapsed() > LATE / 2;
         drop(collective);
-        // Whoever refuses does so on all ranks.
-        if let (Contender::Library(_), Err(error)) = (contender, &ran) {
-            return Ok(Some(error.to_string()));
+        let served = self.on_all(ran.is_ok())?;
+        if let (Contender::Library(_), false) = (contender, served) {
+            let why = ran.map_or_else(|error| error.to_string(), |()| "refused on another rank".to_owned());
+            return Ok(Some(why));
         }
         ran.with_context(|| contender.to_string())?;
-        let right = self.mpi.gather(self.mpi.world(), &[u64::from(buffers.is_right()?)])?;
-        match (contender, right.iter().all(|right| *right == 1)) {
-            (_, true) => Ok(None),
+        let right = waited && buffers.is_right()?;
+        self.judged(contender, right)
+    }
+
+    /// Whether something holds on all ranks. Collective.
+    fn on_all(&self, holds: bool) -> Result<bool> {
+        Ok(self.mpi.gather(self.mpi.world(), &[u64::from(holds)])?.iter().all(|holds| *holds == 1))
+    }
+
+    /// What becomes of a contender whose result was right, or not, on this rank.
+    fn judged(&self, contender: &Contender, right: bool) -> Result<Option<String>> {
+        match (self.on_all(right)?, contender) {
+            (true, _) => Ok(None),
             // The others can still be compared.
-            (Contender::Library(_), false) => Ok(Some("WRONG RESULT".to_owned())),
-            (_, false) => bail!("{contender} gave a wrong result"),
+            (false, Contender::Library(_)) => Ok(Some(WRONG.to_owned())),
+            (false, _) => bail!("{contender} gave a wrong result"),
         }
     }
 
@@ -162,7 +197,7 @@ impl Ranks {
         effort: &Effort,
     ) -> Result<Case> {
         let mut buffers = Buffers::new(problem, self.world)?;
-        buffers.spoil();
+        buffers.fill();
         let runner = |number| Runner { number, contender, handicaps: [Delay::NONE; 2] };
         let mut runners = [runner(0), runner(1)];
         if part > 0.0 {
@@ -229,7 +264,7 @@ impl Ranks {
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
             };
             let enough = blocks.len() >= effort.blocks && ratios.iter().flatten().all(known);
-            let late = elapsed >= effort.most && blocks.len() >= 2;
+            let late = elapsed >= effort.most && blocks.len() >= LEAST_BLOCKS;
             if enough || late || blocks.len() >= MOST_BLOCKS {
                 told(1.0);
                 return Ok((blocks, skews));

@@ -22,7 +22,7 @@ use clap::Args;
 
 use crate::ask::COLLECTIVES;
 use crate::{Answer, print};
-use contender::{Contender, NATIVE_BEST};
+use contender::{Contender, NATIVE_BEST, REFERENCE};
 use measure::{Effort, Ranks};
 use problem::{Problem, Size};
 use talk::Talk;
@@ -78,11 +78,14 @@ pub(crate) struct Bench {
     launches: u32,
     /// Tests the bench itself: how often it finds no difference where there is none, and a delay of 5 % where there is one,
     /// in so many runs of the first collective and size by the first algorithm (or native)
-    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100")]
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     self_test: Option<u32>,
     /// What to measure, from the process that starts launchers
     #[arg(long = "case", value_name = "COLLECTIVE:SIZE", hide = true)]
     cases: Vec<Problem>,
+    /// This launch only finds out what is worth measuring
+    #[arg(long, hide = true)]
+    trial: bool,
     /// Speaks to the process that starts launchers
     #[arg(long, hide = true)]
     speak: bool,
@@ -99,13 +102,24 @@ pub(crate) struct Bench {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| "NAME=VALUE".to_owned())
+    let words = "a name, an equals sign and a value, such as delay=500us";
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| words.to_owned())
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<Answer> {
-        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is between 0.5 and 1");
-        ensure!(self.precision > 0.0 && self.seconds > 0.0, "--precision and --seconds are above 0");
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is above 0.5 and below 1");
+        ensure!(self.precision > 0.0, "--precision is above 0");
+        ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds is above 0 and at most 1000000");
+        self.problems()?.iter().try_for_each(Problem::check)?;
+        let names: Vec<String> = self.contenders()?.iter().map(ToString::to_string).collect();
+        for (at, name) in names.iter().enumerate() {
+            ensure!(
+                !names[..at].contains(name),
+                "two contenders are called `{name}`: rename one of the files"
+            );
+        }
+        self.old_results()?;
         if !self.launcher.is_empty() {
             return launches::run(&self);
         }
@@ -131,8 +145,13 @@ impl Bench {
                 contenders.push(contender);
             }
         }
-        if contenders.len() == 1 && self.algorithms.iter().all(|name| name == NATIVE_BEST) {
+        if contenders.len() == 1 {
             contenders.push(Contender::Chosen);
+        }
+        // The MPI's settings are compared by what they do not change.
+        let reference = Contender::Algorithm(REFERENCE.to_owned());
+        if self.wants_best() && !contenders.contains(&reference) {
+            contenders.push(reference);
         }
         Ok(contenders)
     }
@@ -223,6 +242,7 @@ impl Bench {
         Ok(Launch {
             when: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            trial: self.trial,
             labels: self.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
             mpi: about::mpi(mpi),
             machine: about::machine(mpi)?,
@@ -235,18 +255,31 @@ impl Bench {
         })
     }
 
-    /// Shows the table of new results and adds them to the file.
+    /// What is in the output file so far. Also shows, before anything is measured, that there can be such a file.
+    fn old_results(&self) -> Result<Results> {
+        let Some(path) = &self.output else { return Ok(Results::default()) };
+        let place = || path.display().to_string();
+        if path.exists() {
+            return Results::read(path).with_context(place);
+        }
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        ensure!(directory.is_none_or(std::path::Path::is_dir), "{}: there is no such directory", place());
+        Ok(Results::default())
+    }
+
+    /// Shows the table of new results and adds them to the file. Whether all were right.
     fn keep(&self, mut new: Results) -> Result<Answer> {
         let width = talk::width();
         print(&show::table(&new, self.confidence, width))?;
+        let cases = || new.launches.iter().flat_map(|launch| &launch.cases);
+        let wrong =
+            |contender: &bruckner_measure::Contender| contender.refused.as_deref() == Some(measure::WRONG);
+        let wrong = cases().flat_map(|case| &case.contenders).any(wrong);
         if let Some(path) = &self.output {
-            let mut all = match path.exists() {
-                true => Results::read(path).with_context(|| path.display().to_string())?,
-                false => Results::default(),
-            };
+            let mut all = self.old_results()?;
             all.launches.append(&mut new.launches);
             all.write(path).with_context(|| path.display().to_string())?;
         }
-        Ok(Answer::Holds)
+        Ok(if wrong { Answer::DoesNotHold } else { Answer::Holds })
     }
 }

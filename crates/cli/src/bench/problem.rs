@@ -68,9 +68,11 @@ impl Sample for f64 {
     }
 }
 
-/// What a rank gives at a place: numbers so small that all ranks' sum is exact.
+/// What a rank gives at a place: numbers so small that all ranks' sum is exact, and that come again in no order.
 fn given(rank: usize, at: usize) -> u64 {
-    ((rank * 31 + at * 7) % 61) as u64
+    let mixed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 54
 }
 
 const ROOT: u32 = 0;
@@ -82,6 +84,31 @@ pub(crate) struct Buffers {
     rank: usize,
     ranks: usize,
     data: Data,
+}
+
+/// So much memory that nobody means it.
+const MOST: u64 = 1 << 38;
+
+impl Problem {
+    /// Whether it makes sense, on any number of ranks.
+    pub(crate) fn check(&self) -> Result<()> {
+        let name = self.name;
+        let reduces = matches!(name, Name::Allreduce | Name::Reduce | Name::ReduceScatter);
+        match &self.size {
+            Size::Bytes(bytes) => {
+                let whole = !reduces || bytes.is_multiple_of(8);
+                ensure!(whole, "{name} is measured on doubles: {bytes} bytes are no multiple of 8");
+                ensure!(*bytes <= MOST, "{bytes} bytes are too many");
+            }
+            Size::Counts(counts) => {
+                let fits = matches!(name, Name::Allgather | Name::ReduceScatter | Name::Alltoall);
+                ensure!(fits, "{name} has one size for all ranks: use --bytes");
+                let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(8 * *count as u64));
+                ensure!(all.is_some_and(|all| all <= MOST), "these counts are too many bytes");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reductions are of doubles; what is only moved is moved as bytes.
@@ -109,37 +136,25 @@ impl Buffers {
             ranks,
             data: Data::Bytes { input: Vec::new(), output: Vec::new() },
         };
-        let Lengths { input, output } = buffers.lengths()?;
-        let sends = |at: usize| given(rank, at);
+        let lengths = buffers.lengths()?;
         buffers.data = match problem.name {
-            Name::Allreduce | Name::Reduce | Name::ReduceScatter => Data::Numbers {
-                input: (0..input).map(|at| f64::of(sends(at))).collect(),
-                output: vec![-1.0; output],
-            },
-            _ => Data::Bytes {
-                input: (0..input).map(|at| u8::of(sends(at))).collect(),
-                output: vec![255; output],
-            },
+            Name::Allreduce | Name::Reduce | Name::ReduceScatter => {
+                Data::Numbers { input: zeros(lengths.input)?, output: zeros(lengths.output)? }
+            }
+            _ => Data::Bytes { input: zeros(lengths.input)?, output: zeros(lengths.output)? },
         };
         Ok(buffers)
     }
 
     /// Elements of a block of equal size.
     fn block(&self) -> Result<usize> {
-        let bytes = match &self.problem.size {
-            Size::Bytes(bytes) => *bytes as usize,
-            Size::Counts(_) => bail!("a {} has one size: use --bytes", self.problem.name),
-        };
-        match self.problem.name {
-            Name::Allreduce | Name::Reduce | Name::ReduceScatter => {
-                ensure!(
-                    bytes.is_multiple_of(8),
-                    "a {} is of doubles: {bytes} bytes are no multiple of 8",
-                    self.problem.name
-                );
-                Ok(bytes / 8)
+        self.problem.check()?;
+        match (&self.problem.size, self.problem.name) {
+            (Size::Counts(_), _) => bail!("counts have no common size"),
+            (Size::Bytes(bytes), Name::Allreduce | Name::Reduce | Name::ReduceScatter) => {
+                Ok(*bytes as usize / 8)
             }
-            _ => Ok(bytes),
+            (Size::Bytes(bytes), _) => Ok(*bytes as usize),
         }
     }
 
@@ -196,23 +211,31 @@ impl Buffers {
         }
     }
 
-    /// Fills the output with what must not be there afterwards.
-    pub(crate) fn spoil(&mut self) {
-        let root = self.rank == ROOT as usize;
+    /// Fills the input with what this rank gives, and the output with what must not be there afterwards.
+    pub(crate) fn fill(&mut self) {
+        let rank = self.rank;
+        let root = self.problem.name == Name::Bcast && rank == ROOT as usize;
         match &mut self.data {
-            Data::Bytes { output, .. } if self.problem.name == Name::Bcast && root => {
-                output.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(0, at)));
+            Data::Bytes { input, output } => {
+                input.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(rank, at)));
+                output.fill(255);
+                if root {
+                    output.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(rank, at)));
+                }
             }
-            Data::Bytes { output, .. } => output.fill(255),
-            Data::Numbers { output, .. } => output.fill(-1.0),
+            Data::Numbers { input, output } => {
+                input.iter_mut().enumerate().for_each(|(at, number)| *number = f64::of(given(rank, at)));
+                output.fill(-1.0);
+            }
         }
     }
 
-    /// Whether the output is what it must be on this rank.
+    /// Whether the output is what it must be on this rank, and the input as it was.
     pub(crate) fn is_right(&self) -> Result<bool> {
+        let given: Vec<u64> = (0..self.lengths()?.input).map(|at| given(self.rank, at)).collect();
         match &self.data {
-            Data::Bytes { output, .. } => Ok(is_all(output, &self.expected()?)),
-            Data::Numbers { output, .. } => Ok(is_all(output, &self.expected()?)),
+            Data::Bytes { input, output } => Ok(is_all(output, &self.expected()?) && is_all(input, &given)),
+            Data::Numbers { input, output } => Ok(is_all(output, &self.expected()?) && is_all(input, &given)),
         }
     }
 
@@ -244,6 +267,14 @@ impl Buffers {
     }
 }
 
+/// So many zeros, if there is memory for them.
+fn zeros<T: Sample>(count: usize) -> Result<Vec<T>> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count).with_context(|| format!("{count} elements"))?;
+    zeros.resize(count, T::of(0));
+    Ok(zeros)
+}
+
 fn is_all<T: Sample>(output: &[T], expected: &[u64]) -> bool {
     expected.iter().zip(output).all(|(number, element)| *element == T::of(*number))
 }
@@ -257,6 +288,10 @@ pub(crate) fn counts(text: &str) -> Result<Vec<usize>> {
         let (number, times) = read(number)
             .and_then(|number| Ok((number, read(times)?)))
             .with_context(|| format!("--counts takes numbers such as 2,0,3 or 4*2,0*14, not `{text}`"))?;
+        ensure!(
+            times <= 1 << 24 && counts.len() <= 1 << 24,
+            "--counts has more numbers than there are ranks"
+        );
         counts.extend(std::iter::repeat_n(number, times));
     }
     Ok(counts)

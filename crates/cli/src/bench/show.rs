@@ -9,6 +9,7 @@ fn speed_text(comparison: &Comparison) -> String {
     let speed = comparison.inverted();
     match comparison.verdict() {
         Verdict::NoDifference => "no difference".to_owned(),
+        Verdict::TooFew => format!("{:.2}: too few blocks", speed.ratio),
         _ => format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high),
     }
 }
@@ -42,7 +43,7 @@ fn title(text: &mut String, case: &Joined<'_>, width: usize) {
     parts.push(format!("on {}", case.topology));
     parts.extend(case.labels.iter().map(|(name, value)| format!("{name} {value}")));
     parts.push(case.mpi.to_owned());
-    let launches = case.launches();
+    let launches = case.launches(native::NATIVE, native::NATIVE);
     parts.push(format!("{launches} launch{}", if launches == 1 { "" } else { "es" }));
     parts.push(format!("barrier skew {}", time_text(case.skew())));
     if case.is_oversubscribed() {
@@ -79,44 +80,48 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
             if native::is_forced(name) {
                 continue;
             }
-            line(text, case, name, looks, names, &|look| {
-                case.compare(name, native::NATIVE, look, confidence)
-            });
+            line(text, case, name, native::NATIVE, looks, names, confidence);
         }
         let Some(best) = native::best(case) else { continue };
-        if best == native::NATIVE {
-            let _ = writeln!(text, "nothing that the MPI can be forced to is faster than native");
-        } else {
-            let _ = writeln!(text, "{}", shortened(&format!("compared with the best native: {best}"), width));
-            line(text, case, best, looks, names, &|_| None);
-            for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {
-                line(text, case, name, looks, names, &|look| case.compare(name, best, look, confidence));
-            }
+        let launches = case.launches(best, best);
+        let heading = format!(
+            "compared with the best native, {launches} launch{}:",
+            if launches == 1 { "" } else { "es" }
+        );
+        let _ = writeln!(text, "{}", shortened(&heading, width));
+        line(text, case, best, best, looks, names, confidence);
+        for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {
+            line(text, case, name, best, looks, names, confidence);
         }
     }
 }
 
-/// One contender's line, unless it was never measured.
+/// One contender's line beside another, unless they were never measured together.
 fn line(
     text: &mut String,
     case: &Joined<'_>,
     name: &str,
+    base: &str,
     looks: &[Look],
     names: usize,
-    compare: &dyn Fn(Look) -> Option<Comparison>,
+    confidence: f64,
 ) {
     let mut line = format!("{:names$}", shortened(name, names));
-    if let Some(why) = case.refused.get(name) {
-        let _ = writeln!(text, "{line} not measured: {why}");
-        return;
-    }
     for &look in looks {
-        let Some(times) = case.times(name, look) else { return };
-        let speed = if name == native::NATIVE { None } else { compare(look) };
+        let Some(times) = case.times(name, base, look) else {
+            if let Some(why) = case.refused.get(name) {
+                let _ = writeln!(text, "{line} not measured: {why}");
+            }
+            return;
+        };
+        let speed = if name == base { None } else { case.compare(name, base, look, confidence) };
         let speed = speed.as_ref().map(speed_text).unwrap_or_default();
         let _ = write!(line, " {:>TIME$}  {speed:<SPEED$}", time_text(times.median));
     }
     let _ = writeln!(text, "{}", line.trim_end());
+    if case.refused.get(name).is_some_and(|why| *why == super::measure::WRONG) {
+        let _ = writeln!(text, "{:names$} {}", "", super::measure::WRONG);
+    }
 }
 
 /// A name that fits.

@@ -23,12 +23,13 @@ pub(crate) enum Said<'a> {
     Other(&'a str),
 }
 
-/// What a line says.
+/// What a line says. A launcher may have put something before it.
 pub(crate) fn hear(line: &str) -> Said<'_> {
-    if let Some(part) = line.strip_prefix(PROGRESS).and_then(|part| part.parse().ok()) {
+    let after = |mark: &str| line.find(mark).map(|at| line[at + mark.len()..].trim_end());
+    if let Some(part) = after(PROGRESS).and_then(|part| part.parse().ok()) {
         return Said::Progress(part);
     }
-    match line.strip_prefix(LAUNCH).and_then(|launch| serde_json::from_str(launch).ok()) {
+    match after(LAUNCH).and_then(|launch| serde_json::from_str(launch).ok()) {
         Some(launch) => Said::Launch(launch),
         None => Said::Other(line),
     }
@@ -92,7 +93,8 @@ impl Talk {
 
 /// The columns of the terminal; enough for a table in a pipe.
 pub(crate) fn width() -> usize {
-    let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let named =
+        std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
     let terminal = || console::Term::stdout().size_checked().map(|(_, columns)| columns.into());
     named.or_else(terminal).unwrap_or(100)
 }
@@ -109,4 +111,17 @@ pub(crate) fn start_again_with(variables: &[(String, String)]) -> Option<std::io
         Err(error) => return Some(error),
     };
     Some(Command::new(this).args(std::env::args_os().skip(1)).envs(variables.iter().cloned()).exec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_may_mark_lines() {
+        assert!(
+            matches!(hear("[1,0]<stdout>: bruckner-bench-progress 0.250"), Said::Progress(part) if part == 0.25)
+        );
+        assert!(matches!(hear("something else"), Said::Other("something else")));
+    }
 }
