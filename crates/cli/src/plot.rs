@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use bruckner_measure::{Look, Results};
-use bruckner_render::{Figure, Heat, NoPicture, against, report, speeds, times};
+use bruckner_render::{Figure, Heat, NoPicture, against, markdown, report, speeds, times};
 use clap::{Args, ValueEnum};
 
 use crate::{Answer, print};
 
 /// Draws what `bruckner bench` measured
 ///
-/// A file whose name ends in .html becomes a report with everything in it; otherwise one kind of picture is drawn, as SVG: one
-/// file for each MPI, topology and label.
+/// A file whose name ends in .html becomes a report with everything in it, one that ends in .md tables in Markdown; otherwise
+/// one kind of picture is drawn, as SVG: one file for each MPI, topology and label.
 #[derive(Args)]
 pub(crate) struct Plot {
     /// Files that `bruckner bench -o` has written
     #[arg(required = true, value_name = "RESULTS")]
     results: Vec<PathBuf>,
-    /// Where to: FILE.svg or FILE.html; several pictures are numbered. Without it, SVG to standard output
+    /// Where to: FILE.svg, FILE.html or FILE.md; several pictures are numbered. Without it, SVG to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What to draw
@@ -64,7 +64,12 @@ impl Plot {
         let ending =
             self.output.as_deref().and_then(Path::extension).map(std::ffi::OsStr::to_ascii_lowercase);
         if let Some(ending) = &ending {
-            ensure!(ending == "svg" || ending == "html", "-o takes FILE.svg or FILE.html");
+            let known = ["svg", "html", "md"].iter().any(|known| ending == known);
+            ensure!(known, "-o takes FILE.svg, FILE.html or FILE.md");
+        }
+        if ending.as_ref().is_some_and(|ending| ending == "md") {
+            self.write(self.output.as_deref(), &markdown(&all, self.look(), self.confidence))?;
+            return Ok(Answer::Holds);
         }
         if ending.is_some_and(|ending| ending == "html") {
             let page = report(&all, self.confidence)?;
@@ -89,11 +94,15 @@ impl Plot {
         Ok(Answer::Holds)
     }
 
-    fn pictures(&self, all: &Results) -> Result<Vec<String>, anyhow::Error> {
-        let look = match self.look {
+    fn look(&self) -> Look {
+        match self.look {
             Which::Barrier => Look::FromBarrier,
             Which::BackToBack => Look::BackToBack,
-        };
+        }
+    }
+
+    fn pictures(&self, all: &Results) -> Result<Vec<String>, anyhow::Error> {
+        let look = self.look();
         let figures = match (self.kind, &self.against) {
             (_, Some(label)) => against(all, label, look, self.confidence)?,
             (Kind::Time, None) => times(all, look),

@@ -29,7 +29,10 @@ pub(crate) fn heading(case: &Joined<'_>, without: Option<&str>) -> String {
 }
 
 /// Groups by some text, in the order in which each first comes.
-fn group<T>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> String) -> Vec<(String, Vec<T>)> {
+pub(crate) fn group<T>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> String,
+) -> Vec<(String, Vec<T>)> {
     let mut groups: Vec<(String, Vec<T>)> = Vec::new();
     for item in items {
         let key = key(&item);

@@ -7,9 +7,11 @@
 mod chart;
 mod figures;
 mod heat;
+mod markdown;
 mod report;
 
 pub use chart::{Chart, Figure, Mark, NoPicture, Point, Scale, Series};
 pub use figures::{against, speeds, times};
 pub use heat::Heat;
+pub use markdown::markdown;
 pub use report::report;

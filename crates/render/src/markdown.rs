@@ -1,0 +1,67 @@
+//! Tables for pages in Markdown: a row for each case, a column for each contender.
+
+use std::fmt::Write;
+
+use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
+
+use crate::figures::{collective, group, heading, shown, size};
+
+/// A table for each MPI, topology and label. Cells are how many times as fast as native; the fastest is bold.
+pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
+    let joined = join(results);
+    let mut text = String::new();
+    for (title, cases) in group(&joined, |case| heading(case, None)) {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in cases.iter().flat_map(|case| shown(case)) {
+            if !names.contains(&name) && name != native::NATIVE {
+                names.push(name);
+            }
+        }
+        let _ = writeln!(text, "**{title}**, {}\n", look.text());
+        let _ = writeln!(text, "| | | native | {} |", names.join(" | "));
+        let _ = writeln!(text, "|---|---|---|{}", "---|".repeat(names.len()));
+        for case in cases {
+            row(&mut text, case, &names, look, confidence);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn row(text: &mut String, case: &Joined<'_>, names: &[&str], look: Look, confidence: f64) {
+    let time =
+        |name: &str| case.times(name, name, look).map(|times| time_text(times.median)).unwrap_or_default();
+    let _ = write!(text, "| {} | {} | {} |", collective(case), size(case), time(native::NATIVE));
+    let shown = shown(case);
+    let found: Vec<Option<Comparison>> = names
+        .iter()
+        .map(|name| {
+            let (_, contender) = shown.iter().find(|(shown, _)| shown == name)?;
+            case.compare(contender, native::NATIVE, look, confidence)
+        })
+        .collect();
+    let fastest = found.iter().flatten().map(|one| one.ratio).fold(1.0, f64::min);
+    for (name, found) in names.iter().zip(&found) {
+        let cell = match (found, shown.iter().find(|(shown, _)| shown == name)) {
+            // It ran in launches of its own: only its time can be told.
+            (None, Some((_, best))) if native::is_forced(best) => {
+                format!("{} ({})", time(best), best.trim_start_matches("native: "))
+            }
+            (None, _) => String::new(),
+            (Some(found), _) => ratio(found, found.ratio <= fastest),
+        };
+        let _ = write!(text, " {cell} |");
+    }
+    text.push('\n');
+}
+
+fn ratio(found: &Comparison, fastest: bool) -> String {
+    let speed = found.inverted();
+    let numbers = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
+    match found.verdict() {
+        Verdict::NoDifference => "no difference".to_owned(),
+        Verdict::TooFew => format!("{:.2}, too few blocks", speed.ratio),
+        _ if fastest => format!("**{numbers}**"),
+        _ => numbers,
+    }
+}
