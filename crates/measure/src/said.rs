@@ -20,9 +20,23 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// A name that fits into so many letters.
+pub fn shortened(name: &str, width: usize) -> String {
+    match name.chars().count() <= width {
+        true => name.to_owned(),
+        false => name.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_are_cut() {
+        assert_eq!(shortened("lanes(node, between=ring)", 12), "lanes(node,…");
+        assert_eq!(shortened("ring", 12), "ring");
+    }
 
     #[test]
     fn times_and_sizes_have_units_that_suit_them() {

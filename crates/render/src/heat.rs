@@ -1,6 +1,6 @@
 //! The map of who wins where.
 
-use bruckner_measure::{Look, Results, native};
+use bruckner_measure::{Look, Results, native, shortened};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -78,12 +78,5 @@ impl Heat {
             root.present()?;
         }
         Ok(text)
-    }
-}
-
-fn shortened(name: &str, width: usize) -> String {
-    match name.chars().count() <= width {
-        true => name.to_owned(),
-        false => name.chars().take(width - 1).chain(['…']).collect(),
     }
 }

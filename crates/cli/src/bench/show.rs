@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, bytes_text, join, native, time_text};
+use bruckner_measure::{
+    Comparison, Joined, Look, Results, Verdict, bytes_text, join, native, shortened, time_text,
+};
 
 /// How many times as fast, with its interval; a plain word where there is no difference.
 fn speed_text(comparison: &Comparison) -> String {
@@ -121,23 +123,5 @@ fn line(
     let _ = writeln!(text, "{}", line.trim_end());
     if case.refused.get(name).is_some_and(|why| *why == super::measure::WRONG) {
         let _ = writeln!(text, "{:names$} {}", "", super::measure::WRONG);
-    }
-}
-
-/// A name that fits.
-fn shortened(name: &str, width: usize) -> String {
-    if name.chars().count() <= width {
-        return name.to_owned();
-    }
-    name.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_names_are_cut() {
-        assert_eq!(shortened("lanes(node, between=ring)", 12), "lanes(node,…");
     }
 }
