@@ -94,9 +94,9 @@ enum Ask {
         /// At most so long for each case of a launch.
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
-        /// Only 2x2 at 50 us.
+        /// Also what an earlier run has measured.
         #[arg(long)]
-        quick: bool,
+        again: bool,
     },
     /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
     Peers {
@@ -194,9 +194,9 @@ fn ask() -> Result<()> {
             interrupt::listen()?;
             cluster::Cluster::up(&shape)?.bench(mpi, &ask)
         }
-        Ask::Measure { figures, launches, seconds, quick } => {
+        Ask::Measure { figures, launches, seconds, again } => {
             interrupt::listen()?;
-            measure::run(&figures, launches, seconds, quick)
+            measure::run(&figures, launches, seconds, again)
         }
         Ask::Peers { ext_mpi, mpi_advance, shape, launches, seconds } => {
             interrupt::listen()?;

@@ -31,6 +31,20 @@ struct Run {
     ask: Vec<String>,
 }
 
+impl Run {
+    /// A mark in the results by which this run knows itself, put there when it has come to its end.
+    fn mark(&self) -> PathBuf {
+        let sum =
+            self.ask.join(" ").bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        place().join(format!("{}-{}us-{sum:x}.done", self.name, self.delay))
+    }
+
+    /// Whether it was measured in full before, and its results are still there.
+    fn is_done(&self) -> bool {
+        self.mark().exists() && place().join(format!("{}.json", self.name)).exists()
+    }
+}
+
 /// Delays of the sweep, in microseconds.
 const DELAYS: [u32; 6] = [0, 20, 50, 100, 200, 500];
 const RATE: &str = "1gbit";
@@ -106,22 +120,26 @@ fn place() -> PathBuf {
 }
 
 /// Measures, and draws a report of each name.
-pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, quick: bool) -> Result<()> {
+///
+/// What an earlier run that was interrupted has measured in full is kept, unless everything is to be measured again.
+pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, again: bool) -> Result<()> {
     std::fs::create_dir_all(place())?;
     let all = Figure::value_variants();
     let figures = if figures.is_empty() { all } else { figures };
-    let mut runs: Vec<Run> = figures.iter().flat_map(|figure| runs(*figure)).collect();
-    if quick {
-        // One of each figure, small.
-        runs.retain(|run| run.nodes == 2 && run.ppn == 2 && run.delay == 50);
-    }
+    let runs: Vec<Run> = figures.iter().flat_map(|figure| runs(*figure)).collect();
     let mut names: Vec<&str> = runs.iter().map(|run| run.name).collect();
     names.dedup();
-    for name in &names {
-        let _ = std::fs::remove_file(place().join(format!("{name}.json")));
+    if again {
+        for name in &names {
+            let _ = std::fs::remove_file(place().join(format!("{name}.json")));
+        }
     }
     for run in &runs {
         let Run { name, mpi, nodes, ppn, delay, .. } = run;
+        if run.is_done() {
+            eprintln!("{name}: {nodes}x{ppn}, {delay} us, {}: measured before", mpi.name());
+            continue;
+        }
         eprintln!("{name}: {nodes}x{ppn}, {delay} us, {}", mpi.name());
         let (nodes, ppn, delay) = (nodes.to_string(), ppn.to_string(), format!("{delay}us"));
         let shape = Shape::of(&["--nodes", &nodes, "--ppn", &ppn, "--delay", &delay, "--rate", RATE])?;
@@ -130,6 +148,7 @@ pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, quick: bool) 
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
         ask.extend(["-o".into(), output.display().to_string()]);
         Cluster::up(&shape)?.bench(*mpi, &ask)?;
+        std::fs::write(run.mark(), "")?;
     }
     for name in names {
         let (results, page) = (place().join(format!("{name}.json")), place().join(format!("{name}.html")));

@@ -84,6 +84,14 @@ fn number(case: &Case, name: &str) -> Option<usize> {
 }
 
 impl Joined<'_> {
+    /// The collective by its function's name: with counts it is mostly another one.
+    pub fn function(&self) -> String {
+        match self.counts {
+            Some(_) if self.collective != "reduce_scatter" => format!("{}v", self.collective),
+            _ => self.collective.to_owned(),
+        }
+    }
+
     /// The times of a contender in launches that measured another one, too: only those can be compared with it.
     pub fn times(&self, contender: &str, beside: &str, look: Look) -> Option<Times> {
         let mut blocks = Vec::new();

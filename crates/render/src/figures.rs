@@ -44,14 +44,6 @@ pub(crate) fn group<T>(
     groups
 }
 
-/// A collective by its function's name: with counts it is another one.
-pub(crate) fn collective(case: &Joined<'_>) -> String {
-    match case.counts {
-        Some(_) if case.collective != "reduce_scatter" => format!("{}v", case.collective),
-        _ => case.collective.to_owned(),
-    }
-}
-
 /// What a place along an axis of sizes is called.
 pub(crate) fn size(case: &Joined<'_>) -> String {
     match case.counts {
@@ -209,7 +201,7 @@ pub fn against(
     })?;
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
     let figure = |(title, cases): (String, Vec<(f64, &Joined<'_>)>)| {
-        let mut kinds = group(cases, |(_, case)| format!("{}, {}", collective(case), size(case)));
+        let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.function(), size(case)));
         // One value makes no line.
         kinds.retain(|(_, cases)| cases.iter().any(|(at, _)| *at != cases[0].0));
         let charts = kinds.into_iter().map(|(kind, mut cases)| {
@@ -275,12 +267,7 @@ pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<Gro
             }
         }
         let counts = case.counts.map(<[u64]>::to_vec);
-        Winner {
-            row: collective(case),
-            column: (case.bytes, size(case), counts),
-            name: best.0,
-            speed: best.1,
-        }
+        Winner { row: case.function(), column: (case.bytes, size(case), counts), name: best.0, speed: best.1 }
     };
     let group_of = |(title, cases): (String, Vec<&Joined<'_>>)| {
         let mut names: Vec<String> = Vec::new();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
 
-use crate::figures::{collective, group, heading, shown, size};
+use crate::figures::{group, heading, shown, size};
 
 /// A table for each MPI, topology and label. Cells are how many times as fast as native; the fastest is bold.
 pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
@@ -31,7 +31,7 @@ pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
 fn row(text: &mut String, case: &Joined<'_>, names: &[&str], look: Look, confidence: f64) {
     let time =
         |name: &str| case.times(name, name, look).map(|times| time_text(times.median)).unwrap_or_default();
-    let _ = write!(text, "| {} | {} | {} |", collective(case), size(case), time(native::NATIVE));
+    let _ = write!(text, "| {} | {} | {} |", case.function(), size(case), time(native::NATIVE));
     let shown = shown(case);
     let found: Vec<Option<Comparison>> = names
         .iter()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
 
 use crate::chart::{Figure, NoPicture};
-use crate::figures::{against, collective, heading, labels, shown, size, speeds, times};
+use crate::figures::{against, heading, labels, shown, size, speeds, times};
 use crate::heat::Heat;
 
 const STYLE: &str = "body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#282828;max-width:980px;margin:2em auto;padding:0 1em}\
@@ -138,7 +138,7 @@ fn table(page: &mut String, results: &Results, confidence: f64) {
         let _ = writeln!(
             page,
             "<tr class=\"case\"><th colspan=\"7\">{}, {}, {}</th></tr>",
-            collective(&case),
+            case.function(),
             size(&case),
             escaped(&heading(&case, None))
         );

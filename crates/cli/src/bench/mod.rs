@@ -248,7 +248,7 @@ impl Bench {
             machine: about::machine(mpi)?,
             topology: found.topology,
             ranks: found.ranks,
-            oversubscribed: found.shared_cores,
+            oversubscribed: found.shared_cores || about::is_crowded(mpi)?,
             seed: self.seed,
             barrier: ranks.barrier_name.to_owned(),
             cases: Vec::new(),

@@ -32,15 +32,10 @@ pub(crate) fn table(results: &Results, confidence: f64, width: usize) -> String 
 
 /// A line that says what a case is, cut into several where it is too long.
 fn title(text: &mut String, case: &Joined<'_>, width: usize) {
-    let mut parts = vec![format!("{}, {}", case.collective, bytes_text(case.bytes))];
+    let mut parts = vec![format!("{}, {}", case.function(), bytes_text(case.bytes))];
     if let Some(counts) = case.counts {
         let empty = counts.iter().filter(|count| **count == 0).count();
-        parts[0] = format!(
-            "{}v, {} in all, {empty} of {} blocks empty",
-            case.collective,
-            bytes_text(case.bytes),
-            counts.len()
-        );
+        parts[0] += &format!(" in all, {empty} of {} blocks empty", counts.len());
     }
     parts.push(format!("on {}", case.topology));
     parts.extend(case.labels.iter().map(|(name, value)| format!("{name} {value}")));
