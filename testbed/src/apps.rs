@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::cluster::{Cluster, Shape};
 use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
-use crate::{readme, setup};
+use crate::{readme, setup, speed};
 
 /// An application: how it is run, and which lines of what it says are results.
 struct App {
@@ -258,21 +258,29 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
             let text = std::fs::read_to_string(&report).context("there is no report")?;
             Ok((results, serde_json::from_str(&text)?))
         };
-        let (_, native) = of("native", &[("BRUCKNER_ALGORITHM", natives)])?;
-        let (with, ours) = of("with", &[])?;
-        let verdict = if with == without { "the same" } else { "differs" };
-        failed += usize::from(with != without);
+        // In turn, because a crowded machine has its moods.
+        let (mut times, mut verdict, mut results) = ([Vec::new(), Vec::new()], "the same", 0);
+        let mut ours = serde_json::Value::Null;
+        for _ in 0..3 {
+            let (_, native) = of("native", &[("BRUCKNER_ALGORITHM", natives.clone())])?;
+            let (with, report) = of("with", &[])?;
+            times[0].push(in_collectives(&native));
+            times[1].push(in_collectives(&report));
+            (results, ours) = (with.len(), report);
+            if with != without {
+                verdict = "differs";
+                for (a, b) in without.iter().zip(&with).filter(|(a, b)| a != b).take(5) {
+                    eprintln!("without: {a}\nwith:    {b}");
+                }
+            }
+        }
+        failed += usize::from(verdict != "the same");
+        let [native, with] = times.map(speed::median);
         let (calls, served) = (ours["calls"].as_u64().unwrap_or(0), ours["served"].as_u64().unwrap_or(0));
         println!(
             "{:<8} {ranks:>5} {:>7} {calls:>8} {served:>8} {:>10.3} s {:>10.3} s  {verdict}",
-            app.name,
-            with.len(),
-            in_collectives(&native),
-            in_collectives(&ours),
+            app.name, results, native, with,
         );
-        for (a, b) in without.iter().zip(&with).filter(|(a, b)| a != b).take(5) {
-            eprintln!("without: {a}\nwith:    {b}");
-        }
     }
     if failed > 0 {
         bail!("{failed} applications have other results");

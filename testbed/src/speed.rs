@@ -181,7 +181,7 @@ pub(crate) fn roots(mpis: &[Mpi]) -> Result<()> {
     Ok(())
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
+pub(crate) fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
