@@ -383,3 +383,18 @@ impl Drop for Cluster {
         let _ = std::fs::remove_dir_all(&self.place);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_cannot_be_lost() {
+        let check = |options: &[&str]| Shape::of(options).and_then(|shape| shape.check());
+        assert!(check(&["--nodes", "2", "--lose-node", "1@2s", "--lose-link", "0-1@1s"]).is_ok());
+        assert!(check(&["--nodes", "2", "--lose-node", "2@2s"]).is_err());
+        assert!(check(&["--nodes", "2", "--lose-link", "0-0@2s"]).is_err());
+        assert!(check(&["--nodes", "2", "--ppn", "0"]).is_err());
+        assert!(check(&["--nodes", "2", "--rack", "0", "--rack-delay", "1ms"]).is_err());
+    }
+}

@@ -77,7 +77,7 @@ fn lost(bench: &Bench, results: Results, bar: &ProgressBar, error: anyhow::Error
     Err(error)
 }
 
-/// First a short trial of every setting beside the first of ours, then the best of each case beside all of ours.
+/// First a short trial of every setting beside an algorithm that no setting changes, then the best of each case beside all.
 fn native_best(
     bench: &Bench,
     problems: &[Problem],

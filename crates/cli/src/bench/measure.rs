@@ -40,8 +40,9 @@ pub(crate) struct Ranks {
     world: Communicator,
     barrier: Plan<'static>,
     pub(crate) barrier_name: &'static str,
-    /// What must be added to this rank's clock so that it shows rank 0's; nothing where they are one.
+    /// When this rank's clock began.
     zero: Instant,
+    /// What must be added to it so that it shows rank 0's.
     offset: i64,
     random: Random,
 }
@@ -102,7 +103,7 @@ impl Ranks {
             low = low.max(zeros - after);
             high = high.min(zeros - before);
         }
-        self.offset = if low <= high { low + (high - low) / 2 } else { (low + high) / 2 };
+        self.offset = low + (high - low) / 2;
         Ok(())
     }
 
@@ -149,8 +150,12 @@ impl Ranks {
     fn check(&mut self, buffers: &mut Buffers, name: Name, contender: &Contender) -> Result<Option<String>> {
         buffers.fill();
         let mut collective = buffers.collective()?;
-        let ready = match contender.ready(&mut collective) {
-            Ok(ready) => ready,
+        let ready = contender.ready(&mut collective);
+        // A library may be missing on one node only.
+        let on_all = self.on_all(ready.is_ok())?;
+        let ready = match ready {
+            Ok(ready) if on_all => ready,
+            Ok(_) => return Ok(Some("refused on another rank".to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         };
         // Nobody leaves a barrier before the last one has come.

@@ -34,7 +34,7 @@ use talk::Talk;
 /// differ more than repetitions do, and native-best needs launches of its own.
 ///
 /// Contenders run in blocks, in random order, on the same communicator and buffers. Times are those of the slowest rank; ratios
-/// are taken block by block, with a bootstrap interval. Results are checked before they are measured.
+/// are taken block by block, with a bootstrap interval. Results are checked before and after.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
     /// Which collectives; equal sizes of a reduce_scatter are MPI_Reduce_scatter_block

@@ -103,7 +103,9 @@ impl Problem {
             Size::Counts(counts) => {
                 let fits = matches!(name, Name::Allgather | Name::ReduceScatter | Name::Alltoall);
                 ensure!(fits, "{name} has one size for all ranks: use --bytes");
-                let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(8 * *count as u64));
+                let all = counts
+                    .iter()
+                    .try_fold(0u64, |all, count| all.checked_add((*count as u64).saturating_mul(8)));
                 ensure!(all.is_some_and(|all| all <= MOST), "these counts are too many bytes");
             }
         }
@@ -117,7 +119,7 @@ enum Data {
     Numbers { input: Vec<f64>, output: Vec<f64> },
 }
 
-/// How long input and output are, in elements, and the element's bytes.
+/// How long input and output are, in elements.
 struct Lengths {
     input: usize,
     output: usize,

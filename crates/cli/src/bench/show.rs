@@ -73,7 +73,7 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
         let headings: Vec<String> = looks.iter().map(heading).collect();
         let _ = writeln!(text, "{:names$} {}", "", headings.join(" "));
         for &name in &case.contenders {
-            // Trials of one forced setting after another are in the file; the best of them has its own lines.
+            // What was forced has lines of its own below.
             if native::is_forced(name) {
                 continue;
             }
