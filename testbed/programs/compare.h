@@ -43,6 +43,19 @@ static int calls_for(work run, double nanoseconds) {
   return calls < 20 ? 20 : calls > 20000 ? 20000 : calls;
 }
 
+/* Prints what blocks say. */
+static void tell(const char *name, size_t bytes, double *ratios, double *times_a, double *times_b) {
+  qsort(ratios, BLOCKS, sizeof(double), by_size);
+  qsort(times_a, BLOCKS, sizeof(double), by_size);
+  qsort(times_b, BLOCKS, sizeof(double), by_size);
+  /* Of 101 values the median lies between the 41st and the 61st with 95 %, of 25 between the 8th and the 18th. */
+  int low = BLOCKS == MOST_BLOCKS ? 40 : 7, high = BLOCKS - 1 - low;
+  if (rank == 0)
+    printf("compare %s %zu %.1f %.1f %.4f %.4f %.4f\n", name, bytes, times_a[BLOCKS / 2], times_b[BLOCKS / 2],
+           ratios[BLOCKS / 2], ratios[low], ratios[high]);
+  fflush(stdout);
+}
+
 static void compare(const char *name, size_t bytes, work a, work b, double nanoseconds) {
   static double ratios[MOST_BLOCKS], times_a[MOST_BLOCKS], times_b[MOST_BLOCKS];
   if (size > 2) BLOCKS = 25;
@@ -61,15 +74,7 @@ static void compare(const char *name, size_t bytes, work a, work b, double nanos
     }
     ratios[i] = times_a[i] / times_b[i];
   }
-  qsort(ratios, BLOCKS, sizeof(double), by_size);
-  qsort(times_a, BLOCKS, sizeof(double), by_size);
-  qsort(times_b, BLOCKS, sizeof(double), by_size);
-  /* Of 101 values the median lies between the 41st and the 61st with 95 %, of 25 between the 8th and the 18th. */
-  int low = BLOCKS == MOST_BLOCKS ? 40 : 7, high = BLOCKS - 1 - low;
-  if (rank == 0)
-    printf("compare %s %zu %.1f %.1f %.4f %.4f %.4f\n", name, bytes, times_a[BLOCKS / 2], times_b[BLOCKS / 2],
-           ratios[BLOCKS / 2], ratios[low], ratios[high]);
-  fflush(stdout);
+  tell(name, bytes, ratios, times_a, times_b);
 }
 
 #endif

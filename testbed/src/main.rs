@@ -1,6 +1,7 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
 mod apps;
+mod claims;
 mod cluster;
 mod examples;
 mod interrupt;
@@ -93,6 +94,18 @@ enum Ask {
         launches: u32,
         /// At most so long for each case of a launch.
         #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Also what an earlier run has measured.
+        #[arg(long)]
+        again: bool,
+    },
+    /// Measures what is claimed of speed on several nodes; fails where a claim is not kept. As root.
+    Claims {
+        /// Launches of each case.
+        #[arg(long, default_value_t = 5)]
+        launches: u32,
+        /// At most so long for each case of a launch.
+        #[arg(long, default_value_t = 1.0)]
         seconds: f64,
         /// Also what an earlier run has measured.
         #[arg(long)]
@@ -194,6 +207,7 @@ fn ask() -> Result<()> {
             interrupt::listen()?;
             cluster::Cluster::up(&shape)?.bench(mpi, &ask)
         }
+        Ask::Claims { launches, seconds, again } => claims::run(launches, seconds, again),
         Ask::Measure { figures, launches, seconds, again } => {
             interrupt::listen()?;
             measure::run(&figures, launches, seconds, again)

@@ -20,28 +20,39 @@ pub(crate) enum Figure {
     Ragged,
 }
 
-/// One run of `bruckner bench`.
-struct Run {
+/// One run of `bruckner bench` on emulated nodes.
+pub(crate) struct Run {
     /// The name of its results.
-    name: &'static str,
-    mpi: Mpi,
-    nodes: u32,
-    ppn: u32,
-    delay: u32,
-    ask: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) mpi: Mpi,
+    /// The nodes, as options say it.
+    pub(crate) shape: Vec<String>,
+    /// What is asked of the bench.
+    pub(crate) ask: Vec<String>,
 }
 
 impl Run {
+    /// On so many nodes, with a delay in microseconds.
+    pub(crate) fn new(name: &str, mpi: Mpi, (nodes, ppn): (u32, u32), delay: u32, ask: Vec<String>) -> Run {
+        let shape = format!("--nodes {nodes} --ppn {ppn} --delay {delay}us --rate {RATE}");
+        Run { name: name.to_owned(), mpi, shape: words(&shape.split(' ').collect::<Vec<_>>()), ask }
+    }
+
+    /// The file of its results.
+    pub(crate) fn results(&self) -> PathBuf {
+        place().join(format!("{}.json", self.name))
+    }
+
     /// A mark in the results by which this run knows itself, put there when it has come to its end.
     fn mark(&self) -> PathBuf {
-        let sum =
-            self.ask.join(" ").bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        place().join(format!("{}-{}us-{sum:x}.done", self.name, self.delay))
+        let all = self.shape.iter().chain(&self.ask).flat_map(|word| word.bytes().chain([b' ']));
+        let sum = all.fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        place().join(format!("{}-{sum:x}.done", self.name))
     }
 
     /// Whether it was measured in full before, and its results are still there.
     fn is_done(&self) -> bool {
-        self.mark().exists() && place().join(format!("{}.json", self.name)).exists()
+        self.mark().exists() && self.results().exists()
     }
 }
 
@@ -53,7 +64,7 @@ fn words(of: &[&str]) -> Vec<String> {
     of.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn with_algorithms(ask: &[&str], algorithms: &[&str]) -> Vec<String> {
+pub(crate) fn with_algorithms(ask: &[&str], algorithms: &[&str]) -> Vec<String> {
     let each = algorithms.iter().flat_map(|algorithm| ["--algorithm", algorithm]);
     words(ask).into_iter().chain(each.map(ToOwned::to_owned)).collect()
 }
@@ -66,18 +77,19 @@ fn runs(figure: Figure) -> Vec<Run> {
                 &["allreduce", "allgather", "reduce_scatter", "alltoall", "--bytes", "8,4096,32768"],
                 &[
                     "locality(node)",
+                    "lanes(node, between=spread-out)",
                     "lanes(node, between=ring)",
                     "leader(node, between=bruck(2))",
                     "spread-out",
                     "native-best",
                 ],
             );
-            let run = |name, mpi, nodes, ppn, delay| Run { name, mpi, nodes, ppn, delay, ask: ask.clone() };
+            let run = |name, mpi, shape, delay| Run::new(name, mpi, shape, delay, ask.clone());
             let mut runs = Vec::new();
-            for (name, nodes, ppn) in [("sweep-4x4", 4, 4), ("sweep-2x2", 2, 2), ("sweep-2x1", 2, 1)] {
-                runs.extend(DELAYS.map(|delay| run(name, Mpi::Openmpi5, nodes, ppn, delay)));
+            for (name, shape) in [("sweep-4x4", (4, 4)), ("sweep-2x2", (2, 2)), ("sweep-2x1", (2, 1))] {
+                runs.extend(DELAYS.map(|delay| run(name, Mpi::Openmpi5, shape, delay)));
             }
-            runs.push(run("sweep-4x4-mpich5", Mpi::Mpich5, 4, 4, 500));
+            runs.push(run("sweep-4x4-mpich5", Mpi::Mpich5, (4, 4), 500));
             runs
         }
         Figure::Algorithms => {
@@ -92,13 +104,12 @@ fn runs(figure: Figure) -> Vec<Run> {
                     "recursive-doubling",
                 ],
             );
-            let run =
-                |name, nodes, ppn| Run { name, mpi: Mpi::Openmpi5, nodes, ppn, delay: 100, ask: ask.clone() };
-            vec![run("algorithms-4x4", 4, 4), run("algorithms-8x2", 8, 2)]
+            let run = |name, shape| Run::new(name, Mpi::Openmpi5, shape, 100, ask.clone());
+            vec![run("algorithms-4x4", (4, 4)), run("algorithms-8x2", (8, 2))]
         }
         Figure::Ragged => {
             let mut runs = Vec::new();
-            for (name, nodes, ppn) in [("ragged-16x1", 16, 1), ("ragged-4x4", 4, 4)] {
+            for (name, shape) in [("ragged-16x1", (16, 1)), ("ragged-4x4", (4, 4))] {
                 // Two ranks somewhere have something; then the first two: sorted by size, the worst order.
                 for (counts, algorithms) in [
                     ("0*2,11308,0*8,11308,0*4", &["bruck(2)", "reorder(bruck(2))"][..]),
@@ -106,7 +117,7 @@ fn runs(figure: Figure) -> Vec<Run> {
                 ] {
                     let ask =
                         with_algorithms(&["allgather", "reduce_scatter", "--counts", counts], algorithms);
-                    runs.push(Run { name, mpi: Mpi::Openmpi5, nodes, ppn, delay: 100, ask });
+                    runs.push(Run::new(name, Mpi::Openmpi5, shape, 100, ask));
                 }
             }
             runs
@@ -119,44 +130,44 @@ fn place() -> PathBuf {
     home().join("measured")
 }
 
-/// Measures, and draws a report of each name.
-///
-/// What an earlier run that was interrupted has measured in full is kept, unless everything is to be measured again.
+/// Measures figures, and draws a report of each name.
 pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, again: bool) -> Result<()> {
-    std::fs::create_dir_all(place())?;
     let all = Figure::value_variants();
     let figures = if figures.is_empty() { all } else { figures };
     let runs: Vec<Run> = figures.iter().flat_map(|figure| runs(*figure)).collect();
-    let mut names: Vec<&str> = runs.iter().map(|run| run.name).collect();
-    names.dedup();
-    if again {
-        for name in &names {
-            let _ = std::fs::remove_file(place().join(format!("{name}.json")));
-        }
-    }
-    for run in &runs {
-        let Run { name, mpi, nodes, ppn, delay, .. } = run;
-        if run.is_done() {
-            eprintln!("{name}: {nodes}x{ppn}, {delay} us, {}: measured before", mpi.name());
-            continue;
-        }
-        eprintln!("{name}: {nodes}x{ppn}, {delay} us, {}", mpi.name());
-        let (nodes, ppn, delay) = (nodes.to_string(), ppn.to_string(), format!("{delay}us"));
-        let shape = Shape::of(&["--nodes", &nodes, "--ppn", &ppn, "--delay", &delay, "--rate", RATE])?;
-        let mut ask = run.ask.clone();
-        let output = place().join(format!("{name}.json"));
-        ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
-        ask.extend(["-o".into(), output.display().to_string()]);
-        Cluster::up(&shape)?.bench(*mpi, &ask)?;
-        std::fs::write(run.mark(), "")?;
-    }
-    for name in names {
-        let (results, page) = (place().join(format!("{name}.json")), place().join(format!("{name}.html")));
+    measure(&runs, launches, seconds, again)?;
+    let mut results: Vec<PathBuf> = runs.iter().map(Run::results).collect();
+    results.dedup();
+    for results in results {
+        let page = results.with_extension("html");
         let mut plot = Command::new(root().join("target/release/bruckner"));
         if !plot.arg("plot").arg(&results).arg("-o").arg(&page).status()?.success() {
             bail!("{} cannot be drawn", results.display());
         }
         eprintln!("{}", page.display());
+    }
+    Ok(())
+}
+
+/// Measures. What an earlier one that was interrupted has measured in full is kept, unless everything is to be measured again.
+pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) -> Result<()> {
+    std::fs::create_dir_all(place())?;
+    for run in runs.iter().filter(|_| again) {
+        let _ = std::fs::remove_file(run.results());
+    }
+    for run in runs {
+        let what = format!("{}: {}, {}", run.name, run.shape.join(" "), run.mpi.name());
+        if run.is_done() {
+            eprintln!("{what}: measured before");
+            continue;
+        }
+        eprintln!("{what}");
+        let shape = Shape::of(&run.shape.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let mut ask = run.ask.clone();
+        ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
+        ask.extend(["-o".into(), run.results().display().to_string()]);
+        Cluster::up(&shape)?.bench(run.mpi, &ask)?;
+        std::fs::write(run.mark(), "")?;
     }
     Ok(())
 }

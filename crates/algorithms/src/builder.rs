@@ -113,31 +113,15 @@ impl Builder {
         self.local(Local::Barrier(level));
     }
 
-    /// Adds a round that was written for other ranks, places and flags.
-    pub fn embed(
-        &mut self,
-        round: Round,
-        rank: impl Fn(Rank) -> Rank,
-        place: impl Fn(Place) -> Place,
-        flag: impl Fn(Flag) -> Flag,
-    ) {
+    /// Adds what is done in a round, as a round of its own.
+    pub fn add(&mut self, round: Round) {
         self.round();
-        for message in round.messages {
-            let places = message.places.into_iter().map(&place).collect();
-            self.message(Message { places, peer: rank(message.peer), ..message });
-        }
+        round.messages.into_iter().for_each(|message| self.message(message));
         for local in round.local {
-            let local = local.map_chunks(|chunks| place(Place::new(Area::Out, chunks.clone())).set);
-            match local.map(&place) {
+            match local {
                 Local::Copy { to, from } => self.copy(to, from),
                 Local::Reduce { into, with } => self.reduce(into, with),
-                Local::Signal { flag: of_round, chunks } => {
-                    self.local(Local::Signal { flag: flag(of_round), chunks });
-                }
-                Local::Wait { flag: of_round, of, chunks } => {
-                    self.local(Local::Wait { flag: flag(of_round), of: rank(of), chunks });
-                }
-                other @ (Local::Barrier(_) | Local::Enter { .. } | Local::Leave(_)) => self.local(other),
+                other => self.local(other),
             }
         }
     }
@@ -145,5 +129,33 @@ impl Builder {
     /// The rounds. Segments that they use are closed by [`crate::Plan::rounds`].
     pub fn finish(self) -> Vec<Round> {
         self.rounds
+    }
+}
+
+/// A round that was written for other ranks, places and flags.
+pub(crate) fn renamed(
+    round: &Round,
+    rank: impl Fn(Rank) -> Rank,
+    place: impl Fn(Place) -> Place,
+    flag: impl Fn(Flag) -> Flag,
+) -> Round {
+    let message = |message: &Message| Message {
+        places: message.places.iter().cloned().map(&place).collect(),
+        peer: rank(message.peer),
+        ..message.clone()
+    };
+    let local = |local: &Local| {
+        let local = local.clone().map_chunks(|chunks| place(Place::new(Area::Out, chunks.clone())).set);
+        match local.map(&place) {
+            Local::Signal { flag: of_round, chunks } => Local::Signal { flag: flag(of_round), chunks },
+            Local::Wait { flag: of_round, of, chunks } => {
+                Local::Wait { flag: flag(of_round), of: rank(of), chunks }
+            }
+            other => other,
+        }
+    };
+    Round {
+        messages: round.messages.iter().map(message).collect(),
+        local: round.local.iter().map(local).collect(),
     }
 }

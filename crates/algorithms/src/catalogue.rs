@@ -166,6 +166,16 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
             "leader(node, between=pairwise, leaders=2)",
             "lanes(node, between=pairwise)",
         ],
+        Collective::Allreduce => &[
+            "locality(node)",
+            "locality(node, lanes=paper)",
+            "locality(node, inside=bruck(2))",
+            "leader(node, between=bruck(2))",
+            "leader(node, between=ring, leaders=2)",
+            "lanes(node, between=spread-out)",
+            "lanes(node, between=rabenseifner)",
+            "pipeline(4, lanes(node, between=ring))",
+        ],
         _ => &[
             "locality(node)",
             "locality(node, lanes=paper)",
@@ -407,10 +417,29 @@ impl List {
                 self.add(Collective::Allreduce, topology, Counts::Equal(elements), way.clone());
             }
         }
+        let regions = topology.regions(Level::NODE);
+        let factors = || Box::new(Expression::Factors(whole(regions, root(regions))));
+        for way in [
+            lanes(boxed(Plain::Rabenseifner)),
+            lanes(boxed(Plain::SpreadOut)),
+            lanes(factors()),
+            leader(boxed(Plain::Rabenseifner), 2),
+            pipelined(3, lanes(boxed(Plain::Ring))),
+            pipelined(2, lanes(factors())),
+        ] {
+            for elements in [2 * u64::from(self.p) + 1, 3] {
+                self.add(Collective::Allreduce, topology, Counts::Equal(elements), way.clone());
+            }
+        }
         if name == "one node" {
             for elements in [2 * u64::from(self.p) + 1, 0] {
-                for way in [Plain::ShmSplit, Plain::ShmRotate] {
-                    self.add(Collective::Allreduce, topology, Counts::Equal(elements), plain(way));
+                for way in [
+                    plain(Plain::ShmSplit),
+                    plain(Plain::ShmRotate),
+                    Expression::ShmTree(2),
+                    Expression::ShmTree(4),
+                ] {
+                    self.add(Collective::Allreduce, topology, Counts::Equal(elements), way);
                 }
             }
         }

@@ -27,8 +27,9 @@ impl Exchange {
     /// The way for some counts. Flags are a node's, so only where nothing else is near; and there are too few for the parts of a
     /// pipeline.
     pub fn of(counts: &Counts, expression: &Expression) -> Exchange {
-        match counts {
-            Counts::Root { .. } if is_by_nodes(expression) => Exchange::Ring,
+        match (counts, expression) {
+            (Counts::Root { .. }, expression) if is_by_nodes(expression) => Exchange::Ring,
+            (_, Expression::ShmTree(_)) => Exchange::Ring,
             _ => Exchange::Meeting,
         }
     }

@@ -30,6 +30,8 @@ pub enum Expression {
     Bruck(u32),
     /// Bruck's alltoall without the last rotation.
     ModifiedBruck(u32),
+    /// Allreduce through the node's shared memory, by a tree of groups of so many ranks.
+    ShmTree(u32),
     /// Jocksch's family: factors with the ports of each step.
     Factors(Vec<Factor>),
     /// Bienz's idea: every rank of a region talks to another region, then the region shares.
@@ -148,6 +150,7 @@ impl Expression {
         match self {
             Expression::Plain(plain) => matches!(plain, Plain::Shm | Plain::ShmSplit | Plain::ShmRotate),
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
+            Expression::ShmTree(_) => true,
             Expression::Pipeline { of, .. } => of.shares_memory(),
             _ => false,
         }
@@ -163,6 +166,7 @@ impl fmt::Display for Expression {
             }
             Expression::Bruck(radix) => write!(f, "bruck({radix})"),
             Expression::ModifiedBruck(radix) => write!(f, "modified-bruck({radix})"),
+            Expression::ShmTree(group) => write!(f, "shm-tree({group})"),
             Expression::Factors(factors) => {
                 let texts: Vec<String> = factors.iter().map(Factor::to_string).collect();
                 f.write_str(&texts.join(" "))
@@ -308,11 +312,15 @@ impl<'a> Parser<'a> {
             return Ok(Expression::Plain(*plain));
         }
         match name {
-            "bruck" | "modified-bruck" => {
+            "bruck" | "modified-bruck" | "shm-tree" => {
                 self.expect('(')?;
-                let radix = self.number(2)?;
+                let number = self.number(2)?;
                 self.expect(')')?;
-                Ok(if name == "bruck" { Expression::Bruck(radix) } else { Expression::ModifiedBruck(radix) })
+                Ok(match name {
+                    "bruck" => Expression::Bruck(number),
+                    "modified-bruck" => Expression::ModifiedBruck(number),
+                    _ => Expression::ShmTree(number),
+                })
             }
             "reorder" => {
                 self.expect('(')?;
@@ -335,7 +343,7 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
@@ -431,6 +439,7 @@ mod tests {
             "pairwise",
             "rabenseifner",
             "shm",
+            "shm-tree(8)",
             "native",
             "160(-12 -12) 160(12 12)",
             "16(-3 -3) 10(9) 16(3 3)",

@@ -62,6 +62,10 @@ impl Algorithm for Factored {
         topology.ranks().into()
     }
 
+    fn in_step(&self) -> bool {
+        true
+    }
+
     fn rounds(&self, _: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
         let form = &self.form;
         let full = vec![true; form.digits()];

@@ -104,6 +104,16 @@ pub fn members(range: Range<u32>) -> Set {
 pub trait Gather {
     /// Writes what member `me` does. Members that hold nothing take part all the same.
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
+
+    /// Whether it sends no messages.
+    fn is_near(&self) -> bool {
+        false
+    }
+
+    /// As [`Algorithm::in_step`], where all ranks gather.
+    fn in_step(&self) -> bool {
+        true
+    }
 }
 
 /// Through shared memory: each puts what it holds and takes what the others put.
@@ -113,6 +123,10 @@ pub struct ShmGather(pub Exchange);
 pub(crate) const OWN: Flag = Flag(0);
 
 impl Gather for ShmGather {
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
         if group.span.len() < 2 || held.of(&members(group.span.clone())).iter().all(|p| p.set.is_empty()) {
             return;
@@ -171,6 +185,10 @@ impl GatherAll {
 }
 
 impl Algorithm for GatherAll {
+    fn in_step(&self) -> bool {
+        self.gather.in_step()
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         let own = Set::one(rank.0.into());

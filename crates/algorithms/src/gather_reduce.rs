@@ -15,6 +15,10 @@ use crate::{Algorithm, Builder};
 pub struct GatherReduce(pub Box<dyn Gather>);
 
 impl Algorithm for GatherReduce {
+    fn in_step(&self) -> bool {
+        self.0.in_step()
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let group = Group::world(topology, Numbering::Ranks);
         let all = Set::from(0..problem.chunks());

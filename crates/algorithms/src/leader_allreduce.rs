@@ -1,17 +1,23 @@
-//! Allreduce with one leader a region: Jocksch's node-level form, and the hierarchical allreduce of most MPIs.
+//! Allreduce with k leaders a region: Jocksch's node-level form, the hierarchical allreduce of most MPIs, and lanes.
 //!
-//! The leader reduces its region's contributions in order, any allreduce runs among the leaders, and the region takes the
-//! result.
+//! The vector is cut into k shares. Each leader reduces its share of its region's contributions in order, runs any allreduce
+//! with the leaders of this share in other regions, and puts the result back; then every rank takes what it lacks.
 //!
 //! ```text
 //! leader(node, between=8(1 1 1))        put ── leader reduces ── 8(1 1 1) among leaders ── leader puts ── all get
+//! lanes(node, between=rabenseifner)     put ── each reduces its share ── Rabenseifner in every lane ── all put ── all get
 //! ```
 //!
-//! Cost: that of the allreduce among n regions, and two meetings of the region.
+//! With as many leaders as ranks each rank reduces and carries a share: these are the lanes. Leaders are virtual: in a region
+//! with fewer ranks one rank is several of them.
+//!
+//! Cost: that of the allreduce among n regions on a k-th of the vector, and two meetings of the region.
 
 use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
 
+use crate::builder::renamed;
 use crate::gather::Group;
+use crate::leader::Leaders;
 use crate::{Algorithm, Builder};
 
 /// The combinator.
@@ -20,57 +26,80 @@ pub struct LeaderAllreduce {
     pub level: Level,
     /// What leaders run.
     pub between: Box<dyn Algorithm>,
+    /// How many there are.
+    pub leaders: Leaders,
+}
+
+impl LeaderAllreduce {
+    fn regions(&self, topology: &Topology) -> Topology {
+        Topology::flat(topology.regions(self.level))
+    }
 }
 
 impl Algorithm for LeaderAllreduce {
     fn pieces(&self, topology: &Topology) -> u64 {
-        self.between.pieces(&Topology::flat(topology.regions(self.level)))
+        let leaders = self.leaders.count(topology, self.level);
+        u64::from(leaders) * self.between.pieces(&self.regions(topology))
     }
 
     fn overlap(&self) -> u32 {
         self.between.overlap()
     }
 
+    fn in_step(&self) -> bool {
+        self.between.in_step()
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let me = topology.position(rank);
         let mine = topology.region_at(self.level, me);
         let own = Group::region(topology, self.level, mine);
-        let all = Set::from(0..problem.chunks());
-        let place = |area| Place::new(area, all.clone());
+        let leaders = self.leaders.count(topology, self.level);
+        let pieces = problem.pieces / u64::from(leaders);
+        let shares = |of: &mut dyn Iterator<Item = u32>| -> Set {
+            let mut set = Set::new();
+            of.for_each(|share| set.extend(&Set::from(0..pieces).shifted(u64::from(share) * pieces)));
+            set
+        };
+        let led: Vec<u32> = own.lanes_of(me, leaders).collect();
+        let lead = shares(&mut led.iter().copied());
+        let others = shares(&mut (0..leaders).filter(|share| !led.contains(share)));
         let line = |at: u32| Area::Shared(self.level, at - own.span.start);
         let result = Area::Shared(self.level, own.span.len() as u32);
-        let (alone, leads) = (own.span.len() == 1, me == own.span.start);
+        let alone = own.span.len() == 1;
+        let partial = if alone { Area::In } else { Area::Line(0) };
         let mut b = Builder::new();
         if !alone {
-            b.copy(place(line(me)), place(Area::In));
+            b.copy(Place::new(line(me), others.clone()), Place::new(Area::In, others.clone()));
             b.barrier(self.level);
+            let contribution = |at: u32| if at == me { Area::In } else { line(at) };
+            let contributions: Vec<Area> = own.span.clone().map(contribution).collect();
+            b.reduce_all(partial, &contributions, &lead);
         }
-        let partial = if alone { Area::In } else { Area::Line(0) };
-        if leads && !alone {
-            let lines: Vec<Area> = own.span.clone().map(line).collect();
-            b.reduce_all(partial, &lines, &all);
-        }
-        let leaders = Topology::flat(topology.regions(self.level));
-        let among = Problem { ranks: leaders.ranks(), ..problem.clone() };
+        let regions = self.regions(topology);
+        let among = Problem { ranks: regions.ranks(), pieces, ..problem.clone() };
         let area = |area| match area {
             Area::In => partial,
             Area::Line(n) => Area::Line(n + 1),
             other => other,
         };
-        let leader = |of: Rank| Group::region(topology, self.level, of.0).server(0);
-        for round in self.between.rounds(&among, &leaders, Rank(mine)) {
-            // The others are idle as long.
-            let round = if leads { round } else { Round::default() };
-            b.embed(round, leader, |place| Place { area: area(place.area), ..place }, |flag| flag);
+        for round in self.between.rounds(&among, &regions, Rank(mine)) {
+            // In all the lanes that this rank leads; if there are none, it is idle as long.
+            let mut all = Round::default();
+            for &lane in &led {
+                let leader = |of: Rank| Group::region(topology, self.level, of.0).server(lane);
+                let place =
+                    |place: Place| Place::new(area(place.area), place.set.shifted(u64::from(lane) * pieces));
+                let round = renamed(&round, leader, place, |flag| flag);
+                all.messages.extend(round.messages);
+                all.local.extend(round.local);
+            }
+            b.add(all);
         }
         if !alone {
-            if leads {
-                b.copy(place(result), place(Area::Out));
-            }
+            b.copy(Place::new(result, lead.clone()), Place::new(Area::Out, lead));
             b.barrier(self.level);
-            if !leads {
-                b.copy(place(Area::Out), place(result));
-            }
+            b.copy(Place::new(Area::Out, others.clone()), Place::new(result, others));
         }
         b.finish()
     }

@@ -66,6 +66,12 @@ pub trait Algorithm {
         0
     }
 
+    /// Whether messages meet in the same round of both ranks, counted from a first one of each: then parts of a pipeline can
+    /// each be a round behind the one before.
+    fn in_step(&self) -> bool {
+        false
+    }
+
     /// What one rank does. Called once for each rank that is looked at, in any order.
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
 }

@@ -78,6 +78,11 @@ impl Step<'_> {
 }
 
 impl Gather for Locality {
+    /// Regions of different sizes take different numbers of messages inside.
+    fn in_step(&self) -> bool {
+        self.inside.is_near()
+    }
+
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
         let topology = group.topology;
         let mine = topology.region_at(self.level, me);

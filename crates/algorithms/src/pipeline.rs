@@ -1,8 +1,8 @@
 //! Pipelining: any algorithm on parts of its data, one part behind the other.
 //!
-//! Every chunk is cut into n parts. Each round becomes n, one for each part, and rounds may overlap: a part's message
-//! starts as soon as what it carries is there, while those of the parts behind it are still on their way, and a part is
-//! reduced while the next one arrives.
+//! Every chunk is cut into n parts, and each part goes through all rounds, one round behind the part before it; or, where
+//! ranks are not in step, all parts go through a round before any goes through the next. Rounds may overlap: a part's message
+//! starts as soon as what it carries is there, so while it is on its way the parts behind it are put, met over and reduced.
 //!
 //! ```text
 //! pipeline(3, ring), root 0      part 0   0 ─► 1 ─► 2 ─► 3
@@ -15,6 +15,7 @@
 
 use bruckner_schedule::{Flag, Place, Problem, Rank, Round, Topology};
 
+use crate::builder::renamed;
 use crate::{Algorithm, Builder};
 
 /// The combinator.
@@ -30,20 +31,40 @@ impl Algorithm for Pipelined {
         u64::from(self.parts) * self.of.pieces(topology)
     }
 
+    /// The rounds of all other parts that lie between two of one part; and where parts are staggered as many again, so that a
+    /// message is expected a round before it comes.
     fn overlap(&self) -> u32 {
-        self.parts - 1
+        let others = self.parts - 1;
+        if self.of.in_step() { others + self.parts } else { others }
+    }
+
+    fn in_step(&self) -> bool {
+        self.of.in_step()
     }
 
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let parts = u64::from(self.parts);
         let whole = Problem { pieces: problem.pieces / parts, ..problem.clone() };
+        let rounds = self.of.rounds(&whole, topology, rank);
+        let staggered = self.of.in_step();
         let mut b = Builder::new();
-        for round in &self.of.rounds(&whole, topology, rank) {
-            for part in 0..parts {
-                let place = |place: Place| Place::new(place.area, place.set.scaled(parts, part));
-                let flag = |flag: Flag| Flag(flag.0 * self.parts + part as u32);
-                b.embed(round.clone(), |rank| rank, place, flag);
+        let mut add = |round: &Round, part: u32| {
+            let place = |place: Place| Place::new(place.area, place.set.scaled(parts, part.into()));
+            let flag = |flag: Flag| Flag(flag.0 * self.parts + part);
+            let mut round = renamed(round, |rank| rank, place, flag);
+            // Where ranks are in different rounds when their messages meet, each part has a channel of its own.
+            for message in round.messages.iter_mut().filter(|_| staggered) {
+                message.tag.0 = message.tag.0 * self.parts + part;
             }
+            b.add(round);
+        };
+        if staggered {
+            for time in 0..rounds.len() + self.parts as usize {
+                let behind = |part: &u32| time.checked_sub(*part as usize).and_then(|at| rounds.get(at));
+                (0..self.parts).for_each(|part| behind(&part).into_iter().for_each(|round| add(round, part)));
+            }
+        } else {
+            rounds.iter().for_each(|round| (0..self.parts).for_each(|part| add(round, part)));
         }
         b.finish()
     }

@@ -190,7 +190,9 @@ pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<
 }
 
 fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
-    if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) = expression {
+    if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) =
+        expression
+    {
         one_node(expression, task)?;
     }
     if let Expression::Pipeline { parts, of } = expression {
@@ -200,7 +202,7 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
         Collective::Allgather if gathers(expression) => Ok(Box::new(gather_all(expression, task, through)?)),
         Collective::Allgather => Err(unknown(task, expression)),
         Collective::ReduceScatter => reduce_scatter(task, expression, through),
-        Collective::Allreduce => allreduce(task, expression),
+        Collective::Allreduce => allreduce(task, expression, through),
         Collective::Alltoall => alltoall(task, expression),
     }
 }
@@ -224,15 +226,11 @@ fn reduce_scatter(
     Ok(Box::new(Reversed(gather_all(&forward, task, through)?)))
 }
 
-fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
     let p = task.topology.ranks();
-    let through = Exchange::Meeting;
-    let halves = |half: &Expression| -> Result<Box<dyn Algorithm>, Refusal> {
-        let half = || gather_all(half, task, through);
-        Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
-    };
     match expression {
-        Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce)),
+        Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce { group: 1, through })),
+        Expression::ShmTree(group) => Ok(Box::new(ShmAllreduce { group: *group, through })),
         Expression::Plain(Plain::ShmSplit) => Ok(Box::new(ShmSplit)),
         Expression::Plain(Plain::ShmRotate) => Ok(Box::new(ShmRotate)),
         Expression::Plain(Plain::RecursiveDoubling) => Ok(Box::new(Flat(Nap {
@@ -241,25 +239,26 @@ fn allreduce(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>,
             lanes: Lanes::All,
         }))),
         Expression::Plain(Plain::Rabenseifner | Plain::Ring) => {
-            let half = match expression {
+            let half = Expression::Plain(match expression {
                 Expression::Plain(Plain::Ring) => Plain::Ring,
                 _ => Plain::RecursiveDoubling,
-            };
-            halves(&Expression::Plain(half))
+            });
+            let half = || gather_all(&half, task, through);
+            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
         }
         Expression::Locality { level, inside, lanes } => {
             let inside = gather(inside, Members::Inside(*level), task, through)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
         }
-        Expression::Leader { level, between, leaders: 1 } => {
-            let leaders = Topology::flat(task.topology.regions(*level));
-            let among = Task { topology: leaders, ..task.clone() };
+        Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
+            let regions = Topology::flat(task.topology.regions(*level));
+            let among = Task { topology: regions, ..task.clone() };
             if between.shares_memory() {
                 return Err(Refusal(format!("`{between}` does not run between regions")));
             }
-            Ok(Box::new(LeaderAllreduce { level: *level, between: find(&among, between, through)? }))
+            let (leaders, between) = (leaders(expression), find(&among, between, through)?);
+            Ok(Box::new(LeaderAllreduce { level: *level, between, leaders }))
         }
-        Expression::Leader { .. } | Expression::MultiLane { .. } => halves(expression),
         Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
         _ if gathers(expression) => {
             Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?)))
@@ -287,15 +286,11 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share: Share::All }))
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
-            let leaders = match expression {
-                Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
-                _ => Leaders::All,
-            };
             let inside = match task.counts {
                 Counts::Local => Inside::Messages(Box::new(SpreadOut)),
                 _ => Inside::Segment,
             };
-            let (route, share) = (route(between)?, Share::Every(leaders));
+            let (route, share) = (route(between)?, Share::Every(leaders(expression)));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share }))
         }
         Expression::Bruck(radix) => Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line })),
@@ -428,26 +423,25 @@ fn gather(
                 lanes: *lanes,
             })
         }
-        Expression::Leader { level, between, leaders } => {
-            let (level, leaders) = (inner(*level)?, Leaders::Some(*leaders));
+        Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
+            let level = inner(*level)?;
             Box::new(LeaderGather {
                 level,
                 between: pattern(between, Members::Regions(level), task)?,
-                leaders,
-                through,
-            })
-        }
-        Expression::MultiLane { level, between } => {
-            let (level, leaders) = (inner(*level)?, Leaders::All);
-            Box::new(LeaderGather {
-                level,
-                between: pattern(between, Members::Regions(level), task)?,
-                leaders,
+                leaders: leaders(expression),
                 through,
             })
         }
         _ => Box::new(PatternGather(pattern(expression, members, task)?)),
     })
+}
+
+/// How many ranks of a region speak for it.
+fn leaders(expression: &Expression) -> Leaders {
+    match expression {
+        Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
+        _ => Leaders::All,
+    }
 }
 
 /// A way from region to region.

@@ -63,16 +63,16 @@ pub fn properties(
         // Each result is computed once, on one rank, from whatever comes first.
         (Collective::ReduceScatter, _) => CONSISTENT,
         (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
-        (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::Locality { .. }) => regional,
+        (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::ShmTree(_)) => regional,
+        (_, Expression::Locality { .. }) => regional,
         // Each piece is reduced once, in the order of rotation.
         (_, Expression::Plain(Plain::ShmRotate)) => CONSISTENT,
-        (_, Expression::Leader { between, leaders: 1, .. }) => {
+        (_, Expression::Leader { between, .. } | Expression::MultiLane { between, .. }) => {
             // Regions are members in order; how many there are is not known here, but there are two.
             let among = properties(collective, between, Placement::InOrder, 2);
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
         // A reduce_scatter and an allgather: each piece is reduced on one rank and copied to all.
-        (_, Expression::Leader { .. } | Expression::MultiLane { .. }) => CONSISTENT,
         (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring)) => CONSISTENT,
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,

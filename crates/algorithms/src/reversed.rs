@@ -142,6 +142,10 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
 }
 
 impl Algorithm for Reversed {
+    fn in_step(&self) -> bool {
+        self.0.in_step()
+    }
+
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.write(&mut b, problem, topology, rank);
@@ -160,6 +164,10 @@ pub struct Halves {
 }
 
 impl Algorithm for Halves {
+    fn in_step(&self) -> bool {
+        self.scatter.in_step() && self.gather.in_step()
+    }
+
     fn pieces(&self, topology: &Topology) -> u64 {
         topology.ranks().into()
     }

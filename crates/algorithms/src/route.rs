@@ -45,7 +45,7 @@ fn straight(n: u32, me: u32, distance: u32) -> Leg {
     Leg { to, sends, from, recvs }
 }
 
-/// Distances are dealt to so many lanes, and each goes to one region a step.
+/// Distances are dealt to so many lanes, and each goes to all its regions at once.
 pub struct Dealt(pub u32);
 
 impl Route for Dealt {
@@ -54,11 +54,7 @@ impl Route for Dealt {
     }
 
     fn steps(&self, n: u32, me: u32, lane: u32) -> Vec<Vec<Leg>> {
-        // All lanes have as many steps as the first.
-        let mut steps: Vec<Vec<Leg>> =
-            self.distances(n, lane).into_iter().map(|distance| vec![straight(n, me, distance)]).collect();
-        steps.resize(self.distances(n, 0).len(), Vec::new());
-        steps
+        vec![self.distances(n, lane).into_iter().map(|distance| straight(n, me, distance)).collect()]
     }
 }
 

@@ -39,22 +39,27 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
         }
         Expression::Locality { level, inside, .. } => {
             let (regions, size) = of(*level);
-            64 + 16 * size + 16 * logarithm(2, regions) + pattern(inside, size)
+            64 + 16 * size + 16 * logarithm(2, regions) + pattern(Collective::Allgather, inside, size)
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let (regions, size) = of(*level);
-            64 + 16 * size + 2 * pattern(between, regions)
+            64 + 16 * size + 2 * pattern(collective, between, regions)
         }
-        other => 64 + 2 * pattern(other, ranks),
+        other => 64 + 2 * pattern(collective, other, ranks),
     }
 }
 
 /// The same for messages among some members.
-fn pattern(expression: &Expression, members: u64) -> u64 {
+fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64 {
     match expression {
-        Expression::Plain(
-            Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner | Plain::Sparbit,
-        ) => 16 * logarithm(2, members),
+        Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner) => {
+            16 * logarithm(2, members)
+        }
+        // Everybody's vector is gathered, and then reduced.
+        Expression::Plain(Plain::Sparbit) | Expression::Bruck(_) if collective == Collective::Allreduce => {
+            16 * members
+        }
+        Expression::Plain(Plain::Sparbit) => 16 * logarithm(2, members),
         Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
             16 * u64::from(*radix) * logarithm((*radix).into(), members)
         }
@@ -66,8 +71,10 @@ fn pattern(expression: &Expression, members: u64) -> u64 {
                 .fold((0u64, 16u64), |(sum, before), ports| (sum + before * ports, 16 + 16 * ports))
                 .0
         }
-        Expression::Reorder(of) => members + pattern(of, members),
-        Expression::Pipeline { of, .. } | Expression::Leader { between: of, .. } => pattern(of, members),
+        Expression::Reorder(of) => members + pattern(collective, of, members),
+        Expression::Pipeline { of, .. } | Expression::Leader { between: of, .. } => {
+            pattern(collective, of, members)
+        }
         // One turn with every member.
         _ => 16 * members,
     }

@@ -4,6 +4,7 @@
 //! that borrows them. Nothing here links an MPI; the one that the process uses is found at run time. The feature `rsmpi`
 //! adds `bruckner::rsmpi::Collectives`, by which any rsmpi communicator becomes a [`Communicator`].
 
+mod collective;
 #[cfg(feature = "rsmpi")]
 pub mod rsmpi;
 mod safe;
@@ -11,4 +12,5 @@ mod safe;
 pub use bruckner_engine::mpi::Rival;
 pub use bruckner_engine::{Error, Name};
 pub use bruckner_runtime::reduce::Operation;
-pub use safe::{Collective, Communicator, Element, InPlace, Input, Plan, Progress};
+pub use collective::{Collective, Plan, Progress};
+pub use safe::{Communicator, Element, InPlace, Input};

@@ -7,12 +7,10 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Count, Lists};
-use bruckner_engine::mpi::{MpiError, Rival};
-use bruckner_engine::{Door, Engine, Error, Mpi, Name};
+use bruckner_engine::{Engine, Error, Mpi, Name};
 use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 
-/// A persistent operation on the MPI of this process.
-type Persistent = bruckner_engine::Persistent<Mpi>;
+use crate::collective::Collective;
 
 mod sealed {
     use bruckner_runtime::reduce::Kind;
@@ -62,8 +60,8 @@ elements!(
 /// A communicator of the user's.
 #[derive(Clone, Copy)]
 pub struct Communicator {
-    engine: &'static Engine<Mpi>,
-    comm: u64,
+    pub(crate) engine: &'static Engine<Mpi>,
+    pub(crate) comm: u64,
 }
 
 /// What a rank gives: elements, or [`InPlace`].
@@ -100,125 +98,6 @@ impl<'a, T> From<&'a Vec<T>> for Input<'a, T> {
 impl<'a, T, const N: usize> From<&'a [T; N]> for Input<'a, T> {
     fn from(elements: &'a [T; N]) -> Self {
         Input::Elements(elements)
-    }
-}
-
-/// A collective with its buffers, to be run now or planned for many times. Nothing happens until then.
-#[must_use = "nothing happens until it is run or planned"]
-pub struct Collective<'a> {
-    on: Communicator,
-    call: Call,
-    /// Plans by several algorithms.
-    plans: Vec<Persistent>,
-    lists: Lists,
-    buffers: PhantomData<&'a mut ()>,
-}
-
-impl<'a> Collective<'a> {
-    /// Does it. Collective.
-    pub fn run(&mut self) -> Result<(), Error> {
-        let Communicator { engine, comm } = self.on;
-        // SAFETY: whoever made the call has checked lengths against counts.
-        let code = match unsafe { engine.again(&self.call, comm) } {
-            Some(again) => again?,
-            // SAFETY: as above.
-            None => unsafe { engine.run(&self.call, comm, Door::Api) }?,
-        };
-        self.done(code)
-    }
-
-    /// Does it by the MPI's own function, whatever the library would choose. Collective.
-    pub fn run_native(&mut self) -> Result<(), Error> {
-        // SAFETY: whoever made the call has checked lengths against counts.
-        self.done(unsafe { self.on.engine.native(&self.call, self.on.comm) })
-    }
-
-    /// Does it by another library's function, to be compared with this one's. Collective.
-    pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
-        // SAFETY: whoever made the call has checked lengths against counts.
-        unsafe { self.on.engine.by_rival(rival, &self.call, self.on.comm) }
-    }
-
-    /// What an MPI function returned.
-    fn done(&self, code: c_int) -> Result<(), Error> {
-        match code {
-            0 => Ok(()),
-            code => Err(Error::Mpi(MpiError { call: self.call.function.name(), code })),
-        }
-    }
-
-    /// Plans it by another algorithm beside those that there are; its number. Nothing stays behind of one that does not fit.
-    /// Collective.
-    pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
-        // SAFETY: buffers and lists live as long as this, and so the plan.
-        let plan = unsafe { self.on.engine.persistent(self.call, self.on.comm, algorithm) }?;
-        self.plans.push(plan);
-        Ok(self.plans.len() - 1)
-    }
-
-    /// Does it by an algorithm that was added: many ways, one behind the other, on the same buffers. Collective.
-    ///
-    /// # Panics
-    /// If there is no algorithm of this number.
-    pub fn run_by(&mut self, number: usize) -> Result<(), Error> {
-        // SAFETY: the buffers are borrowed as long as this lives, and nobody else uses them until it returns.
-        unsafe { self.plans[number].run() }
-    }
-
-    /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
-    pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
-        let Collective { on, call, lists, buffers, .. } = self;
-        // SAFETY: as above; buffers and lists live as long as the plan.
-        let plan = unsafe { on.engine.persistent(call, on.comm, algorithm) }?;
-        Ok(Plan { plan, _lists: lists, _buffers: buffers })
-    }
-}
-
-/// A plan that borrows its buffers until it is dropped.
-pub struct Plan<'a> {
-    plan: Persistent,
-    _lists: Lists,
-    _buffers: PhantomData<&'a mut ()>,
-}
-
-/// Advances a plan that is started.
-pub struct Progress<'p>(&'p Persistent);
-
-impl Progress<'_> {
-    /// Does what can be done without waiting; whether the plan is done.
-    pub fn advance(&mut self) -> Result<bool, Error> {
-        self.0.test()
-    }
-}
-
-impl Plan<'_> {
-    /// Whether it is the MPI's own collective.
-    pub fn is_native(&self) -> bool {
-        self.plan.is_native()
-    }
-
-    /// Does it once. Collective.
-    pub fn run(&mut self) -> Result<(), Error> {
-        // SAFETY: the buffers are borrowed as long as the plan lives.
-        unsafe { self.plan.run() }
-    }
-
-    /// Starts it, works, and waits until it is done. The work may advance it now and then; so does every other collective of this
-    /// library that waits. Collective.
-    pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
-        /// Waits in any case: the buffers are in use.
-        struct Wait<'p>(&'p Persistent);
-        impl Drop for Wait<'_> {
-            fn drop(&mut self) {
-                let _ = self.0.wait();
-            }
-        }
-        // SAFETY: the buffers are borrowed as long as the plan lives, and it is done when this returns or unwinds.
-        unsafe { self.plan.start() }?;
-        let wait = Wait(&self.plan);
-        let result = work(&mut Progress(&self.plan));
-        wait.0.wait()?;
-        Ok(result)
     }
 }
 

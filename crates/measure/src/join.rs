@@ -127,7 +127,16 @@ impl Joined<'_> {
 
     /// How far apart ranks left the barrier, in seconds: the median.
     pub fn skew(&self) -> f64 {
-        let all = self.cases.iter().flat_map(|(_, case)| &case.skew);
+        self.seconds(|case| &case.skew)
+    }
+
+    /// How long 8 bytes take from the first rank to the last, in seconds: the median.
+    pub fn hop(&self) -> f64 {
+        self.seconds(|case| &case.hops)
+    }
+
+    fn seconds(&self, of: impl Fn(&Case) -> &[u64]) -> f64 {
+        let all = self.cases.iter().flat_map(|(_, case)| of(case));
         median(&all.map(|&nanos| nanos as f64 * 1e-9).collect::<Vec<_>>())
     }
 
@@ -181,6 +190,7 @@ mod tests {
                     .collect(),
                 blocks: (0..8).map(block).collect(),
                 skew: vec![100, 300, 200],
+                hops: vec![50],
             }],
             ..Launch::default()
         }
@@ -196,6 +206,7 @@ mod tests {
         let times = joined.times("native", "native", Look::BackToBack).unwrap();
         assert_eq!((times.median, times.samples), (1000.0 * 1e-9, 8));
         assert!((joined.skew() - 200e-9).abs() < 1e-15);
+        assert!((joined.hop() - 50e-9).abs() < 1e-15);
     }
 
     #[test]

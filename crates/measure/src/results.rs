@@ -91,6 +91,9 @@ pub struct Case {
     pub blocks: Vec<Block>,
     /// How far apart ranks left the barrier, in each repetition: nanoseconds.
     pub skew: Vec<u64>,
+    /// How long 8 bytes took from the first rank to the last, in each block: half a round trip, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<u64>,
 }
 
 /// A way to do the collective.

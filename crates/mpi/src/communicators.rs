@@ -67,19 +67,24 @@ impl Mpi {
 
     /// A communicator of the same processes in the same order, whose errors are returned. Runs no user callbacks.
     pub fn hide(&self, comm: Word) -> Result<Word, MpiError> {
-        let rank = self.rank(comm)?;
-        let mut made: u64 = 0;
-        // SAFETY: valid handles, and room for the widest one.
-        check("MPI_Comm_split", unsafe {
-            (self.f.comm_split)(comm, 0, rank as c_int, (&raw mut made).cast())
-        })?;
-        let made = self.read(made);
+        let made = self.split(comm, 0)?;
         // SAFETY: as above.
         check("MPI_Comm_set_errhandler", unsafe {
             (self.f.comm_set_errhandler)(made, self.constants.must("MPI_ERRORS_RETURN"))
         })?;
         let _ = self.quiet.set(made);
         Ok(made)
+    }
+
+    /// The processes that give the same number, in the same order, as a communicator. Collective.
+    pub(crate) fn split(&self, comm: Word, number: u32) -> Result<Word, MpiError> {
+        let rank = self.rank(comm)?;
+        let mut made: u64 = 0;
+        // SAFETY: valid handles, and room for the widest one.
+        check("MPI_Comm_split", unsafe {
+            (self.f.comm_split)(comm, number as c_int, rank as c_int, (&raw mut made).cast())
+        })?;
+        Ok(self.read(made))
     }
 
     /// A communicator on which to pack: where a datatype is wrong, the error is returned, and MPI raises it where it
@@ -129,6 +134,25 @@ impl Mpi {
             (self.f.comm_split_type)(comm, shared, rank as c_int, info, (&raw mut made).cast())
         })?;
         Ok(self.read(made))
+    }
+
+    /// Sends 8 bytes to a rank and gets them back; that rank calls it, too, and is not the first to send.
+    pub fn round_trip(&self, comm: Word, with: u32, first: bool) -> Result<(), MpiError> {
+        let (mut data, mut request) = (0u64, 0u64);
+        let (data, request) = ((&raw mut data).cast(), (&raw mut request).cast());
+        for sends in [first, !first] {
+            // SAFETY: valid handles; eight bytes, and room for the widest handle, until the wait below.
+            let code = unsafe {
+                match sends {
+                    true => (self.f.isend)(data, 8, self.byte, with as c_int, 0, comm, request),
+                    false => (self.f.irecv)(data, 8, self.byte, with as c_int, 0, comm, request),
+                }
+            };
+            check("MPI_Isend or MPI_Irecv", code)?;
+            // SAFETY: the request that was just made.
+            check("MPI_Wait", unsafe { (self.f.wait)(request, self.status_ignore) })?;
+        }
+        Ok(())
     }
 
     /// Frees a communicator that was made here.

@@ -18,7 +18,10 @@ pub struct Rival {
 impl Rival {
     /// Loads it, which runs its initialisers. It sees its own functions before those of others, so that its calls of MPI go
     /// where it was linked to; and nobody else sees its functions.
-    pub fn load(path: &Path) -> Result<Rival, NoMpi> {
+    ///
+    /// # Safety
+    /// Its initialisers do no harm, and functions with the names of MPI's collectives are what these names say.
+    pub unsafe fn load(path: &Path) -> Result<Rival, NoMpi> {
         let library = Library::apart(path)?;
         let mut functions = [None; Function::ALL.len()];
         for function in Function::ALL {

@@ -1,27 +1,43 @@
-//! Who shares a node, and a socket of it.
+//! Who shares a machine, a node, and a socket of it.
+
+use std::collections::HashMap;
 
 use crate::functions::Word;
 use crate::{Mpi, MpiError};
 
-/// Where a process runs: a number of its node and one of its socket.
+/// Where a process runs: a number of its machine, one of its node and one of its socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     /// Its node, by the lowest rank on it.
     pub node: u64,
     /// Its socket on that node; 0 for all where any process may run on several.
     pub socket: u64,
+    /// Its machine, by the lowest rank on it. Mostly that is the node; but containers of one machine are nodes that share its
+    /// cores and no memory.
+    pub machine: u64,
 }
 
-/// Where the processes of a communicator run, by rank. Collective.
-pub fn places(mpi: &Mpi, comm: Word) -> Result<Vec<Place>, MpiError> {
-    let node = mpi.node(comm)?;
+/// Where the processes of a communicator run, by rank; `node` is those that share memory with this one. Collective.
+pub fn places(mpi: &Mpi, comm: Word, node: Word) -> Result<Vec<Place>, MpiError> {
     let mut lowest = [u64::from(mpi.rank(comm)?)];
     mpi.agree(node, crate::Agree::Min, &mut lowest)?;
-    mpi.free(node);
     let socket = socket(&cores()).unwrap_or(u64::MAX);
-    let all = mpi.gather(comm, &[lowest[0], socket])?;
-    let known = all.chunks(2).all(|pair| pair[1] != u64::MAX);
-    Ok(all.chunks(2).map(|pair| Place { node: pair[0], socket: if known { pair[1] } else { 0 } }).collect())
+    let all = mpi.gather(comm, &[lowest[0], socket, boot()])?;
+    let known = all.chunks(3).all(|of| of[1] != u64::MAX);
+    let mut machines: HashMap<u64, u64> = HashMap::new();
+    let place = |(rank, of): (usize, &[u64])| Place {
+        node: of[0],
+        socket: if known { of[1] } else { 0 },
+        machine: if of[2] == 0 { of[0] } else { *machines.entry(of[2]).or_insert(rank as u64) },
+    };
+    Ok(all.chunks(3).enumerate().map(place).collect())
+}
+
+/// A number that the running system of a machine has alone, whatever namespaces this process is in; 0 if that is unknown.
+fn boot() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
 /// The cores that this process may run on.
@@ -46,14 +62,16 @@ fn socket(cores: &[usize]) -> Option<u64> {
     cores.iter().all(|core| of(core) == Some(first)).then_some(first)
 }
 
-/// How many processes of a node there are for each core that they may use: `(processes, cores)`. Collective over the
-/// node.
-pub fn sharers(mpi: &Mpi, node: Word) -> Result<(u32, u32), MpiError> {
+/// How many processes there are on this machine, and how many cores they may use: `(processes, cores)`. Collective.
+pub fn sharers(mpi: &Mpi, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
     let mut bits = vec![u64::MAX; 16];
     for core in cores().into_iter().filter(|&core| core < 1024) {
         bits[core / 64] &= !(1 << (core % 64));
     }
-    mpi.agree(node, crate::Agree::And, &mut bits)?;
-    let cores = bits.iter().map(|word| word.count_zeros()).sum();
-    Ok((mpi.size(node)?, cores))
+    let machine = mpi.split(comm, places[mpi.rank(comm)? as usize].machine as u32)?;
+    let agreed = mpi.agree(machine, crate::Agree::And, &mut bits);
+    let processes = mpi.size(machine);
+    mpi.free(machine);
+    agreed?;
+    Ok((processes?, bits.iter().map(|word| word.count_zeros()).sum()))
 }

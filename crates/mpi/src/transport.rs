@@ -48,14 +48,14 @@ impl Messages {
             mpi,
             comm,
             never_sent,
-            patience: shared_cores.then_some(Patience::SHARED_CORES),
+            patience: shared_cores.then_some(Patience::SharedCores),
             quiet: None,
         }
     }
 
     /// How to wait for what is no message.
     pub fn patience(&self) -> Patience {
-        self.patience.unwrap_or(Patience::CORE_EACH)
+        self.patience.unwrap_or(Patience::CoreEach)
     }
 
     /// The same for use from inside MPI's progress, where the MPI has a way to look at requests there.
@@ -273,14 +273,11 @@ impl Transport for Messages {
     fn finish(&self, requests: &mut Requests, which: Range<usize>) -> Result<(), Failure> {
         if let Some(patience) = self.patience {
             let mut result = Ok(());
-            patience.wait(
-                || {
-                    let tested = self.test(requests, which.clone());
-                    result = tested.map(|_| ());
-                    !matches!(tested, Ok(false))
-                },
-                || {},
-            );
+            patience.wait_for(|| {
+                let tested = self.test(requests, which.clone());
+                result = tested.map(|_| ());
+                tested != Ok(false)
+            });
             return result;
         }
         let (count, first) = (which.len() as c_int, requests.at(which.start));

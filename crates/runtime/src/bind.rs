@@ -11,7 +11,7 @@ use bruckner_schedule::{Counts, End, Problem};
 use crate::class::{CELL, Limits, Lines};
 use crate::compile::{Cells, Compiled, Mark, Names, Step, Strip};
 use crate::memory::{At, Bases};
-use crate::segment::{beside, lines_at};
+use crate::segment::{FLAGS, beside, lines_at};
 use crate::transport::Peer;
 
 /// One action.
@@ -262,7 +262,7 @@ struct Binder<'a, S> {
 #[derive(Clone, Copy, Default)]
 struct Origin {
     at: isize,
-    /// How many of a segment's lines lie beside flags instead.
+    /// The members of a segment whose lines lie beside flags instead: those of a first flag, then those of the next.
     beside: u32,
 }
 
@@ -427,8 +427,8 @@ impl<'a, S: Starts> Binder<'a, S> {
     fn at(&self, cells: &Cells, within: usize) -> At {
         let Cells { base, line, .. } = *cells;
         let origin = &self.origins[usize::from(base) % Origin::COUNT];
-        let start = match line < origin.beside {
-            true => beside(line, 0),
+        let start = match line < FLAGS * origin.beside {
+            true => beside(line % origin.beside, line / origin.beside),
             false => (line as usize * self.line).wrapping_add_signed(origin.at),
         };
         At { base, offset: start.wrapping_add(within) }

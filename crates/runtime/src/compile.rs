@@ -438,12 +438,14 @@ impl Compiler<'_> {
                 let region =
                     self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
                 let me = self.member(*level, self.rank);
-                for (round, member) in barrier_rounds(region.len() as u32, me).enumerate() {
+                for (round, awaited) in barrier_rounds(region.len() as u32, me).into_iter().enumerate() {
                     let base = Bases::HEADER + index as u8;
                     let flag = |member| At { base, offset: round_at(member, round as u32) };
                     let mark = |member| Mark { flag: flag(member), level: index as u8, times };
                     self.steps.push(Step::Raise { mark: mark(me), chunks: None });
-                    self.steps.push(Step::Await { mark: mark(member), chunks: None });
+                    let awaits =
+                        awaited.into_iter().map(|member| Step::Await { mark: mark(member), chunks: None });
+                    self.steps.extend(awaits);
                 }
             }
             Instr::Local(Local::Enter { level, chunks }) => {

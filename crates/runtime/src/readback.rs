@@ -440,12 +440,13 @@ impl<'a> Reader<'a> {
                 let (line, within_line) = match at.offset.checked_sub(lines_at(shared.members)) {
                     Some(offset) => (offset / self.line.max(1), offset % self.line.max(1)),
                     None => {
-                        let member = at.offset / flag_at(1, 0);
-                        let start = beside(member as u32, 0);
+                        let number = (at.offset / flag_at(0, 1)) as u32;
+                        let (member, flag) = (number / FLAGS, number % FLAGS);
+                        let start = beside(member, flag);
                         if self.lines != Lines::Beside || at.offset < start || bytes > self.line {
                             return Err("data on a flag");
                         }
-                        (member, at.offset - start)
+                        ((flag * shared.members + member) as usize, at.offset - start)
                     }
                 };
                 if line >= shared.lines as usize {

@@ -30,7 +30,8 @@ const ALGORITHMS: &[(Collective, &str)] = &[
     (Allreduce, "recursive-doubling"),
     (Allreduce, "rabenseifner"),
     (Allreduce, "leader(node, between=recursive-doubling)"),
-    (Allreduce, "lanes(node, between=bruck(2))"),
+    (Allreduce, "lanes(node, between=rabenseifner)"),
+    (Allreduce, "lanes(node, between=recursive-doubling)"),
     (Alltoall, "locality(node)"),
     (Alltoall, "bruck(2)"),
 ];

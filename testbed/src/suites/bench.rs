@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::Table;
 use crate::cluster::{Cluster, Shape};
@@ -26,6 +26,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = Outcome { cases: 400, failures, seconds: said.seconds, talk: said.out + &said.err };
             table.tell(mpi.name(), &format!("bench against itself, {what}"), 2, &outcome);
         }
+        table.tell(mpi.name(), "a library that one rank lacks", 2, &lacking(mpi)?);
     }
     let nodes =
         Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
@@ -33,6 +34,29 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         table.tell(mpi.name(), "a bench on emulated nodes, drawn", 4, &on_nodes(mpi, &nodes)?);
     }
     Ok(())
+}
+
+/// Another library that only the first rank can load is not measured, and nobody waits for it.
+fn lacking(mpi: Mpi) -> Result<Outcome> {
+    let place = home().join("lacking");
+    std::fs::create_dir_all(place.join("empty"))?;
+    let (source, object) = (place.join("rival.c"), place.join("rival.so"));
+    std::fs::write(&source, "int MPI_Allreduce(void) { return 0; }\n")?;
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&object).arg(&source).status()?;
+    ensure!(made.success(), "cc fails");
+    let script = format!(
+        "cd {}; [ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 0 ] || cd empty; \
+         exec {} bench allreduce --bytes 8 --seconds 0.2 --algorithm library:./rival.so",
+        place.display(),
+        root().join("target/release/bruckner").display()
+    );
+    let said = Launch::plain(mpi, 2, std::path::Path::new("/bin/sh"))
+        .argument("-c")
+        .argument(script)
+        .limit(60)
+        .run()?;
+    let right = said.succeeded && said.out.contains("not measured: refused on another rank");
+    Ok(Outcome { cases: 1, failures: u64::from(!right), seconds: said.seconds, talk: said.out + &said.err })
 }
 
 /// Two launches, native-best among the contenders; what must be in the file, and in the report that is made of it.

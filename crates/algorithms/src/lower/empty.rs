@@ -47,7 +47,9 @@ impl Purpose {
 /// Whether an algorithm within regions of a level goes through a segment.
 fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> bool {
     match expression {
-        Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) => topology.largest(level) > 1,
+        Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) => {
+            topology.largest(level) > 1
+        }
         Expression::Locality { level, inside, .. } => uses_segment(inside, topology, *level),
         Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => {
             topology.largest(*level) > 1

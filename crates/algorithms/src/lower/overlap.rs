@@ -2,10 +2,11 @@
 //!
 //! A message moves up past the instructions before it, until one makes what it carries or still uses what it fills,
 //! or would let it overtake a message of its own channel, or lies too many rounds back. Messages that end later than
-//! they did must not get in the way of one that starts earlier: all that are under way at once are compared.
+//! they did must not get in the way of one that starts earlier: all that are under way at once are compared. Meetings order
+//! what ranks do to shared memory; a message of private data goes past them.
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
-use bruckner_schedule::{Code, End, Instr, Local, Message, Place, Problem, Program, Request, Run, Set};
+use bruckner_schedule::{Area, Code, End, Instr, Local, Message, Place, Problem, Program, Request, Run, Set};
 
 /// Part of a buffer: elements, or chunks where a program counts in these.
 type Stretch = (Buffer, Run);
@@ -15,7 +16,7 @@ pub fn run(program: Program) -> Program {
     if program.overlap == 0 {
         return program;
     }
-    let mut early = program.map(|_, code| start_early(&program.problem, code, program.overlap));
+    let mut early = program.map(|_, code| start_early(&program, code));
     early.overlap = 0;
     early
 }
@@ -27,11 +28,16 @@ struct Step {
     writes: Vec<Stretch>,
 }
 
-fn start_early(problem: &Problem, code: &Code, overlap: u32) -> Code {
+fn start_early(program: &Program, code: &Code) -> Code {
+    let (problem, overlap) = (&program.problem, program.overlap);
     let mut steps: Vec<Step> = Vec::with_capacity(code.instrs.len());
     for step in number(problem, code) {
         let at = match &step.instr {
-            Instr::Post(_, message) => earliest(&steps, &step, message, overlap),
+            Instr::Post(_, message) => {
+                let is_private = |place: &Place| !matches!(place.area, Area::Shared(..));
+                let passes = message.places.iter().all(is_private);
+                earliest(&steps, &step, message, overlap, passes)
+            }
             _ => steps.len(),
         };
         steps.insert(at, step);
@@ -96,7 +102,7 @@ fn number(problem: &Problem, code: &Code) -> Vec<Step> {
 }
 
 /// Where a message can start.
-fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32) -> usize {
+fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes_meetings: bool) -> usize {
     let (mut at, mut passed) = (steps.len(), 0);
     while at > 0 {
         let before = &steps[at - 1];
@@ -109,7 +115,7 @@ fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32) -> usi
                 passed > overlap
             }
             Instr::Local(Local::Copy { .. } | Local::Reduce { .. }) => false,
-            Instr::Local(_) => true,
+            Instr::Local(_) => !passes_meetings,
         };
         if stays || meet(&before.writes, &post.reads) || meet(&before.writes, &post.writes) {
             break;

@@ -50,16 +50,6 @@ pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
     })
 }
 
-/// Whether ranks outnumber the cores of some machine, whatever nodes it pretends to be. Collective.
-pub(crate) fn is_crowded(mpi: &Mpi) -> Result<bool> {
-    let machines = texts(mpi, &line("/proc/sys/kernel/random/boot_id", "").unwrap_or_default())?;
-    let here = &machines[mpi.rank(mpi.world())? as usize];
-    let ranks = machines.iter().filter(|machine| *machine == here).count();
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let crowded = mpi.gather(mpi.world(), &[u64::from(ranks > cores)])?;
-    Ok(crowded.contains(&1))
-}
-
 /// A short text of each rank; longer ones are cut.
 fn texts(mpi: &Mpi, mine: &str) -> Result<Vec<String>> {
     const WORDS: usize = 8;

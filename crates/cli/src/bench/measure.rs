@@ -38,6 +38,8 @@ const SHARE: Duration = Duration::from_millis(4);
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
+    /// The same ranks, for a message that no other meets.
+    apart: u64,
     barrier: Plan<'static>,
     pub(crate) barrier_name: &'static str,
     /// When this rank's clock began.
@@ -54,6 +56,14 @@ struct Runner<'a> {
     handicaps: [Delay; 2],
 }
 
+/// What was measured of a case.
+#[derive(Default)]
+struct Measured {
+    blocks: Vec<Block>,
+    skew: Vec<u64>,
+    hops: Vec<u64>,
+}
+
 /// One repetition on one rank: when it left the barrier, and how long it took.
 type Sample = (u64, u64);
 
@@ -68,9 +78,9 @@ impl Ranks {
         for name in ["locality(node)", "sparbit"] {
             match world.barrier().plan(name) {
                 Ok(barrier) => {
-                    let (zero, random) = (Instant::now(), Random::new(seed));
+                    let (zero, random, apart) = (Instant::now(), Random::new(seed), mpi.hide(mpi.world())?);
                     let mut ranks =
-                        Ranks { mpi, world, barrier, barrier_name: name, zero, offset: 0, random };
+                        Ranks { mpi, world, apart, barrier, barrier_name: name, zero, offset: 0, random };
                     ranks.set_clocks()?;
                     return Ok(ranks);
                 }
@@ -128,7 +138,7 @@ impl Ranks {
             .map(|(number, contender)| Runner { number, contender, handicaps: [Delay::NONE; 2] })
             .collect();
         buffers.fill();
-        let (blocks, skew) = self.blocks(&mut buffers, &runners, effort, told)?;
+        let Measured { blocks, skew, hops } = self.blocks(&mut buffers, &runners, effort, told)?;
         // Still right after all those calls?
         for Runner { number, contender, .. } in &runners {
             if let Some(why) = self.check(&mut buffers, problem.name, contender)? {
@@ -143,7 +153,7 @@ impl Ranks {
             }
         };
         let collective = problem.name.to_string();
-        Ok(Case { collective, bytes, counts, contenders: listed, blocks, skew })
+        Ok(Case { collective, bytes, counts, contenders: listed, blocks, skew, hops })
     }
 
     /// Runs a contender once, untimed, and looks at the result. Why it is not measured, if it is not.
@@ -210,7 +220,7 @@ impl Ranks {
             let times = self.calibrate(&mut buffers, &runners)?;
             runners[1].handicaps = times.map(|time| Delay::new(time.mul_f64(part), speed));
         }
-        let (blocks, skew) = self.blocks(&mut buffers, &runners, effort, &mut |_| {})?;
+        let Measured { blocks, skew, hops } = self.blocks(&mut buffers, &runners, effort, &mut |_| {})?;
         let named = |name: &str| bruckner_measure::Contender { name: name.to_owned(), refused: None };
         Ok(Case {
             collective: problem.name.to_string(),
@@ -219,6 +229,7 @@ impl Ranks {
             contenders: vec![named("A"), named("B")],
             blocks,
             skew,
+            hops,
         })
     }
 
@@ -244,39 +255,54 @@ impl Ranks {
         runners: &[Runner<'_>],
         effort: &Effort,
         told: &mut dyn FnMut(f64),
-    ) -> Result<(Vec<Block>, Vec<u64>)> {
+    ) -> Result<Measured> {
         let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
         let [one, next] = self.calibrate(buffers, runners)?;
         let counts = [fit(one).clamp(3, 50), fit(next).clamp(4, 500)];
         let began = Instant::now();
-        let (mut blocks, mut skews) = (Vec::new(), Vec::new());
+        let mut measured = Measured::default();
         // The ratio of each contender to the first, for each look.
         let mut ratios: Vec<[Vec<f64>; 2]> = runners.iter().map(|_| Default::default()).collect();
         loop {
             let (rows, places) = self.block(buffers, runners, counts, began)?;
             let elapsed = Duration::from_nanos(rows[0][0]);
-            let block = sorted_out(&rows, &places, runners, counts, &mut skews);
+            measured.hops.push(rows[0][1]);
+            let block = sorted_out(&rows, &places, runners, counts, &mut measured.skew);
             for (at, ratios) in ratios.iter_mut().enumerate() {
                 for (look, ratios) in Look::ALL.into_iter().zip(ratios) {
                     let time = |at: usize| median(&block.runs[places[at]].times(look));
                     ratios.push(time(at) / time(0));
                 }
             }
-            blocks.push(block);
+            measured.blocks.push(block);
+            let blocks = measured.blocks.len();
             // All ranks see the same figures, rank 0's clock among them, and decide alike.
             let known = |ratios: &Vec<f64>| {
                 let interval = median_interval(ratios, effort.confidence);
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
             };
-            let enough = blocks.len() >= effort.blocks && ratios.iter().flatten().all(known);
-            let late = elapsed >= effort.most && blocks.len() >= LEAST_BLOCKS;
-            if enough || late || blocks.len() >= MOST_BLOCKS {
+            let enough = blocks >= effort.blocks && ratios.iter().flatten().all(known);
+            let late = elapsed >= effort.most && blocks >= LEAST_BLOCKS;
+            if enough || late || blocks >= MOST_BLOCKS {
                 told(1.0);
-                return Ok((blocks, skews));
+                return Ok(measured);
             }
             let part = elapsed.as_secs_f64() / effort.most.as_secs_f64();
-            told(part.max(blocks.len() as f64 / MOST_BLOCKS as f64).min(0.99));
+            told(part.max(blocks as f64 / MOST_BLOCKS as f64).min(0.99));
         }
+    }
+
+    /// Half of how long 8 bytes take to the last rank and back, on the first; the others wait meanwhile.
+    fn hop(&mut self) -> Result<u64> {
+        let (me, last) = (self.world.rank()?, self.world.size()? - 1);
+        self.barrier.run()?;
+        let start = Instant::now();
+        if me == 0 || me == last {
+            self.mpi.round_trip(self.apart, last - me, me == 0)?;
+        }
+        let took = start.elapsed().as_nanos() as u64 / 2;
+        self.barrier.run()?;
+        Ok(took)
     }
 
     /// All contenders once, in random order: what each rank measured, and at which place each contender ran.
@@ -296,7 +322,7 @@ impl Ranks {
             ready[at] = Some(runners[at].contender.ready(&mut collective)?);
         }
         let mut places = vec![0; runners.len()];
-        let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64];
+        let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64, self.hop()?];
         for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
             places[at] = place;
             if let Some(ready) = &ready[at] {
@@ -343,6 +369,9 @@ impl Ranks {
     }
 }
 
+/// What a row begins with: the time since the beginning, and that of a hop.
+const AHEAD: usize = 2;
+
 /// What ranks measured in a block, run by run in the order of time.
 fn sorted_out(
     rows: &[Vec<u64>],
@@ -354,7 +383,7 @@ fn sorted_out(
     let each = 2 * repetitions + 1;
     let run = |place: usize| {
         let at = places.iter().position(|one| *one == place).expect("every place has a contender");
-        let rows: Vec<&[u64]> = rows.iter().map(|row| &row[1 + place * each..][..each]).collect();
+        let rows: Vec<&[u64]> = rows.iter().map(|row| &row[AHEAD + place * each..][..each]).collect();
         for repetition in 0..repetitions {
             let starts = || rows.iter().map(|row| row[repetition] as i64);
             let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));

@@ -248,7 +248,7 @@ impl Bench {
             machine: about::machine(mpi)?,
             topology: found.topology,
             ranks: found.ranks,
-            oversubscribed: found.shared_cores || about::is_crowded(mpi)?,
+            oversubscribed: found.shared_cores,
             seed: self.seed,
             barrier: ranks.barrier_name.to_owned(),
             cases: Vec::new(),

@@ -43,6 +43,9 @@ fn title(text: &mut String, case: &Joined<'_>, width: usize) {
     let launches = case.launches(native::NATIVE, native::NATIVE);
     parts.push(format!("{launches} launch{}", if launches == 1 { "" } else { "es" }));
     parts.push(format!("barrier skew {}", time_text(case.skew())));
+    if case.hop().is_finite() {
+        parts.push(format!("one hop {}", time_text(case.hop())));
+    }
     if case.is_oversubscribed() {
         parts.push("ranks outnumber cores".to_owned());
     }

@@ -54,10 +54,10 @@ impl<W: World> Hidden<W> {
         // Only rank 0 looks: files and environments may differ.
         let found = if world.rank(comm)? == 0 { world.settings() } else { String::new() };
         let settings = Settings::of(&world.share_text(comm, &found)?, size);
-        let found = world.places(comm)?.into_iter().map(|place| (place.node, place.socket));
-        let nodes = Topology::of(&found.collect::<Vec<_>>());
         let node = world.node(comm)?;
-        let (processes, cores) = world.sharers(node)?;
+        let found = world.places(comm, node)?;
+        let (processes, cores) = world.sharers(comm, &found)?;
+        let nodes = Topology::of(&found.iter().map(|at| (at.node, at.socket)).collect::<Vec<_>>());
         let mut worst =
             [u64::from(processes > cores), u64::from(!world.has_hook()), u64::from(world.is_threaded())];
         world.agree(comm, Agree::Max, &mut worst)?;
@@ -117,14 +117,14 @@ impl<W: World> Hidden<W> {
             unsafe { self.wire.send(&mut requests, 1, bytes.as_ptr(), bytes.len(), peer) }?;
         }
         let mut result = Ok(());
-        self.wire.patience().wait(
-            || {
-                let tested = self.wire.test(&mut requests, 0..2);
-                result = tested.map(|_| ());
-                !matches!(tested, Ok(false))
-            },
-            || self.active.advance(false),
-        );
+        self.wire.patience().wait_for(|| {
+            let tested = self.wire.test(&mut requests, 0..2);
+            result = tested.map(|_| ());
+            if tested == Ok(false) {
+                self.active.advance(false);
+            }
+            tested != Ok(false)
+        });
         Ok(result?)
     }
 

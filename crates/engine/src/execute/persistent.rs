@@ -203,16 +203,17 @@ impl<W: World> Persistent<W> {
         }
         drop(body);
         let mut result = Ok(());
-        wire.patience().wait(
-            || match self.test() {
-                Ok(done) => done,
-                Err(error) => {
-                    result = Err(error);
-                    true
-                }
-            },
-            || wire.progress(),
-        );
+        wire.patience().wait_for(|| match self.test() {
+            Ok(false) => {
+                wire.progress();
+                false
+            }
+            Ok(true) => true,
+            Err(error) => {
+                result = Err(error);
+                true
+            }
+        });
         result
     }
 

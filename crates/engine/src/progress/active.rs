@@ -70,19 +70,18 @@ impl Active {
         mut done: impl FnMut() -> Result<bool, Failure>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
-        wire.patience().wait(
-            || match done() {
-                Ok(done) => done,
-                Err(failure) => {
-                    result = Err(Error::from(failure));
-                    true
-                }
-            },
-            || {
+        wire.patience().wait_for(|| match done() {
+            Ok(false) => {
                 self.advance(false);
                 wire.progress();
-            },
-        );
+                false
+            }
+            Ok(true) => true,
+            Err(failure) => {
+                result = Err(Error::from(failure));
+                true
+            }
+        });
         result
     }
 }

@@ -285,14 +285,10 @@ impl Requests<Mpi> {
     /// Asks again and again, with patience: asking advances MPI.
     pub(super) fn until(&self, mut ask: impl FnMut() -> Option<c_int>) -> c_int {
         let mut answer = None;
-        let patience = bruckner_runtime::Patience::SHARED_CORES;
-        patience.wait(
-            || {
-                answer = ask();
-                answer.is_some()
-            },
-            || {},
-        );
+        bruckner_runtime::Patience::SharedCores.wait_for(|| {
+            answer = ask();
+            answer.is_some()
+        });
         answer.unwrap_or_default()
     }
 

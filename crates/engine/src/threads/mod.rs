@@ -258,16 +258,19 @@ impl Communicators for Rank {
         Ok(String::from_utf8_lossy(&all[0]).into_owned())
     }
 
-    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError> {
+    fn places(&self, comm: Word, _: Word) -> Result<Vec<Place>, MpiError> {
         let region = |level, rank: u32| u64::from(self.topology.region_of(level, Number(rank)));
-        let place =
-            |rank: &u32| Place { node: region(Level::NODE, *rank), socket: region(Level::SOCKET, *rank) };
+        let place = |rank: &u32| Place {
+            node: region(Level::NODE, *rank),
+            socket: region(Level::SOCKET, *rank),
+            machine: 0,
+        };
         Ok(self.meetings.members(comm).iter().map(place).collect())
     }
 
-    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError> {
+    fn sharers(&self, _: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
         // Threads are many and cores few.
-        Ok((self.size(node)?, 1))
+        Ok((places.len() as u32, 1))
     }
 
     fn tag_limit(&self) -> u32 {
@@ -348,7 +351,7 @@ pub struct ThreadWire {
 
 impl Wire for ThreadWire {
     fn patience(&self) -> Patience {
-        Patience::SHARED_CORES
+        Patience::SharedCores
     }
 
     fn quiet(self) -> ThreadWire {

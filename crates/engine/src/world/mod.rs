@@ -86,11 +86,11 @@ pub trait Communicators {
     /// A text of rank 0's. Collective.
     fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError>;
 
-    /// Where ranks run. Collective.
-    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError>;
+    /// Where ranks run, one of whose nodes has these. Collective.
+    fn places(&self, comm: Word, node: Word) -> Result<Vec<Place>, MpiError>;
 
-    /// Processes of a node, and cores that they may use. Collective over the node.
-    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError>;
+    /// Processes of this machine, and cores that they may use. Collective.
+    fn sharers(&self, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError>;
 
     /// The largest tag.
     fn tag_limit(&self) -> u32;

@@ -76,12 +76,12 @@ impl Communicators for Mpi {
         Mpi::share_text(self, comm, text)
     }
 
-    fn places(&self, comm: Word) -> Result<Vec<Place>, MpiError> {
-        places(self, comm)
+    fn places(&self, comm: Word, node: Word) -> Result<Vec<Place>, MpiError> {
+        places(self, comm, node)
     }
 
-    fn sharers(&self, node: Word) -> Result<(u32, u32), MpiError> {
-        sharers(self, node)
+    fn sharers(&self, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
+        sharers(self, comm, places)
     }
 
     fn tag_limit(&self) -> u32 {

@@ -59,13 +59,22 @@ impl Flag {
     }
 }
 
-/// The rounds of a barrier among so many: in round k a member raises its flag and awaits that of the member 2^k before
-/// it. After ⌈log2 n⌉ rounds each has heard, directly or not, of all.
-pub(crate) fn barrier_rounds(members: u32, me: u32) -> impl Iterator<Item = u32> {
-    (0..u32::BITS).map(|k| 1u64 << k).take_while(move |d| *d < members.into()).map(move |distance| {
-        let (members, me) = (u64::from(members), u64::from(me));
-        ((me + members - distance) % members) as u32
-    })
+/// The most that a member awaits in a round of a barrier, and itself.
+const MOST: u32 = 8;
+
+/// The rounds of a barrier among so many, as whom a member awaits: in round k it raises its flag and awaits those of the
+/// members j·r^k before it, for all j below r. After each round it has heard, directly or not, of r times as many.
+///
+/// There are as few rounds as may be, since each waits for what others have awaited before: up to eight members meet in one.
+pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
+    let rounds = (1..).find(|rounds| u64::from(MOST).pow(*rounds) >= members.into()).unwrap_or(1);
+    let radix = (2..=u64::from(MOST)).find(|radix| radix.pow(rounds) >= members.into()).unwrap_or(2);
+    let (members, me) = (u64::from(members), u64::from(me));
+    let distances =
+        |k: u32| (1..radix).map(move |j| j * radix.pow(k)).take_while(|distance| *distance < members);
+    let awaited =
+        |k: u32| distances(k).map(|distance| ((me + members - distance) % members) as u32).collect();
+    (0..rounds).map(awaited).filter(|awaited: &Vec<u32>| !awaited.is_empty()).collect()
 }
 
 #[cfg(all(test, loom))]
@@ -95,9 +104,11 @@ mod model {
     }
 
     fn barrier(node: &Node, members: u32, me: u32, execution: u64, times: u16) {
-        for (k, partner) in barrier_rounds(members, me).enumerate() {
+        for (k, awaited) in barrier_rounds(members, me).iter().enumerate() {
             node.flags[me as usize][k].raise(Flag::value(execution, times));
-            await_flag(&node.flags[partner as usize][k], Flag::value(execution, times));
+            for member in awaited {
+                await_flag(&node.flags[*member as usize][k], Flag::value(execution, times));
+            }
         }
     }
 
@@ -196,18 +207,27 @@ mod tests {
 
     #[test]
     fn after_all_rounds_everybody_has_heard_of_everybody() {
-        for members in 1..70u32 {
+        for members in (1..70u32).chain([511, 512, 513]) {
             let mut heard: Vec<BTreeSet<u32>> = (0..members).map(|m| BTreeSet::from([m])).collect();
-            let partners: Vec<Vec<u32>> =
-                (0..members).map(|m| barrier_rounds(members, m).collect()).collect();
-            for round in 0..partners[0].len() {
+            let rounds: Vec<Vec<Vec<u32>>> = (0..members).map(|m| barrier_rounds(members, m)).collect();
+            for round in 0..rounds[0].len() {
                 let before = heard.clone();
                 for me in 0..members as usize {
-                    heard[me].extend(&before[partners[me][round] as usize]);
+                    for awaited in &rounds[me][round] {
+                        heard[me].extend(&before[*awaited as usize]);
+                    }
                 }
             }
             assert!(heard.iter().all(|h| h.len() == members as usize), "{members} members");
         }
+    }
+
+    #[test]
+    fn few_rounds_and_few_lines_of_others() {
+        let shape = |members| barrier_rounds(members, 0).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!([shape(1), shape(2), shape(8)], [vec![], vec![1], vec![7]]);
+        assert_eq!([shape(9), shape(64), shape(65)], [vec![2, 2], vec![7, 7], vec![4, 4, 2]]);
+        assert_eq!(shape(4096).len() as u32, crate::segment::ROUNDS);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const LINE: usize = 128;
 /// Flags of a member that a program may use.
 pub(crate) const FLAGS: u32 = 4;
 /// Rounds of a barrier: enough for 4096 members.
-pub(crate) const ROUNDS: u32 = 12;
+pub(crate) const ROUNDS: u32 = 4;
 
 /// How much of a flag's cache line is left for data.
 pub const BESIDE: usize = 48;

@@ -1,45 +1,111 @@
-//! How to wait for something that is no message.
+//! How to wait.
+//!
+//! Whoever waits must let three others go on: whoever it waits for, which may need this very core; MPI, because the awaited
+//! rank may itself wait for a message of ours; and the machine, if it takes long.
+//!
+//! On a crowded node all waiting ranks take turns on a core, so whatever one of them does in its turn, the one that could go
+//! on has to wait for. A look at a flag takes nanoseconds, a call into MPI microseconds where it asks the kernel for
+//! messages. So there a rank that waits for a flag yields at every look, and spends a small share of its time in MPI.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a rank spins before it lets MPI, and then others, go on.
+/// How a rank waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
-    spins: u32,
-    calls: u32,
+pub enum Patience {
+    /// For ranks that have a core each.
+    CoreEach,
+    /// For ranks that share cores: whoever is awaited may need this very core.
+    SharedCores,
 }
 
-/// The longest sleep between two looks.
-const NAP: Duration = Duration::from_micros(50);
+/// Looks before anybody else is let go on.
+const SPINS: u32 = 300;
+const SPINS_SHARED: u32 = 10;
+
+/// Calls into MPI before the core is yielded, where each rank has its own.
+const CALLS: u32 = 400;
 
 /// Yields before the first sleep.
 const YIELDS: u32 = 20_000;
 
+/// The longest sleep between two looks.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Where cores are shared, MPI is called when so many times as long has passed as the call before has taken, but never
+/// later than after the longest pause.
+const SHARE: u32 = 16;
+const FIRST_PAUSE: Duration = Duration::from_micros(5);
+const LONGEST_PAUSE: Duration = Duration::from_micros(100);
+
 impl Patience {
-    /// For ranks that have a core each.
-    pub const CORE_EACH: Patience = Patience { spins: 300, calls: 400 };
-
-    /// For ranks that share cores: whoever is awaited may need this very core.
-    pub const SHARED_CORES: Patience = Patience { spins: 10, calls: 1 };
-
-    /// Waits until `done` says so. Spins a little; then calls `progress` between looks, because the awaited rank may itself
-    /// wait for a message of ours; then also yields the core; at last sleeps, never longer than 50 µs at a time.
+    /// Waits until `done` says so, by a look that costs next to nothing. Spins a little; then lets MPI go on by `progress`,
+    /// again and again; then also yields the core; at last sleeps, never longer than 50 µs at a time.
     pub fn wait(self, mut done: impl FnMut() -> bool, mut progress: impl FnMut()) {
-        for _ in 0..self.spins {
+        let spins = match self {
+            Patience::CoreEach => SPINS,
+            Patience::SharedCores => SPINS_SHARED,
+        };
+        for _ in 0..spins {
             if done() {
                 return;
             }
             std::hint::spin_loop();
         }
+        match self {
+            Patience::CoreEach => self.wait_for(|| {
+                done() || {
+                    progress();
+                    false
+                }
+            }),
+            Patience::SharedCores => {
+                let mut pause = Pause::new();
+                self.wait_for(|| {
+                    done() || {
+                        pause.between(&mut progress);
+                        false
+                    }
+                });
+            }
+        }
+    }
+
+    /// Waits until `done` says so, by a look that lets MPI go on, too.
+    pub fn wait_for(self, mut done: impl FnMut() -> bool) {
+        let calls = match self {
+            Patience::CoreEach => CALLS,
+            Patience::SharedCores => 0,
+        };
         let mut looks = 0u32;
         while !done() {
-            progress();
             looks = looks.saturating_add(1);
             if looks > YIELDS {
                 std::thread::sleep(NAP);
-            } else if looks > self.calls {
+            } else if looks > calls {
                 std::thread::yield_now();
             }
+        }
+    }
+}
+
+/// When MPI is to be called next.
+struct Pause {
+    since: Instant,
+    length: Duration,
+}
+
+impl Pause {
+    fn new() -> Pause {
+        Pause { since: Instant::now(), length: FIRST_PAUSE }
+    }
+
+    /// Calls, if it is time.
+    fn between(&mut self, call: impl FnOnce()) {
+        let begun = Instant::now();
+        if begun - self.since >= self.length {
+            call();
+            self.since = Instant::now();
+            self.length = ((self.since - begun) * SHARE).min(LONGEST_PAUSE);
         }
     }
 }
@@ -48,17 +114,30 @@ impl Patience {
 mod tests {
     use super::*;
 
+    /// Waits until MPI was called so often.
+    fn until_called(patience: Patience, times: u32) {
+        let calls = std::cell::Cell::new(0);
+        patience.wait(|| calls.get() >= times, || calls.set(calls.get() + 1));
+    }
+
     #[test]
-    fn waiting_makes_progress_again_and_again() {
-        let mut calls = 0;
-        let mut looks = 0;
-        Patience::SHARED_CORES.wait(
-            || {
-                looks += 1;
-                looks > 1000
-            },
-            || calls += 1,
-        );
-        assert_eq!(calls, 990);
+    fn mpi_is_called_again_and_again() {
+        until_called(Patience::CoreEach, 1000);
+        until_called(Patience::SharedCores, 1000);
+    }
+
+    #[test]
+    fn on_shared_cores_mpi_gets_a_small_share_of_the_time() {
+        let (mut calls, mut spent) = (0u32, Duration::ZERO);
+        let begun = Instant::now();
+        let work = || {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(3) {}
+            calls += 1;
+            spent += begun.elapsed();
+        };
+        Patience::SharedCores.wait(|| begun.elapsed() > Duration::from_millis(20), work);
+        assert!(calls > 20, "{calls} calls in 20 ms");
+        assert!(spent * 4 < begun.elapsed(), "{spent:?} of {:?}", begun.elapsed());
     }
 }

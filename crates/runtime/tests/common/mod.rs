@@ -118,7 +118,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                         &transport,
                         segments,
                         reduction,
-                        Patience::SHARED_CORES,
+                        Patience::SharedCores,
                     );
                     plan.bind(problem);
                     for execution in 0..4 {

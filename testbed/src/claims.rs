@@ -1,0 +1,177 @@
+//! `cargo testbed claims`: what is claimed of speed on several nodes, measured, each beside what it must be at least.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use bruckner_measure::{Joined, Look, Results, bytes_text, join, native, time_text};
+
+use crate::measure::{Run, measure, with_algorithms};
+use crate::mpis::Mpi;
+
+/// What is compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// The MPI as it is.
+    Native,
+    /// The best to which it can be forced.
+    NativeBest,
+}
+
+/// What is claimed of some sizes of a collective: how many times as fast the best of ours is, in the geometric mean.
+struct Claim {
+    /// The name of the run.
+    of: &'static str,
+    collective: &'static str,
+    bytes: &'static [u64],
+    over: Over,
+    goal: f64,
+    floor: f64,
+    /// No size may be below this.
+    each: f64,
+}
+
+const SHORT: &[u64] = &[8, 512, 4096];
+const LONG: &[u64] = &[32 << 10, 256 << 10, 1 << 20];
+
+/// The wire's share of a 1 MiB allreduce on four nodes: every node sends and receives 3/2 of it, at 1 Gbit/s.
+const WIRE: f64 = 1.5 * 1048576.0 * 8.0 / 1e9;
+
+fn claim(of: &'static str, collective: &'static str, bytes: &'static [u64], goal: f64, floor: f64) -> Claim {
+    Claim { of, collective, bytes, over: Over::Native, goal, floor, each: 0.0 }
+}
+
+fn over_best(claim: Claim, goal: f64, floor: f64) -> Claim {
+    Claim { over: Over::NativeBest, goal, floor, ..claim }
+}
+
+fn claims() -> Vec<Claim> {
+    let short = [
+        ("allreduce", SHORT, 1.9, 1.6),
+        ("allgather", SHORT, 1.6, 1.3),
+        ("reduce_scatter", SHORT, 2.0, 1.6),
+        ("alltoall", &SHORT[..2], 2.2, 1.8),
+    ];
+    let mut claims = Vec::new();
+    for (collective, bytes, goal, floor) in short {
+        claims.push(claim("claims-4x4-500us", collective, bytes, goal, floor));
+        let near = claim("claims-4x4-50us", collective, bytes, goal - 0.2, floor - 0.2);
+        claims.push(Claim { each: 1.0, ..near });
+    }
+    for (collective, bytes, ..) in short {
+        claims.push(over_best(claim("claims-4x4-500us", collective, bytes, 0.0, 0.0), 1.25, 1.25));
+    }
+    claims.push(claim("claims-4x4-500us-long", "allgather", LONG, 1.7, 1.4));
+    claims.push(claim("claims-4x4-500us-long", "reduce_scatter", LONG, 3.0, 2.5));
+    claims.push(claim("claims-4x4-500us-long", "allreduce", LONG, 2.0, 1.5));
+    claims.push(over_best(claim("claims-4x4-500us-long", "allreduce", LONG, 0.0, 0.0), 1.2, 1.0));
+    claims
+}
+
+/// All that is measured, with the algorithms that were found to be the best.
+fn runs() -> Vec<Run> {
+    let best = ["native-best"].as_slice();
+    let short = [
+        "locality(node)",
+        "lanes(node, between=spread-out)",
+        "lanes(node, between=recursive-doubling)",
+        "leader(node, between=spread-out)",
+    ];
+    let four = &["allreduce", "allgather", "reduce_scatter", "alltoall", "--bytes", "8,512,4096"][..];
+    let long = [
+        "lanes(node, between=ring)",
+        "lanes(node, between=rabenseifner)",
+        "pipeline(4, lanes(node, between=ring))",
+        "pipeline(8, lanes(node, between=ring))",
+    ];
+    let three = &["allgather", "reduce_scatter", "allreduce", "--bytes", "32768,262144,1048576"][..];
+    let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);
+    vec![
+        run("claims-4x4-500us", (4, 4), 500, with_algorithms(four, &[&short, best].concat())),
+        run("claims-4x4-50us", (4, 4), 50, with_algorithms(four, &short)),
+        run("claims-4x4-500us-long", (4, 4), 500, with_algorithms(three, &[&long, best].concat())),
+        run("claims-8x2-500us", (8, 2), 500, with_algorithms(four, &short)),
+        run("claims-2x8-500us", (2, 8), 500, with_algorithms(four, &short)),
+    ]
+}
+
+/// The best of ours in a case: how many times as fast, and which it is.
+fn best<'a>(case: &Joined<'a>, over: Over) -> Option<(f64, &'a str)> {
+    let base = match over {
+        Over::Native => native::NATIVE,
+        Over::NativeBest => native::best(case)?,
+    };
+    let ours = case.contenders.iter().filter(|name| !native::is_native(name) && **name != native::CHOSEN);
+    let speeds = ours.filter_map(|name| Some((case.ratio(base, name, Look::FromBarrier)?, *name)));
+    speeds.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn geometric_mean(of: &[f64]) -> f64 {
+    (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
+}
+
+/// Measures what is claimed, and prints it beside the claims; an error if any is not kept.
+pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
+    let runs = runs();
+    measure(&runs, launches, seconds, again)?;
+    let mut results: BTreeMap<&str, Results> = BTreeMap::new();
+    for run in &runs {
+        results.insert(&run.name, Results::read(&run.results())?);
+    }
+    let mut broken = 0;
+    let mut judge = |text: String, value: f64, goal: f64, kept: bool| {
+        broken += usize::from(!kept);
+        let word = match (kept, value >= goal) {
+            (true, true) => "",
+            (true, false) => "  below the goal",
+            (false, _) => "  BELOW THE FLOOR",
+        };
+        println!("{text}{word}");
+    };
+    for claim in claims() {
+        let cases = join(results.get(claim.of).context("a run")?);
+        let mut speeds = Vec::new();
+        let mut texts = Vec::new();
+        for &bytes in claim.bytes {
+            let case = cases.iter().find(|case| case.collective == claim.collective && case.bytes == bytes);
+            let found = case.and_then(|case| best(case, claim.over));
+            let (speed, name) = found.with_context(|| format!("{} of {bytes} bytes", claim.collective))?;
+            speeds.push(speed);
+            texts.push(format!("{} {speed:.2} by {name}", bytes_text(bytes)));
+        }
+        let mean = geometric_mean(&speeds);
+        let kept = mean >= claim.floor && speeds.iter().all(|speed| *speed >= claim.each);
+        let over = if claim.over == Over::Native { "native" } else { "the best native" };
+        let head = format!("{}: {} over {over}", claim.of, claim.collective);
+        let figures = format!("{mean:.2} (goal {:.2}, floor {:.2})", claim.goal, claim.floor);
+        judge(format!("{head} {figures}: {}", texts.join(", ")), mean, claim.goal, kept);
+    }
+    for name in ["claims-8x2-500us", "claims-2x8-500us"] {
+        let cases = join(results.get(name).context("a run")?);
+        let speeds: Vec<f64> = cases.iter().filter_map(|case| Some(best(case, Over::Native)?.0)).collect();
+        let mean = geometric_mean(&speeds);
+        judge(format!("{name}: all over native {mean:.2} (floor 1.30)"), mean, 1.3, mean >= 1.3);
+    }
+    for collective in ["allreduce", "allgather", "reduce_scatter", "alltoall"] {
+        let cases = join(results.get("claims-4x4-500us").context("a run")?);
+        let case = cases.iter().find(|case| case.collective == collective && case.bytes == 8);
+        let case = case.context("8 bytes")?;
+        let (_, name) = best(case, Over::Native).context("one of ours")?;
+        let time = case.times(name, name, Look::FromBarrier).context("a time")?.median;
+        let hops = time / case.hop();
+        let text =
+            format!("claims-4x4-500us: {collective} of 8 B by {name} takes {hops:.2} hops (at most 2.00)");
+        judge(format!("{text} of {}", time_text(case.hop())), 0.0, 0.0, hops <= 2.0);
+    }
+    let cases = join(results.get("claims-4x4-500us-long").context("a run")?);
+    let case = cases.iter().find(|case| case.collective == "allreduce" && case.bytes == 1 << 20);
+    let case = case.context("1 MiB")?;
+    let (_, name) = best(case, Over::Native).context("one of ours")?;
+    let time = case.times(name, name, Look::FromBarrier).context("a time")?.median;
+    let text = format!("claims-4x4-500us-long: allreduce of 1 MiB by {name} takes {}", time_text(time));
+    let limit = format!("{:.2} times what the wire takes (at most 1.50)", time / WIRE);
+    judge(format!("{text}, {limit}"), 0.0, 0.0, time / WIRE <= 1.5);
+    if broken > 0 {
+        bail!("{broken} claims are not kept");
+    }
+    Ok(())
+}
