@@ -18,6 +18,7 @@ enum Over {
 }
 
 /// What is claimed of some sizes of a collective: how many times as fast the best of ours is, in the geometric mean.
+#[derive(Clone, Copy)]
 struct Claim {
     /// The name of the run.
     of: &'static str,
@@ -32,6 +33,10 @@ struct Claim {
 
 const SHORT: &[u64] = &[8, 512, 4096];
 const LONG: &[u64] = &[32 << 10, 256 << 10, 1 << 20];
+
+/// On racks: nodes as regions, or racks as regions and nodes inside.
+const TWO_LEVELS: &str = "locality(socket)";
+const THREE_LEVELS: &str = "locality(node, inside=locality(socket))";
 
 /// The wire's share of a 1 MiB allreduce on four nodes: every node sends and receives 3/2 of it, at 1 Gbit/s.
 const WIRE: f64 = 1.5 * 1048576.0 * 8.0 / 1e9;
@@ -85,7 +90,13 @@ fn runs() -> Vec<Run> {
     ];
     let three = &["allgather", "reduce_scatter", "allreduce", "--bytes", "32768,262144,1048576"][..];
     let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);
+    // Two racks of two nodes, which the library is told of: its nodes are racks, and its sockets are nodes.
+    let racks = with_algorithms(four, &[TWO_LEVELS, THREE_LEVELS]);
+    let mut racks = run("claims-racks", (4, 4), 100, racks);
+    racks.shape.extend(["--rack", "2", "--rack-delay", "2ms"].map(str::to_owned));
+    racks.settings.push("BRUCKNER_TOPOLOGY=2x2x4".to_owned());
     vec![
+        racks,
         run("claims-4x4-500us", (4, 4), 500, with_algorithms(four, &[&short, best].concat())),
         run("claims-4x4-50us", (4, 4), 50, with_algorithms(four, &short)),
         run("claims-4x4-500us-long", (4, 4), 500, with_algorithms(three, &[&long, best].concat())),
@@ -150,6 +161,12 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         let speeds: Vec<f64> = cases.iter().filter_map(|case| Some(best(case, Over::Native)?.0)).collect();
         let mean = geometric_mean(&speeds);
         judge(format!("{name}: all over native {mean:.2} (floor 1.30)"), mean, 1.3, mean >= 1.3);
+    }
+    for case in join(results.get("claims-racks").context("a run")?) {
+        let Some(speed) = case.ratio(TWO_LEVELS, THREE_LEVELS, Look::FromBarrier) else { continue };
+        let what = format!("{} of {}", case.collective, bytes_text(case.bytes));
+        let text = format!("claims-racks: {what}: three levels over two {speed:.2} (floor 1.00)");
+        judge(text, speed, 1.0, speed >= 1.0);
     }
     for collective in ["allreduce", "allgather", "reduce_scatter", "alltoall"] {
         let cases = join(results.get("claims-4x4-500us").context("a run")?);

@@ -205,7 +205,7 @@ fn ask() -> Result<()> {
         }
         Ask::Bench { shape, mpi, ask } => {
             interrupt::listen()?;
-            cluster::Cluster::up(&shape)?.bench(mpi, &ask)
+            cluster::Cluster::up(&shape)?.bench(mpi, &ask, &[])
         }
         Ask::Claims { launches, seconds, again } => claims::run(launches, seconds, again),
         Ask::Measure { figures, launches, seconds, again } => {

@@ -29,13 +29,21 @@ pub(crate) struct Run {
     pub(crate) shape: Vec<String>,
     /// What is asked of the bench.
     pub(crate) ask: Vec<String>,
+    /// Settings of the library on all ranks, as NAME=VALUE.
+    pub(crate) settings: Vec<String>,
 }
 
 impl Run {
     /// On so many nodes, with a delay in microseconds.
     pub(crate) fn new(name: &str, mpi: Mpi, (nodes, ppn): (u32, u32), delay: u32, ask: Vec<String>) -> Run {
         let shape = format!("--nodes {nodes} --ppn {ppn} --delay {delay}us --rate {RATE}");
-        Run { name: name.to_owned(), mpi, shape: words(&shape.split(' ').collect::<Vec<_>>()), ask }
+        Run {
+            name: name.to_owned(),
+            mpi,
+            shape: words(&shape.split(' ').collect::<Vec<_>>()),
+            ask,
+            settings: Vec::new(),
+        }
     }
 
     /// The file of its results.
@@ -45,7 +53,12 @@ impl Run {
 
     /// A mark in the results by which this run knows itself, put there when it has come to its end.
     fn mark(&self) -> PathBuf {
-        let all = self.shape.iter().chain(&self.ask).flat_map(|word| word.bytes().chain([b' ']));
+        let all = self
+            .shape
+            .iter()
+            .chain(&self.ask)
+            .chain(&self.settings)
+            .flat_map(|word| word.bytes().chain([b' ']));
         let sum = all.fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         place().join(format!("{}-{sum:x}.done", self.name))
     }
@@ -166,7 +179,7 @@ pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) ->
         let mut ask = run.ask.clone();
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
         ask.extend(["-o".into(), run.results().display().to_string()]);
-        Cluster::up(&shape)?.bench(run.mpi, &ask)?;
+        Cluster::up(&shape)?.bench(run.mpi, &ask, &run.settings)?;
         std::fs::write(run.mark(), "")?;
     }
     Ok(())

@@ -86,7 +86,7 @@ pub(crate) fn run(
         for library in &libraries {
             ask.extend(["--algorithm".into(), format!("library:{}", library.display())]);
         }
-        nodes.bench(mpi, &ask)?;
+        nodes.bench(mpi, &ask, &[])?;
     }
     eprintln!("{}", results.display());
     Ok(())

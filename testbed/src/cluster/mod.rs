@@ -284,8 +284,8 @@ impl Cluster {
         self.attend(launch.args(command))
     }
 
-    /// Runs `bruckner bench`, which starts the launcher as often as it needs.
-    pub(crate) fn bench(&self, mpi: Mpi, ask: &[String]) -> Result<()> {
+    /// Runs `bruckner bench`, which starts the launcher as often as it needs, with some settings on all ranks.
+    pub(crate) fn bench(&self, mpi: Mpi, ask: &[String], settings: &[String]) -> Result<()> {
         let launcher = self.launch(mpi);
         let mut bench = Command::new(root().join("target/release/bruckner"));
         bench.arg("bench").args(ask);
@@ -293,6 +293,9 @@ impl Cluster {
         bench.args(["--label", &format!("delay={}us", delay.as_nanos() as f64 / 1e3)]);
         bench.args(["--label", &format!("rate={}gbit", *rate as f64 / 1e9)]);
         bench.arg("--").arg(launcher.get_program()).args(launcher.get_args());
+        if !settings.is_empty() {
+            bench.arg("env").args(settings);
+        }
         for (name, value) in launcher.get_envs() {
             if let Some(value) = value {
                 bench.env(name, value);

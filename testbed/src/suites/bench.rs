@@ -66,7 +66,7 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
     let _ = std::fs::remove_file(&file);
     let ask = ["allreduce", "--bytes", "8", "--algorithm", "locality(node)", "--algorithm", "native-best"];
     let more = ["--launches", "2", "--seconds", "1", "-o", &file.display().to_string()].map(str::to_owned);
-    nodes.bench(mpi, &ask.iter().map(|word| (*word).to_owned()).chain(more).collect::<Vec<_>>())?;
+    nodes.bench(mpi, &ask.iter().map(|word| (*word).to_owned()).chain(more).collect::<Vec<_>>(), &[])?;
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     let launches = results["launches"].as_array().context("launches")?;
     let mut outcome = Outcome::default();

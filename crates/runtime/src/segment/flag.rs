@@ -212,10 +212,8 @@ mod tests {
             let rounds: Vec<Vec<Vec<u32>>> = (0..members).map(|m| barrier_rounds(members, m)).collect();
             for round in 0..rounds[0].len() {
                 let before = heard.clone();
-                for me in 0..members as usize {
-                    for awaited in &rounds[me][round] {
-                        heard[me].extend(&before[*awaited as usize]);
-                    }
+                for (heard, rounds) in heard.iter_mut().zip(&rounds) {
+                    rounds[round].iter().for_each(|awaited| heard.extend(&before[*awaited as usize]));
                 }
             }
             assert!(heard.iter().all(|h| h.len() == members as usize), "{members} members");
