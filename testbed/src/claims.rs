@@ -84,9 +84,11 @@ fn runs() -> Vec<Run> {
     let four = &["allreduce", "allgather", "reduce_scatter", "alltoall", "--bytes", "8,512,4096"][..];
     let long = [
         "lanes(node, between=ring)",
-        "lanes(node, between=rabenseifner)",
+        "lanes(node, between=spread-out)",
+        "lanes(node, between=4(-3 3))",
+        "pipeline(2, lanes(node, between=ring))",
+        "pipeline(2, lanes(node, between=4(-3 3)))",
         "pipeline(4, lanes(node, between=ring))",
-        "pipeline(8, lanes(node, between=ring))",
     ];
     let three = &["allgather", "reduce_scatter", "allreduce", "--bytes", "32768,262144,1048576"][..];
     let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);
@@ -95,14 +97,65 @@ fn runs() -> Vec<Run> {
     let mut racks = run("claims-racks", (4, 4), 100, racks);
     racks.shape.extend(["--rack", "2", "--rack-delay", "2ms"].map(str::to_owned));
     racks.settings.push("BRUCKNER_TOPOLOGY=2x2x4".to_owned());
-    vec![
+    let mut runs = vec![
         racks,
         run("claims-4x4-500us", (4, 4), 500, with_algorithms(four, &[&short, best].concat())),
         run("claims-4x4-50us", (4, 4), 50, with_algorithms(four, &short)),
         run("claims-4x4-500us-long", (4, 4), 500, with_algorithms(three, &[&long, best].concat())),
         run("claims-8x2-500us", (8, 2), 500, with_algorithms(four, &short)),
         run("claims-2x8-500us", (2, 8), 500, with_algorithms(four, &short)),
-    ]
+    ];
+    for mpi in Mpi::TODAY {
+        let name = format!("claims-node-{}", mpi.name());
+        for (ask, algorithms) in [
+            (
+                &["allreduce", "--bytes", "8,65536,262144,1048576"][..],
+                &["shm", "shm-split", "shm-rotate"][..],
+            ),
+            (&["reduce_scatter", "--bytes", "65536,262144,1048576"][..], &["shm"][..]),
+            (
+                &["allgather", "alltoall", "bcast", "--bytes", "65536,262144,1048576"][..],
+                &["shm", "chosen"][..],
+            ),
+        ] {
+            runs.push(Run::on_one_node(&name, *mpi, with_algorithms(ask, algorithms)));
+        }
+    }
+    runs
+}
+
+/// Two ranks on one node, each MPI in its own row: native's time is 1.
+fn one_node(results: &BTreeMap<&str, Results>, judge: &mut dyn FnMut(String, f64, f64, bool)) -> Result<()> {
+    let mut shortest = Vec::new();
+    for mpi in Mpi::TODAY {
+        let name = format!("claims-node-{}", mpi.name());
+        for case in join(results.get(name.as_str()).context("a run")?) {
+            let ours = case.contenders.iter().filter(|name| **name != native::NATIVE);
+            let parts =
+                ours.filter_map(|ours| Some((case.ratio(ours, native::NATIVE, Look::BackToBack)?, *ours)));
+            let (part, by) = parts.min_by(|a, b| a.0.total_cmp(&b.0)).context("one of ours")?;
+            let most = match (case.collective, case.bytes) {
+                ("allreduce", 8) => {
+                    shortest.push(part);
+                    f64::INFINITY
+                }
+                ("allreduce" | "reduce_scatter", _) => 0.75,
+                _ => 1.05,
+            };
+            let what = format!("{} of {}", case.collective, bytes_text(case.bytes));
+            let most_text = if most.is_finite() { format!(" (at most {most:.2})") } else { String::new() };
+            judge(format!("{name}: {what}: {part:.2} of native by {by}{most_text}"), 0.0, 0.0, part <= most);
+        }
+    }
+    shortest.sort_by(f64::total_cmp);
+    let middle = shortest.get(shortest.len() / 2).copied().unwrap_or(f64::NAN);
+    judge(
+        format!("8 B allreduce on one node, median of three MPIs: {middle:.2} (at most 0.50)"),
+        0.0,
+        0.0,
+        middle <= 0.5,
+    );
+    Ok(())
 }
 
 /// The best of ours in a case: how many times as fast, and which it is.
@@ -162,6 +215,7 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         let mean = geometric_mean(&speeds);
         judge(format!("{name}: all over native {mean:.2} (floor 1.30)"), mean, 1.3, mean >= 1.3);
     }
+    one_node(&results, &mut judge)?;
     for case in join(results.get("claims-racks").context("a run")?) {
         let Some(speed) = case.ratio(TWO_LEVELS, THREE_LEVELS, Look::FromBarrier) else { continue };
         let what = format!("{} of {}", case.collective, bytes_text(case.bytes));

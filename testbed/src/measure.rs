@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::{Cluster, Shape, bench};
 use crate::mpis::{Mpi, home, root};
 
 /// What is measured.
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     /// The name of its results.
     pub(crate) name: String,
     pub(crate) mpi: Mpi,
-    /// The nodes, as options say it.
+    /// The nodes, as options say it; none for two ranks on this machine itself.
     pub(crate) shape: Vec<String>,
     /// What is asked of the bench.
     pub(crate) ask: Vec<String>,
@@ -44,6 +44,11 @@ impl Run {
             ask,
             settings: Vec::new(),
         }
+    }
+
+    /// By two ranks on one node, a core for each.
+    pub(crate) fn on_one_node(name: &str, mpi: Mpi, ask: Vec<String>) -> Run {
+        Run { name: name.to_owned(), mpi, shape: Vec::new(), ask, settings: Vec::new() }
     }
 
     /// The file of its results.
@@ -175,11 +180,16 @@ pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) ->
             continue;
         }
         eprintln!("{what}");
-        let shape = Shape::of(&run.shape.iter().map(String::as_str).collect::<Vec<_>>())?;
         let mut ask = run.ask.clone();
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
         ask.extend(["-o".into(), run.results().display().to_string()]);
-        Cluster::up(&shape)?.bench(run.mpi, &ask, &run.settings)?;
+        if run.shape.is_empty() {
+            let mut bench = bench(&run.mpi.launch(2, false), &ask, &run.settings);
+            ensure!(bench.status()?.success(), "bruckner bench fails");
+        } else {
+            let shape = Shape::of(&run.shape.iter().map(String::as_str).collect::<Vec<_>>())?;
+            Cluster::up(&shape)?.bench(run.mpi, &ask, &run.settings)?;
+        }
         std::fs::write(run.mark(), "")?;
     }
     Ok(())

@@ -78,9 +78,14 @@ pub(crate) fn run(
         let mut ask: Vec<String> = collectives.iter().map(|name| (*name).to_owned()).collect();
         ask.extend(["--bytes".into(), bytes.into(), "-o".into(), results.display().to_string()]);
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
-        for ours in
-            ["chosen", "locality(node)", "lanes(node, between=ring)", "leader(node, between=pairwise)"]
-        {
+        for ours in [
+            "chosen",
+            "locality(node)",
+            "leader(node, between=spread-out)",
+            "lanes(node, between=spread-out)",
+            "lanes(node, between=rabenseifner)",
+            "lanes(node, between=ring)",
+        ] {
             ask.extend(["--algorithm".into(), ours.into()]);
         }
         for library in &libraries {

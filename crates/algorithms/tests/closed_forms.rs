@@ -2,7 +2,7 @@
 
 use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::verify::{Traffic, verify};
-use bruckner_schedule::{Collective, Counts};
+use bruckner_schedule::{Collective, Counts, Local};
 
 /// What each rank sends, on verified schedules of one element a block, or of one element a piece.
 fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traffic> {
@@ -144,4 +144,22 @@ fn factors_and_ports() {
         }
         assert!(sent >= p * log2(p) && sent < 2 * p * log2(p));
     }
+}
+
+/// How many cache lines travel between cores on one node, where a line of data lies beside its owner's flag: one for each flag
+/// that a rank awaits.
+fn lines_that_travel(ranks: u32, expression: &str) -> usize {
+    let task = Task::new(Collective::Allreduce, ranks.to_string().parse().unwrap());
+    let schedule = plan(&task, &expression.parse().unwrap()).unwrap().schedule();
+    let locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
+    locals.filter(|local| matches!(local, Local::Wait { .. })).count()
+}
+
+#[test]
+fn a_tree_moves_fewer_cache_lines() {
+    assert_eq!(lines_that_travel(64, "shm"), 64 * 63);
+    // Seven of each group to their leader, leaders among each other, and back.
+    assert_eq!(lines_that_travel(64, "shm-tree(8)"), 8 * 7 + 8 * 7 + 8 * 7);
+    assert_eq!(lines_that_travel(10, "shm-tree(4)"), 7 + 3 * 2 + 7);
+    assert_eq!(lines_that_travel(3, "shm-tree(4)"), 2 + 2);
 }

@@ -286,22 +286,14 @@ impl Cluster {
 
     /// Runs `bruckner bench`, which starts the launcher as often as it needs, with some settings on all ranks.
     pub(crate) fn bench(&self, mpi: Mpi, ask: &[String], settings: &[String]) -> Result<()> {
-        let launcher = self.launch(mpi);
-        let mut bench = Command::new(root().join("target/release/bruckner"));
-        bench.arg("bench").args(ask);
         let Wire { delay, rate, .. } = &self.shape.wire;
-        bench.args(["--label", &format!("delay={}us", delay.as_nanos() as f64 / 1e3)]);
-        bench.args(["--label", &format!("rate={}gbit", *rate as f64 / 1e9)]);
-        bench.arg("--").arg(launcher.get_program()).args(launcher.get_args());
-        if !settings.is_empty() {
-            bench.arg("env").args(settings);
-        }
-        for (name, value) in launcher.get_envs() {
-            if let Some(value) = value {
-                bench.env(name, value);
-            }
-        }
-        match self.attend(&mut bench)? {
+        let labels = [
+            format!("delay={}us", delay.as_nanos() as f64 / 1e3),
+            format!("rate={}gbit", *rate as f64 / 1e9),
+        ];
+        let labels = labels.iter().flat_map(|label| ["--label".to_owned(), label.clone()]);
+        let ask: Vec<String> = ask.iter().cloned().chain(labels).collect();
+        match self.attend(&mut bench(&self.launch(mpi), &ask, settings))? {
             0 => Ok(()),
             code => bail!("bruckner bench ended with {code}"),
         }
@@ -333,6 +325,22 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// `bruckner bench` with a launcher at its end, and some settings on all ranks.
+pub(crate) fn bench(launcher: &Command, ask: &[String], settings: &[String]) -> Command {
+    let mut bench = Command::new(root().join("target/release/bruckner"));
+    bench.arg("bench").args(ask);
+    bench.arg("--").arg(launcher.get_program()).args(launcher.get_args());
+    if !settings.is_empty() {
+        bench.arg("env").args(settings);
+    }
+    for (name, value) in launcher.get_envs() {
+        if let Some(value) = value {
+            bench.env(name, value);
+        }
+    }
+    bench
 }
 
 /// Ends all processes of a namespace.
