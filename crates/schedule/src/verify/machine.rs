@@ -19,6 +19,20 @@ use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
 use crate::{Collective, Flag, Level, Problem, Rank, Request, Tag};
 
+/// The levels of the segments in which a program has anything.
+fn shared_levels(program: &Program) -> Vec<Level> {
+    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
+    let mut levels: Vec<Level> = Vec::new();
+    for place in instrs.flat_map(Instr::places) {
+        if let Area::Shared(level, _) = place.area
+            && !levels.contains(&level)
+        {
+            levels.push(level);
+        }
+    }
+    levels
+}
+
 /// Whether a program has anything in a segment.
 pub(super) fn shares_memory(program: &Program) -> bool {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
@@ -191,6 +205,8 @@ pub(super) struct Machine<'a> {
     pub(super) flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
     pub(super) waiting: HashMap<(Rank, Flag), Vec<usize>>,
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
+    /// The levels on whose segments there is anything, for each program.
+    pub(super) levels: Vec<Vec<Level>>,
     /// The levels on whose segments the ranks of each program go round a ring.
     pub(super) rings: Vec<Rings>,
     /// How many have left a region's ring, for each of the executions that use it.
@@ -236,6 +252,7 @@ impl<'a> Machine<'a> {
             flags: HashMap::default(),
             waiting: HashMap::default(),
             gatherings: HashMap::default(),
+            levels: Vec::new(),
             rings: Vec::new(),
             left: HashMap::default(),
             entered: HashMap::default(),
@@ -267,6 +284,7 @@ impl<'a> Machine<'a> {
             let earlier = programs[..execution].iter().position(|earlier| std::ptr::eq(*earlier, *program));
             if earlier.is_none() {
                 machine.places.push(Places::new(program, execution as u32, &mut machine.violations));
+                machine.levels.push(shared_levels(program));
                 machine.rings.push(Rings::new(program, execution as u32, &mut machine.violations));
             }
             machine.index.push(earlier.map_or(machine.places.len() - 1, |earlier| machine.index[earlier]));
@@ -332,7 +350,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn site(&self, rank: usize) -> Site {
+    pub(super) fn site(&self, rank: usize) -> Site {
         let state = &self.states[rank];
         Site { rank: Rank(rank as u32), execution: state.execution, instr: Some(state.instr as u32) }
     }
@@ -353,6 +371,9 @@ impl<'a> Machine<'a> {
         state.instr = 0;
         state.execution += 1;
         state.done = state.execution as usize == self.programs.len();
+        if !state.done {
+            self.begin_execution(rank);
+        }
     }
 
     fn step(&mut self, rank: usize, instr: &Instr, site: Site) -> Step {

@@ -19,7 +19,7 @@
 //! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
 //! | `in-flight` | what a message carries is not overwritten, and what it fills is not touched, until it is finished |
 //! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
-//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; a ring is touched only between entering and leaving; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently |
+//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; a ring is touched only between entering and leaving; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently and touches it at once |
 //! | `result` | afterwards every output holds exactly what MPI says |
 //! | `once` | in a reduction every rank's contribution is there exactly once |
 //! | `consistent` | where claimed: all ranks compute the same expression, operands in the same order |

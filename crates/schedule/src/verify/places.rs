@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::expr::Expr;
 use super::layout::Missing;
-use super::machine::{Machine, Size};
+use super::machine::{Machine, Part, Size};
 use super::memory::{Block, Blocks, Fault, Faulty, chunks};
 use super::{Invariant, Site};
 use crate::program::{Code, Layout};
@@ -76,7 +76,6 @@ impl Machine<'_> {
     /// this one, wherever in the same part they are: the next execution may be of a program that lies
     /// differently.
     pub(super) fn touch(&mut self, rank: usize, level: Level, site: Site) {
-        let topology = &self.programs[0].topology;
         let now = (site.execution, self.clocks.now(rank));
         // Nothing has changed since this rank last touched its segment.
         if self.states[rank].touched == Some((level, now)) {
@@ -86,23 +85,13 @@ impl Machine<'_> {
             return self.touch_ring(rank, level, site);
         }
         self.states[rank].touched = Some((level, now));
-        let region = topology.region_of(level, site.rank);
+        let region = self.programs[0].topology.region_of(level, site.rank);
         let part = (level, region, self.part(rank, site.execution, level));
         if self.touched.get(&(part, rank)).and_then(VecDeque::back) == Some(&now) {
             return;
         }
-        for other in topology.span(level, region).map(|at| topology.rank_at(at).0 as usize) {
-            let of_other = self.touched.get(&(part, other)).into_iter().flatten();
-            let unordered =
-                of_other.filter(|(execution, _)| *execution != site.execution).any(|&(e, then)| {
-                    other != rank && (e > site.execution || !self.clocks.knows(rank, other, then))
-                });
-            if unordered {
-                let message = format!(
-                    "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, alternate, or enter and leave"
-                );
-                return self.complain(Invariant::Race, site, message);
-            }
+        if !self.is_alone(rank, part, site) {
+            return;
         }
         let mine = self.touched.entry((part, rank)).or_default();
         match mine.back_mut() {
@@ -111,6 +100,48 @@ impl Machine<'_> {
         }
         if mine.len() > 2 {
             mine.pop_front();
+        }
+    }
+
+    /// Whether nobody can be in this part of a segment in another execution; complains otherwise.
+    fn is_alone(&mut self, rank: usize, part: Part, site: Site) -> bool {
+        let (topology, (level, region, _)) = (&self.programs[0].topology, part);
+        let is_there = |other: &usize| {
+            let began = self.states[*other].execution;
+            let ahead = began > site.execution
+                && !self.states[*other].done
+                && self.part(*other, began, level) == part.2;
+            let mut touches = self.touched.get(&(part, *other)).into_iter().flatten();
+            ahead
+                || touches.any(|&(execution, then)| {
+                    execution != site.execution && !self.clocks.knows(rank, *other, then)
+                })
+        };
+        let mut others = topology.span(level, region).map(|at| topology.rank_at(at).0 as usize);
+        let Some(other) = others.find(|other| *other != rank && is_there(other)) else { return true };
+        let message = format!(
+            "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, alternate, or enter and leave"
+        );
+        self.complain(Invariant::Race, site, message);
+        false
+    }
+
+    /// As soon as a rank begins an execution, it may touch its segment: not by this program perhaps, but by another that could be
+    /// there in its place.
+    pub(super) fn begin_execution(&mut self, rank: usize) {
+        if !self.violations.is_empty() {
+            return;
+        }
+        let site = self.site(rank);
+        let index = self.index[site.execution as usize];
+        for level in self.levels[index].clone() {
+            let region = self.programs[0].topology.region_of(level, site.rank);
+            if !self.rings[index].has(rank, level) {
+                let part = (level, region, self.part(rank, site.execution, level));
+                if !self.is_alone(rank, part, site) {
+                    return;
+                }
+            }
         }
     }
 
