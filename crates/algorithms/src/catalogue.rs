@@ -417,16 +417,18 @@ impl List {
                 self.add(Collective::Allreduce, topology, Counts::Equal(elements), way.clone());
             }
         }
-        let regions = topology.regions(Level::NODE);
-        let factors = || Box::new(Expression::Factors(whole(regions, root(regions))));
-        for way in [
+        let mut ways = vec![
             lanes(boxed(Plain::Rabenseifner)),
             lanes(boxed(Plain::SpreadOut)),
-            lanes(factors()),
             leader(boxed(Plain::Rabenseifner), 2),
             pipelined(3, lanes(boxed(Plain::Ring))),
-            pipelined(2, lanes(factors())),
-        ] {
+        ];
+        let regions = topology.regions(Level::NODE);
+        if regions > 1 {
+            let factors = || Box::new(Expression::Factors(whole(regions, root(regions))));
+            ways.extend([lanes(factors()), pipelined(2, lanes(factors()))]);
+        }
+        for way in ways {
             for elements in [2 * u64::from(self.p) + 1, 3] {
                 self.add(Collective::Allreduce, topology, Counts::Equal(elements), way.clone());
             }

@@ -379,3 +379,13 @@ fn roots_change_among_other_plans() {
         }
     }
 }
+
+/// Whoever reads the name of an algorithm of the catalogue finds the same one.
+#[test]
+fn every_name_of_the_catalogue_reads_as_it_prints() {
+    for p in [1, 2, 5, 12] {
+        for Entry { expression, .. } in entries(p) {
+            assert_eq!(expression.to_string().parse(), Ok(expression));
+        }
+    }
+}
