@@ -51,8 +51,22 @@ pub(super) struct Last {
 pub(super) const NOTHING: Last =
     Last { engine: std::ptr::null(), comm: 0, generation: u64::MAX, entry: std::ptr::null() };
 
+/// How many communicators a thread remembers: a power of two. Programs often take turns on a few.
+const REMEMBERED: u32 = 8;
+
 thread_local! {
-    pub(super) static LAST: Cell<Last> = const { Cell::new(NOTHING) };
+    static LAST: [Cell<Last>; REMEMBERED as usize] = const { [const { Cell::new(NOTHING) }; REMEMBERED as usize] };
+}
+
+/// Where a communicator is remembered, if it is: by the upper bits of a product, which all of its own take part in.
+#[inline]
+fn place_of(comm: Word) -> usize {
+    (comm.wrapping_mul(0x94d0_49bb_1331_11eb) >> (Word::BITS - REMEMBERED.ilog2())) as usize
+}
+
+/// Forgets the communicators of this thread's calls.
+pub(super) fn forget_last() {
+    LAST.with(|last| last.iter().for_each(|one| one.set(NOTHING)));
 }
 
 impl<W: World> Engine<W> {
@@ -108,10 +122,10 @@ impl<W: World> Engine<W> {
         Ok(meets.then_some(if common.combine.rounds() { Door::Api } else { Door::Mpi }))
     }
 
-    /// What is kept for the communicator of this thread's last call, if it is this one.
+    /// What is kept for a communicator, if it is one of those of this thread's last calls.
     #[inline]
     pub(super) fn last(&self, comm: Word) -> Option<&Entry<W>> {
-        let last = LAST.get();
+        let last = LAST.with(|last| last[place_of(comm)].get());
         let same = last.comm == comm
             && last.generation == self.world.generation()
             && last.engine == std::ptr::from_ref(self).cast();
@@ -128,7 +142,8 @@ impl<W: World> Engine<W> {
     fn set_last(&self, comm: Word, kept: &Arc<Entry<W>>) -> &Entry<W> {
         let (engine, generation) = (std::ptr::from_ref(self).cast(), self.world.generation());
         let entry: *const Entry<W> = Arc::as_ptr(kept);
-        LAST.set(Last { engine, comm, generation, entry: entry.cast() });
+        let one = Last { engine, comm, generation, entry: entry.cast() };
+        LAST.with(|last| last[place_of(comm)].set(one));
         // SAFETY: just kept with the communicator: GENERATION.
         unsafe { &*entry }
     }

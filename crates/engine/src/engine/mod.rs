@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::requests::Requests;
 use crate::settings::{self, Report};
 use crate::world::World;
-use kept::{Entry, LAST, Serving};
+use kept::{Entry, Serving};
 
 /// By which door a call came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ impl<W: World> Engine<W> {
             self.world.forget(world);
         }
         self.world.renew();
-        LAST.set(kept::NOTHING);
+        kept::forget_last();
         if let Some(hidden) = hidden.and_then(Arc::into_inner) {
             self.world.free(hidden.comm);
         }
