@@ -207,7 +207,10 @@ fn ask() -> Result<()> {
             interrupt::listen()?;
             cluster::Cluster::up(&shape)?.bench(mpi, &ask, &[])
         }
-        Ask::Claims { launches, seconds, again } => claims::run(launches, seconds, again),
+        Ask::Claims { launches, seconds, again } => {
+            interrupt::listen()?;
+            claims::run(launches, seconds, again)
+        }
         Ask::Measure { figures, launches, seconds, again } => {
             interrupt::listen()?;
             measure::run(&figures, launches, seconds, again)

@@ -20,7 +20,7 @@ pub(crate) enum Figure {
     Ragged,
 }
 
-/// One run of `bruckner bench` on emulated nodes.
+/// One run of `bruckner bench`.
 pub(crate) struct Run {
     /// The name of its results.
     pub(crate) name: String,

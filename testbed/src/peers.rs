@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use bruckner_measure::{Look, Results, bytes_text, join, native};
 
 use crate::cluster::{Cluster, Shape};
 use crate::mpis::{Mpi, home, root};
@@ -67,9 +68,25 @@ pub(crate) fn run(
             libraries.push(build(mpi, "mpi_advance.sh", &sources, output, defaults)?);
         }
     }
-    let results = place().join("peers.json");
+    let ranks = shape.ranks();
+    let nodes = ranks.len();
+    let delay = shape.wire.delay.as_micros();
+    let results = place().join(format!("{nodes}x{}-{delay}us.json", ranks[0]));
     let _ = std::fs::remove_file(&results);
-    let nodes = Cluster::up(shape)?;
+    let cluster = Cluster::up(shape)?;
+    // Among all nodes in two steps, scattered and gathered.
+    let factors = format!("lanes(node, between={0}(-{1} {1}))", nodes, nodes - 1);
+    let several = [
+        "chosen",
+        "locality(node)",
+        "leader(node, between=spread-out)",
+        "lanes(node, between=spread-out)",
+        "lanes(node, between=ring)",
+        &factors,
+        "spread-out",
+    ];
+    let one = ["chosen", "shm", "shm-split", "shm-rotate"];
+    let ours = if nodes == 1 { &one[..] } else { &several };
     // Longer ones take minutes where they are exchanged all to all.
     for (collectives, bytes) in [
         (&["allreduce", "allgather", "alltoall"][..], "8,512,4096,32768"),
@@ -78,21 +95,43 @@ pub(crate) fn run(
         let mut ask: Vec<String> = collectives.iter().map(|name| (*name).to_owned()).collect();
         ask.extend(["--bytes".into(), bytes.into(), "-o".into(), results.display().to_string()]);
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
-        for ours in [
-            "chosen",
-            "locality(node)",
-            "leader(node, between=spread-out)",
-            "lanes(node, between=spread-out)",
-            "lanes(node, between=rabenseifner)",
-            "lanes(node, between=ring)",
-        ] {
-            ask.extend(["--algorithm".into(), ours.into()]);
+        for ours in ours {
+            ask.extend(["--algorithm".into(), (*ours).to_owned()]);
         }
         for library in &libraries {
             ask.extend(["--algorithm".into(), format!("library:{}", library.display())]);
         }
-        nodes.bench(mpi, &ask, &[])?;
+        cluster.bench(mpi, &ask, &[])?;
     }
+    let stem = |library: &PathBuf| library.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let peers: Vec<String> = libraries.iter().filter_map(stem).collect();
+    side_by_side(&Results::read(&results)?, &peers);
     eprintln!("{}", results.display());
     Ok(())
+}
+
+/// Our best beside the best of the others, case by case.
+fn side_by_side(results: &Results, peers: &[String]) {
+    let is_peer = |name: &str| peers.iter().any(|peer| peer.strip_prefix("lib") == Some(name));
+    println!("our best against the best of the others, from a barrier to the last end (99 % intervals):");
+    for case in join(results) {
+        let best = |peers: bool| {
+            let all = case.contenders.iter().copied();
+            let of = all.filter(|name| !native::is_native(name) && is_peer(name) == peers);
+            let rated =
+                of.filter_map(|name| Some((case.ratio(name, native::NATIVE, Look::FromBarrier)?, name)));
+            rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+        };
+        let (Some(ours), Some(peer)) = (best(false), best(true)) else { continue };
+        let Some(comparison) = case.compare(ours, peer, Look::FromBarrier, 0.99) else { continue };
+        let speed = comparison.inverted();
+        let word = match speed.ratio {
+            ratio if ratio >= 1.05 => "ahead",
+            ratio if ratio >= 0.95 => "level",
+            _ => "BEHIND",
+        };
+        let what = format!("{} of {}", case.function(), bytes_text(case.bytes));
+        let figures = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
+        println!("{what:24} {figures:24} {word:7} {ours} against {peer}");
+    }
 }

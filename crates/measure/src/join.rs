@@ -125,6 +125,11 @@ impl Joined<'_> {
         ratio(&cases.map(|case| ratios(case, contender, with, look)).collect::<Vec<_>>())
     }
 
+    /// Whether the MPI's own settings were tried.
+    pub fn was_tried(&self) -> bool {
+        !self.trials.is_empty()
+    }
+
     /// How far apart ranks left the barrier, in seconds: the median.
     pub fn skew(&self) -> f64 {
         self.seconds(|case| &case.skew)

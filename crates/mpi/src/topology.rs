@@ -22,7 +22,11 @@ pub fn places(mpi: &Mpi, comm: Word, node: Word) -> Result<Vec<Place>, MpiError>
     let mut lowest = [u64::from(mpi.rank(comm)?)];
     mpi.agree(node, crate::Agree::Min, &mut lowest)?;
     let socket = socket(&cores()).unwrap_or(u64::MAX);
-    let all = mpi.gather(comm, &[lowest[0], socket, boot()])?;
+    Ok(numbered(&mpi.gather(comm, &[lowest[0], socket, boot()])?))
+}
+
+/// Places of ranks that each gave its node, its socket and what its machine has alone.
+fn numbered(all: &[u64]) -> Vec<Place> {
     let known = all.chunks(3).all(|of| of[1] != u64::MAX);
     let mut machines: HashMap<u64, u64> = HashMap::new();
     let place = |(rank, of): (usize, &[u64])| Place {
@@ -30,7 +34,7 @@ pub fn places(mpi: &Mpi, comm: Word, node: Word) -> Result<Vec<Place>, MpiError>
         socket: if known { of[1] } else { 0 },
         machine: if of[2] == 0 { of[0] } else { *machines.entry(of[2]).or_insert(rank as u64) },
     };
-    Ok(all.chunks(3).enumerate().map(place).collect())
+    all.chunks(3).enumerate().map(place).collect()
 }
 
 /// A number that the running system of a machine has alone, whatever namespaces this process is in; 0 if that is unknown.
@@ -74,4 +78,25 @@ pub fn sharers(mpi: &Mpi, comm: Word, places: &[Place]) -> Result<(u32, u32), Mp
     mpi.free(machine);
     agreed?;
     Ok((processes?, bits.iter().map(|word| word.count_zeros()).sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+
+    #[test]
+    fn containers_of_one_machine_are_nodes_that_share_it() {
+        let machines = |all: &[u64]| numbered(all).iter().map(|place| place.machine).collect::<Vec<_>>();
+        // Four nodes on two machines.
+        assert_eq!(machines(&[0, 0, 7, 0, 0, 7, 2, 0, 9, 3, 0, 7, 4, 0, 9]), [0, 0, 2, 0, 2]);
+        // Where machines cannot be told apart, each node is one.
+        assert_eq!(machines(&[0, 0, 0, 0, 0, 0, 2, 0, 0]), [0, 0, 2]);
+    }
+
+    #[test]
+    fn sockets_count_only_where_all_know_theirs() {
+        let sockets = |all: &[u64]| numbered(all).iter().map(|place| place.socket).collect::<Vec<_>>();
+        assert_eq!(sockets(&[0, 0, 7, 0, 1, 7]), [0, 1]);
+        assert_eq!(sockets(&[0, u64::MAX, 7, 0, 1, 7]), [0, 0]);
+    }
 }

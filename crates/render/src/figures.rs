@@ -237,11 +237,15 @@ pub fn against(
     Ok(figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect())
 }
 
-/// Where a series crosses 1, between the values of two places.
+/// Where a series crosses 1, between the values of two places: only where the interval of one point lies below and that of
+/// the next one which says anything lies above, or the other way round.
 fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
+    let points = &series.points;
+    let told: Vec<usize> =
+        (0..points.len()).filter(|&n| points[n].low > 1.0 || points[n].high < 1.0).collect();
     let crossing = |pair: &[Point]| {
         let [a, b] = pair else { return None };
-        if (a.y - 1.0) * (b.y - 1.0) >= 0.0 {
+        if (a.y - 1.0) * (b.y - 1.0) > 0.0 {
             return None;
         }
         let part = (1.0 - a.y) / (b.y - a.y);
@@ -249,7 +253,14 @@ fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
         let text = said(value, unit);
         Some(Mark { x: a.x + part * (b.x - a.x), text, series: series.name.clone() })
     };
-    series.points.windows(2).filter_map(crossing).collect()
+    let between = |ends: &[usize]| {
+        let [from, to] = *ends else { return None };
+        if (points[from].low > 1.0) == (points[to].low > 1.0) {
+            return None;
+        }
+        points[from..=to].windows(2).find_map(crossing)
+    };
+    told.windows(2).filter_map(between).collect()
 }
 
 /// The winner of each case with its speed against the MPI's best, or against native where nothing was forced: the fastest
@@ -322,6 +333,19 @@ mod tests {
         assert_eq!(marks.len(), 1);
         assert!((marks[0].x - 0.5).abs() < 1e-9);
         assert_eq!(marks[0].text, "25.0 us");
+    }
+
+    #[test]
+    fn a_line_that_only_trembles_breaks_even_nowhere() {
+        let point = |x: f64, y: f64, by: f64| Point { x, y, low: y - by, high: y + by };
+        let marks = |points: Vec<Point>| {
+            break_even(&Series { name: "ring".into(), points }, &[0.0, 50e-6, 200e-6], Unit::Seconds)
+        };
+        assert_eq!(marks(vec![point(0.0, 0.98, 0.03), point(1.0, 1.02, 0.03), point(2.0, 1.5, 0.1)]), []);
+        // A point that says nothing may lie between those that do.
+        let marks = marks(vec![point(0.0, 0.5, 0.1), point(1.0, 0.9, 0.2), point(2.0, 1.1, 0.05)]);
+        assert_eq!(marks.len(), 1);
+        assert!((marks[0].x - 1.5).abs() < 1e-9);
     }
 
     #[test]

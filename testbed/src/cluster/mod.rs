@@ -62,7 +62,7 @@ impl Shape {
     }
 
     /// The ranks of each node.
-    fn ranks(&self) -> Vec<u32> {
+    pub(crate) fn ranks(&self) -> Vec<u32> {
         match &self.nodes {
             Nodes::Alike(count) => vec![self.ppn; *count as usize],
             Nodes::Listed(list) => list.clone(),

@@ -94,6 +94,9 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
             line(text, case, name, best, looks, names, confidence);
         }
     }
+    if case.was_tried() && native::best(case).is_none() {
+        let _ = writeln!(text, "{}", shortened("no setting of the MPI beat its default in a trial", width));
+    }
 }
 
 /// One contender's line beside another, unless they were never measured together.

@@ -255,3 +255,17 @@ impl<W: World> Engine<W> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::place_of;
+
+    /// Handles of MPICH's: the world's, and those that are made first.
+    #[test]
+    fn the_world_and_the_first_others_are_remembered_together() {
+        let mut places: Vec<usize> =
+            [0x4400_0000].into_iter().chain(0x8400_0000..0x8400_0007).map(place_of).collect();
+        places.sort_unstable();
+        assert_eq!(places, (0..8).collect::<Vec<_>>());
+    }
+}

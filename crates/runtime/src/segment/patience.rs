@@ -102,11 +102,19 @@ impl Pause {
     /// Calls, if it is time.
     fn between(&mut self, call: impl FnOnce()) {
         let begun = Instant::now();
-        if begun - self.since >= self.length {
+        if self.is_over(begun) {
             call();
-            self.since = Instant::now();
-            self.length = ((self.since - begun) * SHARE).min(LONGEST_PAUSE);
+            *self = Pause::after(begun, Instant::now());
         }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now - self.since >= self.length
+    }
+
+    /// The pause after a call that took from one moment to another.
+    fn after(begun: Instant, ended: Instant) -> Pause {
+        Pause { since: ended, length: ((ended - begun) * SHARE).min(LONGEST_PAUSE) }
     }
 }
 
@@ -128,16 +136,13 @@ mod tests {
 
     #[test]
     fn on_shared_cores_mpi_gets_a_small_share_of_the_time() {
-        let (mut calls, mut spent) = (0u32, Duration::ZERO);
-        let begun = Instant::now();
-        let work = || {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros(3) {}
-            calls += 1;
-            spent += begun.elapsed();
-        };
-        Patience::SharedCores.wait(|| begun.elapsed() > Duration::from_millis(20), work);
-        assert!(calls > 20, "{calls} calls in 20 ms");
-        assert!(spent * 4 < begun.elapsed(), "{spent:?} of {:?}", begun.elapsed());
+        let (start, micros) = (Instant::now(), Duration::from_micros);
+        let pause = Pause::after(start, start + micros(3));
+        assert!(!pause.is_over(start + micros(3 + 47)));
+        assert!(pause.is_over(start + micros(3 + 48)));
+        // A call that had much to do is followed by the next all the same.
+        let pause = Pause::after(start, start + micros(5000));
+        assert!(!pause.is_over(start + micros(5000 + 99)));
+        assert!(pause.is_over(start + micros(5000 + 100)));
     }
 }

@@ -35,8 +35,7 @@ fn shared_levels(program: &Program) -> Vec<Level> {
 
 /// Whether a program has anything in a segment.
 pub(super) fn shares_memory(program: &Program) -> bool {
-    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
-    instrs.flat_map(Instr::places).any(|place| matches!(place.area, Area::Shared(..)))
+    !shared_levels(program).is_empty()
 }
 
 /// A rank's output: the expression under each chunk number that has elements.
