@@ -164,6 +164,10 @@ impl<'a> Launch<'a> {
                 std::thread::sleep(Duration::from_secs(2));
                 let _ = child.kill();
                 let _ = child.wait();
+                // Intel's launcher is a script, whose own children hear of nothing.
+                if let Some(nodes) = self.nodes {
+                    nodes.end_all();
+                }
                 let _ = writeln!(note, "{} still ran after {:?}", self.program.display(), self.limit);
                 break false;
             }

@@ -299,6 +299,11 @@ impl Cluster {
         }
     }
 
+    /// Ends all that runs on its nodes.
+    pub(crate) fn end_all(&self) {
+        self.names.iter().for_each(|name| end_all_in(name));
+    }
+
     /// Runs a command while nodes are lost when their time has come, and ends it on an interrupt; its code.
     fn attend(&self, command: &mut Command) -> Result<i32> {
         let mut child =
