@@ -114,13 +114,11 @@ fn runs() -> Vec<Run> {
         for (ask, algorithms) in [
             (
                 &["allreduce", "--bytes", "8,65536,262144,1048576"][..],
-                &["shm", "shm-split", "shm-rotate"][..],
+                &["shm", "shm-split", "shm-rotate", "direct"][..],
             ),
-            (&["reduce_scatter", "--bytes", "65536,262144,1048576"][..], &["shm"][..]),
-            (
-                &["allgather", "alltoall", "bcast", "--bytes", "65536,262144,1048576"][..],
-                &["shm", "chosen"][..],
-            ),
+            (&["reduce_scatter", "--bytes", "65536,262144,1048576"][..], &["shm", "direct"][..]),
+            (&["allgather", "alltoall", "--bytes", "65536,262144,1048576"][..], &["direct"][..]),
+            (&["bcast", "--bytes", "65536,262144,1048576"][..], &["shm", "chosen"][..]),
         ] {
             runs.push(Run::on_one_node(&name, *mpi, with_algorithms(ask, algorithms)));
         }

@@ -108,6 +108,11 @@ impl Builder {
         }
     }
 
+    /// Opens the rank's buffers to its node.
+    pub fn open(&mut self) {
+        self.local(Local::Open);
+    }
+
     /// Meets the region.
     pub fn barrier(&mut self, level: Level) {
         self.local(Local::Barrier(level));

@@ -434,6 +434,17 @@ impl List {
             }
         }
         if name == "one node" {
+            let direct = || plain(Plain::Direct);
+            for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged()] {
+                self.add(Collective::Allgather, topology, counts.clone(), direct());
+                self.add(Collective::ReduceScatter, topology, counts, direct());
+            }
+            self.add(Collective::Alltoall, topology, Counts::Equal(1), direct());
+            for elements in [2 * u64::from(self.p) + 1, 3, 0] {
+                self.add(Collective::Allreduce, topology, Counts::Equal(elements), direct());
+            }
+        }
+        if name == "one node" {
             for elements in [2 * u64::from(self.p) + 1, 0] {
                 for way in [
                     plain(Plain::ShmSplit),

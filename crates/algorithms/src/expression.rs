@@ -108,6 +108,8 @@ plain! {
     ShmSplit = "shm-split",
     /// Through shared memory, pieces in rotation.
     ShmRotate = "shm-rotate",
+    /// On one node, by reading the buffers of the others.
+    Direct = "direct",
     /// The MPI library's own.
     Native = "native",
 }
@@ -145,10 +147,21 @@ impl Expression {
         }
     }
 
+    /// Whether ranks of a node read each other's buffers.
+    pub fn reads_buffers(&self) -> bool {
+        match self {
+            Expression::Plain(plain) => *plain == Plain::Direct,
+            Expression::Pipeline { of, .. } => of.reads_buffers(),
+            _ => false,
+        }
+    }
+
     /// Whether ranks of a node work as one, through their shared memory.
     pub fn shares_memory(&self) -> bool {
         match self {
-            Expression::Plain(plain) => matches!(plain, Plain::Shm | Plain::ShmSplit | Plain::ShmRotate),
+            Expression::Plain(plain) => {
+                matches!(plain, Plain::Shm | Plain::ShmSplit | Plain::ShmRotate | Plain::Direct)
+            }
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
             Expression::ShmTree(_) => true,
             Expression::Pipeline { of, .. } => of.shares_memory(),

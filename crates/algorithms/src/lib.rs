@@ -16,6 +16,7 @@ pub mod alltoall;
 pub mod bruck;
 mod builder;
 pub mod catalogue;
+pub mod direct;
 pub mod exchange;
 pub mod expression;
 pub mod factors;

@@ -8,6 +8,7 @@ use bruckner_schedule::{
 
 use crate::alltoall::Direct;
 use crate::bruck::{BruckAlltoall, Slots};
+use crate::direct::ReadDirect;
 use crate::exchange::Exchange;
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
@@ -195,6 +196,16 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
     {
         one_node(expression, task)?;
     }
+    if *expression == Expression::Plain(Plain::Direct) {
+        one_node(expression, task)?;
+        match task.counts {
+            Counts::Local => return Err(Refusal(format!("`{expression}` needs sizes that all ranks know"))),
+            Counts::Root { .. } => {
+                return Err(Refusal(format!("with `{expression}` a root would wait for all others")));
+            }
+            _ => return Ok(Box::new(ReadDirect(task.collective))),
+        }
+    }
     if let Expression::Pipeline { parts, of } = expression {
         return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of, through)? }));
     }
@@ -308,8 +319,8 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
-            use Plain::{Native, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !matches!(plain, Native | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
+            use Plain::{Direct, Native, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
+            !matches!(plain, Direct | Native | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,

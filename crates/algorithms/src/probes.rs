@@ -1,4 +1,4 @@
-//! Seven very different programs, on which the language is proven.
+//! Eight very different programs, on which the language is proven.
 
 use bruckner_schedule::{Claims, Collective, Counts, Layout, Level, Program, Rank, Schedule};
 
@@ -37,7 +37,7 @@ pub fn neighbour(program: &Program, elements: u64) -> Result<Program, Refusal> {
     Ok(if placed { lower(&schedule, OnNode::Segment) } else { schedule.flatten() })
 }
 
-/// The seven.
+/// The eight.
 pub fn probes() -> Vec<Probe> {
     let task = |collective, topology: &str, counts| {
         Task::new(collective, topology.parse().expect("a topology")).counts(counts)
@@ -77,6 +77,12 @@ pub fn probes() -> Vec<Probe> {
             Claims { messages: Some(4), ..none.clone() },
         ),
         probe("shm", task(Collective::Allreduce, "4", Counts::Equal(2)), shm, equal),
+        probe(
+            "direct",
+            task(Collective::Allreduce, "3", Counts::Equal(4)),
+            Expression::Plain(Plain::Direct),
+            Claims { consistent: true, ..none.clone() },
+        ),
         probe("bruck", task(Collective::Alltoall, "7x1", Counts::Local), Expression::Bruck(3), none.clone()),
         probe(
             "bcast",

@@ -66,7 +66,7 @@ pub fn properties(
         (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::ShmTree(_)) => regional,
         (_, Expression::Locality { .. }) => regional,
         // Each piece is reduced once, in the order of rotation.
-        (_, Expression::Plain(Plain::ShmRotate)) => CONSISTENT,
+        (_, Expression::Plain(Plain::ShmRotate | Plain::Direct)) => CONSISTENT,
         (_, Expression::Leader { between, .. } | Expression::MultiLane { between, .. }) => {
             // Regions are members in order; how many there are is not known here, but there are two.
             let among = properties(collective, between, Placement::InOrder, 2);

@@ -44,32 +44,42 @@ impl Algorithm for ShmAllreduce {
         // Where the result lies, behind the lines of all: beside a flag of the leader's, too.
         let (line, result) = (|at| Area::Shared(Level::NODE, at), Area::Shared(Level::NODE, p + leader));
         let mut b = Builder::new();
-        let wait = |b: &mut Builder, of: &mut dyn Iterator<Item = u32>| {
-            of.filter(|at| *at != me).for_each(|at| b.wait(GIVEN, topology.rank_at(at)));
+        // Where nothing is put on the ring, nobody enters it, and nobody is to look at its flags.
+        let is_ring = self.through == Exchange::Ring;
+        let signal = |b: &mut Builder, flag| match is_ring {
+            true => b.signal_for(flag, all.clone()),
+            false => b.signal(flag),
+        };
+        let wait = |b: &mut Builder, flag, of| match is_ring {
+            true => b.wait_for(flag, topology.rank_at(of), all.clone()),
+            false => b.wait(flag, topology.rank_at(of)),
+        };
+        let wait_for_all = |b: &mut Builder, of: &mut dyn Iterator<Item = u32>| {
+            of.filter(|at| *at != me).for_each(|at| wait(b, GIVEN, at));
         };
         let mut own = Area::In;
         if me == leader && !mates.is_empty() {
-            wait(&mut b, &mut mates.clone());
+            wait_for_all(&mut b, &mut mates.clone());
             let given: Vec<Area> = [Area::In].into_iter().chain(mates.clone().map(line)).collect();
             own = Area::Line(0);
             b.reduce_all(own, &given, &all);
         }
-        if self.through == Exchange::Ring {
+        if is_ring {
             b.enter_for(Level::NODE, all.clone());
         }
         b.copy(place(line(me)), place(own));
-        b.signal(GIVEN);
+        signal(&mut b, GIVEN);
         if me != leader {
-            b.wait(RESULT, topology.rank_at(leader));
+            wait(&mut b, RESULT, leader);
             b.copy(place(Area::Out), place(result));
             return b.finish();
         }
         let leaders = || (0..p).step_by(group as usize);
-        wait(&mut b, &mut leaders());
+        wait_for_all(&mut b, &mut leaders());
         b.reduce_all(Area::Out, &leaders().map(line).collect::<Vec<_>>(), &all);
         if !mates.is_empty() {
             b.copy(place(result), place(Area::Out));
-            b.signal(RESULT);
+            signal(&mut b, RESULT);
         }
         b.finish()
     }

@@ -1,4 +1,4 @@
-//! The seven probes all the way: algorithm, text, proof, lowering, proof, run on data.
+//! The eight probes all the way: algorithm, text, proof, lowering, proof, run on data.
 
 use bruckner_algorithms::catalogue::{Entry, entries};
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, coalesce, empty, lower, pack, place};
@@ -30,7 +30,7 @@ fn assert_right(program: &Program, what: &str) {
 
 #[test]
 fn each_probe_goes_all_the_way() {
-    assert_eq!(probes().len(), 7);
+    assert_eq!(probes().len(), 8);
     for probe in probes() {
         let (name, schedule) = (probe.name, probe.schedule().unwrap());
         let text = schedule.to_string();

@@ -73,6 +73,7 @@ fn local(local: &Local) -> Value {
         Local::Wait { flag, of, chunks } => {
             json!({ "op": "wait", "flag": flag.0, "of": of.0, "for": for_chunks(chunks) })
         }
+        Local::Open => json!({ "op": "open" }),
         Local::Barrier(level) => json!({ "op": "barrier", "level": level.to_string() }),
         Local::Enter { level, chunks } => {
             json!({ "op": "enter", "level": level.to_string(), "for": for_chunks(chunks) })

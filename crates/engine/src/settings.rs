@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) left: Vec<Name>,
     pub(crate) topology: Option<Topology>,
     pub(crate) shared_memory: bool,
+    /// Whether ranks of a node may read each other's buffers.
+    pub(crate) reads: bool,
     /// Every so many calls one is compared with the MPI's own; 0 for none.
     pub(crate) check: u64,
     pub(crate) report: Option<Report>,
@@ -67,6 +69,7 @@ impl Default for Settings {
             left: Vec::new(),
             topology: None,
             shared_memory: true,
+            reads: true,
             check: 0,
             report: None,
             after: 3,
@@ -83,7 +86,7 @@ struct Setting {
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 11] = [
     Setting {
         name: "BRUCKNER",
         take: |to, value| {
@@ -128,6 +131,13 @@ const SETTINGS: [Setting; 10] = [
         name: "BRUCKNER_SHM",
         take: |to, value| {
             to.shared_memory = truth(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_READ",
+        take: |to, value| {
+            to.reads = truth(value)?;
             Ok(())
         },
     },

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bruckner_schedule::{Counts, End, Problem};
 
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Cells, Compiled, Mark, Names, Step, Strip};
+use crate::compile::{Cells, Compiled, Mark, Names, Side, Step, Strip};
 use crate::memory::{At, Bases};
 use crate::segment::{FLAGS, beside, lines_at};
 use crate::transport::Peer;
@@ -57,6 +57,25 @@ pub(crate) enum Action {
         elements: usize,
         steps: [isize; 2],
         times: u32,
+    },
+    /// Opens this rank's buffers to its node.
+    Open,
+    /// From here on, the other buffer is this one of this member's.
+    Look {
+        member: u32,
+        side: Side,
+    },
+    /// Copies from the other buffer.
+    Fetch {
+        to: At,
+        from: At,
+        bytes: usize,
+    },
+    /// Combines with what lies in the other buffer.
+    FetchReduce {
+        into: At,
+        with: At,
+        elements: usize,
     },
     /// Raises a flag of this rank's.
     Raise(Mark),
@@ -315,6 +334,26 @@ impl<'a, S: Starts> Binder<'a, S> {
                         out.push(Action::Finish { first, end });
                     }
                 }
+                Step::Open => out.push_fixed(|| Action::Open),
+                Step::Look { member, side } => {
+                    out.push_fixed(|| Action::Look { member: *member, side: *side });
+                }
+                Step::Copy { to, from } if from.cells.base == Bases::OTHER => {
+                    self.pairs(to, from, |to, from, elements, steps, times| {
+                        for at in 0..times as isize {
+                            let (to, from) = (to.moved(at * steps[0]), from.moved(at * steps[1]));
+                            out.push(Action::Fetch { to, from, bytes: elements * self.element });
+                        }
+                    });
+                }
+                Step::Reduce { into, with } if with.cells.base == Bases::OTHER => {
+                    self.pairs(into, with, |into, with, elements, steps, times| {
+                        for at in 0..times as isize {
+                            let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
+                            out.push(Action::FetchReduce { into, with, elements });
+                        }
+                    });
+                }
                 Step::Copy { to, from } => self.pairs(to, from, |to, from, elements, steps, times| {
                     let bytes = elements * self.element;
                     match times {
@@ -377,7 +416,7 @@ impl<'a, S: Starts> Binder<'a, S> {
     /// As many cells here as there, where they lie one behind the other, and as often at equal distances.
     #[inline]
     fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(At, At, usize, [isize; 2], u32)) {
-        let is_spread = |strip: &Strip| strip.cells.base >= Bases::SEGMENT;
+        let is_spread = |strip: &Strip| (Bases::SEGMENT..Bases::HEADER).contains(&strip.cells.base);
         let spread = self.lines == Lines::Spread && (is_spread(to) || is_spread(from));
         if S::EVEN && !spread {
             let each = self.starts.chunks(0, 1).1 as usize;
@@ -415,7 +454,8 @@ impl<'a, S: Starts> Binder<'a, S> {
             Bases::TEMPORARY => self.starts.cells(first, count),
             _ => self.starts.chunks(first, count),
         };
-        let within = match base >= Bases::SEGMENT && self.lines == Lines::Spread {
+        let is_shared = (Bases::SEGMENT..Bases::HEADER).contains(&base);
+        let within = match is_shared && self.lines == Lines::Spread {
             true => CELL * first as usize,
             false => start as usize * self.element,
         };
@@ -426,6 +466,10 @@ impl<'a, S: Starts> Binder<'a, S> {
     #[inline]
     fn at(&self, cells: &Cells, within: usize) -> At {
         let Cells { base, line, .. } = *cells;
+        if base == Bases::OTHER {
+            let begins = self.starts.chunks(line, 0).0 as usize * self.element;
+            return At { base, offset: within - begins };
+        }
         let origin = &self.origins[usize::from(base) % Origin::COUNT];
         let start = match line < FLAGS * origin.beside {
             true => beside(line % origin.beside, line / origin.beside),

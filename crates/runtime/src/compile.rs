@@ -75,6 +75,13 @@ impl Strip {
     }
 }
 
+/// Which of another rank's buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Side {
+    In,
+    Out,
+}
+
 /// A flag of a level's segment, for the so-manieth time in this execution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Mark {
@@ -105,6 +112,13 @@ pub(crate) enum Step {
     Reduce {
         into: Strip,
         with: Strip,
+    },
+    /// Opens this rank's buffers to its node.
+    Open,
+    /// From here on, the other buffer is this one of this member's.
+    Look {
+        member: u32,
+        side: Side,
     },
     /// Raises a flag of this rank's; it is left out if it is for chunks that are empty.
     Raise {
@@ -231,6 +245,8 @@ pub struct Compiled {
     /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
     /// that takes turns.
     pub fixed: bool,
+    /// Whether ranks of a node read each other's buffers.
+    pub opens: bool,
     /// Messages of an execution.
     pub messages: usize,
     /// Whether all messages are posted before anything is awaited, and no memory is shared: once started, the transport
@@ -254,7 +270,10 @@ fn is_one_round(steps: &[Step]) -> bool {
     let awaits = |step: &Step| matches!(step, Step::Finish { .. });
     let posts = |step: &Step| matches!(step, Step::Post { .. });
     let shares = |step: &Step| {
-        matches!(step, Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. })
+        matches!(
+            step,
+            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } | Step::Open
+        )
     };
     let first = steps.iter().position(awaits).unwrap_or(steps.len());
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
@@ -298,6 +317,8 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         open: Vec::new(),
         tags: 0,
         lines: shared_lines,
+        collective: problem.collective,
+        pieces: problem.pieces,
     };
     for instr in &code.instrs {
         compiler.instr(instr)?;
@@ -319,10 +340,15 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         even: target.even,
         first,
         sends_nothing: target.orders_memory,
-        in_place: reads_before_it_writes(&compiler.steps),
+        in_place: match compiler.steps.contains(&Step::Open) {
+            // Others read the input while this rank writes its output: that those never meet is proven of an allreduce.
+            true => problem.collective == Collective::Allreduce,
+            false => reads_before_it_writes(&compiler.steps),
+        },
         only_reads: only_reads(&compiler.steps, own..own + problem.pieces),
         one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(),
+        opens: compiler.steps.contains(&Step::Open),
         messages: compiler.requests,
         requests: compiler.requests,
         extent: Extent { temporary, shared: compiler.shared },
@@ -371,6 +397,8 @@ struct Compiler<'a> {
     open: Vec<(u32, u32)>,
     tags: u32,
     lines: u32,
+    collective: Collective,
+    pieces: u64,
 }
 
 impl Compiler<'_> {
@@ -395,10 +423,16 @@ impl Compiler<'_> {
                 }
             }
             Instr::Local(Local::Copy { to, from }) => {
+                self.look(from)?;
                 self.pairs(to, from, |to, from| Step::Copy { to, from })?;
             }
             Instr::Local(Local::Reduce { into, with }) => {
+                self.look(with)?;
                 self.pairs(into, with, |into, with| Step::Reduce { into, with })?;
+            }
+            Instr::Local(Local::Open) => {
+                self.use_segment(Level::NODE, 0);
+                self.steps.push(Step::Open);
             }
             Instr::Local(Local::Signal { flag, chunks }) => {
                 if flag.0 >= FLAGS {
@@ -462,6 +496,19 @@ impl Compiler<'_> {
                 self.steps.push(Step::Leave { level: index as u8 });
             }
         }
+        Ok(())
+    }
+
+    /// Looks at another rank's buffer, if a place is in one.
+    fn look(&mut self, place: &Place) -> Result<(), Unfit> {
+        let (rank, side) = match place.area {
+            Area::InOf(rank) => (rank, Side::In),
+            Area::OutOf(rank) => (rank, Side::Out),
+            _ => return Ok(()),
+        };
+        self.use_segment(Level::NODE, 0);
+        let look = Step::Look { member: self.member(Level::NODE, rank), side };
+        self.steps.push(look);
         Ok(())
     }
 
@@ -575,6 +622,15 @@ impl Compiler<'_> {
             let base = Bases::SEGMENT + index as u8;
             return place.set.runs().iter().map(|run| strip(base, line, run)).collect();
         }
+        if let Some((rank, area)) = place.area.of_other() {
+            // Counted from where this buffer of that rank begins.
+            let begins = match (area, self.collective) {
+                (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => rank.0,
+                _ => 0,
+            };
+            let line = begins * self.pieces as u32;
+            return place.set.runs().iter().map(|run| strip(Bases::OTHER, line, run)).collect();
+        }
         let base = |buffer| match buffer {
             Buffer::In => Bases::IN,
             Buffer::Out => Bases::OUT,
@@ -621,9 +677,7 @@ fn reads_before_it_writes(steps: &[Step]) -> bool {
                 sending.retain(|request| !(first..end).contains(&request));
                 (false, false)
             }
-            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } => {
-                (false, false)
-            }
+            _ => (false, false),
         };
         written |= writes;
         if written && (reads || !sending.is_empty()) {

@@ -8,8 +8,9 @@ use crate::bind::{Action, Address, Bound, Sums, bind, number_of};
 use crate::class::Limits;
 use crate::compile::{Compiled, Mark};
 use crate::memory::Bases;
+use crate::reader::Reader;
 use crate::reduce::Reduction;
-use crate::segment::{Flag, Patience, Segment};
+use crate::segment::{Flag, Other, Patience, Segment};
 use crate::transport::{Failure, Transport};
 
 /// The buffers of one execution. What is not needed may be null.
@@ -63,6 +64,11 @@ pub struct Plan<T: Transport> {
     /// From the part of the node's segment that this execution uses to that of the next.
     to_next: isize,
     next: usize,
+    /// The buffer of another rank that is looked at.
+    other: Other,
+    reader: Reader,
+    /// Bytes of an element.
+    element: usize,
     /// What went wrong in the execution under way. It goes on nevertheless: others wait for what this rank does next.
     failed: Option<Failure>,
 }
@@ -102,6 +108,9 @@ impl<T: Transport> Plan<T> {
             rounds: [0; Bases::LEVELS],
             to_next: 0,
             next: 0,
+            other: Other::NOBODY,
+            reader: Reader::new(),
+            element: 0,
             failed: None,
         }
     }
@@ -141,6 +150,7 @@ impl<T: Transport> Plan<T> {
         }
         bind(&self.compiled, problem, &self.address, &self.limits, &mut self.sums, &mut self.bound);
         self.next = self.bound.actions.len();
+        self.element = problem.element as usize;
         match &mut self.problem {
             Some(bound) => bound.clone_from(problem),
             None => self.problem = Some(problem.clone()),
@@ -246,6 +256,11 @@ impl<T: Transport> Plan<T> {
         }
     }
 
+    /// From here on it reads buffers of others as if the kernel did not let it, for tests.
+    pub fn refuse_reads(&mut self) {
+        self.reader.refuse();
+    }
+
     /// Waits until all is done.
     pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
         // SAFETY: whoever started it promised it until now.
@@ -311,6 +326,45 @@ impl<T: Transport> Plan<T> {
                         unsafe { self.reduction.apply(bases.address(with), bases.address(into), *elements) };
                     }
                 }
+                Action::Open => {
+                    let buffers = [Bases::IN, Bases::OUT].map(|base| bases.0[base as usize].cast_const());
+                    segment_of(&self.segments, 0).open(buffers);
+                }
+                Action::Look { member, side } => {
+                    self.other = segment_of(&self.segments, 0).other(*member, *side as usize);
+                }
+                // Where sizes differ, others have less than this rank would read.
+                Action::Fetch { .. } | Action::FetchReduce { .. } if self.failed.is_some() => {}
+                Action::Fetch { .. } | Action::FetchReduce { .. } => {
+                    let segment = segment_of(&self.segments, 0);
+                    let (other, element, reduction) = (self.other, self.element, &self.reduction);
+                    let reader = &mut self.reader;
+                    // SAFETY: places lie in the buffers, and all were proven free of races.
+                    let mut read = || unsafe {
+                        match *action {
+                            Action::Fetch { to, from, bytes } => {
+                                reader.copy(segment, other.moved(from.offset), bases.address(to), bytes)
+                            }
+                            Action::FetchReduce { into, with, elements } => {
+                                let (with, into) = (other.moved(with.offset), bases.address(into));
+                                reader.reduce(segment, with, into, (elements, element), reduction)
+                            }
+                            _ => true,
+                        }
+                    };
+                    // Only where the kernel does not let it read is there anything to wait for; others may be in the same need.
+                    if !read() {
+                        segment.serve();
+                        if !WAIT {
+                            return Ok(false);
+                        }
+                        let all_read = || {
+                            segment.serve();
+                            read()
+                        };
+                        self.patience.wait(all_read, || transport.progress());
+                    }
+                }
                 Action::Raise(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.
@@ -322,10 +376,20 @@ impl<T: Transport> Plan<T> {
                     // SAFETY: as above.
                     let (is_barriers, flag) = (flag.base >= Bases::HEADER, unsafe { bases.flag(*flag) });
                     if !flag.has_reached(value) {
+                        let serve = || {
+                            if self.compiled.opens {
+                                segment_of(&self.segments, 0).serve();
+                            }
+                        };
                         if !WAIT {
+                            serve();
                             return Ok(false);
                         }
-                        self.patience.wait(|| flag.has_reached(value), || transport.progress());
+                        let reached = || {
+                            serve();
+                            flag.has_reached(value)
+                        };
+                        self.patience.wait(reached, || transport.progress());
                     }
                     // Whoever leaves a barrier may be in the next call already.
                     if !is_barriers && flag.sizes() != self.sizes {

@@ -18,6 +18,7 @@ pub mod compile;
 mod execute;
 mod memory;
 pub mod readback;
+mod reader;
 pub mod reduce;
 pub mod segment;
 pub mod sized;

@@ -38,6 +38,8 @@ impl Bases {
     /// Levels that can have segments.
     pub(crate) const LEVELS: usize = 4;
     pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
+    /// A buffer of another rank, in that rank's memory: only ever read, and by asking the kernel.
+    pub(crate) const OTHER: u8 = Bases::HEADER + Bases::LEVELS as u8;
     /// A power of two, so that no index is out of bounds; more than there are.
     const COUNT: usize = 16;
 

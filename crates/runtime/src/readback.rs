@@ -16,7 +16,7 @@ use bruckner_schedule::{
 
 use crate::bind::{Action, Address, Bound, Sums, bind};
 use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Compiled, Mark, SameNames};
+use crate::compile::{Compiled, Mark, SameNames, Side};
 use crate::memory::{At, Bases};
 use crate::segment::{FLAGS, ROUNDS, Turns, beside, flag_at, lines_at, round_at};
 use crate::transport::Peer;
@@ -141,6 +141,8 @@ struct Reader<'a> {
     instrs: Vec<Instr>,
     raised: BTreeMap<At, u16>,
     awaited: BTreeMap<At, u16>,
+    /// Whose buffer is looked at, and which.
+    other: Option<(Rank, Side)>,
 }
 
 impl<'a> Reader<'a> {
@@ -182,6 +184,7 @@ impl<'a> Reader<'a> {
             instrs: Vec::new(),
             raised: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            other: None,
         }
     }
 
@@ -260,6 +263,29 @@ impl<'a> Reader<'a> {
                     let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
                     self.action(&Action::Reduce { into, with, elements })?;
                 }
+            }
+            Action::Open => self.instrs.push(Instr::Local(Local::Open)),
+            Action::Look { member, side } => {
+                let region = self.topology.span(Level::NODE, self.topology.region_of(Level::NODE, self.rank));
+                if member >= region.len() as u32 {
+                    return Err("a member that there is not");
+                }
+                self.other = Some((self.topology.rank_at(region.start + member), side));
+            }
+            Action::Fetch { to, from, bytes } => {
+                let (to, from) = (self.slots(to, bytes)?, self.others(from, bytes)?);
+                if to.len() != from.len() {
+                    return Err("a copy between slots of different sizes");
+                }
+                self.pair(to, from, |to, from| Local::Copy { to, from });
+            }
+            Action::FetchReduce { into, with, elements } => {
+                let bytes = elements * self.problem.element as usize;
+                let (into, with) = (self.slots(into, bytes)?, self.others(with, bytes)?);
+                if into.len() != with.len() {
+                    return Err("a reduction of slots of different sizes");
+                }
+                self.pair(into, with, |into, with| Local::Reduce { into, with });
             }
             Action::Raise(Mark { flag, level, times }) => {
                 let (number, owner) = self.flag(flag, level)?;
@@ -376,6 +402,33 @@ impl<'a> Reader<'a> {
         let place = Place::new(area, Set::from(0..chunks));
         self.placed.entry(area).or_insert(Placed { place, at: number * each });
         area
+    }
+
+    /// The slots of another rank's buffer in which bytes lie.
+    fn others(&self, at: At, bytes: usize) -> Result<Slots, &'static str> {
+        let (rank, side) = self.other.ok_or("another's buffer, and nobody's")?;
+        let element = self.problem.element as usize;
+        if at.base != Bases::OTHER
+            || bytes == 0
+            || !bytes.is_multiple_of(element)
+            || !at.offset.is_multiple_of(element)
+        {
+            return Err("a length that is none");
+        }
+        let begins = match (side, self.problem.collective) {
+            (Side::In, Collective::Allgather) | (Side::Out, Collective::ReduceScatter) => {
+                u64::from(rank.0) * self.problem.pieces
+            }
+            _ => 0,
+        };
+        let start = (at.offset / element) as u64 + self.chunks[begins as usize];
+        let found = within(&self.chunks, start, (bytes / element) as u64);
+        let found = found.ok_or("an address where no slot begins or ends")?;
+        let area = match (side, self.user) {
+            (Side::In, User::Apart) => Area::InOf(rank),
+            _ => Area::OutOf(rank),
+        };
+        Ok(Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect()))
     }
 
     /// The slots in which bytes lie.

@@ -436,6 +436,6 @@ fn cells(placed: &[Placed], place: &Place) -> Result<Vec<Cell>, Unfit> {
             let at = |i| line.place.set.position(i).map(|at| Cell::Private((line.at + at) as usize));
             place.set.iter().map(at).collect::<Option<_>>().ok_or(Unfit::Virtual)
         }
-        Area::Shared(..) => Err(Unfit::Beyond(place.to_string())),
+        Area::Shared(..) | Area::InOf(_) | Area::OutOf(_) => Err(Unfit::Beyond(place.to_string())),
     }
 }

@@ -42,7 +42,11 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                         return Vec::new();
                     }
                     let drive = if cases % 2 == 0 { Drive::Run } else { Drive::StartTestWait };
-                    run(&program, &problem, purpose == Purpose::OrdersMemory, drive)
+                    let run = |drive| run(&program, &problem, purpose == Purpose::OrdersMemory, drive);
+                    if entry.expression.reads_buffers() {
+                        run(Drive::Refused);
+                    }
+                    run(drive)
                 }));
                 let floats = hint.unwrap_or_else(|cause| {
                     eprintln!("in {}", what());

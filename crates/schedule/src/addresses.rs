@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap as HashMap;
 
-use crate::{Area, Code, Counts, Layout, Level, Place, Problem, Run, Set};
+use crate::{Area, Code, Counts, Layout, Level, Place, Problem, Rank, Run, Set};
 
 /// What slots lie in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,6 +18,10 @@ pub enum Buffer {
     Temporary,
     /// The segment of the rank's region of a level: all lines shared there.
     Segment(Level),
+    /// Another rank's input.
+    InOf(Rank),
+    /// Another rank's output.
+    OutOf(Rank),
 }
 
 impl From<Area> for Buffer {
@@ -27,6 +31,8 @@ impl From<Area> for Buffer {
             Area::Out => Buffer::Out,
             Area::Line(_) => Buffer::Temporary,
             Area::Shared(level, _) => Buffer::Segment(level),
+            Area::InOf(rank) => Buffer::InOf(rank),
+            Area::OutOf(rank) => Buffer::OutOf(rank),
         }
     }
 }

@@ -14,6 +14,11 @@ pub struct Tag(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Flag(pub u32);
 
+impl Flag {
+    /// Flags of a rank that programs may raise. Barriers, once compiled, are made of others.
+    pub const COUNT: u32 = 4;
+}
+
 /// A request of one rank: a message under way between its posting and its `finish`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Request(pub u32);

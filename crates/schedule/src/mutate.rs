@@ -70,6 +70,10 @@ mutations! {
     Enter = "entered too early",
     /// A rank does not leave a ring, or leaves it before its last work there.
     Leave = "left too early, or never",
+    /// A rank does not open its buffers, or opens them later.
+    Open = "not opened, or too late",
+    /// Another rank's buffers are read.
+    Owner = "wrong owner",
     /// A flag or a gate is for other chunks.
     For = "for other chunks",
     /// A segment's halves are not used in turn.
@@ -79,8 +83,8 @@ mutations! {
 impl Mutation {
     /// Whether the change takes synchronisation away: then equal data excuses nothing.
     pub fn removes_synchronisation(self) -> bool {
-        use Mutation::{Alternate, Barrier, Enter, For, Leave, Signal, Wait};
-        matches!(self, Signal | Wait | Barrier | Alternate | Enter | Leave | For)
+        use Mutation::{Alternate, Barrier, Enter, For, Leave, Open, Signal, Wait};
+        matches!(self, Signal | Wait | Barrier | Alternate | Enter | Leave | For | Open)
     }
 }
 
@@ -276,6 +280,17 @@ impl Mutator<'_> {
                 message.places[last].set = members.into_iter().collect();
                 message.places.retain(|p| !p.set.is_empty());
             }
+            Mutation::Owner => {
+                let (ranks, more) = (self.ranks, self.random.bits());
+                let place = self.place(|place| place.area.of_other().is_some())?;
+                let other =
+                    |rank: Rank| Rank((rank.0 + 1 + (more % u64::from(ranks.max(2) - 1)) as u32) % ranks);
+                place.area = match place.area {
+                    Area::InOf(rank) => Area::InOf(other(rank)),
+                    Area::OutOf(rank) => Area::OutOf(other(rank)),
+                    area => area,
+                };
+            }
             Mutation::Tag => {
                 let (_, message) = self.message(|_| true)?;
                 message.tag = Tag(message.tag.0 + 1);
@@ -315,6 +330,15 @@ impl Mutator<'_> {
             Mutation::Signal => self.drop(|local| matches!(local, Local::Signal { .. }))?,
             Mutation::Enter => self.drop(|local| matches!(local, Local::Enter { .. }))?,
             Mutation::Wait => self.drop(|local| matches!(local, Local::Wait { .. }))?,
+            Mutation::Open => {
+                let at = self.find(|i| matches!(i, Instr::Local(Local::Open)))?;
+                let open = self.code.instrs.remove(at);
+                let signals = |i: &Instr| matches!(i, Instr::Local(Local::Signal { .. } | Local::Barrier(_)));
+                let next = (at..self.code.instrs.len()).find(|&i| signals(&self.code.instrs[i]));
+                if let Some(next) = next.filter(|_| self.random.below(2) == 0) {
+                    self.code.instrs.insert(next + 1, open);
+                }
+            }
             Mutation::Leave => {
                 let at = self.find(|i| matches!(i, Instr::Local(Local::Leave(_))))?;
                 let leave = self.code.instrs.remove(at);

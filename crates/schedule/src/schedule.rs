@@ -23,6 +23,21 @@ pub enum Area {
     Line(u32),
     /// A line in the segment that the rank's region of this level shares: `node.0`, `socket.2`, ….
     Shared(Level, u32),
+    /// The input of another rank of the node, which has opened its buffers: `in@3`. Only ever read.
+    InOf(Rank),
+    /// The output of such a rank: `out@3`. Only ever read.
+    OutOf(Rank),
+}
+
+impl Area {
+    /// Whose buffer it is, if another rank's; and what it is there.
+    pub fn of_other(self) -> Option<(Rank, Area)> {
+        match self {
+            Area::InOf(rank) => Some((rank, Area::In)),
+            Area::OutOf(rank) => Some((rank, Area::Out)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Area {
@@ -32,6 +47,8 @@ impl fmt::Display for Area {
             Area::Out => f.write_str("out"),
             Area::Line(n) => write!(f, "t{n}"),
             Area::Shared(level, n) => write!(f, "{level}.{n}"),
+            Area::InOf(rank) => write!(f, "in@{rank}"),
+            Area::OutOf(rank) => write!(f, "out@{rank}"),
         }
     }
 }
@@ -184,6 +201,8 @@ pub enum Local {
         /// For which chunks, as of a signal.
         chunks: Option<Set>,
     },
+    /// From here to its end, the other ranks of the node may read this rank's input and output.
+    Open,
     /// Until all ranks of this rank's region are here.
     Barrier(Level),
     /// Until all ranks of this rank's region have left what this execution will use of their segment.
@@ -258,6 +277,7 @@ impl fmt::Display for Local {
             Local::Reduce { into, with } => write!(f, "reduce {into} <- {with}"),
             Local::Signal { flag, .. } => write!(f, "signal {flag}"),
             Local::Wait { flag, of, .. } => write!(f, "wait {flag} of {of}"),
+            Local::Open => f.write_str("open"),
             Local::Barrier(level) => write!(f, "barrier {level}"),
             Local::Enter { level, .. } => write!(f, "enter {level}"),
             Local::Leave(level) => write!(f, "leave {level}"),

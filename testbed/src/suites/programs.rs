@@ -85,6 +85,18 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let what = format!("roots ahead, {algorithm} on {topology}");
             table.tell(mpi.name(), &what, 4, &launch.test()?);
         }
+        let reads = mpi.compile_plain("reads")?;
+        for ranks in if quick { vec![2 + 2 * (mpi as u32 % 2)] } else { vec![2, 4] } {
+            // What has a root goes through the segment: MPICH itself does not survive a read that is refused.
+            let direct = ["allreduce", "reduce_scatter", "allgather", "alltoall"];
+            let rules = direct.map(|name| format!("{name}=direct")).join("; ") + "; bcast=shm; reduce=shm";
+            let mut launch = patient_launch(mpi, ranks, &reads).set("BRUCKNER_ALGORITHM", rules);
+            launch = launch.set("BRUCKNER_AFTER", "0").set("BRUCKNER_TOPOLOGY", format!("1x{ranks}"));
+            if !mpi.has_hook() {
+                launch = launch.argument("no requests");
+            }
+            table.tell(mpi.name(), "buffers of others, then refused", ranks, &launch.test()?);
+        }
         let wrong = mpi.compile_plain("wrong")?;
         for (mode, arguments) in [("always", None), ("on", Some("expecting more"))] {
             // There every error ends the job, whatever the error handler.

@@ -34,7 +34,7 @@ const MANY: u64 = 4096;
 fn lay_out(problem: &Problem, rounds: &[Round], room: Room) -> Vec<Placed> {
     let mut uses: BTreeMap<Area, Use<'_>> = BTreeMap::new();
     for (number, round) in rounds.iter().enumerate() {
-        for place in places(round).filter(|place| !matches!(place.area, Area::In | Area::Out)) {
+        for place in places(round).filter(|place| matches!(place.area, Area::Line(_) | Area::Shared(..))) {
             let new = || Use { sets: Vec::new(), first: number, last: number };
             let entry = uses.entry(place.area).or_insert_with(new);
             entry.last = number;

@@ -4,6 +4,9 @@
 //! in advance, because the program is free of races: any order that its synchronisation allows gives the same
 //! answer, so one is played through. Where the writer is another rank, a message brings the value: sent as
 //! soon as it is written, received just before it is read. Flags and barriers are then no longer needed.
+//!
+//! What others read in a rank's buffers is written there, too: the input when it is opened, the output by whatever fills it. The
+//! owner needs no shadow of those.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,7 +44,7 @@ fn is_order(instr: &Instr) -> bool {
 }
 
 fn is_shared(area: Area) -> bool {
-    matches!(area, Area::Shared(..))
+    matches!(area, Area::Shared(..)) || area.of_other().is_some()
 }
 
 /// One end of the messages from one rank to another with one tag.
@@ -143,10 +146,9 @@ impl<'a> Play<'a> {
                 self.open.insert((rank, *request), ((mine.0, mine.1, mine.2, theirs), *posted));
                 match message.end {
                     End::Send => message.places.iter().for_each(|place| self.read(now, place)),
-                    End::Recv if message.places.iter().any(|place| is_shared(place.area)) => {
+                    End::Recv => {
                         self.filling.insert((rank, *request), &message.places);
                     }
-                    End::Recv => {}
                 }
             }
             Instr::Finish(requests) => {
@@ -173,6 +175,10 @@ impl<'a> Play<'a> {
             }
             // What is there for nothing has been left out before.
             Instr::Local(Local::Enter { .. } | Local::Leave(_)) => {}
+            Instr::Local(Local::Open) => {
+                let all = Set::from(0..self.program.problem.chunks());
+                self.write(now, &Place::new(Area::InOf(rank), all));
+            }
             Instr::Local(Local::Signal { flag, .. }) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
             Instr::Local(Local::Wait { flag, of, .. }) => {
                 let waited = self.waited.entry((rank, *of, *flag)).or_insert(0);
@@ -198,8 +204,12 @@ impl<'a> Play<'a> {
     }
 
     fn region(&self, area: Area, rank: Rank) -> Option<u32> {
-        let Area::Shared(level, _) = area else { return None };
-        Some(self.program.topology.region_of(level, rank))
+        match area {
+            Area::Shared(level, _) => Some(self.program.topology.region_of(level, rank)),
+            // There is one of each.
+            Area::InOf(_) | Area::OutOf(_) => Some(0),
+            _ => None,
+        }
     }
 
     fn read(&mut self, now: Moment, place: &Place) {
@@ -245,9 +255,10 @@ impl<'a> Play<'a> {
     }
 
     fn write(&mut self, now: Moment, place: &Place) {
-        let Some(region) = self.region(place.area, now.0) else { return };
+        let area = if place.area == Area::Out { Area::OutOf(now.0) } else { place.area };
+        let Some(region) = self.region(area, now.0) else { return };
         let chunks = self.program.problem.chunks() as usize;
-        let writers = self.writers.entry((place.area, region)).or_insert_with(|| vec![None; chunks]);
+        let writers = self.writers.entry((area, region)).or_insert_with(|| vec![None; chunks]);
         for block in place.set.runs().iter().flat_map(Run::blocks) {
             writers[block.start as usize..block.end as usize].fill(Some(now));
         }
@@ -256,6 +267,7 @@ impl<'a> Play<'a> {
 
 /// Rewrites one rank's code on private lines that shadow the shared ones.
 struct Rewriter<'a> {
+    rank: Rank,
     lines: BTreeMap<Area, u32>,
     /// What comes before each instruction and what goes after it, in order.
     arriving: Vec<&'a Flow>,
@@ -285,13 +297,14 @@ impl<'a> Rewriter<'a> {
             Instr::Post(request, _) => most.max(request.0),
             _ => most,
         });
-        Rewriter { lines, arriving, leaving, request, out: Vec::new(), sending: Vec::new() }
+        Rewriter { rank, lines, arriving, leaving, request, out: Vec::new(), sending: Vec::new() }
     }
 
     fn shadow(&self, place: Place) -> Place {
-        match self.lines.get(&place.area) {
-            Some(&line) => Place { area: Area::Line(line), ..place },
-            None => place,
+        match (self.lines.get(&place.area), place.area.of_other()) {
+            (_, Some((owner, area))) if owner == self.rank => Place { area, ..place },
+            (Some(&line), _) => Place { area: Area::Line(line), ..place },
+            (None, _) => place,
         }
     }
 
@@ -355,8 +368,12 @@ impl<'a> Rewriter<'a> {
             }
             _ => &[],
         };
-        let shadows = self.lines.values().next().copied().unwrap_or(u32::MAX);
-        if written.iter().any(|place| matches!(place.area, Area::Line(line) if line >= shadows)) {
+        let shadows = self.lines.values().min().copied().unwrap_or(u32::MAX);
+        let may_be_sent = |place: &Place| match place.area {
+            Area::Line(line) => line >= shadows,
+            area => area == Area::Out,
+        };
+        if written.iter().any(may_be_sent) {
             let meets = |a: &Place, b: &Place| a.area == b.area && a.set.meets(&b.set);
             self.sending.retain(|(request, places)| {
                 let busy = places.iter().any(|place| written.iter().any(|w| meets(place, w)));

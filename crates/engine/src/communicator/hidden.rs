@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bruckner_mpi::{Agree, TagRange, Tags, Word};
-use bruckner_runtime::segment::Pool;
+use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
-use bruckner_schedule::{Rank, Topology};
+use bruckner_schedule::{Level, Rank, Topology};
 
 use super::keeper::Keeper;
 use crate::Error;
@@ -23,6 +23,8 @@ pub(crate) struct Hidden<W: World> {
     nodes: Topology,
     /// The node's memory, if all have it.
     pub(crate) pool: Option<Arc<Pool>>,
+    /// Whether all can read the buffers of all others on their node.
+    pub(crate) reads: bool,
     pub(crate) wire: W::Wire,
     pub(crate) shared_cores: bool,
     /// Whether MPI, on all ranks, lets plans go on inside its own waits.
@@ -63,6 +65,7 @@ impl<W: World> Hidden<W> {
         world.agree(comm, Agree::Max, &mut worst)?;
         let pool = if settings.shared_memory { pool(world, comm, node)? } else { None };
         world.free(node);
+        let reads = pool.is_some() && settings.reads && reads(world, comm, &nodes)?;
         let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
         Ok(Hidden {
             world,
@@ -70,6 +73,7 @@ impl<W: World> Hidden<W> {
             places: settings.topology.clone().unwrap_or_else(|| nodes.clone()),
             nodes,
             pool,
+            reads,
             wire: world.wire(comm, world.tag_limit() - 1, shared_cores),
             shared_cores,
             hooked,
@@ -238,6 +242,20 @@ fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>,
         Pool::unlink(&name);
     }
     Ok(made.filter(|_| all[0] == 1).map(Arc::new))
+}
+
+/// Whether all ranks can read the memory of all others on their node: they try. Collective.
+fn reads(world: &impl World, comm: Word, nodes: &Topology) -> Result<bool, Error> {
+    let (me, word) = (Rank(world.rank(comm)?), OpenWord::new());
+    let all = world.gather(comm, &word.place())?;
+    let others = nodes.span(Level::NODE, nodes.region_of(Level::NODE, me)).map(|at| nodes.rank_at(at));
+    let can_read = |other: Rank| {
+        let place = &all[other.0 as usize * OpenWord::PLACE..][..OpenWord::PLACE];
+        other == me || OpenWord::can_read(place)
+    };
+    let mut all = [u64::from(others.into_iter().all(can_read))];
+    world.agree(comm, Agree::Min, &mut all)?;
+    Ok(all[0] == 1)
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ impl<W: World> Communicator<W> {
         form: &Form,
         expression: &Expression,
     ) -> Result<Attempt<W>, Error> {
-        let on_node = if self.hidden.pool.is_some() { OnNode::Segment } else { OnNode::Messages };
+        let shared = self.hidden.pool.is_some() && (self.hidden.reads || !expression.reads_buffers());
+        let on_node = if shared { OnNode::Segment } else { OnNode::Messages };
         let tried = self.attempt(site, normal, form, expression, on_node)?;
         let refused = matches!(tried, Attempt::Refused);
         if refused && on_node == OnNode::Segment && expression.shares_memory() {
@@ -138,7 +139,10 @@ impl<W: World> Communicator<W> {
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
                 let address = Address { names: self.names.clone(), tag: site.tags.first + 1 };
-                let plan = Plan::new(compiled, address, wire, segments, reduction, wire.patience());
+                let mut plan = Plan::new(compiled, address, wire, segments, reduction, wire.patience());
+                if self.fails(Fault::Read) {
+                    plan.refuse_reads();
+                }
                 Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
             }
         })

@@ -64,6 +64,7 @@ impl<W: World> Engine<W> {
             ranks: hidden.places.ranks(),
             topology: hidden.places.to_string(),
             shared_memory: hidden.pool.is_some(),
+            reads: hidden.reads,
             shared_cores: hidden.shared_cores,
             complaints: hidden.settings.complaints.clone(),
         })

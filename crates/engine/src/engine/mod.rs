@@ -66,6 +66,8 @@ pub struct Findings {
     pub topology: String,
     /// Whether nodes have shared memory.
     pub shared_memory: bool,
+    /// Whether ranks of a node can read each other's buffers.
+    pub reads: bool,
     /// Whether ranks outnumber cores.
     pub shared_cores: bool,
     /// What was wrong with the settings.

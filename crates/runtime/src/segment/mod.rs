@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 mod flag;
+mod mail;
+mod open;
 mod patience;
 mod pool;
 
@@ -9,6 +11,8 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use flag::{Flag, barrier_rounds};
+pub use open::OpenWord;
+pub(crate) use open::{ANSWER, Other, read as read_other};
 pub use patience::Patience;
 pub use pool::{Lease, Pool, PoolError};
 
@@ -16,7 +20,7 @@ pub use pool::{Lease, Pool, PoolError};
 const LINE: usize = 128;
 
 /// Flags of a member that a program may use.
-pub(crate) const FLAGS: u32 = 4;
+pub(crate) const FLAGS: u32 = bruckner_schedule::Flag::COUNT;
 /// Rounds of a barrier: enough for 4096 members.
 pub(crate) const ROUNDS: u32 = 4;
 
@@ -38,9 +42,12 @@ pub(crate) fn lines_at(members: u32) -> usize {
     flag_at(members, 0)
 }
 
+/// Lines of a member in the header: flags for the rounds of a barrier and for leaving, its book, its mail, and room for answers.
+const OWN_LINES: u32 = ROUNDS + 3 + open::ANSWER as u32 / LINE as u32;
+
 /// Where a member's flag for a round of a barrier lies within the header.
 pub(crate) fn round_at(member: u32, round: u32) -> usize {
-    LINE + (member * (ROUNDS + 1) + round) as usize * LINE
+    LINE + (member * OWN_LINES + round) as usize * LINE
 }
 
 /// Where its flag lies that says which execution it has left last, of those on the ring.

@@ -19,6 +19,8 @@ const LEVELS: usize = 4;
 pub(crate) enum Drive {
     Run,
     StartTestWait,
+    /// Every second rank, from its second execution on, finds that it cannot read the buffers of others.
+    Refused,
 }
 
 /// The segments of every rank, as large as the program needs them.
@@ -141,9 +143,12 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                         };
                         // SAFETY: sized by the problem, and nobody else has them.
                         unsafe {
+                            if drive == Drive::Refused && execution > 0 && rank % 2 == 1 {
+                                plan.refuse_reads();
+                            }
                             match drive {
                                 Drive::Run => plan.run(&transport, buffers).expect("it runs"),
-                                Drive::StartTestWait => {
+                                Drive::StartTestWait | Drive::Refused => {
                                     plan.start(&transport, buffers).expect("it starts");
                                     for _ in 0..3 {
                                         plan.test(&transport).expect("it can be tested");

@@ -139,6 +139,7 @@ impl View {
                 len = len.or_else(|| Some(data.pair_len(Rank(chunk as u32), self.rank)));
                 (Buffer::Out, (chunk, 0))
             }
+            (Area::InOf(_) | Area::OutOf(_), _) => return Err(fail()),
             _ if chunk >= problem.chunks() => return Err(fail()),
             (_, None) => {
                 let line = match area {

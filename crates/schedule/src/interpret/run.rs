@@ -6,7 +6,7 @@ use super::buffers::{Found, Segments, View, slots_of};
 use super::{Data, Failure, Operation};
 use crate::program::{Instr, Program};
 use crate::random::Random;
-use crate::schedule::{End, Local, Message, Payload};
+use crate::schedule::{End, Local, Message, Payload, Place};
 use crate::{Flag, Level, Rank, Request, Tag};
 
 /// A message end that was posted.
@@ -165,15 +165,15 @@ impl Stage<'_> {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
                 let to = view.find(program, to, data)?;
-                let from = view.find(program, from, data)?;
-                self.copy(rank, &to, &from)?
+                let (owner, from) = self.source(rank, program, from)?;
+                self.copy(rank, &to, owner, &from)?
             }
             Instr::Local(Local::Reduce { into, with }) => {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
                 let into = view.find(program, into, data)?;
-                let with = view.find(program, with, data)?;
-                self.reduce(rank, &into, &with)?
+                let (owner, with) = self.source(rank, program, with)?;
+                self.reduce(rank, &into, owner, &with)?
             }
             Instr::Local(local) if local.is_left_out(&program.problem) => true,
             Instr::Local(Local::Signal { flag, .. }) => {
@@ -192,6 +192,7 @@ impl Stage<'_> {
                 *waited += u64::from(raised);
                 raised
             }
+            Instr::Local(Local::Open) => true,
             Instr::Local(Local::Barrier(level)) => self.barrier(rank, *level),
             Instr::Local(Local::Enter { level, .. }) => self.enter(rank, *level)?,
             Instr::Local(Local::Leave(level)) => {
@@ -212,13 +213,32 @@ impl Stage<'_> {
         (&mut self.segments, &mut self.views[rank.0 as usize][execution])
     }
 
-    fn copy(&mut self, rank: Rank, to: &[Found], from: &[Found]) -> Result<bool> {
+    /// Where a rank reads: in what it sees itself, or in the buffers that another has at this moment, in whatever execution that
+    /// is.
+    fn source(&self, rank: Rank, program: &Program, from: &Place) -> Result<(Rank, Vec<Found>)> {
+        let (owner, area) = from.area.of_other().unwrap_or((rank, from.area));
+        let Some(player) = self.players.get(owner.0 as usize) else {
+            return fail(rank, "reads what belongs to nobody");
+        };
+        let execution = (player.execution as usize).min(self.programs.len() - 1);
+        let place = Place { area, set: from.set.clone() };
+        let found = self.views[owner.0 as usize][execution].find(program, &place, &self.data[execution])?;
+        Ok((owner, found))
+    }
+
+    /// What lies in a slot that one rank sees.
+    fn load(&mut self, owner: Rank, slot: Found) -> Result<Vec<u64>> {
+        let execution = (self.players[owner.0 as usize].execution as usize).min(self.programs.len() - 1);
+        self.segments.load(&mut self.views[owner.0 as usize][execution], slot)
+    }
+
+    fn copy(&mut self, rank: Rank, to: &[Found], owner: Rank, from: &[Found]) -> Result<bool> {
         if to.len() != from.len() {
             return fail(rank, "copies between places of different shape");
         }
-        let (segments, view) = self.view(rank);
         for (to, from) in to.iter().zip(from) {
-            let data = segments.load(view, *from)?;
+            let data = self.load(owner, *from)?;
+            let (segments, view) = self.view(rank);
             match to.len {
                 Some(len) if len == data.len() as u64 => {}
                 _ if view.lengths.contains_key(&(from.buffer, from.word)) || to.len.is_none() => {
@@ -231,14 +251,15 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    fn reduce(&mut self, rank: Rank, into: &[Found], with: &[Found]) -> Result<bool> {
+    fn reduce(&mut self, rank: Rank, into: &[Found], owner: Rank, with: &[Found]) -> Result<bool> {
         let operation = self.data[0].operation;
         if into.len() != with.len() {
             return fail(rank, "reduces places of different shape");
         }
-        let (segments, view) = self.view(rank);
         for (into, with) in into.iter().zip(with) {
-            let (left, right) = (segments.load(view, *with)?, segments.load(view, *into)?);
+            let left = self.load(owner, *with)?;
+            let (segments, view) = self.view(rank);
+            let right = segments.load(view, *into)?;
             if left.len() != right.len() {
                 return fail(rank, "reduces slots of different size");
             }

@@ -183,7 +183,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn place(&mut self) -> Result<Place> {
-        const WHAT: &str = "a place such as `out[0..4]`, `t0[1]` or `node.0[2]`";
+        const WHAT: &str = "a place such as `out[0..4]`, `t0[1]`, `node.0[2]` or `in@3[0]`";
         let rest = self.rest();
         let name = &rest[..rest.find('[').ok_or_else(|| self.expected(WHAT))?];
         let area = area(name).ok_or_else(|| self.expected(WHAT))?;
@@ -217,6 +217,15 @@ fn area(name: &str) -> Option<Area> {
     match name {
         "in" => Some(Area::In),
         "out" => Some(Area::Out),
+        _ if name.contains('@') => {
+            let (side, rank) = name.split_once('@')?;
+            let rank = rank.parse::<u32>().ok().filter(|n| n.to_string() == rank).map(Rank)?;
+            match side {
+                "in" => Some(Area::InOf(rank)),
+                "out" => Some(Area::OutOf(rank)),
+                _ => None,
+            }
+        }
         _ => match name.split_once('.') {
             Some((level, line)) => Some(Area::Shared(Level::from_name(level)?, number(line)?)),
             None => Some(Area::Line(number(name.strip_prefix('t')?)?)),

@@ -275,6 +275,8 @@ fn local(line: &mut Cursor<'_>) -> Result<Local> {
         let flag = Flag(line.number32("a flag")?);
         line.expect("of")?;
         Local::Wait { flag, of: line.rank()?, chunks: chunks(line)? }
+    } else if line.keyword("open") {
+        Local::Open
     } else if line.keyword("barrier") {
         Local::Barrier(level(line)?)
     } else if line.keyword("enter") {
@@ -282,7 +284,9 @@ fn local(line: &mut Cursor<'_>) -> Result<Local> {
     } else if line.keyword("leave") {
         Local::Leave(level(line)?)
     } else {
-        return Err(line.expected("`copy`, `reduce`, `signal`, `wait`, `barrier`, `enter` or `leave`"));
+        return Err(
+            line.expected("`copy`, `reduce`, `signal`, `wait`, `open`, `barrier`, `enter` or `leave`")
+        );
     })
 }
 

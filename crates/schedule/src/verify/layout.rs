@@ -115,6 +115,8 @@ pub(super) struct Places<'a> {
     views: Vec<Views<'a>>,
     /// Whether a chunk is empty; nothing where none is.
     empty: Vec<bool>,
+    /// Whether ranks read each other's buffers.
+    reads_others: bool,
 }
 
 /// A chunk that has no place.
@@ -139,6 +141,7 @@ impl<'a> Places<'a> {
             spaces: HashMap::default(),
             views: vec![Views::default(); program.ranks.len()],
             empty,
+            reads_others: super::machine::reads_others(program),
         };
         let before = violations.len();
         let lines =
@@ -258,7 +261,8 @@ impl<'a> Places<'a> {
                     (cells, single, Some(lines.map(|line| (line, table(line))).collect()))
                 }
             };
-            let (shared, local) = (matches!(area, Area::Shared(..)), problem.counts == Counts::Local);
+            let open = self.reads_others && matches!(area, Area::In | Area::Out);
+            let (shared, local) = (open || matches!(area, Area::Shared(..)), problem.counts == Counts::Local);
             let kind = Kind { shared, single, local };
             let space = *spaces.entry(buffer).or_insert_with(|| memory.space(cells, kind));
             View { space, placed, first }

@@ -33,9 +33,15 @@ fn shared_levels(program: &Program) -> Vec<Level> {
     levels
 }
 
-/// Whether a program has anything in a segment.
+/// Whether a program has anything in a segment, or reads what belongs to other ranks.
 pub(super) fn shares_memory(program: &Program) -> bool {
-    !shared_levels(program).is_empty()
+    !shared_levels(program).is_empty() || reads_others(program)
+}
+
+/// Whether a program reads what belongs to other ranks.
+pub(super) fn reads_others(program: &Program) -> bool {
+    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
+    instrs.flat_map(Instr::places).any(|place| place.area.of_other().is_some())
 }
 
 /// A rank's output: the expression under each chunk number that has elements.
@@ -214,6 +220,10 @@ pub(super) struct Machine<'a> {
     pub(super) entered: HashMap<(Level, u32, u32), Vec<(usize, u32)>>,
     /// Ranks that wait to enter.
     pub(super) entering: HashMap<(Level, u32), Vec<usize>>,
+    /// When a rank has opened its buffers, in each execution.
+    pub(super) opened: HashMap<(usize, u32), u32>,
+    /// Who has read a rank's buffers when, in each execution.
+    pub(super) readers: HashMap<(usize, u32), Vec<(usize, u32)>>,
     /// When each rank last touched a part of a segment, in its last two executions that did.
     pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
@@ -256,6 +266,8 @@ impl<'a> Machine<'a> {
             left: HashMap::default(),
             entered: HashMap::default(),
             entering: HashMap::default(),
+            opened: HashMap::default(),
+            readers: HashMap::default(),
             touched: HashMap::default(),
             ready: (0..present).collect(),
             memory: Memory::default(),
@@ -360,6 +372,7 @@ impl<'a> Machine<'a> {
         for site in open {
             self.complain(Invariant::Request, site, "this message is never finished");
         }
+        self.close(rank);
         let state = &mut self.states[rank];
         if state.requests.len > 0 {
             state.requests.clear();
@@ -388,6 +401,7 @@ impl<'a> Machine<'a> {
                 self.ready.extend(self.waiting.remove(&(site.rank, *flag)).unwrap_or_default());
             }
             Instr::Local(Local::Wait { flag, of, .. }) => return self.wait(rank, *flag, *of, site),
+            Instr::Local(Local::Open) => self.open(rank, site),
             Instr::Local(Local::Barrier(level)) => return self.barrier(rank, *level, site),
             Instr::Local(Local::Enter { level, .. }) => return self.enter(rank, *level, site),
             Instr::Local(Local::Leave(level)) => self.leave(rank, *level, site),

@@ -26,12 +26,15 @@ impl Machine<'_> {
             matched: false,
             awaited: false,
         };
-        if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX {
+        let is_foreign = message.places.iter().any(|place| place.area.of_other().is_some());
+        if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX || is_foreign {
             // The request counts as done, so that its `finish` is not an error too.
             posted.matched = true;
             self.states[rank].requests.insert(request, posted);
             let what = if peer == site.rank {
                 "a rank sends itself nothing: use `copy`".to_owned()
+            } else if is_foreign {
+                "a message carries what belongs to its rank".to_owned()
             } else if message.tag > Tag::MAX {
                 format!("tags go up to {}", Tag::MAX)
             } else {

@@ -68,6 +68,7 @@ mod machine;
 mod memory;
 mod messages;
 mod node;
+mod open;
 mod outcome;
 mod places;
 mod rings;

@@ -22,6 +22,10 @@ impl Machine<'_> {
         };
         self.clocks.acquire(rank, &stamp);
         self.states[rank].waits.insert((of, flag), turn + 1);
+        // Beside it stand the sizes of the call: whoever raises it for another one must know that this rank has looked.
+        if flag.0 < Flag::COUNT {
+            self.touch(rank, Level::NODE, site);
+        }
         Step::Next
     }
 

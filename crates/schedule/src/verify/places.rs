@@ -16,10 +16,15 @@ impl Machine<'_> {
     /// none are looked at.
     pub(super) fn blocks(&mut self, rank: usize, place: &Place, site: Site, blocks: &mut Blocks) -> bool {
         let execution = site.execution as usize;
-        let problem = &self.programs[execution].problem;
         if let Some(level) = self.shared_level(place, site) {
             self.touch(rank, level, site);
         }
+        let (owner, area) = place.area.of_other().unwrap_or((site.rank, place.area));
+        if place.area.of_other().is_some() && self.is_filled(place, site) && !self.reads_of(rank, owner, site)
+        {
+            return false;
+        }
+        let problem = &self.programs[execution].problem;
         if self.repeats[execution] {
             return true;
         }
@@ -27,13 +32,14 @@ impl Machine<'_> {
             self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
             return false;
         }
-        if matches!(place.area, Area::Shared(..)) && problem.counts == Counts::Local {
+        let is_private = !matches!(place.area, Area::Shared(..)) && place.area.of_other().is_none();
+        if !is_private && problem.counts == Counts::Local {
             let message = "lengths that only some know do not go through a segment";
             self.complain(Invariant::Length, site, message);
             return false;
         }
         // What a rank has is always a range.
-        let allowed = allowed(problem, place.area, site.rank);
+        let allowed = allowed(problem, area, owner);
         for run in place.set.runs() {
             let bounds = run.bounds();
             if bounds.start < allowed.start || bounds.end > allowed.end {
@@ -43,7 +49,7 @@ impl Machine<'_> {
                 return false;
             }
             let places = &mut self.places[self.index[execution]];
-            let found = places.blocks(site.rank, place.area, run, &mut self.memory, blocks);
+            let found = places.blocks(owner, area, run, &mut self.memory, blocks);
             if let Err(Missing(chunk)) = found {
                 self.complain(Invariant::Placed, site, format!("{}[{chunk}] has no place", place.area));
                 return false;
@@ -55,9 +61,14 @@ impl Machine<'_> {
     /// The level of the segment that a place really touches.
     pub(super) fn shared_level(&self, place: &Place, site: Site) -> Option<Level> {
         let Area::Shared(level, _) = place.area else { return None };
+        self.is_filled(place, site).then_some(level)
+    }
+
+    /// Whether a place has any slot that is not known to be empty.
+    fn is_filled(&self, place: &Place, site: Site) -> bool {
         let places = &self.places[self.index[site.execution as usize]];
         let endless = place.set.len() > self.programs[site.execution as usize].problem.chunks();
-        (endless || places.any_filled(place.set.iter())).then_some(level)
+        endless || places.any_filled(place.set.iter())
     }
 
     /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other executions that
@@ -204,6 +215,9 @@ impl Machine<'_> {
     pub(super) fn write(&mut self, rank: usize, area: Area, blocks: &[Block], site: Site, values: &[Expr]) {
         if area == Area::In && !blocks.is_empty() {
             self.complain(Invariant::Bounds, site, "writes the user's input");
+        }
+        if area.of_other().is_some() && !blocks.is_empty() {
+            self.complain(Invariant::Bounds, site, "writes what belongs to another rank");
         }
         let mut at = 0;
         for block in blocks {

@@ -1,0 +1,59 @@
+//! Buffers that are open to the other ranks of a node.
+//!
+//! The user fills a rank's input before a call and may change it, and the output, as soon as the call returns. So others may
+//! read them only when they know that this rank has opened them in this execution, and it may end only when it knows that all
+//! have read. What the rank itself writes to its output meanwhile is ordered with their reads like any access to shared memory.
+
+use super::machine::Machine;
+use super::{Invariant, Site};
+use crate::Rank;
+
+impl Machine<'_> {
+    pub(super) fn open(&mut self, rank: usize, site: Site) {
+        if self.opened.insert((rank, site.execution), self.clocks.now(rank)).is_some() {
+            self.complain(Invariant::Bounds, site, "opens its buffers twice");
+        }
+    }
+
+    /// Whether a rank may read another's buffers now; notes that it does.
+    pub(super) fn reads_of(&mut self, rank: usize, owner: Rank, site: Site) -> bool {
+        let topology = &self.programs[0].topology;
+        let is_near = owner.0 < topology.ranks() && topology.node_of(owner) == topology.node_of(site.rank);
+        if !is_near || owner == site.rank {
+            self.complain(Invariant::Bounds, site, format!("rank {owner} is not another rank of this node"));
+            return false;
+        }
+        let of = owner.0 as usize;
+        let opened = self.opened.get(&(of, site.execution));
+        let (now, state) = (self.clocks.now(rank), &self.states[of]);
+        let message = if !opened.is_some_and(|then| self.clocks.knows(rank, of, *then)) {
+            format!("reads what belongs to rank {owner}, which has not opened it, as far as this rank knows")
+        } else if state.done || state.execution > site.execution {
+            format!("reads what belongs to rank {owner}, which may have ended")
+        } else {
+            let readers = self.readers.entry((of, site.execution)).or_default();
+            if readers.last() != Some(&(rank, now)) {
+                readers.push((rank, now));
+            }
+            return true;
+        };
+        self.complain(Invariant::Race, site, message);
+        false
+    }
+
+    /// At a rank's end, all who have read its buffers have done so.
+    pub(super) fn close(&mut self, rank: usize) {
+        let site = self.site(rank);
+        let readers = self.readers.remove(&(rank, site.execution)).unwrap_or_default();
+        if let Some((reader, _)) =
+            readers.iter().find(|(reader, then)| !self.clocks.knows(rank, *reader, *then))
+        {
+            let site = Site { instr: None, ..site };
+            self.complain(
+                Invariant::Race,
+                site,
+                format!("ends while rank {reader} may still read its buffers"),
+            );
+        }
+    }
+}
