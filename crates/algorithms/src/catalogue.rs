@@ -382,6 +382,7 @@ impl List {
         ways.push(leader(Box::new(Expression::Reorder(boxed(Plain::RecursiveDoubling))), 2));
         ways.push(lanes(boxed(Plain::Sparbit)));
         ways.push(pipelined(2, locality(level, shm.clone(), Lanes::All)));
+        ways.push(pipelined(3, pipelined(2, leader(boxed(Plain::Ring), 1))));
         if name == "two levels" {
             ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::All), Lanes::All));
             ways.push(locality(Level::SOCKET, shm.clone(), Lanes::All));

@@ -34,12 +34,13 @@ impl Algorithm for Pipelined {
     /// The rounds of all other parts that lie between two of one part; and where parts are staggered as many again, so that a
     /// message is expected a round before it comes.
     fn overlap(&self) -> u32 {
-        let others = self.parts - 1;
+        let others = self.parts - 1 + self.parts * self.of.overlap();
         if self.of.in_step() { others + self.parts } else { others }
     }
 
+    /// Staggered, a rank that has a round more on its node than another is a round behind in every part.
     fn in_step(&self) -> bool {
-        self.of.in_step()
+        false
     }
 
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {

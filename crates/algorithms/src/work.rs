@@ -72,9 +72,8 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
                 .0
         }
         Expression::Reorder(of) => members + pattern(collective, of, members),
-        Expression::Pipeline { of, .. } | Expression::Leader { between: of, .. } => {
-            pattern(collective, of, members)
-        }
+        Expression::Pipeline { parts, of } => u64::from(*parts) * pattern(collective, of, members),
+        Expression::Leader { between: of, .. } => pattern(collective, of, members),
         // One turn with every member.
         _ => 16 * members,
     }
@@ -83,4 +82,17 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
 /// How many digits there are to so many members.
 fn logarithm(radix: u64, members: u64) -> u64 {
     u64::from(members.max(2).ilog(radix.max(2))) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_count_wherever_they_are() {
+        let topology: Topology = "2,2".parse().unwrap();
+        for text in ["pipeline(10000, ring)", "lanes(node, between=pipeline(10000, ring))"] {
+            assert!(work(Collective::Allreduce, &text.parse().unwrap(), &topology) > MOST, "{text}");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! on has to wait for. A look at a flag takes nanoseconds, a call into MPI microseconds where it asks the kernel for
 //! messages. So there a rank that waits for a flag yields at every look, and spends a small share of its time in MPI.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// How a rank waits.
@@ -32,8 +33,18 @@ const YIELDS: u32 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Where cores are shared, MPI is called when so many times as long has passed as the call before has taken, but never
-/// later than after the longest pause.
+/// later than after the longest pause; and at once after a call that found something to do.
 const SHARE: u32 = 16;
+
+/// A call that takes so many times as long as one that finds nothing has found something.
+const BUSY: u32 = 4;
+/// The longest that a call which finds nothing is taken to last.
+const LONGEST_IDLE: Duration = Duration::from_micros(10);
+
+thread_local! {
+    /// How long a call into MPI takes that finds nothing to do: the shortest of late.
+    static IDLE: Cell<Duration> = const { Cell::new(LONGEST_IDLE) };
+}
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
@@ -104,7 +115,10 @@ impl Pause {
         let begun = Instant::now();
         if self.is_over(begun) {
             call();
-            *self = Pause::after(begun, Instant::now());
+            let ended = Instant::now();
+            let idle = idle_after(IDLE.get(), ended - begun);
+            IDLE.set(idle);
+            *self = Pause::after(begun, ended, idle);
         }
     }
 
@@ -112,10 +126,17 @@ impl Pause {
         now - self.since >= self.length
     }
 
-    /// The pause after a call that took from one moment to another.
-    fn after(begun: Instant, ended: Instant) -> Pause {
-        Pause { since: ended, length: ((ended - begun) * SHARE).min(LONGEST_PAUSE) }
+    /// The pause after a call that took from one moment to another, where one that finds nothing takes so long.
+    fn after(begun: Instant, ended: Instant, idle: Duration) -> Pause {
+        let took = ended - begun;
+        let length = if took > idle * BUSY { Duration::ZERO } else { (took * SHARE).min(LONGEST_PAUSE) };
+        Pause { since: ended, length }
     }
+}
+
+/// How long a call that finds nothing takes, after one more call: at most as long, and little longer than known before.
+fn idle_after(idle: Duration, took: Duration) -> Duration {
+    took.min(idle + idle / 64).min(LONGEST_IDLE)
 }
 
 #[cfg(test)]
@@ -137,12 +158,24 @@ mod tests {
     #[test]
     fn on_shared_cores_mpi_gets_a_small_share_of_the_time() {
         let (start, micros) = (Instant::now(), Duration::from_micros);
-        let pause = Pause::after(start, start + micros(3));
+        let pause = Pause::after(start, start + micros(3), micros(2));
         assert!(!pause.is_over(start + micros(3 + 47)));
         assert!(pause.is_over(start + micros(3 + 48)));
-        // A call that had much to do is followed by the next all the same.
-        let pause = Pause::after(start, start + micros(5000));
-        assert!(!pause.is_over(start + micros(5000 + 99)));
-        assert!(pause.is_over(start + micros(5000 + 100)));
+        let pause = Pause::after(start, start + micros(9), micros(9));
+        assert!(!pause.is_over(start + micros(9 + 99)));
+        assert!(pause.is_over(start + micros(9 + 100)));
+    }
+
+    #[test]
+    fn mpi_is_called_again_at_once_while_it_finds_something_to_do() {
+        let (start, micros) = (Instant::now(), Duration::from_micros);
+        assert!(Pause::after(start, start + micros(80), micros(2)).is_over(start + micros(80)));
+        // However long a message takes, its calls are not taken for those that find nothing.
+        let mut idle = micros(2);
+        for _ in 0..10_000 {
+            idle = idle_after(idle, micros(80));
+        }
+        assert!(Pause::after(start, start + micros(80), idle).is_over(start + micros(80)));
+        assert_eq!(idle_after(idle, micros(3)), micros(3));
     }
 }
