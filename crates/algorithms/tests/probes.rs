@@ -117,6 +117,13 @@ fn properties_are_what_the_papers_say_or_should_have_said() {
     assert_eq!(of("factors"), (false, false), "each rank sums round the circle from itself on");
 }
 
+fn leads(expression: &Expression) -> bool {
+    match expression {
+        Expression::Pipeline { of, .. } => leads(of),
+        other => matches!(other, Expression::Leader { .. } | Expression::MultiLane { .. }),
+    }
+}
+
 /// What is said of an algorithm without a schedule is what the verifier finds, on every entry of the catalogue for some
 /// ranks. For more than two ranks it is not too careful either, except of a leader that has nobody to talk to.
 #[test]
@@ -131,13 +138,7 @@ fn properties_are_what_the_verifier_finds() {
             let what = format!("{} {expression} on {}, {}", task.collective, task.topology, task.counts);
             assert!(!said.consistent || found.consistent, "{what}");
             assert!(!said.ordered || found.ordered, "{what}");
-            let leads =
-                |of: &Expression| matches!(of, Expression::Leader { .. } | Expression::MultiLane { .. });
-            let alone = task.topology.regions(Level::NODE) == 1
-                && match &expression {
-                    Expression::Pipeline { of, .. } => leads(of),
-                    other => leads(other),
-                };
+            let alone = task.topology.regions(Level::NODE) == 1 && leads(&expression);
             if p > 2 && !alone {
                 assert_eq!((said.consistent, said.ordered), (found.consistent, found.ordered), "{what}");
             }

@@ -5,9 +5,7 @@ use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::{MpiError, Rival};
-use bruckner_engine::{Door, Error, Mpi};
-
-use crate::Communicator;
+use bruckner_engine::{Door, Engine, Error, Mpi};
 
 /// A persistent operation on the MPI of this process.
 type Persistent = bruckner_engine::Persistent<Mpi>;
@@ -15,18 +13,24 @@ type Persistent = bruckner_engine::Persistent<Mpi>;
 /// A collective with its buffers, to be run now or planned for many times. Nothing happens until then.
 #[must_use = "nothing happens until it is run or planned"]
 pub struct Collective<'a> {
-    pub(crate) on: Communicator,
-    pub(crate) call: Call,
+    engine: &'static Engine<Mpi>,
+    comm: u64,
+    call: Call,
     /// Plans by several algorithms.
-    pub(crate) plans: Vec<Persistent>,
-    pub(crate) lists: Lists,
-    pub(crate) buffers: PhantomData<&'a mut ()>,
+    plans: Vec<Persistent>,
+    lists: Lists,
+    buffers: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Collective<'a> {
+    /// One on a communicator, whose lengths were checked against its counts.
+    pub(crate) fn new(engine: &'static Engine<Mpi>, comm: u64, call: Call, lists: Lists) -> Collective<'a> {
+        Collective { engine, comm, call, plans: Vec::new(), lists, buffers: PhantomData }
+    }
+
     /// Does it. Collective.
     pub fn run(&mut self) -> Result<(), Error> {
-        let Communicator { engine, comm } = self.on;
+        let (engine, comm) = (self.engine, self.comm);
         // SAFETY: whoever made the call has checked lengths against counts.
         let code = match unsafe { engine.again(&self.call, comm) } {
             Some(again) => again?,
@@ -39,13 +43,13 @@ impl<'a> Collective<'a> {
     /// Does it by the MPI's own function, whatever the library would choose. Collective.
     pub fn run_native(&mut self) -> Result<(), Error> {
         // SAFETY: whoever made the call has checked lengths against counts.
-        self.done(unsafe { self.on.engine.native(&self.call, self.on.comm) })
+        self.done(unsafe { self.engine.native(&self.call, self.comm) })
     }
 
     /// Does it by another library's function, to be compared with this one's. Collective.
     pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
         // SAFETY: whoever made the call has checked lengths against counts.
-        unsafe { self.on.engine.by_rival(rival, &self.call, self.on.comm) }
+        unsafe { self.engine.by_rival(rival, &self.call, self.comm) }
     }
 
     /// What an MPI function returned.
@@ -60,7 +64,7 @@ impl<'a> Collective<'a> {
     /// Collective.
     pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
         // SAFETY: buffers and lists live as long as this, and so the plan.
-        let plan = unsafe { self.on.engine.persistent(self.call, self.on.comm, algorithm) }?;
+        let plan = unsafe { self.engine.persistent(self.call, self.comm, algorithm) }?;
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }
@@ -76,9 +80,9 @@ impl<'a> Collective<'a> {
 
     /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
     pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
-        let Collective { on, call, lists, buffers, .. } = self;
+        let Collective { engine, comm, call, lists, buffers, .. } = self;
         // SAFETY: as above; buffers and lists live as long as the plan.
-        let plan = unsafe { on.engine.persistent(call, on.comm, algorithm) }?;
+        let plan = unsafe { engine.persistent(call, comm, algorithm) }?;
         Ok(Plan { plan, _lists: lists, _buffers: buffers })
     }
 }

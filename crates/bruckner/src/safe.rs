@@ -4,7 +4,6 @@
 //! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are values.
 
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Count, Lists};
 use bruckner_engine::{Engine, Error, Mpi, Name};
@@ -201,7 +200,7 @@ impl Communicator {
     }
 
     fn collective<'a>(&self, call: Call, lists: Lists) -> Collective<'a> {
-        Collective { on: *self, call, plans: Vec::new(), lists, buffers: PhantomData }
+        Collective::new(self.engine, self.comm, call, lists)
     }
 
     /// An input's address; what it has is checked against what it must have.
