@@ -149,11 +149,7 @@ impl Expression {
 
     /// Whether ranks of a node read each other's buffers.
     pub fn reads_buffers(&self) -> bool {
-        match self {
-            Expression::Plain(plain) => *plain == Plain::Direct,
-            Expression::Pipeline { of, .. } => of.reads_buffers(),
-            _ => false,
-        }
+        *self == Expression::Plain(Plain::Direct)
     }
 
     /// Whether ranks of a node work as one, through their shared memory.

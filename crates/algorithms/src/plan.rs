@@ -207,6 +207,9 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
         }
     }
     if let Expression::Pipeline { parts, of } = expression {
+        if of.reads_buffers() {
+            return Err(Refusal(format!("`{of}` opens buffers once, and is not cut into parts")));
+        }
         return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of, through)? }));
     }
     match task.collective {

@@ -323,6 +323,12 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     for instr in &code.instrs {
         compiler.instr(instr)?;
     }
+    let opens = compiler.steps.contains(&Step::Open);
+    // Whoever opens its buffers answers for them while it waits for flags, and for nothing else.
+    let waits_otherwise = |step: &Step| matches!(step, Step::Post { .. } | Step::Enter { .. });
+    if opens && compiler.steps.iter().any(waits_otherwise) {
+        return Err(Unfit::Beyond("messages while buffers are open".to_owned()));
+    }
     for level in alternate {
         let index = compiler.level(*level)?;
         compiler.turns[index] = Turns::Halves;
@@ -340,7 +346,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         even: target.even,
         first,
         sends_nothing: target.orders_memory,
-        in_place: match compiler.steps.contains(&Step::Open) {
+        in_place: match opens {
             // Others read the input while this rank writes its output: that those never meet is proven of an allreduce.
             true => problem.collective == Collective::Allreduce,
             false => reads_before_it_writes(&compiler.steps),
@@ -348,7 +354,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         only_reads: only_reads(&compiler.steps, own..own + problem.pieces),
         one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(),
-        opens: compiler.steps.contains(&Step::Open),
+        opens,
         messages: compiler.requests,
         requests: compiler.requests,
         extent: Extent { temporary, shared: compiler.shared },

@@ -328,10 +328,13 @@ impl<T: Transport> Plan<T> {
                 }
                 Action::Open => {
                     let buffers = [Bases::IN, Bases::OUT].map(|base| bases.0[base as usize].cast_const());
-                    segment_of(&self.segments, 0).open(buffers);
+                    segment_of(&self.segments, 0).open(buffers, self.sizes);
                 }
                 Action::Look { member, side } => {
-                    self.other = segment_of(&self.segments, 0).other(*member, *side as usize);
+                    match segment_of(&self.segments, 0).other(*member, *side as usize, self.sizes) {
+                        Some(other) => self.other = other,
+                        None => self.failed = self.failed.or(Some(transport.truncated())),
+                    }
                 }
                 // Where sizes differ, others have less than this rank would read.
                 Action::Fetch { .. } | Action::FetchReduce { .. } if self.failed.is_some() => {}

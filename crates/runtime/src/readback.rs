@@ -546,7 +546,7 @@ impl<'a> Reader<'a> {
         let found = (0..numbers).find(|number| place(member as u32, *number) == flag.offset);
         let number = found.filter(|_| (member as u32) < members).ok_or(NO_FLAG)?;
         // Numbers of their own for the flags of barriers.
-        let number = if is_header { FLAGS + u32::from(level) * ROUNDS + number } else { number };
+        let number = if is_header { Flag::BARRIERS + u32::from(level) * ROUNDS + number } else { number };
         Ok((Flag(number), self.topology.rank_at(region.start + member as u32)))
     }
 }
@@ -573,6 +573,6 @@ fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
 
 /// A flag for the so-manieth time, as a flag that is raised once.
 fn at_time(Flag(number): Flag, times: u16) -> Flag {
-    const NUMBERS: u32 = FLAGS + ROUNDS * Bases::LEVELS as u32;
-    Flag(u32::from(times) * NUMBERS + number)
+    let numbers = if number < Flag::BARRIERS { FLAGS } else { ROUNDS * Bases::LEVELS as u32 };
+    Flag(u32::from(times) * numbers + number)
 }

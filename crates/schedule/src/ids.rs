@@ -15,8 +15,10 @@ pub struct Tag(pub u32);
 pub struct Flag(pub u32);
 
 impl Flag {
-    /// Flags of a rank that programs may raise. Barriers, once compiled, are made of others.
+    /// Flags of a rank that programs may raise.
     pub const COUNT: u32 = 4;
+    /// The first of those of which barriers are made, once they are compiled.
+    pub const BARRIERS: u32 = 1 << 24;
 }
 
 /// A request of one rank: a message under way between its posting and its `finish`.

@@ -10,10 +10,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bruckner_schedule::{Area, Instr, Layout, Level, Local, Program, Rank, Topology};
+use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank, Topology};
 
 /// Runs the pass.
 pub fn run(mut program: Program) -> Program {
+    // Where buffers are open the barrier also says that all have read them.
+    let opens = |code: &Code| code.instrs.contains(&Instr::Local(Local::Open));
+    if program.ranks.values().any(opens) {
+        return program;
+    }
     let topology = program.topology.clone();
     let closed: BTreeSet<Level> = program.ranks.values().flat_map(|code| split(&code.instrs).1).collect();
     // Whether all ranks of each region that are here use their segment, close it, and meet all others before.

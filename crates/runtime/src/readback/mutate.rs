@@ -7,7 +7,7 @@ use bruckner_schedule::random::Random;
 use super::Deeds;
 use crate::bind::{Action, Bound};
 use crate::class::CELL;
-use crate::compile::Mark;
+use crate::compile::{Mark, Side};
 use crate::memory::{At, Bases};
 use crate::segment::flag_at;
 
@@ -128,10 +128,11 @@ impl Deeds {
                     Action::Send { bytes, .. }
                     | Action::Recv { bytes, .. }
                     | Action::Copy { bytes, .. }
+                    | Action::Fetch { bytes, .. }
                     | Action::Copies { bytes, .. } => change(bytes, by)?,
-                    Action::Reduce { elements, .. } | Action::Reduces { elements, .. } => {
-                        change(elements, by / element)?;
-                    }
+                    Action::Reduce { elements, .. }
+                    | Action::FetchReduce { elements, .. }
+                    | Action::Reduces { elements, .. } => change(elements, by / element)?,
                     _ => return None,
                 }
             }
@@ -139,6 +140,7 @@ impl Deeds {
                 Action::Send { to: peer, .. } | Action::Recv { from: peer, .. } => {
                     peer.rank = random.below(ranks.into()) as u32;
                 }
+                Action::Look { member, .. } => *member = random.below(ranks.into()) as u32,
                 _ => return None,
             },
             Break::Tag => match action {
@@ -195,6 +197,14 @@ impl Deeds {
                     Action::Reduce { into, with, elements } => {
                         Action::Copy { to: into, from: with, bytes: elements * element }
                     }
+                    Action::Look { member, side: Side::In } => Action::Look { member, side: Side::Out },
+                    Action::Look { member, side: Side::Out } => Action::Look { member, side: Side::In },
+                    Action::Fetch { to, from, bytes } => {
+                        Action::FetchReduce { into: to, with: from, elements: bytes / element }
+                    }
+                    Action::FetchReduce { into, with, elements } => {
+                        Action::Fetch { to: into, from: with, bytes: elements * element }
+                    }
                     Action::Send { data, bytes, to, request } => {
                         Action::Recv { data, bytes, from: to, request }
                     }
@@ -219,7 +229,13 @@ fn orders(a: &Action, b: &Action) -> bool {
     let works = |action: &Action| {
         matches!(
             action,
-            Action::Copy { .. } | Action::Copies { .. } | Action::Reduce { .. } | Action::Reduces { .. }
+            Action::Copy { .. }
+                | Action::Copies { .. }
+                | Action::Reduce { .. }
+                | Action::Reduces { .. }
+                | Action::Open
+                | Action::Fetch { .. }
+                | Action::FetchReduce { .. }
         )
     };
     match (a, b) {
@@ -237,6 +253,8 @@ fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut At> {
         Action::Copy { to: a, from: b, .. }
         | Action::Copies { to: a, from: b, .. }
         | Action::Reduce { into: a, with: b, .. }
+        | Action::Fetch { to: a, from: b, .. }
+        | Action::FetchReduce { into: a, with: b, .. }
         | Action::Reduces { into: a, with: b, .. } => Some(if random.below(2) == 0 { a } else { b }),
         _ => None,
     }

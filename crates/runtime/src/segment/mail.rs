@@ -34,8 +34,11 @@ impl Mail {
 
     /// A question to this member that it has not answered; nobody else does.
     pub(super) fn question(&self, me: u32) -> Option<Question> {
+        // In this order: whoever sees that somebody else has answered a later question sees that question, too, not its own
+        // which it has answered long ago.
+        let answered = self.answered.load(Ordering::Acquire);
         let word = self.asked.load(Ordering::Acquire);
-        if word as u32 != me || word == self.answered.load(Ordering::Relaxed) {
+        if word as u32 != me || word == answered {
             return None;
         }
         let (address, bytes) = (self.address.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
@@ -60,7 +63,8 @@ pub(super) struct Bell(AtomicU64);
 impl Bell {
     /// Rings, after a question was asked.
     pub(super) fn ring(&self) {
-        self.0.store(1, Ordering::Release);
+        // Not a store: that would hide from the owner what those who rang before have asked.
+        self.0.swap(1, Ordering::Release);
     }
 
     /// Whether it has rung since the last time: all who rang before then have their questions there.
@@ -77,49 +81,111 @@ mod loom_tests {
 
     use super::*;
 
-    /// Member 0 asks 1, then 2, then 1 again. Whoever answers finds its own question, and the answer arrives whole.
-    #[test]
-    fn loom_everybody_answers_its_own_questions() {
+    fn mail() -> Mail {
+        let word = || AtomicU64::new(0);
+        Mail { asked: word(), answered: word(), address: word(), bytes: word() }
+    }
+
+    fn bounded(model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.max_branches = 20_000;
         builder.max_duration = Some(std::time::Duration::from_secs(20));
-        builder.check(|| {
-            let word = || AtomicU64::new(0);
-            let mail = Mail { asked: word(), answered: word(), address: word(), bytes: word() };
-            let all = Arc::new((mail, [Bell(word()), Bell(word())], UnsafeCell::new(0u64)));
-            let serve = |me: u32, times: u64| {
-                let all = all.clone();
-                thread::spawn(move || {
-                    let (mail, bells, room) = &*all;
-                    let mut served = 0;
-                    while served < times {
-                        let question = match bells[me as usize - 1].has_rung() {
-                            true => mail.question(me),
-                            false => None,
-                        };
-                        let Some(question) = question else {
-                            thread::yield_now();
-                            continue;
-                        };
-                        assert_eq!(question.address / 10, u64::from(me));
-                        room.with_mut(|p| unsafe { *p = question.address });
-                        mail.answer(question);
-                        served += 1;
-                    }
-                })
-            };
-            let threads = [serve(1, 2), serve(2, 1)];
-            let (mail, bells, room) = &*all;
-            for (member, address) in [(1, 10), (2, 20), (1, 11)] {
-                mail.ask(member, address, 8);
-                bells[member as usize - 1].ring();
-                while !mail.is_answered() {
-                    thread::yield_now();
-                }
-                assert_eq!(room.with(|p| unsafe { *p }), address);
+        builder.check(model);
+    }
+
+    /// Two that ask, and the two members, 1 and 2, that they ask.
+    struct Node {
+        mails: [Mail; 2],
+        rooms: [UnsafeCell<u64>; 2],
+        bells: [Bell; 2],
+    }
+
+    fn node() -> Arc<Node> {
+        Arc::new(Node {
+            mails: [mail(), mail()],
+            rooms: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            bells: [Bell(AtomicU64::new(0)), Bell(AtomicU64::new(0))],
+        })
+    }
+
+    /// Answers so many questions to a member, each of which is for an address of its own.
+    fn serve(node: &Node, me: u32, times: u64) {
+        let mut served = 0;
+        while served < times {
+            if !node.bells[me as usize - 1].has_rung() {
+                thread::yield_now();
+                continue;
             }
+            for (mail, room) in node.mails.iter().zip(&node.rooms) {
+                let Some(question) = mail.question(me) else { continue };
+                assert_eq!(question.address / 10, u64::from(me));
+                room.with_mut(|p| unsafe { *p = question.address });
+                mail.answer(question);
+                served += 1;
+            }
+        }
+        assert_eq!(served, times);
+    }
+
+    fn ask(node: &Node, asker: usize, member: u32, address: u64) {
+        node.mails[asker].ask(member, address, 8);
+        node.bells[member as usize - 1].ring();
+        while !node.mails[asker].is_answered() {
+            thread::yield_now();
+        }
+        assert_eq!(node.rooms[asker].with(|p| unsafe { *p }), address);
+    }
+
+    /// One asks 1, then 2, then 1 again. Whoever answers finds its own question, and the answer arrives whole.
+    #[test]
+    fn loom_everybody_answers_its_own_questions() {
+        bounded(|| {
+            let node = node();
+            let (one, two) = (node.clone(), node.clone());
+            let threads =
+                [thread::spawn(move || serve(&one, 1, 2)), thread::spawn(move || serve(&two, 2, 1))];
+            ask(&node, 0, 1, 10);
+            ask(&node, 0, 2, 20);
+            ask(&node, 0, 1, 11);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    /// Whoever has answered looks again, for somebody else's sake, while the next question goes to another.
+    #[test]
+    fn loom_what_is_answered_is_not_answered_again() {
+        bounded(|| {
+            let node = node();
+            let mail = &node.mails[0];
+            mail.ask(1, 10, 8);
+            mail.answer(mail.question(1).unwrap());
+            let (one, two) = (node.clone(), node.clone());
+            let threads = [
+                thread::spawn(move || assert!(one.mails[0].question(1).is_none())),
+                thread::spawn(move || {
+                    two.mails[0].question(2).into_iter().for_each(|q| two.mails[0].answer(q))
+                }),
+            ];
+            mail.ask(2, 20, 8);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    /// Two ring at once: whoever answers the bell finds both questions, or is rung for again.
+    #[test]
+    fn loom_a_bell_may_be_anybodys() {
+        bounded(|| {
+            let node = node();
+            let askers = [0, 1].map(|asker| {
+                let node = node.clone();
+                thread::spawn(move || {
+                    node.mails[asker].ask(1, 10, 8);
+                    node.bells[0].ring();
+                })
+            });
+            serve(&node, 1, 2);
+            askers.into_iter().for_each(|thread| thread.join().unwrap());
         });
     }
 }

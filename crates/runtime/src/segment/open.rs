@@ -19,6 +19,8 @@ pub(crate) const ANSWER: usize = 1024;
 struct Book {
     process: AtomicU64,
     buffers: [AtomicU64; 2],
+    /// What it takes the sizes of the call to be.
+    sizes: AtomicU64,
     /// Not 0 if somebody may have asked this member for something.
     bell: Bell,
 }
@@ -62,19 +64,21 @@ impl Segment {
     }
 
     /// Says where this member's buffers are, for whoever sees a flag that it raises afterwards.
-    pub(crate) fn open(&self, buffers: [*const u8; 2]) {
+    pub(crate) fn open(&self, buffers: [*const u8; 2], sizes: u64) {
         let book = self.book(self.me);
+        book.sizes.store(sizes, Ordering::Relaxed);
         book.process.store(std::process::id().into(), Ordering::Relaxed);
         for (at, buffer) in book.buffers.iter().zip(buffers) {
             at.store(buffer as u64, Ordering::Relaxed);
         }
     }
 
-    /// A buffer of a member that has opened it: its input is the first, its output the second.
-    pub(crate) fn other(&self, member: u32, buffer: usize) -> Other {
+    /// A buffer of a member that has opened it, if it is in a call of these sizes: its input is the first, its output the second.
+    pub(crate) fn other(&self, member: u32, buffer: usize, sizes: u64) -> Option<Other> {
         let book = self.book(member);
         let address = book.buffers[buffer % 2].load(Ordering::Relaxed);
-        Other { member, process: book.process.load(Ordering::Relaxed), address }
+        let other = Other { member, process: book.process.load(Ordering::Relaxed), address };
+        (book.sizes.load(Ordering::Relaxed) == sizes).then_some(other)
     }
 
     /// Answers whoever has asked this member for something.

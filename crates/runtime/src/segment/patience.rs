@@ -38,7 +38,8 @@ const SHARE: u32 = 16;
 
 /// A call that takes so many times as long as one that finds nothing has found something.
 const BUSY: u32 = 4;
-/// The longest that a call which finds nothing is taken to last.
+/// The shortest and the longest that a call which finds nothing is taken to last.
+const SHORTEST_IDLE: Duration = Duration::from_nanos(200);
 const LONGEST_IDLE: Duration = Duration::from_micros(10);
 
 thread_local! {
@@ -136,7 +137,7 @@ impl Pause {
 
 /// How long a call that finds nothing takes, after one more call: at most as long, and little longer than known before.
 fn idle_after(idle: Duration, took: Duration) -> Duration {
-    took.min(idle + idle / 64).min(LONGEST_IDLE)
+    took.min(idle + idle / 64).clamp(SHORTEST_IDLE, LONGEST_IDLE)
 }
 
 #[cfg(test)]

@@ -19,10 +19,15 @@ use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
 use crate::{Collective, Flag, Level, Problem, Rank, Request, Tag};
 
-/// The levels of the segments in which a program has anything.
+/// The levels of the segments in which a program has anything. Flags lie in the node's.
 fn shared_levels(program: &Program) -> Vec<Level> {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
-    let mut levels: Vec<Level> = Vec::new();
+    let is_flag = |flag: &Flag| flag.0 < Flag::BARRIERS;
+    let flagged = |instr: &Instr| match instr {
+        Instr::Local(Local::Signal { flag, .. } | Local::Wait { flag, .. }) => is_flag(flag),
+        _ => false,
+    };
+    let mut levels: Vec<Level> = instrs.clone().any(flagged).then_some(Level::NODE).into_iter().collect();
     for place in instrs.flat_map(Instr::places) {
         if let Area::Shared(level, _) = place.area
             && !levels.contains(&level)

@@ -23,7 +23,7 @@ impl Machine<'_> {
         self.clocks.acquire(rank, &stamp);
         self.states[rank].waits.insert((of, flag), turn + 1);
         // Beside it stand the sizes of the call: whoever raises it for another one must know that this rank has looked.
-        if flag.0 < Flag::COUNT {
+        if flag.0 < Flag::BARRIERS {
             self.touch(rank, Level::NODE, site);
         }
         Step::Next
