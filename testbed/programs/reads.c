@@ -141,11 +141,12 @@ static void persistent(int call, MPI_Request *requests) {
   int wrong = 0, done = 0;
   int64_t token = 0;
   fill(in, HALF + SOME, call);
+  MPI_Status statuses[2];
   MPI_Startall(2, requests);
   late(call);
   if (rank == 0)
     for (int r = 1; r < size; r++) MPI_Recv(&token, 1, MPI_INT64_T, r, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  while (!done) MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE);
+  while (!done) MPI_Testall(2, requests, &done, statuses);
   if (rank) MPI_Send(&token, 1, MPI_INT64_T, 0, 3, MPI_COMM_WORLD);
   for (int i = 0; i < HALF + SOME; i++) wrong += out[i] != sum(call, i);
   spoil(in, HALF + SOME);
