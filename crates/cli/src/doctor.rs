@@ -68,11 +68,7 @@ fn examine(mpi: &'static Mpi) -> Result<(String, Answer)> {
         "shared memory  {}",
         if found.shared_memory { "yes" } else { "no: ranks of a node exchange messages" }
     )?;
-    writeln!(
-        text,
-        "direct reads   {}",
-        if found.reads { "yes" } else { "no: long messages go through shared memory" }
-    )?;
+    writeln!(text, "direct reads   {}", if found.reads { "yes" } else { "no" })?;
     if !found.shared_memory && std::env::var("BRUCKNER_SHM").as_deref() != Ok("off") {
         wrong.push("the ranks of a node cannot attach one POSIX shared memory object; is /dev/shm mounted and shared?".into());
     }

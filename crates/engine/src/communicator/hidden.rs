@@ -246,7 +246,7 @@ fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>,
 
 /// Whether all ranks can read the memory of all others on their node: they try. Collective.
 fn reads(world: &impl World, comm: Word, nodes: &Topology) -> Result<bool, Error> {
-    let (me, word) = (Rank(world.rank(comm)?), OpenWord::new());
+    let (me, word) = (Rank(world.rank(comm)?), OpenWord::random());
     let all = world.gather(comm, &word.place())?;
     let others = nodes.span(Level::NODE, nodes.region_of(Level::NODE, me)).map(|at| nodes.rank_at(at));
     let can_read = |other: Rank| {

@@ -139,10 +139,7 @@ impl<W: World> Communicator<W> {
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
                 let address = Address { names: self.names.clone(), tag: site.tags.first + 1 };
-                let mut plan = Plan::new(compiled, address, wire, segments, reduction, wire.patience());
-                if self.fails(Fault::Read) {
-                    plan.refuse_reads();
-                }
+                let plan = Plan::new(compiled, address, wire, segments, reduction, wire.patience());
                 Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
             }
         })

@@ -36,8 +36,6 @@ pub enum Fault {
     Plan,
     /// Memory for a plan cannot be had.
     Memory,
-    /// Buffers of others can no longer be read, once all have found that they can.
-    Read,
 }
 
 impl Fault {
@@ -46,7 +44,6 @@ impl Fault {
         match self {
             Fault::Plan => "plan",
             Fault::Memory => "memory",
-            Fault::Read => "read",
         }
     }
 }

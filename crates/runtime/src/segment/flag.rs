@@ -78,7 +78,7 @@ pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
 }
 
 #[cfg(all(test, loom))]
-mod model {
+pub(super) mod model {
     //! Every interleaving, within loom's bounds: `RUSTFLAGS="--cfg loom" cargo test -p bruckner-runtime --release loom`.
     use super::*;
     use loom::cell::UnsafeCell;
@@ -165,7 +165,7 @@ mod model {
     }
 
     /// With at most so many preemptions, and for at most 20 seconds.
-    fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    pub(in crate::segment) fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);
         builder.max_branches = 20_000;

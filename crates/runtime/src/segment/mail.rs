@@ -74,24 +74,17 @@ impl Bell {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
+mod model {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
 
     use super::*;
+    use crate::segment::flag::model::bounded;
 
     fn mail() -> Mail {
         let word = || AtomicU64::new(0);
         Mail { asked: word(), answered: word(), address: word(), bytes: word() }
-    }
-
-    fn bounded(model: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
-        builder.max_branches = 20_000;
-        builder.max_duration = Some(std::time::Duration::from_secs(20));
-        builder.check(model);
     }
 
     /// Two that ask, and the two members, 1 and 2, that they ask.
@@ -140,7 +133,7 @@ mod loom_tests {
     /// One asks 1, then 2, then 1 again. Whoever answers finds its own question, and the answer arrives whole.
     #[test]
     fn loom_everybody_answers_its_own_questions() {
-        bounded(|| {
+        bounded(2, || {
             let node = node();
             let (one, two) = (node.clone(), node.clone());
             let threads =
@@ -155,7 +148,7 @@ mod loom_tests {
     /// Whoever has answered looks again, for somebody else's sake, while the next question goes to another.
     #[test]
     fn loom_what_is_answered_is_not_answered_again() {
-        bounded(|| {
+        bounded(2, || {
             let node = node();
             let mail = &node.mails[0];
             mail.ask(1, 10, 8);
@@ -175,7 +168,7 @@ mod loom_tests {
     /// Two ring at once: whoever answers the bell finds both questions, or is rung for again.
     #[test]
     fn loom_a_bell_may_be_anybodys() {
-        bounded(|| {
+        bounded(2, || {
             let node = node();
             let askers = [0, 1].map(|asker| {
                 let node = node.clone();

@@ -119,8 +119,7 @@ impl OpenWord {
     pub const PLACE: usize = 3;
 
     /// One that nobody can guess.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> OpenWord {
+    pub fn random() -> OpenWord {
         OpenWord(Box::new(RandomState::new().hash_one(std::process::id())))
     }
 
