@@ -441,3 +441,26 @@ fn what_is_chosen_can_be_changed() {
         },
     );
 }
+
+/// `direct` gives the same results where ranks read each other's memory and where they are told not to.
+#[test]
+fn reads_can_be_forbidden() {
+    for (setting, reads) in [("", true), ("BRUCKNER_READ=off", false)] {
+        let settings =
+            format!("BRUCKNER=always\nBRUCKNER_ALGORITHM=allreduce=direct;alltoall=direct\n{setting}");
+        run(
+            "1x4",
+            |_| Options { settings: settings.clone(), ..Options::default() },
+            |engine, rank| {
+                let world = rank.world();
+                assert_eq!(engine.findings().unwrap().reads, reads);
+                for round in 0..5 {
+                    all_kinds().iter().for_each(|kind| perform(engine, rank, world, kind, round, Door::Mpi));
+                }
+                for name in [Name::Allreduce, Name::Alltoall] {
+                    assert_eq!(engine.algorithm_of(world, name).unwrap().as_deref(), Some("direct"));
+                }
+            },
+        );
+    }
+}

@@ -175,6 +175,6 @@ proptest! {
         steps in prop::collection::vec(step(), 1..25),
     ) {
         let options = |_| Options { settings: settings.to_owned(), ..Options::default() };
-        run_within(Duration::from_secs(5), topology, options, |engine, rank| play(engine, rank, &steps));
+        run_within(Duration::from_secs(30), topology, options, |engine, rank| play(engine, rank, &steps));
     }
 }

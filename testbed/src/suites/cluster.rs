@@ -45,6 +45,10 @@ fn hangs(table: &mut Table, mpi: Mpi, nodes: &Cluster, shape: &str) -> Result<()
     if !mpi.has_hook() {
         launch = launch.argument("no requests");
     }
+    // Splitting a communicator in its first collective, as HAN does, hangs now and then beside MPI_Comm_idup.
+    if mpi == Mpi::Openmpi5 {
+        launch = launch.argument("used before");
+    }
     let ranks = nodes.ranks();
     table.tell(mpi.name(), &format!("hangs, emulated nodes {shape}"), ranks, &launch.test()?);
     Ok(())

@@ -41,8 +41,8 @@ use meeting::{Meetings, Ticket};
 
 pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, compose};
 
-/// How long a rank waits before it takes the others to be hanging.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long all may take before they are said to hang: long, for the machine may have other work.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What is special about a rank.
 #[derive(Clone, Debug)]
