@@ -88,8 +88,8 @@ fn runs() -> Vec<Run> {
     let sums = [
         "lanes(node, between=spread-out)",
         "lanes(node, between=4(-3 3))",
-        "pipeline(2, lanes(node, between=ring))",
         "pipeline(2, lanes(node, between=4(-3 3)))",
+        "pipeline(4, lanes(node, between=4(-3 3)))",
     ];
     let allreduce = &["allreduce", "--bytes", "32768,262144,1048576"][..];
     let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);

@@ -1,39 +1,52 @@
 //! Allreduce through one node's shared memory, pieces in rotation (Jocksch et al., section 4, long messages).
 //!
-//! One line of the segment is filled by all ranks together, each with its own piece. Then, p − 1 times, they meet, and
-//! each combines its data with the next piece. Data is touched once, and there is room for one vector instead of p; the
-//! price is p barriers.
+//! One line of the segment is filled by all ranks together, each with its own piece. Then, p − 1 times, each combines its data
+//! with the next piece, which the rank behind it has just left: that is the only one it waits for. Data is touched once,
+//! and there is room for one vector instead of p. A piece that is finished goes to the output of whoever finished it while the
+//! others finish theirs.
 //!
 //! ```text
-//! rank i    put piece i ── barrier ── piece i+1 ⊕= ── barrier ── piece i+2 ⊕= ── … ── barrier ── out = line
+//! rank i    put piece i ── signal ── wait for i+1 ── piece i+1 ⊕= ── signal ── wait for i+1 ── piece i+2 ⊕= ── …
+//!             … piece i−1 ⊕= ── done ── out[i−1] = line[i−1] ── wait until i+1 is done ── out[i] = line[i] ── …
 //! ```
 
-use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
+use bruckner_schedule::{Area, Flag, Level, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::{Algorithm, Builder};
 
 /// The algorithm; it has no parameters.
 pub struct ShmRotate;
 
+/// Raised when a piece is left to the next rank.
+const LEFT: Flag = Flag(0);
+/// Raised when the last one is finished.
+const DONE: Flag = Flag(1);
+
 impl Algorithm for ShmRotate {
     fn pieces(&self, topology: &Topology) -> u64 {
         topology.ranks().into()
     }
 
-    fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
+    fn rounds(&self, _: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let (p, me) = (topology.ranks(), topology.position(rank));
-        let line = |piece: u32| Place::new(Area::Shared(Level::NODE, 0), Set::one(piece.into()));
-        let own = |piece: u32| Place::new(Area::In, Set::one(piece.into()));
-        let all = Set::from(0..problem.chunks());
+        let behind = |distance: u32| (me + distance) % p;
+        let place = |area: Area, piece: u32| Place::new(area, Set::one(piece.into()));
+        let line = |piece: u32| place(Area::Shared(Level::NODE, 0), piece);
         let mut b = Builder::new();
-        b.copy(line(me), own(me));
+        b.copy(line(me), place(Area::In, me));
         for step in 1..p {
-            let piece = (me + step) % p;
-            b.barrier(Level::NODE);
-            b.reduce(line(piece), own(piece));
+            b.signal(LEFT);
+            b.wait(LEFT, topology.rank_at(behind(1)));
+            b.reduce(line(behind(step)), place(Area::In, behind(step)));
         }
-        b.barrier(Level::NODE);
-        b.copy(Place::new(Area::Out, all.clone()), Place::new(Area::Shared(Level::NODE, 0), all));
+        b.signal(DONE);
+        for step in 0..p {
+            if step > 0 {
+                b.wait(DONE, topology.rank_at(behind(step)));
+            }
+            let finished = behind(step + p - 1);
+            b.copy(place(Area::Out, finished), line(finished));
+        }
         b.finish()
     }
 }
