@@ -76,15 +76,24 @@ pub(crate) fn run(
     let cluster = Cluster::up(shape)?;
     // Among all nodes in two steps, scattered and gathered.
     let factors = format!("lanes(node, between={0}(-{1} {1}))", nodes, nodes - 1);
-    let several = [
+    // From each node to all others at once, by all of its ranks.
+    let dealt = match (nodes as u32 - 1).div_ceil(ranks[0]) {
+        0 | 1 => "locality(node)".to_owned(),
+        ports => format!("locality(node, ports={ports})"),
+    };
+    let halves = format!("halves({dealt})");
+    let mut several = vec![
         "chosen",
         "locality(node)",
+        &dealt,
+        &halves,
         "leader(node, between=spread-out)",
         "lanes(node, between=spread-out)",
         "lanes(node, between=ring)",
         &factors,
         "spread-out",
     ];
+    several.dedup();
     let one = ["chosen", "shm", "shm-split", "shm-rotate"];
     let ours = if nodes == 1 { &one[..] } else { &several };
     // Longer ones take minutes where they are exchanged all to all.

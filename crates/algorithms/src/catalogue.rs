@@ -261,6 +261,10 @@ fn pipelined(parts: u32, of: Expression) -> Expression {
     Expression::Pipeline { parts, of: Box::new(of) }
 }
 
+fn halves(of: Expression) -> Expression {
+    Expression::Halves(Box::new(of))
+}
+
 impl List {
     fn add(&mut self, collective: Collective, topology: &Topology, counts: Counts, expression: Expression) {
         let task = Task::new(collective, topology.clone()).counts(counts);
@@ -370,9 +374,10 @@ impl List {
         };
         let shm = plain(Plain::Shm);
         let mut ways = vec![
-            locality(Level::NODE, shm.clone(), Lanes::All),
+            locality(Level::NODE, shm.clone(), Lanes::ALL),
             locality(Level::NODE, shm.clone(), Lanes::Paper),
-            locality(Level::NODE, Expression::Bruck(2), Lanes::All),
+            locality(Level::NODE, shm.clone(), Lanes::Each(2)),
+            locality(Level::NODE, Expression::Bruck(2), Lanes::ALL),
         ];
         let (level, bruck) = (Level::NODE, |radix| Box::new(Expression::Bruck(radix)));
         let leader = |between, leaders| Expression::Leader { level, between, leaders };
@@ -381,11 +386,11 @@ impl List {
         ways.push(leader(bruck(3), 2));
         ways.push(leader(Box::new(Expression::Reorder(boxed(Plain::RecursiveDoubling))), 2));
         ways.push(lanes(boxed(Plain::Sparbit)));
-        ways.push(pipelined(2, locality(level, shm.clone(), Lanes::All)));
+        ways.push(pipelined(2, locality(level, shm.clone(), Lanes::ALL)));
         ways.push(pipelined(3, pipelined(2, leader(boxed(Plain::Ring), 1))));
         if name == "two levels" {
-            ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::All), Lanes::All));
-            ways.push(locality(Level::SOCKET, shm.clone(), Lanes::All));
+            ways.push(locality(Level::NODE, locality(Level::SOCKET, shm.clone(), Lanes::ALL), Lanes::ALL));
+            ways.push(locality(Level::SOCKET, shm.clone(), Lanes::ALL));
         }
         if name == "one node" {
             ways.push(shm);
@@ -400,7 +405,7 @@ impl List {
                 Collective::Alltoall,
                 topology,
                 counts,
-                locality(Level::NODE, plain(inside), Lanes::All),
+                locality(Level::NODE, plain(inside), Lanes::ALL),
             );
         }
         for way in [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut))] {
@@ -423,6 +428,10 @@ impl List {
             lanes(boxed(Plain::SpreadOut)),
             leader(boxed(Plain::Rabenseifner), 2),
             pipelined(3, lanes(boxed(Plain::Ring))),
+            halves(locality(level, plain(Plain::Shm), Lanes::ALL)),
+            halves(locality(level, plain(Plain::Shm), Lanes::Each(2))),
+            halves(leader(boxed(Plain::SpreadOut), 1)),
+            pipelined(2, halves(lanes(boxed(Plain::Ring)))),
         ];
         let regions = topology.regions(Level::NODE);
         if regions > 1 {

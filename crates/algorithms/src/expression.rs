@@ -61,6 +61,8 @@ pub enum Expression {
     },
     /// An algorithm among members that were put in an order that suits their unequal blocks.
     Reorder(Box<Expression>),
+    /// An allreduce from a reduce_scatter and an allgather, both by this way to gather.
+    Halves(Box<Expression>),
     /// An algorithm on parts of the message, one behind the other.
     Pipeline {
         /// How many parts.
@@ -114,14 +116,32 @@ plain! {
     Native = "native",
 }
 
-/// Which lanes of a region talk.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// The lanes of a region: ways to other regions that are used at once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
-    /// Every lane.
-    #[default]
-    All,
-    /// One stays idle, as in the papers.
+    /// Every rank is so many: its ports.
+    Each(u32),
+    /// Every rank is one, and the first stays idle, as in the papers.
     Paper,
+}
+
+impl Lanes {
+    /// Every rank is one.
+    pub const ALL: Lanes = Lanes::Each(1);
+
+    /// How many a region of so many ranks has, among so many regions: more than those are of no use.
+    pub fn of(self, ranks: u32, regions: u32) -> u32 {
+        match self {
+            Lanes::Each(ports) => ranks.saturating_mul(ports).min(ranks.max(regions)),
+            Lanes::Paper => ranks,
+        }
+    }
+}
+
+impl Default for Lanes {
+    fn default() -> Lanes {
+        Lanes::ALL
+    }
 }
 
 /// A factor of the number of participants, and the ports of its steps.
@@ -141,7 +161,7 @@ impl Expression {
     pub fn reorders(&self) -> bool {
         match self {
             Expression::Reorder(_) => true,
-            Expression::Pipeline { of, .. } => of.reorders(),
+            Expression::Pipeline { of, .. } | Expression::Halves(of) => of.reorders(),
             Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => between.reorders(),
             _ => false,
         }
@@ -160,7 +180,7 @@ impl Expression {
             }
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
             Expression::ShmTree(_) => true,
-            Expression::Pipeline { of, .. } => of.shares_memory(),
+            Expression::Pipeline { of, .. } | Expression::Halves(of) => of.shares_memory(),
             _ => false,
         }
     }
@@ -185,8 +205,10 @@ impl fmt::Display for Expression {
                 if **inside != Expression::Plain(Plain::Shm) {
                     write!(f, ", inside={inside}")?;
                 }
-                if *lanes == Lanes::Paper {
-                    f.write_str(", lanes=paper")?;
+                match *lanes {
+                    Lanes::ALL => {}
+                    Lanes::Each(ports) => write!(f, ", ports={ports}")?,
+                    Lanes::Paper => f.write_str(", lanes=paper")?,
                 }
                 f.write_str(")")
             }
@@ -199,6 +221,7 @@ impl fmt::Display for Expression {
             }
             Expression::MultiLane { level, between } => write!(f, "lanes({level}, between={between})"),
             Expression::Reorder(of) => write!(f, "reorder({of})"),
+            Expression::Halves(of) => write!(f, "halves({of})"),
             Expression::Pipeline { parts, of } => write!(f, "pipeline({parts}, {of})"),
         }
     }
@@ -331,11 +354,11 @@ impl<'a> Parser<'a> {
                     _ => Expression::ShmTree(number),
                 })
             }
-            "reorder" => {
+            "reorder" | "halves" => {
                 self.expect('(')?;
                 let of = Box::new(self.expression(depth + 1)?);
                 self.expect(')')?;
-                Ok(Expression::Reorder(of))
+                Ok(if name == "reorder" { Expression::Reorder(of) } else { Expression::Halves(of) })
             }
             "pipeline" => {
                 self.expect('(')?;
@@ -352,7 +375,7 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), halves(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
@@ -370,7 +393,7 @@ impl<'a> Parser<'a> {
             let twice = match key {
                 "inside" => inside.is_some(),
                 "between" => between.is_some(),
-                "lanes" => lanes.is_some(),
+                "lanes" | "ports" => lanes.is_some(),
                 "leaders" => leaders.is_some(),
                 _ => false,
             };
@@ -384,11 +407,12 @@ impl<'a> Parser<'a> {
                     self.skip();
                     let at = self.at;
                     lanes = Some(match self.name() {
-                        "all" => Lanes::All,
+                        "all" => Lanes::ALL,
                         "paper" => Lanes::Paper,
                         _ => return Err(self.error_at(at, "expected `all` or `paper`")),
                     });
                 }
+                ("locality" | "nap", "ports") => lanes = Some(Lanes::Each(self.number(1)?)),
                 ("leader" | "lanes", "between") => between = Some(Box::new(self.expression(depth + 1)?)),
                 ("leader", "leaders") => leaders = Some(self.number(1)?),
                 _ => return Err(self.error_at(start, format!("`{name}` has no `{key}`"))),

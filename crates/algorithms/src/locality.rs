@@ -10,9 +10,10 @@
 //! ```
 //!
 //! With `lanes=paper` lane 0 stays idle and h grows by a factor of lanes only. Lanes are virtual: where regions
-//! differ in size, a rank of a small one serves several, and the last step fetches only what is missing.
+//! differ in size, a rank of a small one serves several, and the last step fetches only what is missing. With `ports=N` every rank
+//! serves N of them: fewer rounds for more messages.
 //!
-//! Cost: ⌈log_(lanes+1) n⌉ non-local messages per rank.
+//! Cost: ⌈log_(lanes+1) n⌉ rounds of one non-local message per rank, or of as many as it has ports.
 
 use std::ops::Range;
 
@@ -92,7 +93,7 @@ impl Gather for Locality {
         let regions = topology.region_at(self.level, group.span.start)
             ..topology.region_at(self.level, group.span.end - 1) + 1;
         let n = regions.len() as u32;
-        let lanes = topology.largest(self.level);
+        let lanes = self.lanes.of(topology.largest(self.level), n);
         // One rank alone cannot leave a lane idle.
         let first = if self.lanes == Lanes::Paper && lanes > 1 { 0 } else { 1 };
         let mut h = 1;

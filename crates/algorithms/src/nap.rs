@@ -10,11 +10,12 @@
 //!                                       Step 2: rank 9 (part 0, lane 1)   ◄──► rank 24 (part 1, lane 0)
 //! ```
 //!
-//! k is the number of lanes, plus one with `lanes=all`, where no lane is left for the region itself. Every
+//! k is the number of lanes, plus one with `lanes=all`, where no lane is left for the region itself; with `ports=N` every rank
+//! is N lanes. Every
 //! reduction is over parts in region order, so all ranks compute the same expression, and with ranks in block
 //! order it keeps rank order.
 //!
-//! Cost: ⌈log_k n⌉ non-local messages of the whole vector per rank.
+//! Cost: ⌈log_k n⌉ rounds of one non-local message of the whole vector per rank, or of as many as it has ports.
 
 use std::ops::Range;
 
@@ -55,7 +56,7 @@ impl Nap {
     fn lane(&self, mine: usize, other: usize) -> u32 {
         match self.lanes {
             Lanes::Paper => other as u32,
-            Lanes::All => (if other < mine { other } else { other - 1 }) as u32,
+            Lanes::Each(_) => (if other < mine { other } else { other - 1 }) as u32,
         }
     }
 
@@ -86,11 +87,12 @@ impl Algorithm for Nap {
         let own = Group::region(topology, self.level, mine);
         let all = Set::from(0..problem.chunks());
         let place = |area| Place::new(area, all.clone());
+        let regions = topology.regions(self.level);
         let k = match self.lanes {
-            Lanes::All => topology.largest(self.level) + 1,
+            Lanes::Each(_) => self.lanes.of(topology.largest(self.level), regions) + 1,
             Lanes::Paper => topology.largest(self.level).max(2),
         };
-        let groups = self.groups_of(mine, topology.regions(self.level), k);
+        let groups = self.groups_of(mine, regions, k);
         let mut b = Builder::new();
 
         // The region's own reduction: member i's contribution has line i.

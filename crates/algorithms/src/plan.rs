@@ -242,6 +242,10 @@ fn reduce_scatter(
 
 fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
     let p = task.topology.ranks();
+    let halves = |of: &Expression| -> Result<Box<dyn Algorithm>, Refusal> {
+        let half = || gather_all(of, task, through);
+        Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
+    };
     match expression {
         Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce { group: 1, through })),
         Expression::ShmTree(group) => Ok(Box::new(ShmAllreduce { group: *group, through })),
@@ -250,16 +254,11 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
         Expression::Plain(Plain::RecursiveDoubling) => Ok(Box::new(Flat(Nap {
             level: Level::NODE,
             inside: Box::new(ShmGather(through)),
-            lanes: Lanes::All,
+            lanes: Lanes::ALL,
         }))),
-        Expression::Plain(Plain::Rabenseifner | Plain::Ring) => {
-            let half = Expression::Plain(match expression {
-                Expression::Plain(Plain::Ring) => Plain::Ring,
-                _ => Plain::RecursiveDoubling,
-            });
-            let half = || gather_all(&half, task, through);
-            Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
-        }
+        Expression::Plain(Plain::Rabenseifner) => halves(&Expression::Plain(Plain::RecursiveDoubling)),
+        Expression::Plain(Plain::Ring) => halves(expression),
+        Expression::Halves(of) if gathers(of) => halves(of),
         Expression::Locality { level, inside, lanes } => {
             let inside = gather(inside, Members::Inside(*level), task, through)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
@@ -285,6 +284,9 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
     match expression {
         Expression::Plain(Plain::SpreadOut) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
         Expression::Plain(Plain::Pairwise) => Ok(Box::new(Direct(Box::new(Pairwise)))),
+        Expression::Locality { lanes: Lanes::Each(2..), .. } => Err(Refusal(format!(
+            "`{expression}`: an alltoall goes from region to region in one round already"
+        ))),
         Expression::Locality { level, inside, .. } => {
             let inside = match **inside {
                 // Sizes that are known only locally do not go through a segment.

@@ -45,7 +45,7 @@ pub fn probes() -> Vec<Probe> {
     let locality = |level, inside: Expression| Expression::Locality {
         level,
         inside: Box::new(inside),
-        lanes: Lanes::All,
+        lanes: Lanes::ALL,
     };
     let shm = Expression::Plain(Plain::Shm);
     let probe = |name, task, expression, claims| Probe { name, task, expression, claims };

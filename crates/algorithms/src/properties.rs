@@ -73,7 +73,7 @@ pub fn properties(
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
         // A reduce_scatter and an allgather: each piece is reduced on one rank and copied to all.
-        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring)) => CONSISTENT,
+        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::Halves(_)) => CONSISTENT,
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
         // Parts in rank order, or everything gathered and reduced in rank order.

@@ -326,7 +326,11 @@ fn gather_counts(p: u32, random: &mut Random) -> Counts {
 }
 
 fn locality(random: &mut Random, depth: u32) -> Expression {
-    let lanes = if random.below(2) == 0 { Lanes::All } else { Lanes::Paper };
+    let lanes = match random.below(4) {
+        0 | 1 => Lanes::ALL,
+        2 => Lanes::Each(2),
+        _ => Lanes::Paper,
+    };
     let nested = depth > 1 && random.below(2) == 0;
     let level = if depth == 1 && random.below(3) == 0 { Level::SOCKET } else { Level::NODE };
     let inside = if nested {

@@ -6,7 +6,7 @@
 
 use bruckner_schedule::{Collective, Level, Topology};
 
-use crate::expression::{Expression, Plain};
+use crate::expression::{Expression, Lanes, Plain};
 
 /// The most runs of chunks that any rank's program may have to be planned at all: a hundredth of a second.
 pub const MOST: u64 = 1 << 15;
@@ -18,6 +18,7 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
     match expression {
         Expression::Plain(Plain::Native) => 0,
         Expression::Pipeline { parts, of } => u64::from(*parts) * work(collective, of, topology),
+        Expression::Halves(of) => 2 * work(Collective::Allgather, of, topology),
         Expression::Locality { level, .. } if collective == Collective::Alltoall => {
             let (regions, size) = of(*level);
             64 + 3 * ranks + 16 * (regions + size)
@@ -37,9 +38,10 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
             };
             64 + 4 * ranks * passed * digits + 16 * (regions + size)
         }
-        Expression::Locality { level, inside, .. } => {
+        Expression::Locality { level, inside, lanes } => {
             let (regions, size) = of(*level);
-            64 + 16 * size + 16 * logarithm(2, regions) + pattern(Collective::Allgather, inside, size)
+            let ports = if let Lanes::Each(ports) = lanes { u64::from(*ports).min(regions) } else { 1 };
+            64 + 16 * size + 16 * ports * logarithm(2, regions) + pattern(Collective::Allgather, inside, size)
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let (regions, size) = of(*level);
@@ -72,6 +74,7 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
                 .0
         }
         Expression::Reorder(of) => members + pattern(collective, of, members),
+        Expression::Halves(of) => 2 * pattern(Collective::Allgather, of, members),
         Expression::Pipeline { parts, of } => u64::from(*parts) * pattern(collective, of, members),
         Expression::Leader { between: of, .. } => pattern(collective, of, members),
         // One turn with every member.

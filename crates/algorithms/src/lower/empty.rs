@@ -54,7 +54,7 @@ fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> b
         Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => {
             topology.largest(*level) > 1
         }
-        Expression::Pipeline { of, .. } => uses_segment(of, topology, level),
+        Expression::Pipeline { of, .. } | Expression::Halves(of) => uses_segment(of, topology, level),
         _ => false,
     }
 }
