@@ -406,7 +406,7 @@ pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
         match expression {
             Expression::Reorder(_) => members.sizes(task).map_or_else(Vec::new, |sizes| order(&sizes)),
-            Expression::Pipeline { of: inner, .. } => of(task, inner, members),
+            Expression::Pipeline { of: inner, .. } | Expression::Halves(inner) => of(task, inner, members),
             Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
                 of(task, between, Members::Regions(*level))
             }
@@ -430,7 +430,12 @@ fn gather(
         _ => Ok(level),
     };
     Ok(match expression {
-        Expression::Plain(Plain::Shm) => Box::new(ShmGather(through)),
+        Expression::Plain(Plain::Shm) => {
+            if let Members::Ranks = members {
+                one_node(expression, task)?;
+            }
+            Box::new(ShmGather(through))
+        }
         Expression::Locality { level, inside, lanes } => {
             let level = inner(*level)?;
             Box::new(Locality {

@@ -321,6 +321,16 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     };
     use Collective::{Allgather, Allreduce};
     assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` needs one node, and 2x4 has 2");
+    assert_eq!(refusal(Allreduce, "2x4", "halves(shm)"), "`shm` needs one node, and 2x4 has 2");
+    assert_eq!(
+        refusal(Allreduce, "2x4", "halves(rabenseifner)"),
+        "there is no `halves(rabenseifner)` for allreduce"
+    );
+    assert_eq!(refusal(Allgather, "2x4", "halves(ring)"), "there is no `halves(ring)` for allgather");
+    assert_eq!(
+        refusal(Collective::Alltoall, "2x4", "locality(node, ports=2)"),
+        "`locality(node, ports=2)`: an alltoall goes from region to region in one round already"
+    );
     assert_eq!(refusal(Allgather, "2x4", "rabenseifner"), "there is no `rabenseifner` for allgather");
     assert_eq!(
         refusal(Allgather, "2x2x2", "locality(socket, inside=locality(node))"),
