@@ -11,6 +11,11 @@
 
 typedef void (*work)(void);
 
+/* What a program does before a pair of blocks. */
+#ifndef MOVE
+#define MOVE(block)
+#endif
+
 static inline double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -64,6 +69,7 @@ static void compare(const char *name, size_t bytes, work a, work b, double nanos
   PMPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
   unsigned seed = 12345 + bytes;
   for (int i = 0; i < BLOCKS; i++) {
+    MOVE(i);
     seed = seed * 1103515245 + 12345;
     if (seed >> 16 & 1) {
       times_a[i] = block_time(a, calls);

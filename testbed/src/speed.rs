@@ -75,12 +75,12 @@ pub(crate) fn medians<'a>(launches: usize, launch: impl Fn() -> Launch<'a>) -> R
 }
 
 fn head(what: &str, ours: &str, other: &str) {
-    println!("{:<10} {what:<30} {:>8} {ours:>12} {other:>12} {:>7}  interval", "MPI", "bytes", "ratio");
+    println!("{:<10} {what:<34} {:>8} {ours:>12} {other:>12} {:>7}  interval", "MPI", "bytes", "ratio");
 }
 
 fn tell(mpi: Mpi, line: &Line, remark: &str) {
     println!(
-        "{:<10} {:<30} {:>8} {:>9.0} ns {:>9.0} ns {:>7.3}  {:.3} to {:.3}{remark}",
+        "{:<10} {:<34} {:>8} {:>9.0} ns {:>9.0} ns {:>7.3}  {:.3} to {:.3}{remark}",
         mpi.name(),
         line.name,
         line.bytes,
@@ -93,7 +93,7 @@ fn tell(mpi: Mpi, line: &Line, remark: &str) {
 }
 
 /// The engine run bare against a hand-written loop: at most 1.05, or 30 ns; an error above 1.10. And an allreduce of 8 bytes on
-/// one node against a bare exchange of flags: at most 1.3, an error above.
+/// one node against a bare exchange of flags: at most 1.3, an error above; and, for the record, against the fastest one known.
 pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
     head("algorithm", "plan", "loop in C");
     let mut above = 0;
@@ -113,7 +113,7 @@ pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
     head("one node", "allreduce", "bare flags");
     for &mpi in mpis {
         for line in measure(mpi, 2, "flags", None, launches)? {
-            let within = line.ratio <= 1.3;
+            let within = line.ratio <= 1.3 || !line.name.starts_with("allreduce");
             above += usize::from(!within);
             tell(mpi, &line, if within { "" } else { "  above 1.30" });
         }

@@ -1,10 +1,10 @@
 //! Allreduce through one node's shared memory (Jocksch et al., section 4, short messages), flat or by a tree.
 //!
 //! Every rank puts its vector into a line of the segment and raises a flag; once it has seen the flags of all
-//! others it reduces all lines by itself, in rank order. One put, one flag, no message.
+//! others it reduces their lines and its own vector by itself, in rank order. One put, one flag, no message.
 //!
 //! ```text
-//! shm            rank i    put line i ── signal ── wait for all ── out = line 0 ⊕ (line 1 ⊕ …)
+//! shm            rank i    put line i ── signal ── wait for all ── out = line 0 ⊕ (line 1 ⊕ … own … )
 //! shm-tree(g)    leader    wait for its group ── put their sum ── signal ── wait for leaders ── out = … ── put it ── signal
 //!                other     put line i ── signal ─────────────────────────────────────────────────── wait for its leader ── get
 //! ```
@@ -76,7 +76,9 @@ impl Algorithm for ShmAllreduce {
         }
         let leaders = || (0..p).step_by(group as usize);
         wait_for_all(&mut b, &mut leaders());
-        b.reduce_all(Area::Out, &leaders().map(line).collect::<Vec<_>>(), &all);
+        // Not its own line: others have taken that away to read it.
+        let given: Vec<Area> = leaders().map(|at| if at == me { own } else { line(at) }).collect();
+        b.reduce_all(Area::Out, &given, &all);
         if !mates.is_empty() {
             b.copy(place(result), place(Area::Out));
             signal(&mut b, RESULT);

@@ -61,8 +61,6 @@ pub struct Plan<T: Transport> {
     execution: [u64; Bases::LEVELS],
     /// Its number among those on a level's ring.
     rounds: [u64; Bases::LEVELS],
-    /// From the part of the node's segment that this execution uses to that of the next.
-    to_next: isize,
     next: usize,
     /// The buffer of another rank that is looked at.
     other: Other,
@@ -106,7 +104,6 @@ impl<T: Transport> Plan<T> {
             bases: Bases::new(),
             execution: [0; Bases::LEVELS],
             rounds: [0; Bases::LEVELS],
-            to_next: 0,
             next: 0,
             other: Other::NOBODY,
             reader: Reader::new(),
@@ -205,9 +202,6 @@ impl<T: Transport> Plan<T> {
     fn begin_segments(&mut self) {
         for (level, segment) in &self.in_use {
             let begun = segment.begin(self.compiled.turns[*level]);
-            if *level == 0 {
-                self.to_next = begun.to_next;
-            }
             self.execution[*level] = begun.execution;
             self.rounds[*level] = begun.round;
             self.bases.0[Bases::SEGMENT as usize + level] = begun.part;
@@ -274,7 +268,6 @@ impl<T: Transport> Plan<T> {
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
         let (bases, requests) = (&self.bases, &mut self.requests);
         let actions = self.bound.actions.as_slice();
-        let mut raised: *const u8 = std::ptr::null();
         let mut next = self.next;
         // Put back wherever the loop is left, so that an execution that failed stays where it is.
         let put_back = &mut self.next;
@@ -372,7 +365,6 @@ impl<T: Transport> Plan<T> {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: a flag of a segment that is there: `new` has seen to that.
                     unsafe { bases.flag(*flag) }.raise_for(value, self.sizes);
-                    raised = bases.address(*flag);
                 }
                 Action::Await(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
@@ -398,9 +390,6 @@ impl<T: Transport> Plan<T> {
                     if !is_barriers && flag.sizes() != self.sizes {
                         self.failed = self.failed.or(Some(transport.truncated()));
                     }
-                    // Whoever has come so far has read what this rank wrote in the execution before, in the other half,
-                    // where it writes again in the next one: its cache line can come back meanwhile.
-                    crate::memory::fetch_to_write(raised.wrapping_offset(self.to_next));
                 }
                 Action::Enter(level) => {
                     let level = usize::from(*level) % Bases::LEVELS;

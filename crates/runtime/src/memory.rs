@@ -83,18 +83,6 @@ impl Bases {
     }
 }
 
-/// Asks for a cache line that will soon be written. A hint: any address is allowed.
-#[inline]
-pub(crate) fn fetch_to_write(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 /// How large the memory of a plan must be for some sizes, in bytes; the same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needs {

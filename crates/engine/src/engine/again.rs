@@ -77,12 +77,13 @@ impl<W: World> Engine<W> {
     /// The arguments are right for the MPI function of the same name.
     #[inline]
     pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
-        if self.is_native_again(call, comm) {
+        let arguments = arguments(self.world, call)?;
+        if self.natives.has(comm, self.world.generation(), &arguments) {
             // SAFETY: as for this function.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
         // SAFETY: as for this function.
-        unsafe { self.served_again(call, comm) }
+        unsafe { self.run_again(call, &arguments, comm) }
     }
 
     /// The same for a call that was served.
@@ -90,7 +91,17 @@ impl<W: World> Engine<W> {
     /// # Safety
     /// As for [`Engine::again`].
     pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
-        let arguments = &arguments(self.world, call)?;
+        // SAFETY: as for this function.
+        unsafe { self.run_again(call, &arguments(self.world, call)?, comm) }
+    }
+
+    #[inline]
+    unsafe fn run_again(
+        &self,
+        call: &Call,
+        arguments: &Arguments,
+        comm: Word,
+    ) -> Option<Result<c_int, Failure>> {
         let entry = self.last(comm)?;
         if !self.active.is_empty() || self.world.has_device() {
             return None;
@@ -98,39 +109,49 @@ impl<W: World> Engine<W> {
         let Serving::Planned(communicator) = &entry.serving else { return None };
         let mut state = communicator.take().ok()?;
         let state = &mut *state;
-        let Store { memos, room, plans } = &mut state.store;
-        memos.get(arguments).and_then(|memo| {
-            let version = plans.versions.get(memo.version);
-            let Some(Prepared::Ready(plan)) = &mut version.prepared else { return None };
-            let block = memo.bytes * arguments.count as usize;
-            let rank = communicator.rank.0;
-            let (input, output) = self.plain_buffers(call, rank, block, plan.compiled().in_place)?;
-            if memo.bound != (arguments.count, plan.bindings()) {
-                memo.problem.set_largest(arguments.count * memo.elements);
-                plan.bind(&memo.problem);
-                memo.bound = (arguments.count, plan.bindings());
+        let State { store: Store { memos, room, plans }, staged_input, .. } = state;
+        let memo = memos.get(arguments)?;
+        let version = plans.versions.get(memo.version);
+        let Some(Prepared::Ready(plan)) = &mut version.prepared else { return None };
+        let block = memo.bytes * arguments.count as usize;
+        let rank = communicator.rank.0;
+        let (mut input, output) = self.plain_buffers(call, rank, block)?;
+        // A reduction's input that the plan still reads when it has begun to write is put aside.
+        let reduced = match call.function {
+            Function::Allreduce => Some(block),
+            Function::ReduceScatterBlock => Some(block * communicator.size as usize),
+            _ => None,
+        };
+        if let Some(bytes) = reduced
+            && input.cast_mut() == output
+            && !plan.compiled().in_place
+        {
+            if bytes > staged_input.bytes() {
+                return None;
             }
-            if version.combine != Some(memo.combine) {
-                plan.set_reduction(memo.combine.kernel());
-                version.combine = Some(memo.combine);
-            }
-            let temporary = room.temporary.start();
-            let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
-            // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
-            Some(unsafe { plan.run(&communicator.hidden.wire, buffers) }.map(|()| 0))
-        })
+            // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
+            unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes) };
+            input = staged_input.start().cast_const().cast();
+        }
+        if memo.bound != (arguments.count, plan.bindings()) {
+            memo.problem.set_largest(arguments.count * memo.elements);
+            plan.bind(&memo.problem);
+            memo.bound = (arguments.count, plan.bindings());
+        }
+        if version.combine != Some(memo.combine) {
+            plan.set_reduction(memo.combine.kernel());
+            version.combine = Some(memo.combine);
+        }
+        let temporary = room.temporary.start();
+        let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
+        // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
+        Some(unsafe { plan.run(&communicator.hidden.wire, buffers) }.map(|()| 0))
     }
 
-    /// The buffers of a call of dense data, if they are as a plan wants them. What has no buffer, `MPI_IN_PLACE` for one, or
-    /// one buffer where MPI wants two, is looked at more closely elsewhere.
+    /// The buffers of a call of dense data, if they are as a plan wants them; those of a reduction may be one. What has no
+    /// buffer, `MPI_IN_PLACE` for one, or one buffer where MPI wants two, is looked at more closely elsewhere.
     #[inline]
-    fn plain_buffers(
-        &self,
-        call: &Call,
-        rank: u32,
-        block: usize,
-        in_place: bool,
-    ) -> Option<(*const c_void, *mut c_void)> {
+    fn plain_buffers(&self, call: &Call, rank: u32, block: usize) -> Option<(*const c_void, *mut c_void)> {
         let world = self.world;
         let (send, recv) = (call.send.data, call.recv.data);
         let own = || recv.wrapping_byte_add(rank as usize * block);
@@ -138,11 +159,10 @@ impl<W: World> Engine<W> {
             Function::Barrier => return Some((std::ptr::null(), std::ptr::null_mut())),
             Function::Allreduce | Function::ReduceScatterBlock => {
                 let aliased = send == recv;
-                let overlaps = aliased || world.is_in_place(send);
-                if (overlaps && !in_place) || (aliased && world.refuses_aliases()) {
+                if aliased && world.refuses_aliases() {
                     return None;
                 }
-                (if overlaps { recv } else { send }, recv)
+                (if world.is_in_place(send) { recv } else { send }, recv)
             }
             Function::Reduce => {
                 let is_root = rank == call.root as u32;

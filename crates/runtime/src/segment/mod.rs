@@ -121,8 +121,6 @@ pub(crate) struct Begun {
     /// Where its part starts.
     pub(crate) part: *mut u8,
     pub(crate) header: *mut u8,
-    /// How far it is to the part of the next that takes turns likewise.
-    pub(crate) to_next: isize,
 }
 
 /// A region's segment, as one of its members sees it.
@@ -219,21 +217,17 @@ impl Segment {
         };
         let (execution, mut round) = (next(&self.executions), 0);
         let Size { part, slot, slots } = self.size;
-        let (offset, following) = match turns {
-            Turns::None => (0, 0),
-            Turns::Halves => {
-                let half = next(&self.turns) as usize % 2;
-                (part + half * part, part + (1 - half) * part)
-            }
+        let offset = match turns {
+            Turns::None => 0,
+            Turns::Halves => part + next(&self.turns) as usize % 2 * part,
             Turns::Ring => {
                 round = next(&self.rounds);
-                let at = |round: u64| 3 * part + (round as usize & (slots - 1)) * slot;
-                (at(round), at(round + 1))
+                3 * part + (round as usize & (slots - 1)) * slot
             }
         };
         // SAFETY: the header, three parts and the slots lie one behind the other.
         let part = unsafe { self.start.add(Segment::header(self.members) + offset) };
-        Begun { execution, round, part, header: self.start, to_next: following as isize - offset as isize }
+        Begun { execution, round, part, header: self.start }
     }
 
     fn left(&self, member: u32) -> &Flag {
