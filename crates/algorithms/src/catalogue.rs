@@ -435,6 +435,8 @@ impl List {
             halves(locality(level, plain(Plain::Shm), Lanes::Each(2))),
             halves(leader(boxed(Plain::SpreadOut), 1)),
             pipelined(2, halves(lanes(boxed(Plain::Ring)))),
+            pipelined(2, halves(locality(level, plain(Plain::Shm), Lanes::ALL))),
+            pipelined(2, halves(leader(boxed(Plain::Ring), 1))),
         ];
         let regions = topology.regions(Level::NODE);
         if regions > 1 {

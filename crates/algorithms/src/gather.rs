@@ -101,7 +101,7 @@ pub fn members(range: Range<u32>) -> Set {
 }
 
 /// A way to gather within a group.
-pub trait Gather {
+pub trait Gather: Send + Sync {
     /// Writes what member `me` does. Members that hold nothing take part all the same.
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 

@@ -56,7 +56,7 @@ use bruckner_schedule::{Problem, Rank, Round, Topology};
 pub struct Refusal(pub String);
 
 /// One way to carry out a collective.
-pub trait Algorithm {
+pub trait Algorithm: Send + Sync {
     /// Into how many pieces an allreduce cuts its vector.
     fn pieces(&self, _topology: &Topology) -> u64 {
         1

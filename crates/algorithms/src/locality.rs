@@ -47,7 +47,7 @@ struct Step<'a> {
 impl Step<'_> {
     /// How far on a lane fetches, and how many regions; `None` if it fetches nothing.
     fn reach(&self, lane: u32) -> Option<(u32, u32)> {
-        let (n, distance) = (self.regions.len() as u32, (lane + self.first) * self.h);
+        let (n, distance) = (self.regions.len() as u32, (lane + self.first).saturating_mul(self.h));
         (distance > 0 && distance < n).then(|| (distance, self.h.min(n - distance)))
     }
 
@@ -121,7 +121,7 @@ impl Gather for Locality {
                 places
             };
             self.inside.gather(b, &own, me, &fetched);
-            h = (h * (lanes + first)).min(n);
+            h = h.saturating_mul(lanes + first).min(n);
         }
     }
 }

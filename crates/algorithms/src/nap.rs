@@ -62,8 +62,8 @@ impl Nap {
 
     /// The groups that a region belongs to, smallest first.
     fn groups_of(&self, region: u32, regions: u32, k: u32) -> Vec<Parts> {
-        let (mut range, mut largest) = (0..regions, 1);
-        while largest * k < regions {
+        let (mut range, mut largest) = (0..regions, 1u32);
+        while largest.saturating_mul(k) < regions {
             largest *= k;
         }
         let mut groups = Vec::new();

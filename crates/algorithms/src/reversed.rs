@@ -32,6 +32,9 @@ impl Reversed {
     /// Writes the reduce_scatter; its result is left in the partial sums.
     fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let mut forward = Builder::new();
+        // Also for a rank that is alone in its region, and has nothing to do before the first message: what follows this half begins
+        // in the same round everywhere.
+        forward.round();
         self.0.write(&mut forward, problem, topology, rank);
         let all = problem.filled(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));

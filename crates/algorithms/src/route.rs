@@ -28,7 +28,7 @@ pub struct Leg {
 }
 
 /// A way for n regions to bring each other their loads.
-pub trait Route {
+pub trait Route: Send + Sync {
     /// The distances to the regions that a lane carries for.
     fn distances(&self, n: u32, _lane: u32) -> Vec<u32> {
         (1..n).collect()

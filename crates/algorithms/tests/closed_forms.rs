@@ -2,7 +2,7 @@
 
 use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::verify::{Traffic, verify};
-use bruckner_schedule::{Collective, Counts, Local};
+use bruckner_schedule::{Collective, Counts, End, Local, Message, Rank};
 
 /// What each rank sends, on verified schedules of one element a block, or of one element a piece.
 fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traffic> {
@@ -162,4 +162,21 @@ fn a_tree_moves_fewer_cache_lines() {
     assert_eq!(lines_that_travel(64, "shm-tree(8)"), 8 * 7 + 8 * 7 + 8 * 7);
     assert_eq!(lines_that_travel(10, "shm-tree(4)"), 7 + 3 * 2 + 7);
     assert_eq!(lines_that_travel(3, "shm-tree(4)"), 2 + 2);
+}
+
+/// Ports times regions beyond 32 bits: every rank still gets every other block once.
+#[test]
+fn very_many_ports_on_very_many_nodes() {
+    for (nodes, ports) in [(65_537u32, 65_535), (70_000, 69_000), (65_538, 1 << 20)] {
+        let task = Task::new(Collective::Allgather, format!("{nodes}x1").parse().unwrap());
+        let expression = format!("locality(node, ports={ports})").parse().unwrap();
+        let plan = plan(&task, &expression).unwrap();
+        let rounds = plan.rounds(Rank(0));
+        let received = rounds.iter().flat_map(|round| &round.messages).filter(|m| m.end == End::Recv);
+        assert_eq!(
+            received.map(Message::len).sum::<u64>(),
+            u64::from(nodes) - 1,
+            "{nodes} nodes, {ports} ports"
+        );
+    }
 }

@@ -14,7 +14,9 @@ mod doctor;
 mod exec;
 mod explain;
 mod json;
+mod machines;
 mod plot;
+mod simulate;
 mod table;
 mod verify;
 
@@ -40,6 +42,10 @@ enum Command {
     Explain(explain::Explain),
     /// Prove algorithms and programs right, or test the proof itself
     Verify(verify::Verify),
+    /// Simulate algorithms on a machine that need not be there
+    Simulate(simulate::Simulate),
+    /// List the machines that `simulate` knows
+    Machines(machines::Machines),
     /// See which MPI there is and what is wrong, alone or under mpirun
     Doctor(doctor::Doctor),
     /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
@@ -60,6 +66,8 @@ fn main() -> ExitCode {
     let answer = match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Simulate(simulate) => simulate.run(),
+        Command::Machines(machines) => machines.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Bench(bench) => bench.run(),
         Command::Plot(plot) => plot.run(),

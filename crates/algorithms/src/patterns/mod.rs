@@ -62,7 +62,7 @@ impl Step {
 
 /// A way for n members to get each other's blocks. Every member gets every block but its own exactly once: that is
 /// what makes it reversible.
-pub trait Pattern {
+pub trait Pattern: Send + Sync {
     /// What member `me` of `n` does.
     fn steps(&self, n: u32, me: u32) -> Vec<Step>;
 }

@@ -1,0 +1,127 @@
+//! `bruckner simulate`: how long algorithms take on a machine that need not be there.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use bruckner_algorithms::catalogue::kinds;
+use bruckner_algorithms::{Expression, plan};
+use bruckner_measure::{bytes_text, time_text};
+use bruckner_model::{Model, Played, steps_of};
+use bruckner_schedule::{Level, Rank, Topology};
+use clap::{Args, ValueEnum};
+
+use crate::ask::{COLLECTIVES, Sizes};
+use crate::machines::machine;
+use crate::{Answer, print};
+
+/// Simulate algorithms on a machine: when is the last rank through?
+#[derive(Args)]
+pub(crate) struct Simulate {
+    /// Which collective
+    #[arg(value_parser = COLLECTIVES)]
+    collective: String,
+    /// A machine of `bruckner machines`, or a profile in TOML
+    #[arg(long, value_name = "M")]
+    machine: String,
+    /// Nodes and ranks: 16x4, 16x2x8, 4,4,3,1, 2+2,2+1; then :cyclic or :permuted=SEED
+    #[arg(long, value_name = "T")]
+    topology: Topology,
+    /// Bytes, as for `explain`; several with commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8")]
+    bytes: Vec<u64>,
+    /// The algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, all of the
+    /// catalogue that fit
+    #[arg(long, value_name = "EXPR")]
+    algorithm: Vec<Expression>,
+    /// Root of a bcast or reduce
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    root: u32,
+    /// Instead of the simulation, what rank 0 spends by a formula
+    #[arg(long, value_enum, value_name = "MODEL")]
+    model: Option<Formula>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Formula {
+    /// One latency and rate for all messages
+    Postal,
+    /// Those of each reach
+    Locality,
+    /// And what a node can send at most
+    MaxRate,
+    /// And what starting and finishing messages takes
+    Loggp,
+}
+
+impl Simulate {
+    pub(crate) fn run(self) -> Result<Answer> {
+        let machine = machine(&self.machine)?;
+        let started = Instant::now();
+        let mut classes = 0;
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        let first = self.task(self.bytes[0])?;
+        let all = || {
+            kinds(first.collective, &self.topology)
+                .into_iter()
+                .filter(|expression| plan(&first, expression).is_ok())
+                .collect()
+        };
+        let algorithms = if self.algorithm.is_empty() { all() } else { self.algorithm.clone() };
+        for expression in &algorithms {
+            let mut row = Vec::new();
+            for &bytes in &self.bytes {
+                let plan = plan(&self.task(bytes)?, expression)?;
+                let seconds = match self.model {
+                    Some(model) => {
+                        let on_node = self.topology.largest(Level::NODE);
+                        model.model().cost(&machine, &steps_of(&plan, Rank(0)).steps, on_node)
+                    }
+                    None => {
+                        let played = Played::of(&plan)?;
+                        classes = classes.max(played.classes());
+                        played.on(&machine).with_context(|| expression.to_string())?.last()
+                    }
+                };
+                row.push(time_text(seconds));
+            }
+            rows.push((expression.to_string(), row));
+        }
+        let what = match self.model {
+            Some(_) => "what rank 0 spends".to_owned(),
+            None => "when the last rank is through".to_owned(),
+        };
+        let mut text = format!("{} on {}, {}: {what}\n", self.collective, self.topology, machine.name);
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(9);
+        write!(text, "{:<width$}", "algorithm")?;
+        self.bytes.iter().try_for_each(|bytes| write!(text, " {:>10}", bytes_text(*bytes)))?;
+        text.push('\n');
+        for (name, row) in rows {
+            write!(text, "{name:<width$}")?;
+            row.iter().try_for_each(|time| write!(text, " {time:>10}"))?;
+            text.push('\n');
+        }
+        print(&text)?;
+        if self.model.is_none() && started.elapsed().as_secs() > 0 {
+            let (ranks, took) = (self.topology.ranks(), time_text(started.elapsed().as_secs_f64()));
+            eprintln!("{ranks} ranks in at most {classes} classes, simulated in {took}");
+        }
+        Ok(Answer::Holds)
+    }
+
+    fn task(&self, bytes: u64) -> Result<bruckner_algorithms::Task> {
+        let sizes = Sizes { bytes, counts: None, root: self.root, ordered: false };
+        sizes.task(&self.collective, &self.topology)
+    }
+}
+
+impl Formula {
+    fn model(self) -> Model {
+        match self {
+            Formula::Postal => Model::Postal,
+            Formula::Locality => Model::Locality,
+            Formula::MaxRate => Model::MaxRate,
+            Formula::Loggp => Model::LogGp,
+        }
+    }
+}

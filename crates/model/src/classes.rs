@@ -1,0 +1,395 @@
+//! Ranks that do the same at the same time, found before anything is played: a million ranks are often a handful of classes.
+//!
+//! At first, ranks are alike if they have the same steps. Then those are told apart whose partners are told apart, or whose
+//! messages meet other steps there, or who share a region with others, until nothing changes any more. From then on whatever one
+//! of a class does, all do: each class is played once.
+//!
+//! A class is known by a number of 64 bits that mixes all that it depends on; two that differ have the same number by chance only.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bruckner_schedule::{Level, Rank, Topology};
+use rustc_hash::FxHashMap;
+
+use crate::steps::{Partner, Step, Steps};
+
+/// Ranks that do the same.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) steps: Arc<[Step]>,
+    /// Of the steps that have a partner: its class, and which of that class's partners this one is.
+    pub(crate) partners: Box<[(u32, u32)]>,
+    /// The region of each level.
+    pub(crate) regions: Box<[u32]>,
+    /// How many of it there are on a node.
+    pub(crate) on_node: u32,
+    /// When it comes.
+    pub(crate) arrival: f64,
+}
+
+/// Regions that are alike.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// Ranks in it.
+    pub(crate) ranks: u32,
+    /// Classes of them.
+    pub(crate) classes: u32,
+}
+
+/// The classes of all ranks.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    pub(crate) classes: Vec<Class>,
+    /// By level.
+    pub(crate) regions: Vec<Vec<Region>>,
+    /// The class of each rank.
+    pub(crate) of: Vec<u32>,
+}
+
+/// A message that no one sends, or no one receives.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("rank {rank} has a message with rank {other} that the other does not know of")]
+pub struct Unmatched {
+    /// One end.
+    pub rank: u32,
+    /// The other.
+    pub other: u32,
+}
+
+/// What is done with a partner.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Way {
+    Send,
+    Recv,
+    /// Awaits its flag.
+    Wait,
+    /// The same right after another wait: in which order makes no difference.
+    WaitToo,
+}
+
+impl Way {
+    /// What the partner does, if this is a message.
+    fn other(self) -> Option<Way> {
+        match self {
+            Way::Send => Some(Way::Recv),
+            Way::Recv => Some(Way::Send),
+            _ => None,
+        }
+    }
+
+    /// Of all of a list's steps that have a partner.
+    fn all(steps: &[Step]) -> Box<[Way]> {
+        let before = [None].into_iter().chain(steps.iter().map(Some));
+        let way = |(step, before): (&Step, Option<&Step>)| match (step, before) {
+            (Step::Send { .. }, _) => Some(Way::Send),
+            (Step::Recv { .. }, _) => Some(Way::Recv),
+            (Step::Wait { .. }, Some(Step::Wait { .. })) => Some(Way::WaitToo),
+            (Step::Wait { .. }, _) => Some(Way::Wait),
+            _ => None,
+        };
+        steps.iter().zip(before).filter_map(way).collect()
+    }
+}
+
+/// Steps that some ranks have, without the partners.
+struct List {
+    steps: Arc<[Step]>,
+    /// For each partner, which way.
+    ways: Box<[Way]>,
+    hash: u64,
+}
+
+/// A stretch of ranks.
+struct Stretch {
+    lists: Vec<List>,
+    /// For each rank, its list.
+    list: Vec<u32>,
+    /// For each rank, where its partners start, and the end.
+    starts: Vec<usize>,
+    partners: Vec<Partner>,
+}
+
+fn mix(state: u64, word: u64) -> u64 {
+    let mut mixed = (state ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^= mixed >> 29;
+    mixed = mixed.wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 32
+}
+
+fn hash_of(steps: &[Step]) -> u64 {
+    use std::hash::{Hash, Hasher};
+    struct Mixer(u64);
+    impl Hasher for Mixer {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            bytes.iter().for_each(|byte| self.0 = mix(self.0, u64::from(*byte) + 1));
+        }
+        fn write_u32(&mut self, word: u32) {
+            self.0 = mix(self.0, u64::from(word) + 1);
+        }
+        fn write_u64(&mut self, word: u64) {
+            self.0 = mix(self.0, word.wrapping_add(1));
+        }
+        fn write_isize(&mut self, word: isize) {
+            self.0 = mix(self.0, word as u64 + 1);
+        }
+    }
+    let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
+    steps.hash(&mut mixer);
+    mixer.finish()
+}
+
+fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> Stretch {
+    let mut stretch = Stretch { lists: Vec::new(), list: Vec::new(), starts: vec![0], partners: Vec::new() };
+    let mut known: FxHashMap<u64, u32> = FxHashMap::default();
+    for rank in ranks {
+        let Steps { steps, partners } = steps_of(Rank(rank));
+        let hash = hash_of(&steps);
+        let list = *known.entry(hash).or_insert_with(|| {
+            let ways = Way::all(&steps);
+            stretch.lists.push(List { steps: steps.into(), ways, hash });
+            stretch.lists.len() as u32 - 1
+        });
+        stretch.list.push(list);
+        stretch.partners.extend(partners);
+        stretch.starts.push(stretch.partners.len());
+    }
+    stretch
+}
+
+/// All ranks, in stretches that were gathered apart.
+struct Gathered {
+    stretches: Vec<Stretch>,
+    each: u32,
+}
+
+impl Gathered {
+    fn at(&self, rank: u32) -> (&Stretch, usize) {
+        (&self.stretches[(rank / self.each) as usize], (rank % self.each) as usize)
+    }
+
+    fn list(&self, rank: u32) -> &List {
+        let (stretch, at) = self.at(rank);
+        &stretch.lists[stretch.list[at] as usize]
+    }
+
+    fn partners(&self, rank: u32) -> &[Partner] {
+        let (stretch, at) = self.at(rank);
+        &stretch.partners[stretch.starts[at]..stretch.starts[at + 1]]
+    }
+
+    /// Which of its partner's partners each of a rank's is: the n-th message of a tag from one rank to another meets the n-th there.
+    fn met(&self, rank: u32, index: &mut Index) -> Result<Vec<u32>, Unmatched> {
+        let (partners, ways) = (self.partners(rank), &self.list(rank).ways);
+        let mut met = Vec::with_capacity(partners.len());
+        index.begin(partners.len());
+        for (at, (partner, way)) in partners.iter().zip(ways.iter()).enumerate() {
+            let Some(other_way) = way.other() else {
+                met.push(0);
+                continue;
+            };
+            let nth = index.nth(partners, ways, at);
+            let other = partner.rank.0;
+            let (theirs, their_ways) = (self.partners(other), &self.list(other).ways);
+            let wanted = (Partner { rank: Rank(rank), tag: partner.tag }, other_way);
+            let same = |at: &usize| (theirs[*at], their_ways[*at]) == wanted;
+            // Most often there is one, at the same place or beside it.
+            let found = match nth {
+                0 => [at ^ 1, at]
+                    .into_iter()
+                    .filter(|at| *at < theirs.len())
+                    .find(|at| same(at) && !theirs[..*at].contains(&wanted.0)),
+                _ => None,
+            };
+            let found = found.or_else(|| (0..theirs.len()).filter(same).nth(nth));
+            met.push(found.ok_or(Unmatched { rank, other })? as u32);
+        }
+        Ok(met)
+    }
+}
+
+/// Counts a rank's messages to and from each partner.
+#[derive(Default)]
+struct Index {
+    counts: FxHashMap<(Partner, Way), usize>,
+    counted: bool,
+}
+
+impl Index {
+    /// Few are counted faster by looking at all.
+    const FEW: usize = 64;
+
+    fn begin(&mut self, partners: usize) {
+        self.counts.clear();
+        self.counted = partners > Index::FEW;
+    }
+
+    fn nth(&mut self, partners: &[Partner], ways: &[Way], at: usize) -> usize {
+        let this = (partners[at], ways[at]);
+        if self.counted {
+            let count = self.counts.entry(this).or_default();
+            *count += 1;
+            return *count - 1;
+        }
+        (0..at).filter(|before| (partners[*before], ways[*before]) == this).count()
+    }
+}
+
+/// Does something with stretches of ranks, on all cores; results in order.
+fn in_stretches<T: Send>(ranks: u32, work: impl Fn(Range<u32>) -> T + Sync) -> (Vec<T>, u32) {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let each = ranks.div_ceil(workers).max(1);
+    let results = std::thread::scope(|scope| {
+        let work = &work;
+        let start = |at: u32| scope.spawn(move || work(at..(at + each).min(ranks)));
+        let workers: Vec<_> = (0..ranks).step_by(each as usize).map(start).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker ends")).collect()
+    });
+    (results, each)
+}
+
+/// Finds the classes.
+pub(crate) fn classes(
+    topology: &Topology,
+    steps_of: impl Fn(Rank) -> Steps + Sync,
+    arrival: impl Fn(Rank) -> f64 + Sync,
+) -> Result<Classes, Unmatched> {
+    let ranks = topology.ranks();
+    let (stretches, each) = in_stretches(ranks, |range| gather(range, &steps_of));
+    let gathered = Gathered { stretches, each };
+    let (met, _) = in_stretches(ranks, |range| {
+        let mut index = Index::default();
+        range
+            .map(|rank| gathered.met(rank, &mut index))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|met| met.concat())
+    });
+    let met = met.into_iter().collect::<Result<Vec<Vec<u32>>, _>>()?;
+    let met_of = |rank: u32| {
+        let (stretch, at) = gathered.at(rank);
+        &met[(rank / each) as usize][stretch.starts[at]..stretch.starts[at + 1]]
+    };
+    let first = |rank: u32| mix(gathered.list(rank).hash, arrival(Rank(rank)).to_bits());
+    let mut colours: Vec<u64> = (0..ranks).map(first).collect();
+    let mut count = distinct(&colours);
+    loop {
+        let shared = regions_of(topology, &colours);
+        let (next, _) = in_stretches(ranks, |range| {
+            let one = |rank: u32| {
+                let colour = recoloured(&colours, rank, &gathered, met_of(rank));
+                (0..topology.levels()).fold(colour, |colour, level| {
+                    let region = topology.region_of(Level(level), Rank(rank));
+                    mix(colour, shared[usize::from(level)][region as usize])
+                })
+            };
+            range.map(one).collect::<Vec<u64>>()
+        });
+        colours = next.concat();
+        let now = distinct(&colours);
+        // Where hardly any two are alike, each is played for itself.
+        if now > ranks as usize / 4 {
+            colours = (0..u64::from(ranks)).collect();
+            break;
+        }
+        if now == count {
+            break;
+        }
+        count = now;
+    }
+    Ok(collect(topology, &gathered, met_of, &colours, arrival))
+}
+
+/// A rank's colour and those of its partners. Flags that are awaited one after the other count as one.
+fn recoloured(colours: &[u64], rank: u32, gathered: &Gathered, met: &[u32]) -> u64 {
+    let (mut colour, mut flags) = (colours[rank as usize], 0u64);
+    let partners = gathered.partners(rank).iter().zip(&gathered.list(rank).ways).zip(met);
+    for ((partner, way), met) in partners {
+        let of = colours[partner.rank.0 as usize];
+        match way {
+            Way::Send | Way::Recv => colour = mix(mix(mix(colour, flags), of), u64::from(*met) + 1),
+            Way::Wait => colour = mix(colour, flags),
+            Way::WaitToo => {}
+        }
+        flags = match way {
+            Way::Send | Way::Recv => 0,
+            Way::Wait => mix(of, 2),
+            Way::WaitToo => flags.wrapping_add(mix(of, 2)),
+        };
+    }
+    mix(colour, flags)
+}
+
+fn distinct(colours: &[u64]) -> usize {
+    colours.iter().collect::<rustc_hash::FxHashSet<_>>().len()
+}
+
+/// A number for each region of each level: of the colours in it, whatever their order.
+fn regions_of(topology: &Topology, colours: &[u64]) -> Vec<Vec<u64>> {
+    let mut shared: Vec<Vec<u64>> =
+        (0..topology.levels()).map(|level| vec![0; topology.regions(Level(level)) as usize]).collect();
+    for (rank, colour) in colours.iter().enumerate() {
+        for (level, shared) in shared.iter_mut().enumerate() {
+            let region = &mut shared[topology.region_of(Level(level as u8), Rank(rank as u32)) as usize];
+            *region = region.wrapping_add(mix(*colour, 1));
+        }
+    }
+    shared
+}
+
+fn collect<'m>(
+    topology: &Topology,
+    gathered: &Gathered,
+    met_of: impl Fn(u32) -> &'m [u32],
+    colours: &[u64],
+    arrival: impl Fn(Rank) -> f64,
+) -> Classes {
+    let mut number: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut speakers: Vec<u32> = Vec::new();
+    let of: Vec<u32> = colours
+        .iter()
+        .enumerate()
+        .map(|(rank, colour)| {
+            *number.entry(*colour).or_insert_with(|| {
+                speakers.push(rank as u32);
+                speakers.len() as u32 - 1
+            })
+        })
+        .collect();
+    // A region is known by the lowest class in it: each class is in regions of one kind only.
+    let mut regions: Vec<Vec<Region>> = (0..topology.levels()).map(|_| Vec::new()).collect();
+    let mut known: Vec<FxHashMap<u32, u32>> = vec![FxHashMap::default(); regions.len()];
+    let classes = speakers
+        .iter()
+        .map(|&rank| {
+            let mut on_node = 0;
+            let here = (0..topology.levels()).map(Level).map(|level| {
+                let span = topology.span(level, topology.region_of(level, Rank(rank)));
+                let mut inside: Vec<u32> =
+                    span.clone().map(|at| of[topology.rank_at(at).0 as usize]).collect();
+                if level == Level::NODE {
+                    on_node = inside.iter().filter(|class| **class == of[rank as usize]).count() as u32;
+                }
+                inside.sort_unstable();
+                inside.dedup();
+                let regions = &mut regions[usize::from(level.0)];
+                *known[usize::from(level.0)].entry(inside[0]).or_insert_with(|| {
+                    regions.push(Region { ranks: span.len() as u32, classes: inside.len() as u32 });
+                    regions.len() as u32 - 1
+                })
+            });
+            let here = here.collect();
+            let partners = gathered.partners(rank).iter().zip(met_of(rank));
+            Class {
+                steps: gathered.list(rank).steps.clone(),
+                partners: partners.map(|(partner, met)| (of[partner.rank.0 as usize], *met)).collect(),
+                regions: here,
+                on_node,
+                arrival: arrival(Rank(rank)),
+            }
+        })
+        .collect();
+    Classes { classes, regions, of }
+}

@@ -1,0 +1,203 @@
+//! What a collective costs from one rank's point of view: by formula, without anybody else's clock.
+//!
+//! A rank's rounds cost what their messages and its own work do, one after the other; messages of one round go at the same time. For
+//! algorithms in which all ranks do alike that is the whole cost, in the time that it takes to look at one rank's steps. Where ranks wait
+//! for others that do more than they, only the [simulation](crate::Played) sees it.
+
+use crate::machine::Machine;
+use crate::steps::{Reach, Step};
+
+/// What is taken into account, each with all that the one before it has, but for the last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Model {
+    /// Hockney's: a latency and a rate, the network's, wherever a message goes.
+    Postal,
+    /// Those of its reach.
+    Locality,
+    /// And no more than a node can send, all its ranks sending as much.
+    MaxRate,
+    /// Also what a rank spends on starting and finishing messages, and the gap between two.
+    LogGp,
+}
+
+/// The messages of a round so far.
+#[derive(Default)]
+struct Round {
+    messages: u32,
+    sends: u32,
+    longest: f64,
+    finished: u32,
+}
+
+impl Model {
+    /// What a rank's steps cost by this model, in seconds, where so many ranks are on its node.
+    pub fn cost(self, machine: &Machine, steps: &[Step], on_node: u32) -> f64 {
+        let (costs, limit) = (&machine.rank, machine.injection.as_ref().map(|limit| limit.rate));
+        let (overhead, gap) = match self {
+            Model::LogGp => (costs.overhead, costs.gap),
+            _ => (0.0, 0.0),
+        };
+        let message = |bytes: u64, reach: Reach| {
+            let reach = if self == Model::Postal { Reach::Network } else { reach };
+            let protocol = machine.wire(reach).protocol(bytes);
+            let mut each = protocol.per_byte;
+            if let (true, Reach::Network, Some(rate)) = (self >= Model::MaxRate, reach, limit) {
+                each = each.max(f64::from(on_node) / rate);
+            }
+            protocol.latency + bytes as f64 * each
+        };
+        let (mut total, mut round) = (0.0, Round::default());
+        let mut close = |round: &mut Round| {
+            let Round { messages, longest, .. } = std::mem::take(round);
+            total += longest + 2.0 * overhead * f64::from(messages);
+        };
+        let mut others = 0.0;
+        for (at, step) in steps.iter().enumerate() {
+            if round.finished > 0 && !matches!(step, Step::Finish { .. }) {
+                close(&mut round);
+            }
+            match *step {
+                Step::Send { bytes, reach } => {
+                    round.longest = round.longest.max(f64::from(round.sends) * gap + message(bytes, reach));
+                    round.sends += 1;
+                    round.messages += 1;
+                }
+                Step::Recv { bytes, reach } => {
+                    round.longest = round.longest.max(message(bytes, reach));
+                    round.messages += 1;
+                }
+                Step::Finish { .. } => round.finished += 1,
+                Step::Work(work) => others += machine.work(&work),
+                Step::Signal(_) => {}
+                // Flags that are awaited together are seen together.
+                Step::Wait { .. } if matches!(steps.get(at + 1), Some(Step::Wait { .. })) => {}
+                Step::Wait { .. } => others += machine.flag(),
+                Step::Barrier(_) => others += machine.meeting(on_node),
+            }
+        }
+        close(&mut round);
+        total + others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The papers' closed forms. Where one is wrong, it stands here as it should be, with what the paper has.
+    use bruckner_algorithms::{Plan, Task, plan};
+    use bruckner_schedule::{Collective, Level, Rank};
+
+    use super::*;
+    use crate::machine::{Injection, Protocol, Wire};
+    use crate::steps_of;
+
+    const ALPHA: f64 = 1e-6;
+    const BETA: f64 = 1e-9;
+    const NEAR: (f64, f64) = (2e-7, 3e-10);
+    const GAMMA: f64 = 5e-11;
+
+    /// A network and, if asked for, something nearer; reductions cost.
+    fn machine(near: Option<(f64, f64)>, rate: Option<f64>) -> Machine {
+        let mut machine = Machine::plain(ALPHA, BETA);
+        machine.rank.reduce = GAMMA;
+        machine.socket = near.map(|(latency, per_byte)| Wire {
+            source: String::new(),
+            protocols: vec![Protocol { below: None, latency, per_byte, rendezvous: false }],
+        });
+        machine.injection = rate.map(|rate| Injection { rate, source: String::new() });
+        machine
+    }
+
+    fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> Plan {
+        let task = Task::new(collective, topology.parse().unwrap()).bytes(bytes);
+        plan(&task, &algorithm.parse().unwrap()).unwrap()
+    }
+
+    fn cost(model: Model, machine: &Machine, plan: &Plan, rank: u32) -> f64 {
+        let steps = steps_of(plan, Rank(rank)).steps;
+        model.cost(machine, &steps, plan.topology.span(Level::NODE, 0).len() as u32)
+    }
+
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found} is not {expected}");
+    }
+
+    /// Loch et al.: what Sparbit, Bruck, ring, neighbour exchange and recursive doubling cost, m being all data; Bienz et al. 2022,
+    /// Eq. 3, which counts m − 1 values for Bruck: so it is where every rank has one.
+    #[test]
+    fn allgathers_of_loch_and_bienz() {
+        let (p, n) = (16u32, 1000u64);
+        let bytes = f64::from(p - 1) * n as f64 * BETA;
+        let rounds = |algorithm: &str| match algorithm {
+            "ring" => p - 1,
+            "neighbor-exchange" => p / 2,
+            _ => p.ilog2(),
+        };
+        for algorithm in ["sparbit", "bruck(2)", "ring", "neighbor-exchange", "recursive-doubling"] {
+            let plan = planned(Collective::Allgather, "16x1", algorithm, n);
+            let expected = f64::from(rounds(algorithm)) * ALPHA + bytes;
+            assert_near(cost(Model::Postal, &machine(None, None), &plan, 3), expected);
+        }
+    }
+
+    /// Jocksch et al., Eq. 1 and 2, with r − 1 ports: each carries (p−1)/(r−1) blocks. Eq. 2 lets the ports reduce at the same
+    /// time; one processor reduces p − 1 blocks.
+    #[test]
+    fn ports_of_jocksch() {
+        let (p, r, n) = (27u32, 3u32, 1000u64);
+        let sent = f64::from((p - 1) / (r - 1)) * n as f64;
+        let gather = planned(Collective::Allgather, "27x1", "bruck(3)", n);
+        assert_near(cost(Model::Postal, &machine(None, None), &gather, 5), 3.0 * ALPHA + sent * BETA);
+        let scatter = planned(Collective::ReduceScatter, "27x1", "bruck(3)", n);
+        let reduced = f64::from(p - 1) * n as f64 * GAMMA;
+        assert_near(
+            cost(Model::Postal, &machine(None, None), &scatter, 5),
+            3.0 * ALPHA + sent * BETA + reduced,
+        );
+    }
+
+    /// Bienz et al. 2019, Eq. 4: recursive doubling, near rounds first, all ranks of a node sending at once in the others.
+    #[test]
+    fn recursive_doubling_of_bienz() {
+        let (ppn, nodes, s) = (4.0, 8.0f64, 4096.0);
+        let plan = planned(Collective::Allreduce, "8x4", "recursive-doubling", 4096);
+        for rate in [2e9, 1e12] {
+            let far = ALPHA + ppn * s / f64::min(rate, ppn / BETA);
+            let expected = 2.0 * (NEAR.0 + NEAR.1 * s) + far * nodes.log2() + GAMMA * s * 5.0;
+            assert_near(cost(Model::MaxRate, &machine(Some(NEAR), Some(rate)), &plan, 0), expected);
+        }
+    }
+
+    /// The same, Eq. 5 and 6, as far as the network goes: log2 n messages where one rank of a node sends, log_ppn n where all do. On
+    /// the node these go through shared memory here.
+    #[test]
+    fn leaders_and_nap_of_bienz() {
+        let far = |plan: &Plan, rank| {
+            let steps = steps_of(plan, Rank(rank)).steps;
+            let sends = |step: &&Step| matches!(step, Step::Send { reach: Reach::Network, .. });
+            steps.iter().filter(sends).count()
+        };
+        let leader = planned(Collective::Allreduce, "16x4", "leader(node, between=recursive-doubling)", 8);
+        assert_eq!((far(&leader, 0), far(&leader, 1)), (4, 0));
+        let nap = planned(Collective::Allreduce, "16x4", "locality(node, lanes=paper)", 8);
+        assert_eq!((0..64).map(|rank| far(&nap, rank)).max(), Some(2));
+    }
+
+    /// Bienz et al. 2022, Eq. 4, says that b/p_ℓ bytes leave a region for each rank: so it is for as many regions as ranks in one.
+    /// With 64 ranks in regions of 4 it is 20 values, not 16.
+    #[test]
+    fn locality_aware_bruck_of_bienz() {
+        let far = |topology: &str| {
+            let plan = planned(Collective::Allgather, topology, "locality(node, lanes=paper)", 8);
+            let bytes = |rank| {
+                let steps = steps_of(&plan, Rank(rank)).steps;
+                let far = steps.iter().map(|step| match step {
+                    Step::Send { bytes, reach: Reach::Network } => *bytes,
+                    _ => 0,
+                });
+                far.sum::<u64>()
+            };
+            (0..plan.topology.ranks()).map(bytes).max().unwrap() / 8
+        };
+        assert_eq!((far("4x4"), far("16x4")), (4, 20));
+    }
+}

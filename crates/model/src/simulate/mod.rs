@@ -1,0 +1,289 @@
+//! Plays classes of ranks through on a machine: when does each do what?
+//!
+//! Every class has a clock and runs ahead until something is missing that another must do first. What a message takes is
+//! known as soon as both ends are (a short one: as soon as it is sent), unless it shares a limit with others: what a rank, or
+//! what a node can send. Those are carried out in the order of time ([`sharing`]). The outcome depends on nothing but the
+//! steps, the machine and when ranks arrive.
+//!
+//! - A message takes its latency, then its bytes at the rate that it gets: its own, or its share of the limits where that is less.
+//! - One that does not wait for the receiver (*eager*) is done for the sender at once; one that does starts when both are there,
+//!   and is done for both when it has arrived.
+//! - Starting a message and finishing it takes the rank `overhead` each.
+//! - A flag is seen a moment after it was raised; ranks that meet take one such moment for each doubling of their number.
+
+mod sharing;
+
+use std::collections::VecDeque;
+
+use bruckner_schedule::{Flag, Level};
+use smallvec::SmallVec;
+
+use crate::classes::{Class, Classes};
+use crate::machine::Machine;
+use crate::steps::{Reach, Step};
+use sharing::{Flow, Limits, Sharing};
+
+/// Ranks that wait for each other for ever.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("ranks wait for ever, at step {step} of one of them")]
+pub struct Stuck {
+    /// Where in its steps.
+    pub step: usize,
+}
+
+/// One end of a message.
+#[derive(Clone, Copy)]
+struct End {
+    /// When its rank was there; `NAN` before.
+    ready: f64,
+    /// At the receiver: when it has arrived.
+    arrived: f64,
+    /// When it is done for its rank.
+    done: f64,
+}
+
+const UNKNOWN: End = End { ready: f64::NAN, arrived: f64::NAN, done: f64::NAN };
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    now: f64,
+    /// How many partners are behind it.
+    partner: u32,
+    /// By partner; waits have none.
+    ends: Vec<End>,
+    /// Which partner a request is with.
+    requests: Vec<u32>,
+    /// When each flag was raised, in order.
+    raised: SmallVec<[(Flag, Vec<f64>); 2]>,
+    /// Who waits for a flag of this class.
+    waiting: Vec<u32>,
+    /// When its last message started.
+    port: f64,
+    /// Whether it waits for others of its region.
+    meets: bool,
+}
+
+/// Ranks that meet: which classes are there, since when the last of them.
+#[derive(Default, Clone)]
+struct Meeting {
+    there: Vec<u32>,
+    latest: f64,
+}
+
+struct Simulator<'a> {
+    machine: &'a Machine,
+    classes: &'a Classes,
+    states: Vec<State>,
+    meetings: Vec<Vec<Meeting>>,
+    sharing: Sharing,
+    runnable: VecDeque<u32>,
+}
+
+/// Plays classes through; when each of them is through.
+pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>, Stuck> {
+    let state = |class: &Class| State {
+        now: class.arrival,
+        port: f64::NEG_INFINITY,
+        ends: vec![UNKNOWN; class.partners.len()],
+        ..State::default()
+    };
+    let meetings = classes.regions.iter().map(|regions| vec![Meeting::default(); regions.len()]);
+    let limits = Limits { node: machine.injection.as_ref().map(|limit| limit.rate), rank: machine.rank.rate };
+    let mut simulator = Simulator {
+        machine,
+        classes,
+        states: classes.classes.iter().map(state).collect(),
+        meetings: meetings.collect(),
+        sharing: Sharing::new(limits, classes.regions[0].len()),
+        runnable: (0..classes.classes.len() as u32).collect(),
+    };
+    simulator.run()?;
+    Ok(simulator.states.iter().map(|state| state.now).collect())
+}
+
+impl Simulator<'_> {
+    fn run(&mut self) -> Result<(), Stuck> {
+        let mut through = Vec::new();
+        loop {
+            while let Some(class) = self.runnable.pop_front() {
+                self.advance(class);
+            }
+            let Some(now) = self.sharing.next(&mut through) else { break };
+            for (class, partner) in through.drain(..) {
+                self.arrive(class, partner, now);
+            }
+        }
+        let stuck = |(class, state): (&Class, &State)| state.next < class.steps.len();
+        match self.classes.classes.iter().zip(&self.states).find(|pair| stuck(*pair)) {
+            Some((_, state)) => Err(Stuck { step: state.next }),
+            None => Ok(()),
+        }
+    }
+
+    fn state(&mut self, class: u32) -> &mut State {
+        &mut self.states[class as usize]
+    }
+
+    /// Runs a class until something is missing.
+    fn advance(&mut self, class: u32) {
+        let classes = self.classes;
+        let steps = &classes.classes[class as usize].steps;
+        while let (false, Some(&step)) =
+            (self.states[class as usize].meets, steps.get(self.states[class as usize].next))
+        {
+            let costs = &self.machine.rank;
+            match step {
+                Step::Send { bytes, reach } => self.send(class, bytes, reach),
+                Step::Recv { .. } => self.receive(class),
+                Step::Finish { request } => {
+                    let state = &mut self.states[class as usize];
+                    let done = state.ends[state.requests[request as usize] as usize].done;
+                    if done.is_nan() {
+                        return;
+                    }
+                    state.now = state.now.max(done) + costs.overhead;
+                }
+                Step::Work(done) => self.states[class as usize].now += self.machine.work(&done),
+                Step::Signal(flag) => self.signal(class, flag),
+                Step::Wait { flag, before } => {
+                    if !self.wait(class, flag, before) {
+                        return;
+                    }
+                }
+                Step::Barrier(level) => self.meet(class, level),
+            }
+            let state = self.state(class);
+            state.next += 1;
+            state.partner += u32::from(step.has_partner());
+        }
+    }
+
+    fn send(&mut self, class: u32, bytes: u64, reach: Reach) {
+        let work = &self.machine.rank;
+        let state = &mut self.states[class as usize];
+        state.now += work.overhead;
+        let sent = state.now.max(state.port + work.gap);
+        state.port = sent;
+        let at = state.partner;
+        state.requests.push(at);
+        let rendezvous = self.machine.wire(reach).protocol(bytes).rendezvous;
+        let done = if rendezvous { f64::NAN } else { sent };
+        state.ends[at as usize] = End { ready: sent, done, ..UNKNOWN };
+        let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
+        if !rendezvous || !self.states[other as usize].ends[theirs as usize].ready.is_nan() {
+            self.start(class, at, bytes, reach);
+        }
+    }
+
+    fn receive(&mut self, class: u32) {
+        let overhead = self.machine.rank.overhead;
+        let state = &mut self.states[class as usize];
+        state.now += overhead;
+        let at = state.partner;
+        state.requests.push(at);
+        let end = &mut state.ends[at as usize];
+        end.ready = state.now;
+        if !end.arrived.is_nan() {
+            end.done = end.arrived.max(end.ready);
+            return;
+        }
+        // One that waits for the receiver can set out now.
+        let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
+        let sent = self.states[other as usize].ends[theirs as usize];
+        if !sent.ready.is_nan() && sent.done.is_nan() {
+            let sender = &self.classes.classes[other as usize];
+            let step = sender.steps.iter().filter(|step| step.has_partner()).nth(theirs as usize);
+            if let Some(&Step::Send { bytes, reach }) = step {
+                self.start(other, theirs, bytes, reach);
+            }
+        }
+    }
+
+    /// A message sets out.
+    fn start(&mut self, class: u32, at: u32, bytes: u64, reach: Reach) {
+        let protocol = self.machine.wire(reach).protocol(bytes);
+        let sender = &self.classes.classes[class as usize];
+        let (other, theirs) = sender.partners[at as usize];
+        let sent = self.states[class as usize].ends[at as usize].ready;
+        let ready = match protocol.rendezvous {
+            true => sent.max(self.states[other as usize].ends[theirs as usize].ready),
+            false => sent,
+        };
+        let first_byte = ready + protocol.latency;
+        if reach == Reach::Network && self.sharing.is_limited() && bytes > 0 && protocol.per_byte > 0.0 {
+            let flow = Flow {
+                message: (class, at),
+                left: bytes as f64,
+                most: 1.0 / protocol.per_byte,
+                ranks: sender.on_node,
+            };
+            self.sharing.add(sender.regions[0], first_byte, flow);
+        } else {
+            self.arrive(class, at, first_byte + bytes as f64 * protocol.per_byte);
+        }
+    }
+
+    /// A message has arrived at its receiver.
+    fn arrive(&mut self, class: u32, at: u32, now: f64) {
+        let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
+        let end = &mut self.states[other as usize].ends[theirs as usize];
+        end.arrived = now;
+        if !end.ready.is_nan() {
+            end.done = now.max(end.ready);
+            self.runnable.push_back(other);
+        }
+        let mine = &mut self.states[class as usize].ends[at as usize];
+        if mine.done.is_nan() {
+            mine.done = now;
+            self.runnable.push_back(class);
+        }
+    }
+
+    fn signal(&mut self, class: u32, flag: Flag) {
+        let state = self.state(class);
+        let now = state.now;
+        match state.raised.iter_mut().find(|(raised, _)| *raised == flag) {
+            Some((_, times)) => times.push(now),
+            None => state.raised.push((flag, vec![now])),
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        self.runnable.extend(waiting);
+    }
+
+    /// Awaits a flag; whether it is known when it was raised.
+    fn wait(&mut self, class: u32, flag: Flag, before: u32) -> bool {
+        let at = self.states[class as usize].partner;
+        let (of, _) = self.classes.classes[class as usize].partners[at as usize];
+        let raised = self.states[of as usize].raised.iter().find(|(raised, _)| *raised == flag);
+        let Some(&raised) = raised.and_then(|(_, raised)| raised.get(before as usize)) else {
+            self.state(of).waiting.push(class);
+            return false;
+        };
+        let seen = raised + self.machine.flag();
+        let state = self.state(class);
+        state.now = state.now.max(seen);
+        true
+    }
+
+    fn meet(&mut self, class: u32, level: Level) {
+        let level = usize::from(level.0).min(self.classes.regions.len() - 1);
+        let number = self.classes.classes[class as usize].regions[level] as usize;
+        let region = &self.classes.regions[level][number];
+        let now = self.states[class as usize].now;
+        let meeting = &mut self.meetings[level][number];
+        meeting.there.push(class);
+        self.states[class as usize].meets = true;
+        meeting.latest = meeting.latest.max(now);
+        if meeting.there.len() < region.classes as usize {
+            return;
+        }
+        let met = std::mem::take(meeting);
+        let until = met.latest + self.machine.meeting(region.ranks);
+        for class in met.there {
+            let state = self.state(class);
+            (state.now, state.meets) = (until, false);
+            self.runnable.push_back(class);
+        }
+    }
+}
