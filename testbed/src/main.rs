@@ -9,8 +9,11 @@ mod launch;
 mod matrix;
 mod measure;
 mod mpis;
+mod papers;
 mod peers;
+mod predict;
 mod readme;
+mod referee;
 mod setup;
 mod speed;
 mod suite;
@@ -45,6 +48,30 @@ enum Ask {
         /// Starts the program so often and shows the median.
         #[arg(long, default_value_t = 5)]
         launches: usize,
+    },
+    /// Compares our simulated times with SimGrid's replay of the same schedules; fails above 1 %.
+    Referee {
+        /// Only these numbers of ranks, multiples of 8.
+        #[arg(long = "ranks", value_delimiter = ',', default_values_t = [64, 256, 1024, 4096])]
+        ranks: Vec<u32>,
+    },
+    /// Prints what the papers claim, and what the model says of it: docs/papers.md
+    Papers {
+        /// Compares with docs/papers.md instead
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compares what the model says of collectives on emulated nodes, from messages between two ranks, with what they take. As root.
+    Predict {
+        /// Launches of each case.
+        #[arg(long, default_value_t = 3)]
+        launches: u32,
+        /// At most so long for each case of a launch.
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// Also what an earlier run has measured.
+        #[arg(long)]
+        again: bool,
     },
     /// Measures on one node against the MPI's own collectives, with and without cores to share.
     Onnode {
@@ -186,13 +213,16 @@ fn main() -> std::process::ExitCode {
 
 fn ask() -> Result<()> {
     let ask = Ask::parse();
-    if !matches!(ask, Ask::Setup | Ask::Link { .. }) {
+    if !matches!(ask, Ask::Setup | Ask::Link { .. } | Ask::Referee { .. }) {
         library()?;
     }
     match ask {
         Ask::Setup => setup::run(),
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
         Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
+        Ask::Referee { ranks } => referee::run(&ranks),
+        Ask::Papers { check } => papers::run(check),
+        Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),
         Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
         Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::TODAY)),
         Ask::Cluster { shape, mpi, command } => {

@@ -160,7 +160,7 @@ fn fetch_mpich() -> Result<()> {
 }
 
 /// Runs a command; what it prints is shown only if it fails.
-fn must(command: &mut Command) -> Result<()> {
+pub(crate) fn must(command: &mut Command) -> Result<()> {
     let run = command.output().with_context(|| format!("{command:?} does not start"))?;
     if !run.status.success() {
         let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

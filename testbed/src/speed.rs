@@ -142,6 +142,13 @@ pub(crate) fn onnode(mpis: &[Mpi], launches: usize) -> Result<()> {
         }
     }
     println!();
+    head("as little as can travel, 2 ranks", "by hand", "native");
+    for &mpi in mpis {
+        for line in measure(mpi, 2, "least", None, launches)? {
+            tell(mpi, &line, "");
+        }
+    }
+    println!();
     head("collective, 8 ranks on 2 cores", "ours", "native");
     for &mpi in mpis {
         for line in measure(mpi, 8, "onnode", Some("crowded"), launches.min(3))? {

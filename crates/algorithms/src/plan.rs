@@ -78,22 +78,15 @@ pub struct Plan {
     pub topology: Topology,
     /// How it goes through segments.
     pub through: Exchange,
+    /// What its messages are for.
+    pub purpose: Purpose,
     algorithm: Box<dyn Algorithm>,
 }
 
 impl Plan {
     /// Any algorithm on any problem, whether it has a name or not.
     pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> Plan {
-        Plan { problem, topology, through: Exchange::Meeting, algorithm }
-    }
-
-    /// What messages are for, where this expression is planned.
-    pub fn purpose(&self, expression: &Expression) -> Purpose {
-        match self.through {
-            Exchange::Meeting => Purpose::expected(expression, &self.topology),
-            // Flags and gates order all that ranks do to shared memory.
-            Exchange::Ring => Purpose::CarriesData,
-        }
+        Plan { problem, topology, through: Exchange::Meeting, purpose: Purpose::OrdersMemory, algorithm }
     }
 
     /// The same for blocks of any size: one element stands for each chunk, so what is counted in elements is counted in
@@ -140,8 +133,7 @@ impl Plan {
             (true, OnNode::Messages) => self.schedule(),
             _ => self.schedule_with_partners([rank]),
         };
-        let purpose = self.purpose(expression);
-        lower_part(&schedule, on_node, purpose, room).ranks.remove(&rank)
+        lower_part(&schedule, on_node, self.purpose, room).ranks.remove(&rank)
     }
 
     fn schedule_with_partners(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
@@ -187,7 +179,12 @@ pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<
     {
         return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
-    Ok(Plan { problem, topology: task.topology.clone(), through, algorithm })
+    let purpose = match through {
+        Exchange::Meeting => Purpose::expected(expression, &task.topology),
+        // Flags and gates order all that ranks do to shared memory.
+        Exchange::Ring => Purpose::CarriesData,
+    };
+    Ok(Plan { problem, topology: task.topology.clone(), through, purpose, algorithm })
 }
 
 fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {

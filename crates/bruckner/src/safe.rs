@@ -169,6 +169,11 @@ impl Communicator {
         Ok(Communicator { engine, comm: engine.world().world() })
     }
 
+    /// Those of this communicator that share memory with this process. Collective. It lives as long as MPI runs.
+    pub fn on_node(&self) -> Result<Communicator, Error> {
+        Ok(Communicator { engine: self.engine, comm: self.engine.world().node(self.comm)? })
+    }
+
     /// This process's rank.
     pub fn rank(&self) -> Result<u32, Error> {
         Ok(self.engine.world().rank(self.comm)?)

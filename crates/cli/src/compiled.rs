@@ -60,7 +60,7 @@ const BESIDE_FLAGS: Limits = Limits { beside: BESIDE, spread: 0, chunks: 0, shor
 pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
-    let purpose = plan.purpose(expression);
+    let purpose = plan.purpose;
     let mut program = lower_part(&plan.schedule(), OnNode::Segment, purpose, Room::Shared);
     for code in program.ranks.values_mut() {
         *code = sized::read_back(code).map_err(|unfit| anyhow!("{unfit}"))?;
@@ -85,7 +85,7 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
             continue;
         }
         let plan = plan_on(task, expression, on_node).map_err(|refusal| anyhow!("{refusal}"))?;
-        let purpose = plan.purpose(expression);
+        let purpose = plan.purpose;
         let schedule = plan.for_every_size().schedule();
         for problem in &problems {
             let even = problem.equal().is_some();

@@ -9,6 +9,8 @@ use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_choose::{Circumstances, Name, Question, Thresholds, Vendor, choose};
 use bruckner_engine::settings_here;
+use bruckner_model::{program_steps, steps_of};
+use bruckner_render::ti;
 use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
@@ -58,6 +60,8 @@ enum Format {
     Table,
     /// For other tools to read
     Json,
+    /// A trace for SimGrid: of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages
+    Ti,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -146,6 +150,10 @@ impl Explain {
 
     fn show(&self, text: &str) -> Result<Answer> {
         match &self.output {
+            Some(directory) if self.format == Format::Ti && self.rank.is_none() => {
+                let file = directory.join("traces.txt");
+                std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+            }
             Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
             None => print(text)?,
         }
@@ -166,8 +174,8 @@ impl Explain {
     }
 
     /// The schedule of the ranks asked for, without what is known to be empty.
-    fn shown(&self, expression: &Expression, plan: &Plan) -> Result<Schedule> {
-        Ok(empty::run(plan.schedule_of(self.ranks()?), plan.purpose(expression)))
+    fn shown(&self, plan: &Plan) -> Result<Schedule> {
+        Ok(empty::run(plan.schedule_of(self.ranks()?), plan.purpose))
     }
 
     fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
@@ -176,7 +184,7 @@ impl Explain {
             "--lowered prints text: leave out --format"
         );
         match (self.format, self.lowered) {
-            (Format::Text, None) => Ok(self.shown(expression, plan)?.to_string()),
+            (Format::Text, None) => Ok(self.shown(plan)?.to_string()),
             (Format::Text, Some(how)) => {
                 let ranks = self.ranks()?;
                 ensure!(self.topology.ranks() <= MOST_RANKS, "--lowered takes at most {MOST_RANKS} ranks");
@@ -190,10 +198,35 @@ impl Explain {
             }
             (Format::Table, _) => {
                 let rank = self.one_rank("table")?;
-                Ok(table::table(expression, plan, rank, &self.shown(expression, plan)?.ranks[&rank]))
+                Ok(table::table(expression, plan, rank, &self.shown(plan)?.ranks[&rank]))
             }
-            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(expression, plan)?)),
+            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(plan)?)),
             (Format::Stages, _) => self.stages(expression, plan),
+            (Format::Ti, _) => self.traces(expression, plan),
+        }
+    }
+
+    /// The trace of one rank; or those of all, into a directory, and a list of them.
+    fn traces(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+        let ranks = self.ranks()?;
+        let program = expression.shares_memory().then(|| lower(&plan.schedule(), OnNode::Messages));
+        let trace = |rank: Rank| match &program {
+            Some(program) => ti(rank, &program_steps(program, rank)),
+            None => ti(rank, &steps_of(plan, rank)),
+        };
+        match (&self.output, self.rank) {
+            (_, Some(rank)) => Ok(trace(Rank(rank))),
+            (None, None) => bail!("--format ti makes a file for each rank: add --rank R, or -o DIRECTORY"),
+            (Some(directory), None) => {
+                std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+                let mut list = String::new();
+                for rank in ranks {
+                    let file = directory.join(format!("{rank}.txt"));
+                    std::fs::write(&file, trace(rank)).with_context(|| file.display().to_string())?;
+                    writeln!(list, "{}", file.display())?;
+                }
+                Ok(list)
+            }
         }
     }
 

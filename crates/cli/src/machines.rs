@@ -12,7 +12,7 @@ use crate::{Answer, print};
 /// List the machines that `bruckner simulate` knows, or show one with the source of every number.
 #[derive(Args)]
 pub(crate) struct Machines {
-    /// Show this one as the TOML that it is: a beginning for a profile of your own
+    /// Show this one, or a profile in TOML, with all its numbers: a beginning for a profile of your own
     name: Option<String>,
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn machine(name: &str) -> Result<Machine> {
 impl Machines {
     pub(crate) fn run(self) -> Result<Answer> {
         if let Some(name) = &self.name {
-            machine(name)?;
-            print(Machine::text(name).context("only machines that come with the library are shown")?)?;
+            let shown = machine(name)?;
+            print(&Machine::text(name).map_or_else(|| shown.write(), str::to_owned))?;
             return Ok(Answer::Holds);
         }
         let mut text = String::new();
@@ -56,10 +56,8 @@ impl Machines {
                 true => (time_text(near), format!("{:.1}", far / near)),
                 false => ("-".to_owned(), "-".to_owned()),
             };
-            let rate = machine
-                .injection
-                .as_ref()
-                .map_or("-".to_owned(), |limit| format!("{:.1} GB/s", limit.rate / 1e9));
+            let rate =
+                machine.limit(u64::MAX).map_or("-".to_owned(), |rate| format!("{:.1} GB/s", rate / 1e9));
             writeln!(
                 text,
                 "{:<18} {:>9} {node:>9} {ratio:>6} {rate:>10}  {}",

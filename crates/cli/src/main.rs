@@ -16,6 +16,8 @@ mod explain;
 mod json;
 mod machines;
 mod plot;
+mod probe;
+mod ratios;
 mod simulate;
 mod table;
 mod verify;
@@ -46,6 +48,8 @@ enum Command {
     Simulate(simulate::Simulate),
     /// List the machines that `simulate` knows
     Machines(machines::Machines),
+    /// Measure what messages and shared memory cost here, as the profile of a machine
+    Probe(probe::Probe),
     /// See which MPI there is and what is wrong, alone or under mpirun
     Doctor(doctor::Doctor),
     /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Verify(verify) => verify.run(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Machines(machines) => machines.run(),
+        Command::Probe(probe) => probe.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Bench(bench) => bench.run(),
         Command::Plot(plot) => plot.run(),

@@ -1,25 +1,26 @@
 //! `bruckner simulate`: how long algorithms take on a machine that need not be there.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
-use bruckner_algorithms::{Expression, plan};
+use bruckner_algorithms::{Expression, Task, plan};
 use bruckner_measure::{bytes_text, time_text};
-use bruckner_model::{Model, Played, steps_of};
+use bruckner_model::{Machine, Model, Played, steps_of};
 use bruckner_schedule::{Level, Rank, Topology};
 use clap::{Args, ValueEnum};
 
 use crate::ask::{COLLECTIVES, Sizes};
 use crate::machines::machine;
-use crate::{Answer, print};
+use crate::{Answer, print, ratios};
 
 /// Simulate algorithms on a machine: when is the last rank through?
 #[derive(Args)]
 pub(crate) struct Simulate {
-    /// Which collective
-    #[arg(value_parser = COLLECTIVES)]
+    /// Which collective; with --ratios also `all`
+    #[arg(value_parser = COLLECTIVES.into_iter().chain(["all"]).collect::<Vec<_>>())]
     collective: String,
     /// A machine of `bruckner machines`, or a profile in TOML
     #[arg(long, value_name = "M")]
@@ -40,6 +41,13 @@ pub(crate) struct Simulate {
     /// Instead of the simulation, what rank 0 spends by a formula
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<Formula>,
+    /// Where locality pays: the best algorithm that knows nodes against the best that does not, if messages between nodes
+    /// took so many times as long to begin as those on a node
+    #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
+    ratios: Vec<f64>,
+    /// The picture of that, as FILE.svg
+    #[arg(short, long, value_name = "FILE", requires = "ratios")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,6 +65,10 @@ enum Formula {
 impl Simulate {
     pub(crate) fn run(self) -> Result<Answer> {
         let machine = machine(&self.machine)?;
+        if !self.ratios.is_empty() {
+            return self.map(&machine);
+        }
+        ensure!(self.collective != "all", "`all` goes with --ratios");
         let started = Instant::now();
         let mut classes = 0;
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -67,7 +79,11 @@ impl Simulate {
                 .filter(|expression| plan(&first, expression).is_ok())
                 .collect()
         };
-        let algorithms = if self.algorithm.is_empty() { all() } else { self.algorithm.clone() };
+        let algorithms: Vec<Expression> =
+            if self.algorithm.is_empty() { all() } else { self.algorithm.clone() };
+        if let (true, Some(any)) = (algorithms.is_empty(), kinds(first.collective, &self.topology).first()) {
+            plan(&first, any)?;
+        }
         for expression in &algorithms {
             let mut row = Vec::new();
             for &bytes in &self.bytes {
@@ -109,9 +125,51 @@ impl Simulate {
         Ok(Answer::Holds)
     }
 
-    fn task(&self, bytes: u64) -> Result<bruckner_algorithms::Task> {
+    /// Where locality pays.
+    fn map(&self, machine: &Machine) -> Result<Answer> {
+        let ordered = self.ratios.windows(2).all(|pair| pair[0] < pair[1]);
+        let numbers = self.ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0);
+        ensure!(ordered && numbers, "--ratios takes rising numbers above 0");
+        let nodes = self.topology.regions(Level::NODE);
+        ensure!(
+            nodes > 1 && self.topology.largest(Level::NODE) > 1,
+            "--ratios needs several nodes of several ranks, such as 16x16"
+        );
+        if let Some(file) = &self.output {
+            let is_svg = file.extension().is_some_and(|extension| extension == "svg");
+            ensure!(is_svg, "the picture is an SVG: -o FILE.svg");
+        }
+        let names = match self.collective.as_str() {
+            "all" => &ratios::COLLECTIVES[..],
+            one => &[one],
+        };
+        let mut gains = Vec::new();
+        for name in names {
+            for &bytes in &self.bytes {
+                gains.push(ratios::Gain::of(
+                    name,
+                    &self.task_of(name, bytes)?,
+                    bytes,
+                    machine,
+                    &self.ratios,
+                )?);
+            }
+        }
+        print(&ratios::table(&self.ratios, &gains)?)?;
+        if let Some(file) = &self.output {
+            let figure = ratios::figure(ratios::title(machine, &self.topology), &self.ratios, &gains);
+            std::fs::write(file, figure.svg()?).with_context(|| file.display().to_string())?;
+        }
+        Ok(Answer::Holds)
+    }
+
+    fn task(&self, bytes: u64) -> Result<Task> {
+        self.task_of(&self.collective, bytes)
+    }
+
+    fn task_of(&self, collective: &str, bytes: u64) -> Result<Task> {
         let sizes = Sizes { bytes, counts: None, root: self.root, ordered: false };
-        sizes.task(&self.collective, &self.topology)
+        sizes.task(collective, &self.topology)
     }
 }
 

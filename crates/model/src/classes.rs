@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bruckner_schedule::{Level, Rank, Topology};
+use bruckner_schedule::{Flag, Level, Rank, Topology};
 use rustc_hash::FxHashMap;
 
 use crate::steps::{Partner, Step, Steps};
@@ -62,10 +62,10 @@ pub struct Unmatched {
 enum Way {
     Send,
     Recv,
-    /// Awaits its flag.
-    Wait,
+    /// Awaits its flag, once more than so often.
+    Wait(Flag, u32),
     /// The same right after another wait: in which order makes no difference.
-    WaitToo,
+    WaitToo(Flag, u32),
 }
 
 impl Way {
@@ -84,8 +84,8 @@ impl Way {
         let way = |(step, before): (&Step, Option<&Step>)| match (step, before) {
             (Step::Send { .. }, _) => Some(Way::Send),
             (Step::Recv { .. }, _) => Some(Way::Recv),
-            (Step::Wait { .. }, Some(Step::Wait { .. })) => Some(Way::WaitToo),
-            (Step::Wait { .. }, _) => Some(Way::Wait),
+            (Step::Wait { flag, before }, Some(Step::Wait { .. })) => Some(Way::WaitToo(*flag, *before)),
+            (Step::Wait { flag, before }, _) => Some(Way::Wait(*flag, *before)),
             _ => None,
         };
         steps.iter().zip(before).filter_map(way).collect()
@@ -310,13 +310,14 @@ fn recoloured(colours: &[u64], rank: u32, gathered: &Gathered, met: &[u32]) -> u
         let of = colours[partner.rank.0 as usize];
         match way {
             Way::Send | Way::Recv => colour = mix(mix(mix(colour, flags), of), u64::from(*met) + 1),
-            Way::Wait => colour = mix(colour, flags),
-            Way::WaitToo => {}
+            Way::Wait(..) => colour = mix(colour, flags),
+            Way::WaitToo(..) => {}
         }
+        let awaited = |flag: &Flag, before: &u32| mix(mix(of, u64::from(flag.0) + 2), u64::from(*before));
         flags = match way {
             Way::Send | Way::Recv => 0,
-            Way::Wait => mix(of, 2),
-            Way::WaitToo => flags.wrapping_add(mix(of, 2)),
+            Way::Wait(flag, before) => awaited(flag, before),
+            Way::WaitToo(flag, before) => flags.wrapping_add(awaited(flag, before)),
         };
     }
     mix(colour, flags)

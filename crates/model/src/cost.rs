@@ -14,7 +14,7 @@ pub enum Model {
     Postal,
     /// Those of its reach.
     Locality,
-    /// And no more than a node can send, all its ranks sending as much.
+    /// And no more than a node and a rank can send, all ranks of the node sending as much.
     MaxRate,
     /// Also what a rank spends on starting and finishing messages, and the gap between two.
     LogGp,
@@ -24,32 +24,38 @@ pub enum Model {
 #[derive(Default)]
 struct Round {
     messages: u32,
-    sends: u32,
+    /// How long starting messages has taken.
+    busy: f64,
     longest: f64,
     finished: u32,
+    /// When the first byte of a message to another node leaves, and how long all of them take what they share.
+    first: f64,
+    shared: f64,
 }
 
 impl Model {
     /// What a rank's steps cost by this model, in seconds, where so many ranks are on its node.
     pub fn cost(self, machine: &Machine, steps: &[Step], on_node: u32) -> f64 {
-        let (costs, limit) = (&machine.rank, machine.injection.as_ref().map(|limit| limit.rate));
-        let (overhead, gap) = match self {
-            Model::LogGp => (costs.overhead, costs.gap),
-            _ => (0.0, 0.0),
-        };
+        let costs = &machine.rank;
+        let is_loggp = self == Model::LogGp;
+        let overhead = if is_loggp { costs.overhead } else { 0.0 };
         let message = |bytes: u64, reach: Reach| {
             let reach = if self == Model::Postal { Reach::Network } else { reach };
             let protocol = machine.wire(reach).protocol(bytes);
-            let mut each = protocol.per_byte;
-            if let (true, Reach::Network, Some(rate)) = (self >= Model::MaxRate, reach, limit) {
-                each = each.max(f64::from(on_node) / rate);
+            (protocol.latency, bytes as f64 * protocol.per_byte)
+        };
+        // Bytes of a message to another node take their share of what all ranks of the node, and of what one of them, can send.
+        let shared = |bytes: u64, reach: Reach| {
+            if self < Model::MaxRate || reach != Reach::Network {
+                return 0.0;
             }
-            protocol.latency + bytes as f64 * each
+            let node = machine.limit(bytes).map_or(0.0, |rate| f64::from(on_node) / rate);
+            bytes as f64 * node.max(costs.rate.map_or(0.0, |rate| 1.0 / rate))
         };
         let (mut total, mut round) = (0.0, Round::default());
         let mut close = |round: &mut Round| {
-            let Round { messages, longest, .. } = std::mem::take(round);
-            total += longest + 2.0 * overhead * f64::from(messages);
+            let Round { messages, longest, first, shared, .. } = std::mem::take(round);
+            total += longest.max(first + shared) + 2.0 * overhead * f64::from(messages);
         };
         let mut others = 0.0;
         for (at, step) in steps.iter().enumerate() {
@@ -58,12 +64,19 @@ impl Model {
             }
             match *step {
                 Step::Send { bytes, reach } => {
-                    round.longest = round.longest.max(f64::from(round.sends) * gap + message(bytes, reach));
-                    round.sends += 1;
+                    let (latency, transfer) = message(bytes, reach);
+                    let (start, share) = (round.busy + latency, shared(bytes, reach));
+                    round.longest = round.longest.max(start + transfer);
+                    if share > 0.0 {
+                        round.first = if round.shared > 0.0 { round.first.min(start) } else { start };
+                        round.shared += share;
+                    }
+                    round.busy += if is_loggp { machine.gap(reach) } else { 0.0 };
                     round.messages += 1;
                 }
                 Step::Recv { bytes, reach } => {
-                    round.longest = round.longest.max(message(bytes, reach));
+                    let (latency, transfer) = message(bytes, reach);
+                    round.longest = round.longest.max(latency + transfer.max(shared(bytes, reach)));
                     round.messages += 1;
                 }
                 Step::Finish { .. } => round.finished += 1,
@@ -101,7 +114,8 @@ mod tests {
         machine.rank.reduce = GAMMA;
         machine.socket = near.map(|(latency, per_byte)| Wire {
             source: String::new(),
-            protocols: vec![Protocol { below: None, latency, per_byte, rendezvous: false }],
+            gap: None,
+            protocols: vec![Protocol { below: None, latency, per_byte, rendezvous: false, injection: None }],
         });
         machine.injection = rate.map(|rate| Injection { rate, source: String::new() });
         machine

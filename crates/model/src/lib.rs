@@ -14,6 +14,7 @@
 
 mod classes;
 mod cost;
+pub mod fit;
 pub mod machine;
 mod played;
 mod simulate;
@@ -22,6 +23,6 @@ pub mod steps;
 pub use classes::Unmatched;
 pub use cost::Model;
 pub use machine::Machine;
-pub use played::{Outcome, Played, steps_of};
+pub use played::{Outcome, Played, program_steps, steps_of};
 pub use simulate::Stuck;
 pub use steps::Reach;

@@ -37,6 +37,8 @@ pub struct Machine {
 pub struct Wire {
     /// Where the numbers come from.
     pub source: String,
+    /// From one of a rank's messages to its next; where that is not known, that of the rank.
+    pub gap: Option<f64>,
     /// By size, the shortest messages first.
     pub protocols: Vec<Protocol>,
 }
@@ -54,6 +56,8 @@ pub struct Protocol {
     /// Whether a message starts only when the receiver is ready.
     #[serde(default)]
     pub rendezvous: bool,
+    /// What a node can send at most in such messages, in bytes a second, where that differs from others.
+    pub injection: Option<f64>,
 }
 
 /// The limit of a node.
@@ -72,7 +76,7 @@ pub struct Injection {
 pub struct Costs {
     /// To start or to finish a message.
     pub overhead: f64,
-    /// From one message to the next.
+    /// From one message to the next, where a wire says nothing else.
     pub gap: f64,
     /// What it can send to other nodes, all its messages together, in bytes a second.
     pub rate: Option<f64>,
@@ -96,7 +100,7 @@ pub struct Costs {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MachineError {
     /// Not the TOML that is expected.
-    #[error("{0}")]
+    #[error(transparent)]
     Text(#[from] toml::de::Error),
     /// A number that makes no sense, or protocols out of order.
     #[error("{machine}: {what}")]
@@ -126,12 +130,23 @@ impl Wire {
             return Some("protocols come in order of size".to_owned());
         }
         let numbers = self.protocols.iter().flat_map(|protocol| [protocol.latency, protocol.per_byte]);
-        numbers.into_iter().find(|number| !is_time(*number)).map(|number| format!("{number} is no time"))
+        let wrong = numbers
+            .chain(self.gap)
+            .find(|number| !is_time(*number))
+            .map(|number| format!("{number} is no time"));
+        let mut limits = self.protocols.iter().filter_map(|protocol| protocol.injection);
+        wrong.or_else(|| limits.find(|rate| !is_rate(*rate)).map(|rate| format!("{rate} is no rate")))
     }
 }
 
+/// Bytes a second, at least one.
+fn is_rate(number: f64) -> bool {
+    number.is_finite() && number >= 1.0
+}
+
+/// Seconds, at most eleven days of them.
 fn is_time(number: f64) -> bool {
-    number.is_finite() && number >= 0.0
+    (0.0..=1e6).contains(&number)
 }
 
 /// The profiles that come with the library.
@@ -143,6 +158,7 @@ const KNOWN: &[&str] = &[
     include_str!("../machines/piz-daint.toml"),
     include_str!("../machines/eiger.toml"),
     include_str!("../machines/gigabit-ethernet.toml"),
+    include_str!("../machines/emulated-cluster.toml"),
 ];
 
 impl Machine {
@@ -157,13 +173,92 @@ impl Machine {
         if let Some(wrong) = times.into_iter().chain(others).find(|time| !is_time(*time)) {
             fault = Some(format!("{wrong} is no time"));
         }
-        if machine.injection.as_ref().is_some_and(|limit| !(limit.rate.is_finite() && limit.rate > 0.0)) {
-            fault = Some("the injection rate must be above 0".to_owned());
+        let limits = [machine.injection.as_ref().map(|limit| limit.rate), work.rate];
+        if let Some(wrong) = limits.into_iter().flatten().find(|rate| !is_rate(*rate)) {
+            fault = Some(format!("{wrong} is no rate"));
         }
         match fault {
             Some(what) => Err(MachineError::Value { machine: machine.name, what }),
             None => Ok(machine),
         }
+    }
+
+    /// The same as TOML, one line for each protocol.
+    pub fn write(&self) -> String {
+        let text = |text: &str| {
+            let plain = text.replace(char::is_control, " ").replace('\\', "\\\\").replace('"', "\\\"");
+            format!("\"{plain}\"")
+        };
+        let mut lines =
+            vec![format!("name = {}", text(&self.name)), format!("about = {}", text(&self.about))];
+        let wires = [
+            ("network", Some(&self.network)),
+            ("node", self.node.as_ref()),
+            ("socket", self.socket.as_ref()),
+        ];
+        for (name, wire) in wires.into_iter().filter_map(|(name, wire)| Some((name, wire?))) {
+            let gap = wire.gap.map(|gap| format!("gap = {gap:e}\n")).unwrap_or_default();
+            lines.push(format!("\n[{name}]\nsource = {}\n{gap}protocols = [", text(&wire.source)));
+            for protocol in &wire.protocols {
+                let below = protocol.below.map(|below| format!("below = {below}, ")).unwrap_or_default();
+                let rendezvous = if protocol.rendezvous { ", rendezvous = true" } else { "" };
+                let limit =
+                    protocol.injection.map(|rate| format!(", injection = {rate:e}")).unwrap_or_default();
+                let (latency, per_byte) = (protocol.latency, protocol.per_byte);
+                lines.push(format!(
+                    "  {{ {below}latency = {latency:e}, per_byte = {per_byte:e}{rendezvous}{limit} }},"
+                ));
+            }
+            lines.push("]".to_owned());
+        }
+        if let Some(limit) = &self.injection {
+            lines.push(format!("\n[injection]\nrate = {:e}\nsource = {}", limit.rate, text(&limit.source)));
+        }
+        lines.push("\n[rank]".to_owned());
+        let Costs { overhead, gap, rate, reduce, copy, share, read, ask, flag, source } = &self.rank;
+        let always = [
+            ("overhead", overhead),
+            ("gap", gap),
+            ("reduce", reduce),
+            ("copy", copy),
+            ("read", read),
+            ("ask", ask),
+        ];
+        let known = [("rate", rate), ("share", share), ("flag", flag)];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        for (name, value) in always.into_iter().filter(|(_, value)| **value != 0.0).chain(known) {
+            lines.push(format!("{name} = {value:e}"));
+        }
+        lines.push(format!("source = {}\n", text(source)));
+        lines.join("\n")
+    }
+
+    /// The same with numbers of so many digits, which is as much as a measurement is worth.
+    #[must_use]
+    pub fn rounded(mut self, digits: usize) -> Machine {
+        let round = |value: &mut f64| *value = format!("{value:.*e}", digits - 1).parse().unwrap_or(*value);
+        let wires = [Some(&mut self.network), self.node.as_mut(), self.socket.as_mut()];
+        for protocol in wires.into_iter().flatten().flat_map(|wire| {
+            wire.gap.iter_mut().for_each(round);
+            &mut wire.protocols
+        }) {
+            round(&mut protocol.latency);
+            round(&mut protocol.per_byte);
+            protocol.injection.iter_mut().for_each(round);
+        }
+        self.injection.iter_mut().for_each(|limit| round(&mut limit.rate));
+        let costs = &mut self.rank;
+        let known = [&mut costs.rate, &mut costs.share, &mut costs.flag].into_iter().flatten();
+        let always = [
+            &mut costs.overhead,
+            &mut costs.gap,
+            &mut costs.reduce,
+            &mut costs.copy,
+            &mut costs.read,
+            &mut costs.ask,
+        ];
+        always.into_iter().chain(known).for_each(round);
+        self
     }
 
     /// All that come with the library.
@@ -183,16 +278,64 @@ impl Machine {
 
     /// A network of one latency and rate, everywhere the same, and nothing else.
     pub fn plain(latency: f64, per_byte: f64) -> Machine {
-        let protocol = Protocol { below: None, latency, per_byte, rendezvous: false };
+        let protocol = Protocol { below: None, latency, per_byte, rendezvous: false, injection: None };
         Machine {
             name: "plain".to_owned(),
             about: "one latency and one rate".to_owned(),
-            network: Wire { source: "given".to_owned(), protocols: vec![protocol] },
+            network: Wire { source: "given".to_owned(), gap: None, protocols: vec![protocol] },
             node: None,
             socket: None,
             injection: None,
             rank: Costs::default(),
         }
+    }
+
+    /// How many times as long the shortest messages take to another node as on the node, where that is known.
+    pub fn ratio(&self) -> Option<f64> {
+        let near = self.socket.as_ref().or(self.node.as_ref())?;
+        let ratio = self.network.protocol(8).latency / near.protocol(8).latency;
+        (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+    }
+
+    /// The same machine with another such ratio, if it has one: all latencies between nodes change alike.
+    pub fn stretched(&self, ratio: f64) -> Option<Machine> {
+        let factor = ratio / self.ratio()?;
+        let mut machine = self.clone();
+        machine.network.protocols.iter_mut().for_each(|protocol| protocol.latency *= factor);
+        Some(machine)
+    }
+
+    /// The same machine and those around it: latencies and rates, between nodes and on them, each less and more by this part of
+    /// them. What holds on all of them does not hang on how well the numbers are known.
+    pub fn varied(&self, by: f64) -> Vec<Machine> {
+        let factor = |which: u32, corner: u32| if corner >> which & 1 == 0 { 1.0 - by } else { 1.0 + by };
+        let corner = |corner: u32| {
+            let mut machine = self.clone();
+            let vary = |wire: &mut Wire, latencies: f64, rates: f64| {
+                for protocol in &mut wire.protocols {
+                    protocol.latency *= latencies;
+                    protocol.per_byte /= rates;
+                    protocol.injection.iter_mut().for_each(|rate| *rate *= rates);
+                }
+            };
+            vary(&mut machine.network, factor(0, corner), factor(1, corner));
+            machine.injection.iter_mut().for_each(|limit| limit.rate *= factor(1, corner));
+            let near = [machine.node.as_mut(), machine.socket.as_mut()];
+            near.into_iter().flatten().for_each(|wire| vary(wire, factor(2, corner), factor(3, corner)));
+            machine
+        };
+        let mut all = vec![self.clone()];
+        for machine in (0..16).map(corner) {
+            if !all.contains(&machine) {
+                all.push(machine);
+            }
+        }
+        all
+    }
+
+    /// What a node can send at most in messages of so many bytes, in bytes a second.
+    pub fn limit(&self, bytes: u64) -> Option<f64> {
+        self.network.protocol(bytes).injection.or(self.injection.as_ref().map(|limit| limit.rate))
     }
 
     /// How long a rank works.
@@ -222,6 +365,11 @@ impl Machine {
         self.flag() * f64::from(ranks).log2().ceil()
     }
 
+    /// From a message of a rank that goes so far to its next one.
+    pub fn gap(&self, reach: Reach) -> f64 {
+        self.wire(reach).gap.unwrap_or(self.rank.gap)
+    }
+
     /// What carries messages so far.
     pub fn wire(&self, reach: Reach) -> &Wire {
         let on_node = || self.socket.as_ref().or(self.node.as_ref()).unwrap_or(&self.network);
@@ -243,9 +391,49 @@ mod tests {
         assert_eq!(names.len(), KNOWN.len());
         for name in &names {
             let machine = Machine::known(name).unwrap();
+            assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
             assert!(!machine.network.source.is_empty());
             assert!(machine.wire(Reach::Socket).protocol(8).latency <= machine.network.protocol(8).latency);
         }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let mut machine = Machine::known("lassen").unwrap();
+        machine.about = "a \"name\" with \\ and Ω".to_owned();
+        (machine.rank.flag, machine.rank.rate, machine.rank.read) = (Some(0.0), Some(1e4 / 3.0), 1e-12);
+        assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
+        let rounded = machine.rounded(3);
+        assert_eq!((rounded.rank.rate, rounded.rank.flag), (Some(3330.0), Some(0.0)));
+    }
+
+    #[test]
+    fn a_machine_is_varied_in_all_directions() {
+        let lassen = Machine::known("lassen").unwrap();
+        let around = lassen.varied(0.3);
+        assert_eq!((around.len(), &around[0]), (17, &lassen));
+        let nears = |machine: &Machine| machine.socket.as_ref().unwrap().protocol(8).latency;
+        for (far, near) in [(0.7, 0.7), (0.7, 1.3), (1.3, 0.7), (1.3, 1.3)] {
+            let same = |machine: &&Machine| {
+                let is = |value: f64, of: f64, times: f64| (value / of / times - 1.0).abs() < 1e-12;
+                is(machine.network.protocol(8).latency, lassen.network.protocol(8).latency, far)
+                    && is(nears(machine), nears(&lassen), near)
+            };
+            assert_eq!(around.iter().filter(same).count(), 4);
+        }
+        // Where nothing is known of nodes, only what is between them varies.
+        assert_eq!(Machine::known("trinity").unwrap().varied(0.3).len(), 5);
+    }
+
+    #[test]
+    fn only_what_is_known_is_stretched() {
+        let lassen = Machine::known("lassen").unwrap().stretched(100.0).unwrap();
+        assert!((lassen.ratio().unwrap() - 100.0).abs() < 1e-9);
+        // Without anything nearer than the network, and where that takes no time.
+        assert_eq!(Machine::known("trinity").unwrap().stretched(2.0), None);
+        let mut machine = Machine::plain(0.0, 1e-9);
+        machine.socket = Some(machine.network.clone());
+        assert_eq!(machine.stretched(2.0), None);
     }
 
     #[test]
@@ -258,5 +446,9 @@ mod tests {
         assert_eq!(wrong(&format!("{head}{two}")), "m: all protocols but the last have `below`");
         let negative = "protocols = [{ latency = -1.0, per_byte = 1e-9 }]";
         assert_eq!(wrong(&format!("{head}{negative}")), "m: -1 is no time");
+        let endless = "protocols = [{ latency = 1e308, per_byte = 1e-9, injection = 1e-300 }]";
+        assert!(wrong(&format!("{head}{endless}")).ends_with("is no time"));
+        let still = "protocols = [{ latency = 1e-6, per_byte = 1e-9, injection = 1e-300 }]";
+        assert!(wrong(&format!("{head}{still}")).ends_with("is no rate"));
     }
 }

@@ -46,6 +46,74 @@ fn classes_say_the_same_as_ranks() {
     assert!(fewer > 100, "only {fewer} plans have classes");
 }
 
+/// Two ranks that await the same two flags, each the one of the other's partner: which flag it is counts, not only whose.
+#[test]
+fn flags_tell_ranks_apart() {
+    use bruckner_model::steps::{Partner, Step, Steps, Work};
+    use bruckner_schedule::{Flag, Tag};
+    let late = Step::Work(Work { copied: 1000, ..Work::default() });
+    let [first, second] = [Flag(0), Flag(1)].map(Step::Signal);
+    let wait = |flag| Step::Wait { flag, before: 0 };
+    let steps_of = |rank: Rank| {
+        let (node, partner) = (rank.0 / 4 * 4, |rank| Partner { rank: Rank(rank), tag: Tag(0) });
+        match rank.0 % 4 {
+            0 => Steps { steps: vec![first, second, late], partners: vec![] },
+            1 => Steps { steps: vec![second, late, first], partners: vec![] },
+            own => Steps {
+                steps: vec![wait(Flag(0)), wait(Flag(1))],
+                partners: vec![partner(node + own - 2), partner(node + 3 - own)],
+            },
+        }
+    };
+    let mut machine = Machine::plain(1e-6, 1e-9);
+    (machine.rank.copy, machine.rank.flag) = (1e-6, Some(1e-7));
+    let topology: Topology = "16x4".parse().unwrap();
+    let played = Played::new(&topology, steps_of, |_| 0.0).unwrap();
+    let outcome = played.on(&machine).unwrap();
+    for node in 0..16 {
+        let ends = [2, 3].map(|rank| outcome.end(Rank(4 * node + rank)));
+        assert!((ends[0] - 1e-7).abs() < 1e-12 && (ends[1] - 1.0001e-3).abs() < 1e-12, "{ends:?}");
+    }
+}
+
+/// A limit holds also where messages would take no time without it.
+#[test]
+fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
+    use bruckner_model::Model;
+    use bruckner_model::machine::Injection;
+    use bruckner_model::steps_of;
+    let time = |algorithm: &str, bytes: u64, per_byte: f64| {
+        let task = Task::new(Collective::Allgather, "16x1".parse().unwrap()).bytes(bytes);
+        let plan = plan(&task, &algorithm.parse().unwrap()).unwrap();
+        let mut machine = Machine::plain(1e-6, per_byte);
+        machine.injection = Some(Injection { rate: 1e9, source: String::new() });
+        let simulated = Played::of(&plan).unwrap().on(&machine).unwrap().last();
+        let formula = Model::MaxRate.cost(&machine, &steps_of(&plan, Rank(0)).steps, 1);
+        (simulated, formula)
+    };
+    for per_byte in [0.0, 1e-15, 1e-10] {
+        // 15 blocks of a megabyte leave a node at a gigabyte a second: all at once, and in steps.
+        for (algorithm, rounds) in [("spread-out", 1.0), ("bruck(4)", 2.0), ("ring", 15.0)] {
+            let (simulated, formula) = time(algorithm, 1_000_000, per_byte);
+            let expected = 15e-3 + rounds * 1e-6;
+            for found in [simulated, formula] {
+                assert!((found / expected - 1.0).abs() < 1e-6, "{algorithm}, {per_byte}: {found}");
+            }
+        }
+    }
+}
+
+/// What carries nothing is not sent, unless it orders what ranks do to a segment.
+#[test]
+fn nothing_takes_no_time() {
+    for algorithm in ["recursive-doubling", "rabenseifner", "ring"] {
+        let task = Task::new(Collective::Allreduce, "2x2".parse().unwrap()).bytes(0);
+        let plan = plan(&task, &algorithm.parse().unwrap()).unwrap();
+        let outcome = Played::of(&plan).unwrap();
+        assert_eq!(outcome.on(&Machine::plain(1e-6, 1e-9)).unwrap().last(), 0.0, "{algorithm}");
+    }
+}
+
 /// What a single late rank delays: those who need something from it, and only by as much.
 #[test]
 fn who_comes_late_delays_those_who_wait_for_it() {

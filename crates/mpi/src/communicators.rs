@@ -136,25 +136,6 @@ impl Mpi {
         Ok(self.read(made))
     }
 
-    /// Sends 8 bytes to a rank and gets them back; that rank calls it, too, and is not the first to send.
-    pub fn round_trip(&self, comm: Word, with: u32, first: bool) -> Result<(), MpiError> {
-        let (mut data, mut request) = (0u64, 0u64);
-        let (data, request) = ((&raw mut data).cast(), (&raw mut request).cast());
-        for sends in [first, !first] {
-            // SAFETY: valid handles; eight bytes, and room for the widest handle, until the wait below.
-            let code = unsafe {
-                match sends {
-                    true => (self.f.isend)(data, 8, self.byte, with as c_int, 0, comm, request),
-                    false => (self.f.irecv)(data, 8, self.byte, with as c_int, 0, comm, request),
-                }
-            };
-            check("MPI_Isend or MPI_Irecv", code)?;
-            // SAFETY: the request that was just made.
-            check("MPI_Wait", unsafe { (self.f.wait)(request, self.status_ignore) })?;
-        }
-        Ok(())
-    }
-
     /// Frees a communicator that was made here.
     pub fn free(&self, comm: Word) {
         let mut cell = comm;

@@ -47,6 +47,7 @@ functions! {
     init MPI_Init(*mut c_int, *mut *mut *mut c_char);
     init_thread MPI_Init_thread(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize MPI_Finalize();
+    abort MPI_Abort(Word, c_int);
     initialized MPI_Initialized(*mut c_int);
     finalized MPI_Finalized(*mut c_int);
     query_thread MPI_Query_thread(*mut c_int);

@@ -7,6 +7,7 @@
 
 mod collectives;
 mod communicators;
+mod exchange;
 mod family;
 mod functions;
 mod hook;
@@ -263,6 +264,13 @@ impl Mpi {
     pub fn stop(&self) -> Result<(), MpiError> {
         // SAFETY: collective over all processes, by contract of the command that calls it.
         check("MPI_Finalize", unsafe { (self.f.finalize)() })
+    }
+
+    /// Ends all processes, where one cannot go on and others would wait for it.
+    pub fn abort(&self, code: c_int) -> ! {
+        // SAFETY: takes the world, which is there from start to stop.
+        unsafe { (self.f.abort)(self.world(), code) };
+        std::process::exit(code)
     }
 
     /// The version of the standard.

@@ -154,6 +154,11 @@ impl Messages {
 }
 
 impl Requests {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     #[inline]
     fn at(&mut self, at: usize) -> *mut c_void {
         debug_assert!(at < self.count);

@@ -81,6 +81,8 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// What is pointed at.
     pub marks: Vec<Mark>,
+    /// Places along the x axis with a name of their own, in order: a line from top to bottom.
+    pub landmarks: Vec<(f64, String)>,
 }
 
 /// Some charts with one legend.
@@ -295,6 +297,16 @@ impl Chart {
             let (x, y) = plane.map_coordinate(&(x, y));
             (x - left, y - top)
         };
+        let upright = (FONT, 11).into_font().transform(FontTransform::Rotate270).color(&INK);
+        // Names are so many pixels apart, so that they can be read.
+        let mut free = i32::MIN;
+        for (x, text) in &self.landmarks {
+            let ((x, bottom), (_, top)) = (pixel(*x, low), pixel(*x, high));
+            area.draw(&PathElement::new(vec![(x, bottom), (x, top)], FAINT.stroke_width(1)))?;
+            let beside = free.max(x - 12);
+            area.draw_text(text, &upright.pos(Pos::new(HPos::Right, VPos::Top)), (beside, top))?;
+            free = beside + 12;
+        }
         let below = small.clone().pos(Pos::new(HPos::Center, VPos::Top));
         for (at, text) in self.places.iter().enumerate() {
             let (x, y) = pixel(at as f64, low);
@@ -350,6 +362,7 @@ mod tests {
             scale: Scale::Seconds,
             series: vec![series("native", 2.0), series("ring", 1.0)],
             marks: Vec::new(),
+            landmarks: Vec::new(),
         };
         Figure { title: "on 4x4".into(), charts: vec![chart] }
     }

@@ -79,7 +79,7 @@ fn chart(
         }
     }
     let places = cases.iter().map(|(place, _)| place.clone()).collect();
-    Chart { title, places, x: x.to_owned(), y, scale, series, marks: Vec::new() }
+    Chart { title, places, x: x.to_owned(), y, scale, series, marks: Vec::new(), landmarks: Vec::new() }
 }
 
 /// Time against size: a figure for each MPI, topology and label, a chart for each collective.
@@ -229,6 +229,7 @@ pub fn against(
                 y: "times as fast".to_owned(),
                 scale: Scale::Times,
                 marks: series.iter().flat_map(|series| break_even(series, &at, unit)).collect(),
+                landmarks: Vec::new(),
                 series,
             }
         });

@@ -30,7 +30,7 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                 let plan = plan_on(&entry.task, &entry.expression, on_node)
                     .unwrap_or_else(|e| panic!("{}: {e}", entry.expression));
                 let problem = plan.problem.clone();
-                let purpose = plan.purpose(&entry.expression);
+                let purpose = plan.purpose;
                 let schedule = plan.for_every_size().schedule();
                 let room = if problem.equal().is_some() { Room::Shared } else { Room::Own };
                 let program = lower_part(&schedule, on_node, purpose, room);

@@ -2,6 +2,7 @@
 //! nodes of which the launcher's environment may reach only one: whatever happens, nothing hangs, and what can be served is.
 
 use anyhow::Result;
+use bruckner_model::Machine;
 
 use super::Table;
 use crate::cluster::{Cluster, Shape};
@@ -25,7 +26,51 @@ enum Way {
 
 pub(crate) fn run(table: &mut Table) -> Result<()> {
     across_a_wire(table)?;
+    probed(table)?;
     reached_or_not(table)
+}
+
+/// `bruckner probe` finds the wire that there is, and comes to its end where it cannot write down what it finds.
+fn probed(table: &mut Table) -> Result<()> {
+    let nodes =
+        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "1ms", "--rate", "1gbit"])?)?;
+    let bruckner = root().join("target/release/bruckner");
+    let file = home().join("probed.toml");
+    for mpi in table.of(&[Mpi::Openmpi5, Mpi::Mpich5]) {
+        let mut outcome = Outcome::default();
+        for path in [file.clone(), home().join("no such directory/probed.toml")] {
+            let _ = std::fs::remove_file(&path);
+            let launch = Launch::plain(mpi, 4, &bruckner).across(&nodes).patiently();
+            let said = launch.argument("probe").argument("-o").argument(path.display().to_string()).run()?;
+            outcome.cases += 1;
+            outcome.seconds += said.seconds;
+            let right = match path == file {
+                true => {
+                    said.succeeded && std::fs::read_to_string(&path).is_ok_and(|text| is_that_wire(&text))
+                }
+                false => !said.succeeded && said.err.contains("No such file") && said.seconds < 10.0,
+            };
+            if !right {
+                outcome.failures += 1;
+                outcome.talk += &format!("{}{}", said.out, said.err);
+            }
+        }
+        table.tell(mpi.name(), "bruckner probe, a wire of 1 ms", 4, &outcome);
+    }
+    Ok(())
+}
+
+/// A message takes a millisecond and not three, a byte at least the wire's time, and everything on the node was found.
+fn is_that_wire(profile: &str) -> bool {
+    let Ok(machine) = Machine::read(profile) else { return false };
+    let (short, long) = (machine.network.protocol(8), machine.network.protocol(1 << 20));
+    let rank = &machine.rank;
+    (1e-3..3e-3).contains(&short.latency)
+        && long.per_byte >= 7.9e-9
+        && machine.socket.is_some()
+        && rank.flag.is_some_and(|flag| flag > 0.0)
+        && machine.network.gap.is_some()
+        && rank.copy > 0.0
 }
 
 /// Two uneven nodes 2 ms apart.

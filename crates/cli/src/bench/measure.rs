@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bruckner::{Collective, Communicator, Name, Plan};
 use bruckner_engine::Mpi;
+use bruckner_engine::mpi::{Messages, Requests};
 use bruckner_measure::{Block, Case, Look, Random, Run, median, median_interval};
+use bruckner_runtime::Transport;
 
 use super::contender::{Contender, Ready};
 use super::problem::{Buffers, Problem, Size};
@@ -38,8 +40,9 @@ const SHARE: Duration = Duration::from_millis(4);
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
-    /// The same ranks, for a message that no other meets.
-    apart: u64,
+    /// For a message that no other meets.
+    apart: Messages,
+    requests: Requests,
     barrier: Plan<'static>,
     pub(crate) barrier_name: &'static str,
     /// When this rank's clock began.
@@ -78,9 +81,20 @@ impl Ranks {
         for name in ["locality(node)", "sparbit"] {
             match world.barrier().plan(name) {
                 Ok(barrier) => {
-                    let (zero, random, apart) = (Instant::now(), Random::new(seed), mpi.hide(mpi.world())?);
-                    let mut ranks =
-                        Ranks { mpi, world, apart, barrier, barrier_name: name, zero, offset: 0, random };
+                    let (zero, random) = (Instant::now(), Random::new(seed));
+                    let apart = Messages::new(mpi, mpi.hide(mpi.world())?, 1, false);
+                    let requests = apart.requests(1);
+                    let mut ranks = Ranks {
+                        mpi,
+                        world,
+                        apart,
+                        requests,
+                        barrier,
+                        barrier_name: name,
+                        zero,
+                        offset: 0,
+                        random,
+                    };
                     ranks.set_clocks()?;
                     return Ok(ranks);
                 }
@@ -298,7 +312,13 @@ impl Ranks {
         self.barrier.run()?;
         let start = Instant::now();
         if me == 0 || me == last {
-            self.mpi.round_trip(self.apart, last - me, me == 0)?;
+            let mut data = [0; 8];
+            for sends in [me == 0, me != 0] {
+                match sends {
+                    true => self.apart.exchange(&mut self.requests, &[(last - me, &data)], &mut [])?,
+                    false => self.apart.exchange(&mut self.requests, &[], &mut [(last - me, &mut data)])?,
+                }
+            }
         }
         let took = start.elapsed().as_nanos() as u64 / 2;
         self.barrier.run()?;

@@ -100,6 +100,11 @@ pub(crate) struct Bench {
     launcher: Vec<String>,
 }
 
+/// The name and version of an MPI.
+pub(crate) fn mpi_name(mpi: &Mpi) -> String {
+    about::mpi(mpi).name
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let words = "a name, an equals sign and a value, such as delay=500us";

@@ -110,7 +110,7 @@ impl<W: World> Communicator<W> {
                 let plan = sized::Plan::new(&plan.problem, &code, names, tag, wire).ok()?;
                 return Some(Planned::Sized(Box::new(plan)));
             };
-            let orders_memory = plan.purpose(expression) == Purpose::OrdersMemory;
+            let orders_memory = plan.purpose == Purpose::OrdersMemory;
             let target = Target { topology: site.topology, even, orders_memory };
             let compiled = Arc::new(compile(&plan.problem, self.rank, &code, &target).ok()?);
             keeper.put(program, site.topology, compiled.clone());

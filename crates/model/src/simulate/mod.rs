@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::classes::{Class, Classes};
 use crate::machine::Machine;
 use crate::steps::{Reach, Step};
-use sharing::{Flow, Limits, Sharing};
+use sharing::{Flow, Sharing};
 
 /// Ranks that wait for each other for ever.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ struct State {
     raised: SmallVec<[(Flag, Vec<f64>); 2]>,
     /// Who waits for a flag of this class.
     waiting: Vec<u32>,
-    /// When its last message started.
+    /// From when on it can start a message.
     port: f64,
     /// Whether it waits for others of its region.
     meets: bool,
@@ -89,13 +89,12 @@ pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>,
         ..State::default()
     };
     let meetings = classes.regions.iter().map(|regions| vec![Meeting::default(); regions.len()]);
-    let limits = Limits { node: machine.injection.as_ref().map(|limit| limit.rate), rank: machine.rank.rate };
     let mut simulator = Simulator {
         machine,
         classes,
         states: classes.classes.iter().map(state).collect(),
         meetings: meetings.collect(),
-        sharing: Sharing::new(limits, classes.regions[0].len()),
+        sharing: Sharing::new(machine.rank.rate, classes.regions[0].len()),
         runnable: (0..classes.classes.len() as u32).collect(),
     };
     simulator.run()?;
@@ -163,8 +162,8 @@ impl Simulator<'_> {
         let work = &self.machine.rank;
         let state = &mut self.states[class as usize];
         state.now += work.overhead;
-        let sent = state.now.max(state.port + work.gap);
-        state.port = sent;
+        let sent = state.now.max(state.port);
+        state.port = sent + self.machine.gap(reach);
         let at = state.partner;
         state.requests.push(at);
         let rendezvous = self.machine.wire(reach).protocol(bytes).rendezvous;
@@ -211,12 +210,16 @@ impl Simulator<'_> {
             false => sent,
         };
         let first_byte = ready + protocol.latency;
-        if reach == Reach::Network && self.sharing.is_limited() && bytes > 0 && protocol.per_byte > 0.0 {
+        let limit = self.machine.limit(bytes);
+        let is_limited = limit.is_some() || self.machine.rank.rate.is_some();
+        if reach == Reach::Network && is_limited && bytes > 0 {
             let flow = Flow {
                 message: (class, at),
                 left: bytes as f64,
+                // Without end where only the limits count.
                 most: 1.0 / protocol.per_byte,
                 ranks: sender.on_node,
+                of_node: limit.map_or(0.0, |rate| 1.0 / rate),
             };
             self.sharing.add(sender.regions[0], first_byte, flow);
         } else {

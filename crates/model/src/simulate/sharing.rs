@@ -15,15 +15,8 @@ pub(super) struct Flow {
     pub(super) most: f64,
     /// How many ranks of the node send such a one.
     pub(super) ranks: u32,
-}
-
-/// The most that is sent at a time, in bytes a second.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// By all ranks of a node.
-    pub(super) node: Option<f64>,
-    /// By one rank.
-    pub(super) rank: Option<f64>,
+    /// The time of the node that each byte of it takes: 0 where there is no limit.
+    pub(super) of_node: f64,
 }
 
 /// Something happens at a node: a flow begins, or one ends if nothing changes before.
@@ -77,18 +70,15 @@ struct Node {
 }
 
 pub(super) struct Sharing {
-    limits: Limits,
+    /// The most that one rank sends at a time, in bytes a second.
+    rank: Option<f64>,
     nodes: Vec<Node>,
     events: BinaryHeap<Reverse<Event>>,
 }
 
 impl Sharing {
-    pub(super) fn new(limits: Limits, nodes: usize) -> Sharing {
-        Sharing { limits, nodes: vec![Node::default(); nodes], events: BinaryHeap::new() }
-    }
-
-    pub(super) fn is_limited(&self) -> bool {
-        self.limits.node.is_some() || self.limits.rank.is_some()
+    pub(super) fn new(rank: Option<f64>, nodes: usize) -> Sharing {
+        Sharing { rank, nodes: vec![Node::default(); nodes], events: BinaryHeap::new() }
     }
 
     /// A flow begins at some time, not before what was carried out last.
@@ -133,7 +123,7 @@ impl Sharing {
             !over
         });
         node.flows.extend(begins.into_iter().map(|flow| (flow, 0.0)));
-        share(self.limits, &mut node.flows);
+        share(self.rank, &mut node.flows);
         node.plan += 1;
         let soonest = node.flows.iter().map(|(flow, rate)| flow.left / rate).fold(f64::INFINITY, f64::min);
         if soonest.is_finite() {
@@ -144,53 +134,62 @@ impl Sharing {
     }
 }
 
-/// Gives every flow its rate: all rise together, and stop where they can use no more, or where a limit is reached.
-fn share(limits: Limits, flows: &mut [(Flow, f64)]) {
-    // Flows of one class are next to each other, those who can use least first.
-    flows.sort_by(|(a, _), (b, _)| a.message.0.cmp(&b.message.0).then(a.most.total_cmp(&b.most)));
-    let (whole, each) = (limits.node.unwrap_or(f64::INFINITY), limits.rank.unwrap_or(f64::INFINITY));
-    let mut rising: Vec<usize> = (0..flows.len()).collect();
-    flows.iter_mut().for_each(|(_, rate)| *rate = 0.0);
-    while !rising.is_empty() {
-        let stopped = |flows: &[(Flow, f64)], of: &dyn Fn(&Flow) -> bool, weighted: bool| -> f64 {
-            let all = flows.iter().enumerate().filter(|(at, (flow, _))| of(flow) && !rising.contains(at));
-            all.map(|(_, (flow, rate))| if weighted { rate * f64::from(flow.ranks) } else { *rate }).sum()
-        };
-        let weight: f64 = rising.iter().map(|at| f64::from(flows[*at].0.ranks)).sum();
-        let node = (whole - stopped(flows, &|_| true, true)) / weight;
-        let level = |at: &usize| {
-            let class = flows[*at].0.message.0;
-            let alike = rising.iter().filter(|other| flows[**other].0.message.0 == class).count();
-            let rank = (each - stopped(flows, &|flow| flow.message.0 == class, false)) / alike as f64;
-            flows[*at].0.most.min(rank)
-        };
-        let levels: Vec<f64> = rising.iter().map(level).collect();
-        let lowest = levels.iter().copied().fold(node, f64::min);
-        // Nothing rises above what the node has.
-        let ends: Vec<bool> = levels.iter().map(|level| node <= lowest || *level <= lowest).collect();
-        for (at, _) in rising.iter().zip(&ends).filter(|(_, ends)| **ends) {
-            flows[*at].1 = lowest;
+/// Gives every flow its rate: all rise together; a flow stops where it can use no more, those of a rank where the rank can send no
+/// more, all where the node cannot.
+fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
+    // Flows of one class are next to each other.
+    flows.sort_by_key(|(flow, _)| flow.message.0);
+    flows.iter_mut().for_each(|(flow, rate)| *rate = flow.most);
+    if let Some(limit) = rank {
+        for rank in flows.chunk_by_mut(|(a, _), (b, _)| a.message.0 == b.message.0) {
+            fill(rank, |_| 1.0 / limit);
         }
-        rising = rising.iter().zip(&ends).filter(|(_, ends)| !**ends).map(|(at, _)| *at).collect();
     }
+    fill(flows, |flow| f64::from(flow.ranks) * flow.of_node);
+}
+
+/// Cuts off rates at the level at which all together take the whole time of somebody. Those that take none of it stay.
+fn fill(flows: &mut [(Flow, f64)], each: impl Fn(&Flow) -> f64) {
+    let mut level = f64::INFINITY;
+    // Flows that use no more than this are content. What they leave raises the level of the others, and more may be.
+    let mut below = 0.0;
+    loop {
+        let (mut used, mut rising) = (0.0, 0.0);
+        for (flow, rate) in &*flows {
+            match *rate <= below {
+                true => used += rate * each(flow),
+                false => rising += each(flow),
+            }
+        }
+        if rising == 0.0 {
+            break;
+        }
+        level = (1.0 - used) / rising;
+        if flows.iter().all(|(_, rate)| *rate <= below || *rate > level) {
+            break;
+        }
+        below = level;
+    }
+    flows.iter_mut().filter(|(flow, _)| each(flow) > 0.0).for_each(|(_, rate)| *rate = rate.min(level));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rates(limits: Limits, most: &[(u32, f64, u32)]) -> Vec<f64> {
+    fn rates(rank: Option<f64>, most: &[(u32, f64, u32)]) -> Vec<f64> {
         let flow = |&(class, most, ranks): &(u32, f64, u32)| {
-            (Flow { message: (class, 0), left: 1.0, most, ranks }, 0.0)
+            (Flow { message: (class, 0), left: 1.0, most, ranks, of_node: 0.1 }, 0.0)
         };
         let mut flows: Vec<_> = most.iter().map(flow).collect();
-        share(limits, &mut flows);
-        flows.into_iter().map(|(_, rate)| rate).collect()
+        share(rank, &mut flows);
+        // What rounding leaves is nothing.
+        flows.into_iter().map(|(_, rate)| (rate * 1e9).round() / 1e9).collect()
     }
 
     #[test]
     fn what_one_cannot_use_the_others_get() {
-        let node = Limits { node: Some(10.0), rank: None };
+        let node = None;
         assert_eq!(rates(node, &[(0, 4.0, 1), (1, 4.0, 1)]), [4.0, 4.0]);
         assert_eq!(rates(node, &[(0, 8.0, 1), (1, 8.0, 1)]), [5.0, 5.0]);
         assert_eq!(rates(node, &[(0, 8.0, 1), (1, 2.0, 1), (2, 9.0, 1)]), [4.0, 2.0, 4.0]);
@@ -199,16 +198,28 @@ mod tests {
 
     #[test]
     fn messages_of_one_rank_share_what_it_can_send() {
-        let both = Limits { node: Some(10.0), rank: Some(4.0) };
+        let both = Some(4.0);
         assert_eq!(rates(both, &[(0, 8.0, 1), (0, 8.0, 1), (1, 8.0, 1)]), [2.0, 2.0, 4.0]);
         assert_eq!(rates(both, &[(0, 1.0, 1), (0, 8.0, 1)]), [1.0, 3.0]);
         assert_eq!(rates(both, &[(0, 8.0, 5)]), [2.0]);
     }
 
     #[test]
+    fn kinds_of_messages_take_more_of_a_node_or_less() {
+        let flow =
+            |class, of_node| (Flow { message: (class, 0), left: 1.0, most: 8.0, ranks: 1, of_node }, 0.0);
+        // One kind can be sent at 10, one at 5, one without limit: 10/3 and 10/3 take a third and two thirds.
+        let mut flows = [flow(0, 0.1), flow(1, 0.2), flow(2, 0.0)];
+        share(None, &mut flows);
+        let rates = flows.map(|(_, rate)| rate);
+        assert!((rates[0] - 10.0 / 3.0).abs() < 1e-12 && (rates[1] - 10.0 / 3.0).abs() < 1e-12, "{rates:?}");
+        assert_eq!(rates[2], 8.0);
+    }
+
+    #[test]
     fn flows_slow_each_other_down_while_both_last() {
-        let mut sharing = Sharing::new(Limits { node: Some(10.0), rank: None }, 1);
-        let flow = |class, left| Flow { message: (class, 0), left, most: 10.0, ranks: 1 };
+        let mut sharing = Sharing::new(None, 1);
+        let flow = |class, left| Flow { message: (class, 0), left, most: 10.0, ranks: 1, of_node: 0.1 };
         sharing.add(0, 0.0, flow(0, 100.0));
         sharing.add(0, 5.0, flow(1, 25.0));
         let mut through = Vec::new();

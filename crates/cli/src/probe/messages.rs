@@ -1,0 +1,156 @@
+//! What messages take: ranks exchange some and look at the clock.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bruckner_engine::Mpi;
+use bruckner_engine::mpi::{Agree, Messages, Place, Requests, places, sharers};
+use bruckner_measure::median;
+use bruckner_runtime::Transport;
+
+/// All ranks of an MPI, ready to exchange messages.
+pub(crate) struct Ranks {
+    mpi: &'static Mpi,
+    /// A communicator of its own.
+    comm: u64,
+    pub(crate) places: Vec<Place>,
+    messages: Messages,
+    requests: Requests,
+    pub(crate) me: u32,
+    /// What is sent, and room for what comes.
+    data: Vec<u8>,
+    room: Vec<Vec<u8>>,
+}
+
+/// How long to measure one thing.
+const TIME: Duration = Duration::from_millis(150);
+const BLOCKS: usize = 21;
+/// How long whoever has no part in a measurement sleeps at a time.
+const NAP: Duration = Duration::from_micros(500);
+/// How late the receiver of a message comes that may or may not wait for it.
+const LATE: Duration = Duration::from_millis(10);
+const TRIES: u32 = 3;
+/// The longest messages.
+pub(crate) const LONGEST: usize = 1 << 20;
+
+impl Ranks {
+    /// Of `MPI_COMM_WORLD`. Collective.
+    pub(crate) fn new(mpi: &'static Mpi) -> Result<Ranks> {
+        let world = mpi.world();
+        let places = places(mpi, world, mpi.node(world)?)?;
+        let (processes, cores) = sharers(mpi, world, &places)?;
+        let comm = mpi.hide(world)?;
+        let messages = Messages::new(mpi, comm, 1, processes > cores);
+        Ok(Ranks {
+            mpi,
+            comm,
+            places,
+            messages,
+            requests: messages.requests(1),
+            me: mpi.rank(world)?,
+            data: vec![0; LONGEST],
+            room: Vec::new(),
+        })
+    }
+
+    /// Ranks by node, and by socket of it.
+    pub(crate) fn nodes(&self) -> Vec<Vec<Vec<u32>>> {
+        let mut nodes: Listed<Listed<Vec<u32>>> = Vec::new();
+        for (rank, place) in (0u32..).zip(&self.places) {
+            let node = entry(&mut nodes, place.node);
+            entry(node, place.socket).push(rank);
+        }
+        let sockets = |node: Listed<Vec<u32>>| node.into_iter().map(|(_, ranks)| ranks).collect();
+        nodes.into_iter().map(|(_, node)| sockets(node)).collect()
+    }
+
+    /// The largest of numbers that ranks have.
+    pub(crate) fn slowest(&self, mine: f64) -> Result<f64> {
+        // Times are positive, and such numbers come in the order of their bits.
+        let mut bits = [mine.to_bits()];
+        self.mpi.agree(self.comm, Agree::Max, &mut bits)?;
+        Ok(f64::from_bits(bits[0]))
+    }
+
+    /// How long one exchange takes of those who have partners: a message to and from each of them, all at once. One after the
+    /// other, from a barrier to the end of the last; the median of several times. Collective.
+    pub(crate) fn exchange(&mut self, partners: &dyn Fn(u32) -> Vec<u32>, bytes: u64) -> Result<f64> {
+        let mine = partners(self.me);
+        let ranks = self.places.len() as u32;
+        let (busy, idle): (Vec<u32>, Vec<u32>) = (0..ranks).partition(|rank| !partners(*rank).is_empty());
+        let mut times = Vec::new();
+        let mut count = 3;
+        // The first block says how many exchanges there are in the others.
+        for block in 0..=BLOCKS {
+            self.slowest(0.0)?;
+            let start = Instant::now();
+            match mine.is_empty() {
+                true => self.messages.sleep_until_told(busy[0], NAP)?,
+                false => self.exchanges(&mine, bytes as usize, count)?,
+            }
+            let took = start.elapsed().as_secs_f64() / f64::from(count);
+            if self.me == busy[0] {
+                let told: Vec<(u32, &[u8])> = idle.iter().map(|rank| (*rank, &self.data[..1])).collect();
+                self.messages.exchange(&mut self.requests, &told, &mut [])?;
+            }
+            let took = self.slowest(if mine.is_empty() { 0.0 } else { took })?;
+            match block {
+                0 => count = (TIME.as_secs_f64() / BLOCKS as f64 / took).clamp(2.0, 1000.0) as u32,
+                _ => times.push(took),
+            }
+        }
+        Ok(median(&times))
+    }
+
+    fn exchanges(&mut self, partners: &[u32], bytes: usize, count: u32) -> Result<()> {
+        self.room.resize_with(partners.len().max(self.room.len()), || vec![0; LONGEST]);
+        for _ in 0..count {
+            let sends: Vec<(u32, &[u8])> = partners.iter().map(|rank| (*rank, &self.data[..bytes])).collect();
+            let room = self.room.iter_mut().map(|room| &mut room[..bytes]);
+            let mut receives: Vec<(u32, &mut [u8])> = partners.iter().copied().zip(room).collect();
+            self.messages.exchange(&mut self.requests, &sends, &mut receives)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a message from one rank to another waits for its receiver: it does if it did each time, since a sender can be slow
+    /// for other reasons. Collective.
+    pub(crate) fn waits(&mut self, from: u32, to: u32, bytes: u64) -> Result<bool> {
+        let mut least = f64::INFINITY;
+        for _ in 0..TRIES {
+            least = least.min(self.send_to_late(from, to, bytes as usize)?);
+            if least < LATE.as_secs_f64() / 2.0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How long a message takes its sender whose receiver comes late.
+    fn send_to_late(&mut self, from: u32, to: u32, bytes: usize) -> Result<f64> {
+        self.slowest(0.0)?;
+        let start = Instant::now();
+        if self.me == from {
+            self.messages.exchange(&mut self.requests, &[(to, &self.data[..bytes])], &mut [])?;
+        }
+        let took = start.elapsed();
+        if self.me == to {
+            std::thread::sleep(LATE);
+            let room = &mut self.data[..bytes];
+            self.messages.exchange(&mut self.requests, &[], &mut [(from, room)])?;
+        }
+        self.slowest(if self.me == from { took.as_secs_f64() } else { 0.0 })
+    }
+}
+
+/// Things under keys, in the order in which they came.
+type Listed<T> = Vec<(u64, T)>;
+
+/// What a list has under a key; added at its end where it has nothing.
+fn entry<T: Default>(list: &mut Listed<T>, key: u64) -> &mut T {
+    let at = list.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+        list.push((key, T::default()));
+        list.len() - 1
+    });
+    &mut list[at].1
+}

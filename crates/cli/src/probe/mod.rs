@@ -1,0 +1,254 @@
+//! `bruckner probe`: what messages and shared memory cost here, as the profile of a machine.
+
+mod messages;
+mod on_node;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use bruckner_engine::mpi::Agree;
+use bruckner_engine::{Engine, Mpi};
+use bruckner_measure::{median, time_text};
+use bruckner_model::fit::{Sample, protocols};
+use bruckner_model::machine::{Costs, Machine, Wire};
+use clap::Args;
+
+use crate::{Answer, print};
+use messages::{LONGEST, Ranks};
+
+/// Measures what messages and shared memory cost here, and writes that as the profile of a machine
+///
+/// Under a launcher, on at least two nodes: `mpirun -n 16 bruckner probe -o here.toml`, a few seconds. `bruckner simulate
+/// --machine here.toml` then says what any algorithm costs here. No collective between nodes is measured: latencies and rates
+/// are those of messages between two ranks, by one pair and by all at once; the rest is found by collectives of a node's ranks.
+#[derive(Args)]
+pub(crate) struct Probe {
+    /// The name of the machine in the profile
+    #[arg(long, default_value = "here")]
+    name: String,
+    /// Writes the profile to this file; without it, to the terminal
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Messages of twice the size that take less than this part of the time were not measured well.
+const FALLS: f64 = 0.7;
+
+/// Messages of one rank that are under way at once, to find out how soon one follows another.
+const AT_ONCE: usize = 8;
+
+/// Messages that take no longer for their bytes.
+const SHORT: u64 = 512;
+
+/// What is sent below this part of what messages alone would allow is limited by something else.
+const FULL: f64 = 0.9;
+
+impl Probe {
+    pub(crate) fn run(self) -> Result<Answer> {
+        let mpi = Mpi::find_or_load()?;
+        mpi.start()?;
+        Engine::get()?.init()?;
+        let mut ranks = Ranks::new(mpi)?;
+        let nodes = ranks.nodes();
+        if nodes.len() < 2 {
+            mpi.stop()?;
+            bail!("all ranks are on one node: what messages between nodes take cannot be measured");
+        }
+        // A file that cannot be written is known before anything is measured, and to all.
+        let first = ranks.me == 0;
+        let mut file = match &self.output {
+            Some(path) if first => Some(File::create(path).with_context(|| path.display().to_string())),
+            _ => None,
+        };
+        let mut failed = [u64::from(matches!(file, Some(Err(_))))];
+        mpi.agree(mpi.world(), Agree::Max, &mut failed)?;
+        let outcome = match failed[0] {
+            0 => Some(measure(mpi, &mut ranks, &nodes, &self.name).unwrap_or_else(|error| {
+                eprintln!("bruckner: {error:#}");
+                mpi.abort(2)
+            })),
+            _ => None,
+        };
+        // All come to the end together, whatever is still to be said.
+        mpi.stop()?;
+        let (true, Some((machine, samples))) = (first, outcome) else {
+            return match file {
+                Some(Err(error)) => Err(error),
+                _ if failed[0] != 0 => Ok(Answer::DoesNotHold),
+                _ => Ok(Answer::Holds),
+            };
+        };
+        match &mut file {
+            Some(Ok(file)) => {
+                file.write_all(machine.write().as_bytes())?;
+                print(&samples)?;
+            }
+            _ => print(&machine.write())?,
+        }
+        Ok(Answer::Holds)
+    }
+}
+
+/// Who exchanges with whom.
+type Partners = Box<dyn Fn(u32) -> Vec<u32>>;
+
+/// Ranks in pairs.
+fn pairs(pairs: Vec<(u32, u32)>) -> Partners {
+    Box::new(move |rank| {
+        let of = |&(a, b): &(u32, u32)| match rank {
+            _ if rank == a => Some(b),
+            _ if rank == b => Some(a),
+            _ => None,
+        };
+        pairs.iter().filter_map(of).collect()
+    })
+}
+
+/// One after the other with the one after that.
+fn neighbours(ranks: &[u32]) -> Vec<(u32, u32)> {
+    ranks.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+/// Messages of all sizes. The longest are the first: a connection over TCP must have carried some before it is fast.
+fn samples(ranks: &mut Ranks, with: &Partners) -> Result<Vec<Sample>> {
+    let sizes = (3..=LONGEST.ilog2()).rev().map(|power| 1 << power);
+    let mut samples: Vec<Sample> =
+        sizes.map(|bytes| Ok((bytes, ranks.exchange(with, bytes)?))).collect::<Result<_>>()?;
+    samples.reverse();
+    Ok(samples)
+}
+
+/// From which size on messages wait for their receiver.
+fn waits_from(ranks: &mut Ranks, (a, b): (u32, u32)) -> Result<Option<u64>> {
+    for power in 6..=LONGEST.ilog2() {
+        if ranks.waits(a, b, 1 << power)? {
+            return Ok(Some(1 << power));
+        }
+    }
+    Ok(None)
+}
+
+fn is_short((bytes, _): &&Sample) -> bool {
+    *bytes <= SHORT
+}
+
+/// How soon one message of a rank follows another, where it is known how long one alone takes.
+fn gap_of(ranks: &mut Ranks, with: Partners, alone: &[Sample]) -> Result<Option<f64>> {
+    let one = median(&alone.iter().filter(is_short).map(|(_, took)| *took).collect::<Vec<_>>());
+    let several: Partners = Box::new(move |rank| with(rank).repeat(AT_ONCE));
+    Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (AT_ONCE - 1) as f64))
+}
+
+/// Measures everything. Collective.
+fn measure(
+    mpi: &'static Mpi,
+    ranks: &mut Ranks,
+    nodes: &[Vec<Vec<u32>>],
+    name: &str,
+) -> Result<(Machine, String)> {
+    let flat: Vec<Vec<u32>> = nodes.iter().map(|sockets| sockets.concat()).collect();
+    let shape = Engine::get()?.findings()?.topology;
+    let mpi_name = crate::bench::mpi_name(mpi);
+    let source = format!("measured by bruckner probe on {shape}, {mpi_name}");
+    let mut text = String::new();
+
+    // Between nodes: one pair, then all ranks of two nodes each.
+    let one = (flat[0][0], flat[1][0]);
+    let alone = samples(ranks, &pairs(vec![one]))?;
+    let all: Vec<(u32, u32)> = flat
+        .chunks_exact(2)
+        .flat_map(|nodes| nodes[0].iter().copied().zip(nodes[1].iter().copied()))
+        .collect();
+    let with_all = pairs(all.clone());
+    let together = samples(ranks, &with_all)?;
+    let waits = waits_from(ranks, one)?;
+    let gap = gap_of(ranks, with_all, &together)?;
+    let mut network = Wire { source: source.clone(), gap, protocols: protocols(&alone, waits) };
+    // Collectives have all ranks at work: so latencies are those that messages have then.
+    let later = together.iter().filter(is_short).zip(&alone).map(|(together, alone)| together.1 - alone.1);
+    let crowd = median(&later.collect::<Vec<_>>()).max(0.0);
+    network.protocols.iter_mut().for_each(|protocol| protocol.latency += crowd);
+
+    // What a node can send in messages of each protocol: by how much longer the longest of them take than the shortest.
+    let senders =
+        flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
+    let mut from = 0;
+    for protocol in &mut network.protocols {
+        let below = protocol.below.unwrap_or(u64::MAX);
+        let mut of_it = together.iter().filter(|(bytes, _)| (from..below).contains(bytes));
+        if let (Some(shortest), Some(longest)) = (of_it.next(), of_it.next_back()) {
+            let sent = senders * (longest.0 - shortest.0) as f64 / (longest.1 - shortest.1);
+            protocol.injection = (sent > 0.0 && sent < FULL * senders / protocol.per_byte).then_some(sent);
+        }
+        from = below;
+    }
+    // What a rank can send to several nodes at once, if that is less than it could with each of them alone.
+    let spokes: Vec<(u32, u32)> = flat[1..].iter().map(|node| (one.0, node[0])).collect();
+    let messages = spokes.len() as f64;
+    let with_spokes = pairs(spokes);
+    let (mut rank_rate, mut is_limited): (f64, bool) = (0.0, messages > 1.0);
+    for bytes in [waits.map_or(LONGEST as u64, |from| from / 2), LONGEST as u64] {
+        let protocol = network.protocol(bytes);
+        let sent = messages * bytes as f64 / (ranks.exchange(&with_spokes, bytes)? - protocol.latency);
+        is_limited &= sent > 0.0 && sent < FULL * messages / protocol.per_byte;
+        rank_rate = rank_rate.max(sent);
+    }
+
+    // On nodes: inside sockets, and between them.
+    let inside: Vec<(u32, u32)> = nodes.iter().flatten().flat_map(|socket| neighbours(socket)).collect();
+    let between: Vec<(u32, u32)> = nodes
+        .iter()
+        .filter(|sockets| sockets.len() > 1)
+        .flat_map(|sockets| sockets[0].iter().copied().zip(sockets[1].iter().copied()))
+        .collect();
+    let mut near = |pairs_of: Vec<(u32, u32)>| -> Result<Option<(Wire, Vec<Sample>)>> {
+        let Some(&first) = pairs_of.first() else { return Ok(None) };
+        let with_near = pairs(pairs_of);
+        let found = samples(ranks, &with_near)?;
+        let waits = waits_from(ranks, first)?;
+        let gap = gap_of(ranks, with_near, &found)?;
+        let wire = Wire { source: source.clone(), gap, protocols: protocols(&found, waits) };
+        Ok(Some((wire, found)))
+    };
+    let (socket, node) = (near(inside)?, near(between)?);
+
+    let columns: Vec<(&str, &[Sample])> = [("one pair", &alone[..]), ("all pairs", &together[..])]
+        .into_iter()
+        .chain(socket.as_ref().map(|(_, found)| ("on a socket", &found[..])))
+        .chain(node.as_ref().map(|(_, found)| ("on a node", &found[..])))
+        .collect();
+    write!(text, "{:>10}", "bytes")?;
+    columns.iter().try_for_each(|(name, _)| write!(text, " {name:>12}"))?;
+    for (at, (bytes, _)) in alone.iter().enumerate() {
+        write!(text, "\n{:>10}", bruckner_measure::bytes_text(*bytes))?;
+        columns.iter().try_for_each(|(_, found)| write!(text, " {:>12}", time_text(found[at].1)))?;
+    }
+    text.push('\n');
+    for (name, found) in &columns {
+        if let Some(pair) = found.windows(2).find(|pair| pair[1].1 < FALLS * pair[0].1) {
+            writeln!(
+                text,
+                "{name}: {} took {}, {} only {}: the machine is not quiet, and the profile may be far off",
+                bruckner_measure::bytes_text(pair[0].0),
+                time_text(pair[0].1),
+                bruckner_measure::bytes_text(pair[1].0),
+                time_text(pair[1].1),
+            )?;
+        }
+    }
+
+    let mut machine = Machine {
+        name: name.to_owned(),
+        about: format!("{shape}, {mpi_name}"),
+        network,
+        node: node.map(|(wire, _)| wire),
+        socket: socket.map(|(wire, _)| wire),
+        injection: None,
+        rank: Costs { rate: is_limited.then_some(rank_rate), source, ..Costs::default() },
+    };
+    on_node::find(mpi, ranks, &mut machine)?;
+    Ok((machine.rounded(3), text))
+}

@@ -1,0 +1,166 @@
+//! `bruckner simulate … --ratios`: where locality pays.
+
+use std::fmt::Write;
+
+use anyhow::{Result, ensure};
+use bruckner_algorithms::catalogue::kinds;
+use bruckner_algorithms::{Task, plan};
+use bruckner_measure::bytes_text;
+use bruckner_model::{Machine, Played};
+use bruckner_render::{Chart, Figure, Point, Scale, Series};
+use bruckner_schedule::Topology;
+
+/// How many times as fast the best algorithm that knows nodes is as the best that does not, for each ratio of latencies.
+pub(crate) struct Gain {
+    pub(crate) collective: String,
+    pub(crate) bytes: u64,
+    pub(crate) speeds: Vec<f64>,
+    /// Ratios at which it goes through 1, in order.
+    pub(crate) break_even: Vec<f64>,
+}
+
+/// Algorithms by which a rank has more messages than so many are left out.
+const MOST_MESSAGES: usize = 4096;
+
+impl Gain {
+    pub(crate) fn of(
+        collective: &str,
+        task: &Task,
+        bytes: u64,
+        machine: &Machine,
+        ratios: &[f64],
+    ) -> Result<Gain> {
+        let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.stretched(*ratio)).collect();
+        ensure!(machines.len() == ratios.len(), "{} has no latency on nodes to compare with", machine.name);
+        // The best flat one, and the best of the others, by ratio.
+        let mut best = [vec![f64::INFINITY; ratios.len()], vec![f64::INFINITY; ratios.len()]];
+        for expression in kinds(task.collective, &task.topology) {
+            let Ok(plan) = plan(task, &expression) else { continue };
+            let messages = plan
+                .rounds(bruckner_schedule::Rank(0))
+                .iter()
+                .map(|round| round.messages.len())
+                .sum::<usize>();
+            if messages > MOST_MESSAGES {
+                continue;
+            }
+            let played = Played::of(&plan)?;
+            let best = &mut best[usize::from(expression.shares_memory())];
+            for (best, machine) in best.iter_mut().zip(&machines) {
+                *best = best.min(played.on(machine)?.last());
+            }
+        }
+        let [flat, local] = best;
+        let speeds: Vec<f64> = flat.iter().zip(&local).map(|(flat, local)| flat / local).collect();
+        let break_even = break_even(ratios, &speeds);
+        Ok(Gain { collective: collective.to_owned(), bytes, speeds, break_even })
+    }
+}
+
+/// Where the speed goes through 1, read off between two ratios on scales of orders of magnitude.
+fn break_even(ratios: &[f64], speeds: &[f64]) -> Vec<f64> {
+    let steps = ratios.windows(2).zip(speeds.windows(2));
+    let through = steps.filter(|(_, speed)| (speed[0] < 1.0) != (speed[1] < 1.0));
+    let at = |(ratio, speed): (&[f64], &[f64])| {
+        let part = speed[0].ln() / (speed[0].ln() - speed[1].ln());
+        (ratio[0].ln() + part * (ratio[1].ln() - ratio[0].ln())).exp()
+    };
+    through.map(at).collect()
+}
+
+/// At which ratios locality pays.
+fn pays(gain: &Gain) -> String {
+    let first = gain.speeds.first().is_some_and(|speed| *speed >= 1.0);
+    match (gain.break_even.as_slice(), first) {
+        ([], true) => "everywhere".to_owned(),
+        ([], false) => "nowhere".to_owned(),
+        (ends, _) => {
+            // Up to the first, then from one to the next.
+            let (until, rest) = if first { ends.split_at(1) } else { ends.split_at(0) };
+            let until = until.iter().map(|end| format!("to {end:.1}"));
+            let rest = rest.chunks(2).map(|range| match range {
+                [from, to] => format!("{from:.1} to {to:.1}"),
+                _ => format!("from {:.1}", range[0]),
+            });
+            until.chain(rest).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// As a table.
+pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> Result<String> {
+    let mut text = format!("{:<24}", "");
+    ratios.iter().try_for_each(|ratio| write!(text, " {ratio:>6}"))?;
+    writeln!(text, "  pays")?;
+    for gain in gains {
+        write!(text, "{:<15} {:>8}", gain.collective, bytes_text(gain.bytes))?;
+        gain.speeds.iter().try_for_each(|speed| write!(text, " {speed:>6.2}"))?;
+        writeln!(text, "  {}", pays(gain))?;
+    }
+    Ok(text)
+}
+
+/// As a picture, real machines marked.
+pub(crate) fn figure(title: String, ratios: &[f64], gains: &[Gain]) -> Figure {
+    // Where a ratio lies between the named places.
+    let place = |ratio: f64| {
+        let after = ratios.iter().position(|other| *other >= ratio)?;
+        let before = after.checked_sub(1)?;
+        Some(before as f64 + (ratio / ratios[before]).ln() / (ratios[after] / ratios[before]).ln())
+    };
+    let placed = |machine: Machine| Some((place(machine.ratio()?)?, machine.name));
+    let mut machines: Vec<(f64, String)> = Machine::all().filter_map(placed).collect();
+    machines.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let charts = gains.chunk_by(|a, b| a.collective == b.collective).map(|gains| {
+        let series = gains.iter().map(|gain| Series {
+            name: bytes_text(gain.bytes),
+            points: gain
+                .speeds
+                .iter()
+                .enumerate()
+                .map(|(x, y)| Point { x: x as f64, y: *y, low: *y, high: *y })
+                .collect(),
+        });
+        Chart {
+            title: gains[0].collective.clone(),
+            places: ratios.iter().map(f64::to_string).collect(),
+            x: "latency between nodes by latency on the node".to_owned(),
+            y: "times as fast".to_owned(),
+            scale: Scale::Times,
+            series: series.collect(),
+            marks: Vec::new(),
+            landmarks: machines.clone(),
+        }
+    });
+    Figure { title, charts: charts.collect() }
+}
+
+/// The collectives of the map.
+pub(crate) const COLLECTIVES: [&str; 4] = ["allgather", "allreduce", "reduce_scatter", "alltoall"];
+
+/// What the picture is of.
+pub(crate) fn title(machine: &Machine, topology: &Topology) -> String {
+    format!(
+        "The best algorithm that knows nodes against the best that does not: {topology}, {} with other latencies between nodes",
+        machine.name
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_may_pay_here_and_there() {
+        let text = |speeds: [f64; 4]| {
+            let break_even = break_even(&[1.0, 10.0, 100.0, 1000.0], &speeds);
+            pays(&Gain { collective: String::new(), bytes: 8, speeds: speeds.to_vec(), break_even })
+        };
+        assert_eq!(text([2.0, 3.0, 4.0, 1.0]), "everywhere");
+        assert_eq!(text([0.5, 0.6, 0.9, 0.5]), "nowhere");
+        assert_eq!(text([0.5, 2.0, 2.0, 2.0]), "from 3.2");
+        assert_eq!(text([2.0, 2.0, 2.0, 0.5]), "to 316.2");
+        assert_eq!(text([0.5, 2.0, 0.5, 2.0]), "3.2 to 31.6, from 316.2");
+        assert_eq!(text([2.0, 0.5, 2.0, 2.0]), "to 3.2, from 31.6");
+    }
+}

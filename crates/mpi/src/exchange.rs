@@ -1,0 +1,53 @@
+//! Messages one by one, for those who measure.
+
+use std::time::Duration;
+
+use bruckner_runtime::{Failure, Peer, Transport};
+
+use crate::transport::{Messages, Requests};
+
+/// The tag of these messages.
+const TAG: u32 = 0;
+
+impl Messages {
+    /// Sends to ranks and receives from ranks, all at once, and waits for all of it. Ranks may occur several times.
+    pub fn exchange(
+        &self,
+        requests: &mut Requests,
+        sends: &[(u32, &[u8])],
+        receives: &mut [(u32, &mut [u8])],
+    ) -> Result<(), Failure> {
+        let all = sends.len() + receives.len();
+        if requests.count() < all {
+            *requests = self.requests(all);
+        }
+        let peer = |rank: u32| Peer { rank, tag: TAG };
+        let mut posted = 0;
+        let mut post = || {
+            for (rank, data) in receives.iter_mut() {
+                // SAFETY: the buffer is borrowed until all that was posted is done.
+                unsafe { self.recv(requests, posted, data.as_mut_ptr(), data.len(), peer(*rank)) }?;
+                posted += 1;
+            }
+            for (rank, data) in sends {
+                // SAFETY: as above.
+                unsafe { self.send(requests, posted, data.as_ptr(), data.len(), peer(*rank)) }?;
+                posted += 1;
+            }
+            Ok(())
+        };
+        let result = post();
+        self.finish(requests, 0..posted).and(result)
+    }
+
+    /// Waits for a message without spinning: looks for it, and sleeps a while.
+    pub fn sleep_until_told(&self, from: u32, nap: Duration) -> Result<(), Failure> {
+        let (mut requests, mut data) = (self.requests(1), [0u8; 1]);
+        // SAFETY: the buffer lives until the message is there.
+        unsafe { self.recv(&mut requests, 0, data.as_mut_ptr(), 1, Peer { rank: from, tag: TAG }) }?;
+        while !self.test(&mut requests, 0..1)? {
+            std::thread::sleep(nap);
+        }
+        Ok(())
+    }
+}

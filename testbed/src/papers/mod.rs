@@ -1,0 +1,119 @@
+//! `cargo testbed papers`: what the papers claim of their algorithms, beside what schedules and the model say. Prints docs/papers.md.
+
+mod jocksch;
+mod nap;
+mod radix;
+mod regions;
+mod sparbit;
+
+use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use bruckner_algorithms::{Plan, Task, plan};
+use bruckner_model::{Machine, Played};
+use bruckner_schedule::Collective;
+
+use crate::mpis::root;
+
+/// How far parameters are varied.
+const BY: f64 = 0.3;
+
+const HEAD: &str = "# What the papers claim, and what the model says
+
+Printed by `cargo testbed papers`, which takes a few minutes. Times are those of the simulator (docs/simulating.md) unless something else is said. Behind
+each figure stands, in parentheses, the least and the most that it becomes if latencies and rates, between nodes and on them, are each
+30 % less or more than in the profile, in all combinations: what changes within that range is not known.
+";
+
+/// What came out for a machine, and around it.
+struct Spread {
+    value: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// Of the first, which is the machine as it is, and all others.
+    fn of(values: &[f64]) -> Spread {
+        Spread {
+            value: values[0],
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(2);
+        write!(f, "{:.digits$} ({:.digits$}–{:.digits$})", self.value, self.least, self.most)
+    }
+}
+
+fn known(name: &str) -> Result<Machine> {
+    Machine::known(name).with_context(|| format!("no machine {name}"))
+}
+
+fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> Result<Plan> {
+    let task = Task::new(collective, topology.parse()?).bytes(bytes);
+    plan(&task, &algorithm.parse().context("an algorithm")?).with_context(|| algorithm.to_owned())
+}
+
+/// How long a plan takes on each of some machines.
+fn times(plan: &Plan, machines: &[Machine]) -> Result<Vec<f64>> {
+    let played = Played::of(plan)?;
+    on_all_cores(machines, |machine| Ok(played.on(machine)?.last()))
+}
+
+/// Does something with each thing; results in order.
+fn on_all_cores<T: Sync, R: Send + Sync>(
+    things: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let results: Vec<OnceLock<Result<R>>> = things.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(thing) = things.get(at) else { break };
+            results[at].get_or_init(|| work(thing));
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..workers).for_each(|_| drop(scope.spawn(worker)));
+    });
+    results.into_iter().map(|result| result.into_inner().expect("each was worked on")).collect()
+}
+
+/// A table in Markdown.
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = format!("\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
+}
+
+/// Prints all of it, or compares it with what docs/papers.md says.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let sections = [nap::section, regions::section, radix::section, sparbit::section, jocksch::section];
+    let mut text = HEAD.to_owned();
+    for section in sections {
+        text.push('\n');
+        text.push_str(&section()?);
+    }
+    if !check {
+        print!("{text}");
+        return Ok(());
+    }
+    let path = root().join("docs/papers.md");
+    ensure!(
+        std::fs::read_to_string(path)? == text,
+        "docs/papers.md is not what `cargo testbed papers` prints"
+    );
+    println!("docs/papers.md is what the model says");
+    Ok(())
+}
