@@ -92,21 +92,24 @@ fn tell(mpi: Mpi, line: &Line, remark: &str) {
     );
 }
 
-/// The engine run bare against a hand-written loop: at most 1.05, or 30 ns; an error above 1.10. And an allreduce of 8 bytes on
-/// one node against a bare exchange of flags: at most 1.3, an error above; and, for the record, against the fastest one known.
+/// What a call may lose to the bare form before `overhead` fails, in nanoseconds. A ratio of two short times says as much about
+/// the cores as about the library: between two threads of one core a line travels in 20 ns, and only instructions are left.
+const LOST: f64 = 200.0;
+
+/// The engine run bare against a hand-written loop: at most 1.05, or 30 ns. And an allreduce of 8 bytes on one node against a
+/// bare exchange of flags: at most 1.3; and, for the record, against the fastest one known. What is above is marked, and is an
+/// error where a call loses more than [`LOST`].
 pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
+    let mut lost = 0;
+    let mut judge = |mpi: Mpi, line: &Line, within: bool, remark: &str| {
+        lost += usize::from(!within && line.ours - line.other > LOST);
+        tell(mpi, line, if within { "" } else { remark });
+    };
     head("algorithm", "plan", "loop in C");
-    let mut above = 0;
     for &mpi in mpis {
         for line in measure(mpi, 2, "overhead", None, launches)? {
             let within = line.ratio <= 1.05 || line.ours - line.other <= 30.0;
-            let remark = match (within, line.ratio <= 1.10) {
-                (true, _) => "",
-                (false, true) => "  above 1.05 and 30 ns",
-                (false, false) => "  above 1.10",
-            };
-            above += usize::from(!within && line.ratio > 1.10);
-            tell(mpi, &line, remark);
+            judge(mpi, &line, within, "  above 1.05 and 30 ns");
         }
     }
     println!();
@@ -114,12 +117,11 @@ pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
     for &mpi in mpis {
         for line in measure(mpi, 2, "flags", None, launches)? {
             let within = line.ratio <= 1.3 || !line.name.starts_with("allreduce");
-            above += usize::from(!within);
-            tell(mpi, &line, if within { "" } else { "  above 1.30" });
+            judge(mpi, &line, within, "  above 1.30");
         }
     }
-    if above > 0 {
-        bail!("{above} ratios are above 1.10, or, on one node, 1.30");
+    if lost > 0 {
+        bail!("{lost} calls lose more than {LOST} ns");
     }
     Ok(())
 }

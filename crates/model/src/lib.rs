@@ -18,6 +18,7 @@ pub mod fit;
 pub mod machine;
 mod played;
 mod simulate;
+mod sketch;
 pub mod steps;
 
 pub use classes::Unmatched;
@@ -25,4 +26,5 @@ pub use cost::Model;
 pub use machine::Machine;
 pub use played::{Outcome, Played, program_steps, steps_of};
 pub use simulate::Stuck;
+pub use sketch::{Shape, Sketch};
 pub use steps::Reach;

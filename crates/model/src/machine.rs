@@ -362,7 +362,8 @@ impl Machine {
 
     /// Until so many ranks of a node have met: once for each doubling of their number.
     pub fn meeting(&self, ranks: u32) -> f64 {
-        self.flag() * f64::from(ranks).log2().ceil()
+        // By whole numbers: what ranks compute must be the same on all, whatever mathematics their machines have.
+        self.flag() * f64::from(ranks.max(1).next_power_of_two().ilog2())
     }
 
     /// From a message of a rank that goes so far to its next one.

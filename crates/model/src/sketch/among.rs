@@ -1,0 +1,191 @@
+//! Messages among members: all ranks, or one rank of each node.
+
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::Plain;
+use bruckner_schedule::Collective;
+
+use super::{NOTHING, Shape, Stage};
+use crate::steps::Reach;
+
+/// Who exchanges messages.
+#[derive(Clone, Copy)]
+pub(super) struct Members {
+    pub(super) count: u32,
+    pub(super) at: At,
+}
+
+/// Where members are.
+#[derive(Clone, Copy)]
+pub(super) enum At {
+    /// Each on a node of its own, and so many such groups at once on the same nodes.
+    Nodes(u32),
+    /// All ranks.
+    Ranks(Shape),
+}
+
+/// Copies that algorithms among all ranks make of what is theirs. Those that reduce have a copy to work on.
+pub(super) fn around(collective: Collective, ranks: u32, bytes: f64) -> Stage {
+    Stage::copies(match collective {
+        Collective::ReduceScatter => bytes * f64::from(ranks),
+        Collective::Allgather | Collective::Allreduce | Collective::Alltoall => bytes,
+    })
+}
+
+impl Members {
+    /// How far messages over a distance in ranks go, and how many of a node's ranks send that far: the furthest of them, unless those
+    /// that stay near are asked for.
+    fn reach(self, distance: u32, is_near: bool) -> (Reach, u32) {
+        match self.at {
+            At::Nodes(groups) => (Reach::Network, groups),
+            At::Ranks(shape) if shape.nodes == 1 => (Reach::Socket, shape.on_node),
+            At::Ranks(shape) if !shape.in_order => (Reach::Network, shape.on_node),
+            At::Ranks(shape) if is_near && distance < shape.on_node => (Reach::Socket, shape.on_node),
+            At::Ranks(shape) => (Reach::Network, shape.on_node.min(distance)),
+        }
+    }
+
+    /// Messages to so many members at once.
+    fn round(self, distance: u32, is_near: bool, messages: u32, bytes: f64) -> Stage {
+        let (reach, senders) = self.reach(distance, is_near);
+        Stage { senders, reach, messages: f64::from(messages), bytes, ..NOTHING }
+    }
+
+    /// A message to everybody else at once; those that stay on the node are done before the others.
+    fn to_all(self, bytes: f64) -> Stage {
+        let far = match self.at {
+            At::Ranks(shape) if shape.nodes > 1 => self.count - shape.on_node,
+            _ => self.count - 1,
+        };
+        self.round(self.count, false, far, bytes)
+    }
+
+    /// Whether the messages of a round, of so many that come, delay nobody by going far: where distances grow, what is on its way
+    /// passes from node to node as often as there are nodes at most.
+    fn is_near(self, distance: u32, to_come: u32) -> bool {
+        matches!(self.at, At::Ranks(shape) if shape.in_order && distance < shape.on_node && to_come > shape.nodes)
+    }
+
+    /// What a member does by an algorithm, if it is known. Of an allgather and a reduce_scatter `bytes` are a block, of an allreduce
+    /// the vector, of an alltoall what goes from one to one other.
+    pub(super) fn stages(
+        self,
+        collective: Collective,
+        expression: &Expression,
+        bytes: f64,
+    ) -> Option<Vec<Stage>> {
+        let (count, members) = (self.count, f64::from(self.count));
+        if count < 2 {
+            return Some(Vec::new());
+        }
+        Some(match collective {
+            Collective::Allgather => self.gathers(expression, bytes)?,
+            // The same backwards: what comes is added.
+            Collective::ReduceScatter => {
+                let adding =
+                    |stage: Stage| [stage, Stage::reduces(stage.messages * stage.bytes).times(stage.times)];
+                self.gathers(expression, bytes)?.into_iter().rev().flat_map(adding).collect()
+            }
+            Collective::Allreduce => match expression {
+                Expression::Plain(Plain::RecursiveDoubling) => {
+                    let rounds = (0..count.next_power_of_two().ilog2())
+                        .map(|round| self.round(1 << round, count.is_power_of_two(), 1, bytes));
+                    let adding = |stage| [Stage::copies(bytes), stage, Stage::reduces(bytes)];
+                    rounds.flat_map(adding).collect()
+                }
+                Expression::Plain(Plain::Rabenseifner) => self.halves(&doubling(), bytes)?,
+                Expression::Plain(Plain::Ring) => self.halves(expression, bytes)?,
+                Expression::Halves(of) => self.halves(of, bytes)?,
+                // Everybody's vector is gathered, and then reduced.
+                Expression::Plain(Plain::SpreadOut) | Expression::Bruck(_) => {
+                    let mut stages = self.gathers(expression, bytes)?;
+                    stages.extend([Stage::copies(bytes), Stage::reduces((members - 1.0) * bytes)]);
+                    stages
+                }
+                _ => return None,
+            },
+            Collective::Alltoall => match expression {
+                Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
+                Expression::Plain(Plain::Pairwise) => {
+                    let each = Stage { messages: 1.0, ..self.to_all(bytes) };
+                    vec![each.times(self.to_all(bytes).messages)]
+                }
+                Expression::Bruck(radix) => {
+                    let mut stages = vec![Stage::copies(members * bytes)];
+                    let radix = (*radix).max(2);
+                    let mut digit = 1u32;
+                    while digit < count {
+                        let ports = (radix - 1).min((count - 1) / digit);
+                        let each = members / f64::from(radix.min(count.div_ceil(digit))) * bytes;
+                        let near = self.is_near(digit, rounds_left(count, digit, radix));
+                        stages.push(self.round(digit, near, 1, each).times(f64::from(ports)));
+                        stages.push(Stage::copies(each * f64::from(ports)));
+                        digit = digit.saturating_mul(radix);
+                    }
+                    stages.push(Stage::copies(members * bytes));
+                    stages
+                }
+                _ => return None,
+            },
+        })
+    }
+
+    fn halves(self, of: &Expression, bytes: f64) -> Option<Vec<Stage>> {
+        let piece = bytes / f64::from(self.count);
+        let mut stages = self.stages(Collective::ReduceScatter, of, piece)?;
+        stages.extend(self.gathers(of, piece)?);
+        Some(stages)
+    }
+
+    /// An allgather of blocks.
+    fn gathers(self, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
+        let count = self.count;
+        Some(match expression {
+            // What goes round passes from node to node as often as there are nodes.
+            Expression::Plain(Plain::Ring) => {
+                let far = match self.at {
+                    At::Ranks(shape) if shape.in_order => shape.nodes.min(count - 1),
+                    _ => count - 1,
+                };
+                let near = self.round(1, true, 1, bytes).times(f64::from(count - 1 - far));
+                vec![self.round(1, false, 1, bytes).times(f64::from(far)), near]
+            }
+            Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
+            Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) => {
+                let even = count.is_power_of_two();
+                let mut stages = self.doubles(2, bytes, even);
+                // The others give theirs to one of these, and get all.
+                if !even {
+                    stages.insert(0, self.round(count, false, 1, bytes));
+                    stages.push(self.round(count, false, 1, f64::from(count - 1) * bytes));
+                }
+                stages
+            }
+            Expression::Bruck(radix) => self.doubles((*radix).max(2), bytes, false),
+            _ => return None,
+        })
+    }
+
+    /// Rounds in each of which everybody hears from `radix - 1` others what they have.
+    fn doubles(self, radix: u32, bytes: f64, is_near: bool) -> Vec<Stage> {
+        let count = self.count;
+        let mut stages = Vec::new();
+        let mut have = 1u32;
+        while have < count {
+            let messages = (radix - 1).min((count - 1) / have);
+            let each = f64::from(have.min(count - have)) * bytes;
+            let near = is_near || self.is_near(have, rounds_left(count, have, radix));
+            stages.push(self.round(have, near, messages, each));
+            have = have.saturating_mul(radix);
+        }
+        stages
+    }
+}
+
+/// How many rounds there are until everybody has heard from all, where so many are known.
+fn rounds_left(count: u32, known: u32, radix: u32) -> u32 {
+    count.div_ceil(known.max(1)).max(2).saturating_sub(1).ilog(radix.max(2)) + 1
+}
+
+fn doubling() -> Expression {
+    Expression::Plain(Plain::RecursiveDoubling)
+}

@@ -1,0 +1,234 @@
+//! Algorithms that know nodes: what ranks of a node do before and after messages between nodes.
+
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::Lanes;
+use bruckner_schedule::{Collective, Level};
+
+use super::among::{At, Members};
+use super::{NOTHING, Shape, Stage};
+use crate::steps::Reach;
+
+/// What the busiest rank does by an algorithm for nodes, if it is known. Other levels are not.
+pub(super) fn stages(
+    collective: Collective,
+    expression: &Expression,
+    shape: Shape,
+    bytes: f64,
+) -> Option<Vec<Stage>> {
+    match expression {
+        Expression::Locality { level: Level::NODE, inside, lanes } => {
+            // Anything else than shared memory inside is not sketched.
+            (inside.to_string() == "shm").then(|| locality(collective, *lanes, shape, bytes))
+        }
+        Expression::Leader { level: Level::NODE, between, leaders } => {
+            by_some(collective, between, *leaders, shape, bytes)
+        }
+        Expression::MultiLane { level: Level::NODE, between } => by_all(collective, between, shape, bytes),
+        _ => None,
+    }
+}
+
+/// One of the rounds in which every rank of a node reaches other nodes.
+struct Reached {
+    /// How many nodes' data each message has.
+    carried: f64,
+    /// How many messages each rank sends.
+    messages: f64,
+    /// How many nodes' data a node got in this round.
+    got: f64,
+    /// How many ranks of a node send.
+    senders: u32,
+}
+
+fn rounds(lanes: Lanes, shape: Shape) -> Vec<Reached> {
+    let ports = if let Lanes::Each(ports) = lanes { ports.max(1) } else { 1 };
+    let groups = match lanes {
+        Lanes::Paper => shape.on_node.max(2),
+        _ => shape.on_node.saturating_mul(ports).saturating_add(1),
+    };
+    let (mut have, mut rounds) = (1u32, Vec::new());
+    while have < shape.nodes {
+        let now = have.saturating_mul(groups).min(shape.nodes);
+        let reached = (now - have).div_ceil(have);
+        let messages = reached.div_ceil(shape.on_node);
+        rounds.push(Reached {
+            carried: f64::from(have.min(shape.nodes - have)),
+            messages: f64::from(messages),
+            got: f64::from(now - have),
+            senders: reached.min(shape.on_node),
+        });
+        have = now;
+    }
+    rounds
+}
+
+fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> Vec<Stage> {
+    let on_node = f64::from(shape.on_node);
+    let (others, block) = (on_node - 1.0, on_node * bytes);
+    let message = |senders: u32, messages: f64, bytes: f64| Stage {
+        senders,
+        reach: Reach::Network,
+        messages,
+        bytes,
+        ..NOTHING
+    };
+    let (copies, shares, reduces, meets) = (Stage::copies, Stage::shares, Stage::reduces, Stage::meets());
+    let rounds = rounds(lanes, shape);
+    match collective {
+        Collective::Allgather => {
+            let mut stages = vec![copies(bytes), shares(on_node * bytes), meets];
+            for Reached { carried, messages, got, senders } in rounds {
+                let each = carried * block;
+                stages.extend([message(senders, messages, each), shares(got * block), meets]);
+            }
+            stages.push(meets);
+            stages
+        }
+        Collective::ReduceScatter => {
+            let mut stages = vec![copies(f64::from(shape.ranks()) * bytes)];
+            for Reached { carried, messages, got, senders } in rounds.into_iter().rev() {
+                let each = carried * block;
+                let sent = messages * each;
+                stages.extend([shares((got * block - sent).max(0.0)), meets]);
+                stages.extend([reduces(others * sent), message(senders, messages, each), reduces(sent)]);
+            }
+            stages.extend([shares(others * bytes), meets, copies(bytes), reduces(others * bytes), meets]);
+            stages
+        }
+        Collective::Allreduce => {
+            let mut stages = vec![
+                copies(2.0 * bytes),
+                shares(bytes),
+                meets,
+                shares(others * bytes),
+                reduces(others * bytes),
+            ];
+            let mut have = 1.0;
+            for Reached { messages, got, senders, .. } in rounds {
+                // Where the last round is not full, some are told twice.
+                let told = (got / have).ceil();
+                stages.extend([
+                    message(senders, messages, bytes),
+                    shares(messages * bytes),
+                    meets,
+                    copies(bytes),
+                ]);
+                stages.extend([shares((told - messages).max(0.0) * bytes), reduces(told * bytes)]);
+                have += got;
+            }
+            stages.push(meets);
+            stages
+        }
+        Collective::Alltoall => {
+            let nodes = f64::from(shape.nodes);
+            let messages = f64::from((shape.nodes - 1).div_ceil(shape.on_node));
+            let mine = messages * on_node * bytes;
+            let all = f64::from(shape.ranks()) * bytes;
+            vec![
+                copies(bytes + mine),
+                shares(all - bytes - mine),
+                meets,
+                shares(others * (mine + bytes)),
+                message(shape.on_node.min(shape.nodes - 1), messages, on_node * block),
+                copies(mine),
+                shares(others * mine),
+                meets,
+                shares((nodes - 1.0 - messages).max(0.0) * block),
+                meets,
+            ]
+        }
+    }
+}
+
+/// By some ranks of each node, who speak for the others.
+fn by_some(
+    collective: Collective,
+    between: &Expression,
+    leaders: u32,
+    shape: Shape,
+    bytes: f64,
+) -> Option<Vec<Stage>> {
+    let leaders = leaders.clamp(1, shape.on_node);
+    let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
+    let (others, far) = (on_node - 1.0, nodes - 1.0);
+    let share = on_node / f64::from(leaders);
+    let among = |bytes: f64| {
+        Members { count: shape.nodes, at: At::Nodes(leaders) }.stages(collective, between, bytes)
+    };
+    let (copies, shares, reduces, meets) = (Stage::copies, Stage::shares, Stage::reduces, Stage::meets());
+    let (before, messages, after) = match collective {
+        Collective::Allgather => (
+            vec![copies(bytes), shares(bytes), meets, shares(others * bytes)],
+            among(share * bytes)?,
+            // Those who do not speak take all that came.
+            vec![shares(far * share * bytes), meets, shares(far * on_node * bytes), meets],
+        ),
+        Collective::ReduceScatter => (
+            vec![copies(f64::from(shape.ranks()) * bytes), meets, reduces(others * far * share * bytes)],
+            among(share * bytes)?,
+            vec![shares(others * bytes), meets, copies(bytes), reduces(others * bytes), meets],
+        ),
+        Collective::Allreduce => {
+            let piece = bytes / f64::from(leaders);
+            (
+                vec![shares(bytes), meets, copies(piece), shares(piece), reduces(others * piece)],
+                among(piece)?,
+                vec![copies(piece), shares(piece), meets, shares(bytes), meets],
+            )
+        }
+        Collective::Alltoall => (
+            vec![
+                copies((1.0 + far * on_node) * bytes),
+                shares(others * bytes),
+                meets,
+                shares(((share - 1.0) * far * on_node + others) * bytes),
+            ],
+            among(on_node * share * bytes)?,
+            vec![
+                copies(far * share * bytes),
+                shares(others * far * share * bytes),
+                meets,
+                shares(if leaders == 1 { far * on_node } else { far * (on_node - share) } * bytes),
+                meets,
+            ],
+        ),
+    };
+    Some([before, messages, after].concat())
+}
+
+/// By all ranks of each node, each with its share.
+fn by_all(collective: Collective, between: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
+    let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
+    let others = on_node - 1.0;
+    let among = |bytes: f64| {
+        Members { count: shape.nodes, at: At::Nodes(shape.on_node) }.stages(collective, between, bytes)
+    };
+    let (copies, shares, reduces, meets) = (Stage::copies, Stage::shares, Stage::reduces, Stage::meets());
+    let (before, messages, after) = match collective {
+        Collective::Allgather => (
+            vec![copies(bytes)],
+            among(bytes)?,
+            vec![shares(nodes * bytes), meets, shares(others * nodes * bytes), meets],
+        ),
+        Collective::ReduceScatter => (
+            vec![
+                copies(f64::from(shape.ranks()) * bytes),
+                shares(others * nodes * bytes),
+                meets,
+                reduces(others * nodes * bytes),
+            ],
+            among(bytes)?,
+            vec![copies(bytes), meets],
+        ),
+        Collective::Allreduce => {
+            let piece = bytes / on_node;
+            (
+                vec![shares(others * piece), meets, copies(piece), shares(piece), reduces(others * piece)],
+                among(piece)?,
+                vec![shares(piece), meets, shares(others * piece), meets],
+            )
+        }
+        Collective::Alltoall => return by_some(collective, between, shape.on_node, shape, bytes),
+    };
+    Some([before, messages, after].concat())
+}
