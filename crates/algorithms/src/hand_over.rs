@@ -47,17 +47,6 @@ fn others(view: &View<'_>) -> Vec<Rank> {
     view.mates().into_iter().filter(|&mate| mate != view.rank).collect()
 }
 
-/// What a rank has to hand to another for it to carry.
-fn to_carry(view: &View<'_>, of: Rank, by: Rank) -> Set {
-    let mut set = Set::new();
-    for (mates, targets) in view.carried(by) {
-        if mates.contains(&of) {
-            set.extend(&targets);
-        }
-    }
-    set
-}
-
 /// Messages with mates, at the steps of a pattern: what goes to one, and what comes from one.
 fn exchange(
     view: &mut View<'_>,
@@ -84,8 +73,8 @@ fn exchange(
 fn spread_by_messages(view: &mut View<'_>, pattern: &dyn Pattern) {
     let me = view.rank;
     let one = |area, set: Set| Places::from_buf([Place::new(area, set)]);
-    let give = |view: &View<'_>, mate| one(Area::In, to_carry(view, me, mate));
-    let take = |view: &View<'_>, mate| one(from(mate), to_carry(view, mate, me));
+    let give = |view: &View<'_>, mate| one(Area::In, view.carried_of(me, mate));
+    let take = |view: &View<'_>, mate| one(from(mate), view.carried_of(mate, me));
     exchange(view, pattern, Lengths::Travel, &give, &take);
     let block = |area, mate: Rank| one(area, Set::one(mate.0.into()));
     exchange(view, pattern, Lengths::Known, &|_, mate| block(Area::In, mate), &|_, mate| {
@@ -104,10 +93,10 @@ fn spread_by_segment(view: &mut View<'_>) {
         Area::Shared(view.level, mates.iter().position(|&mate| mate == of).expect("a mate") as u32)
     };
     let mut needed: Vec<u64> = others.iter().map(|mate| mate.0.into()).collect();
-    needed.extend(others.iter().flat_map(|&by| to_carry(view, me, by).iter().collect::<Vec<_>>()));
+    needed.extend(others.iter().flat_map(|&by| view.carried_of(me, by).iter().collect::<Vec<_>>()));
     needed.sort_unstable();
     let needed: Set = needed.into_iter().collect();
-    let taken: Vec<Set> = others.iter().map(|&mate| to_carry(view, mate, me)).collect();
+    let taken: Vec<Set> = others.iter().map(|&mate| view.carried_of(mate, me)).collect();
     view.b.copy(Place::new(line(me), needed.clone()), Place::new(Area::In, needed));
     view.b.barrier(view.level);
     for (&mate, taken) in others.iter().zip(taken) {

@@ -68,10 +68,7 @@ impl View<'_> {
     pub(crate) fn carried(&self, by: Rank) -> Vec<(Vec<Rank>, Set)> {
         let load = |lane: u32| {
             let mut targets = Set::new();
-            for distance in self.route.distances(self.regions(), lane) {
-                let region = (self.region + distance) % self.regions();
-                targets.extend(&self.topology.ranks_at(self.topology.span(self.level, region)));
-            }
+            self.add_targets(lane, &mut targets);
             (self.sources(self.region, lane), targets)
         };
         self.lanes_of(by)
@@ -87,12 +84,37 @@ impl View<'_> {
         let mut sources = Vec::new();
         for lane in self.lanes_of(at) {
             for distance in self.route.distances(n, lane) {
-                sources.extend(
-                    self.sources((self.region + n - distance) % n, lane).iter().map(|r| u64::from(r.0)),
-                );
+                let positions = self.topology.span(self.level, (self.region + n - distance) % n);
+                let ranks = positions.map(|at| u64::from(self.topology.rank_at(at).0));
+                match self.share {
+                    Share::All => sources.extend(ranks),
+                    Share::Every(_) => sources.extend(ranks.skip(lane as usize).step_by(self.lanes as usize)),
+                }
             }
         }
         sources.into_iter().collect()
+    }
+
+    /// What a rank of the own region carries of a mate's.
+    pub(crate) fn carried_of(&self, of: Rank, by: Rank) -> Set {
+        let among = self.topology.position(of) - self.topology.span(self.level, self.region).start;
+        let is_carried = |lane: u32| match self.share {
+            Share::All => true,
+            Share::Every(_) => among >= lane && (among - lane).is_multiple_of(self.lanes),
+        };
+        let mut targets = Set::new();
+        for lane in self.lanes_of(by).into_iter().filter(|lane| is_carried(*lane)) {
+            self.add_targets(lane, &mut targets);
+        }
+        targets
+    }
+
+    /// Adds the ranks of other regions that a lane carries to.
+    fn add_targets(&self, lane: u32, to: &mut Set) {
+        for distance in self.route.distances(self.regions(), lane) {
+            let region = (self.region + distance) % self.regions();
+            to.extend(&self.topology.ranks_at(self.topology.span(self.level, region)));
+        }
     }
 
     /// Messages that run at once, with their lengths one round ahead where nobody else knows them.

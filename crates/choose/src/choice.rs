@@ -2,17 +2,15 @@
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
-use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::work::{self, work};
-use bruckner_schedule::{Collective, Level, Order, Topology};
+use bruckner_schedule::Collective;
 
 use crate::kind::{Kind, Size};
-use crate::name::Name;
-use crate::reason::{Lack, Reason};
+use crate::menu::Menus;
+use crate::reason::Reason;
 use crate::rules::Rules;
 
 /// An algorithm, and why it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
     /// The algorithm.
     pub expression: Expression,
@@ -41,48 +39,39 @@ pub struct Policy {
     pub fast_math: bool,
 }
 
-/// What a choice depends on besides the call; the same on all ranks.
-#[derive(Clone, Copy, Debug)]
-pub struct Circumstances<'a> {
-    /// Where ranks are.
-    pub topology: &'a Topology,
-    /// What the user named.
-    pub rules: &'a Rules,
-    /// What the settings say.
-    pub policy: Policy,
-}
-
-/// The algorithms for a call, best first, each with the reason for it. The first that can be planned serves; the last is
-/// always `native`, the MPI's own function.
-pub fn choose(kind: &Kind, at: &Circumstances<'_>) -> Vec<Choice> {
+/// The algorithms for a kind of call, best first, each with the reason for it, where a user may have named some. The first that can be
+/// planned serves; the last is always `native`, the MPI's own function.
+pub fn choose(kind: &Kind, menus: &Menus, rules: &Rules) -> Vec<Choice> {
+    let lacks =
+        |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
     let mut choices = Vec::new();
     let mut refused = None;
-    if let Some(expression) = at.rules.of(kind.name) {
-        match lacks(kind, expression, at) {
+    if let Some(expression) = rules.of(kind.name) {
+        match lacks(expression) {
             None => choices.push(Choice { expression: expression.clone(), reason: Reason::Asked }),
             Some(lack) => refused = Some((expression.clone(), lack)),
         }
     }
-    let (text, reason) = default(kind, at);
-    let expression = parsed(text);
-    let serves = expression != native() && lacks(kind, &expression, at).is_none();
-    if serves {
-        choices.push(Choice { expression, reason: reason.clone().instead_of(refused.as_ref()) });
-    }
+    let instead = |choice: Choice| {
+        let reason = choice.reason.instead_of(refused.as_ref());
+        Choice { expression: choice.expression, reason }
+    };
+    let (last, best): (Vec<Choice>, Vec<Choice>) =
+        menus.choices(kind).into_iter().map(instead).partition(Choice::is_native);
+    choices.extend(best);
     // Lists of numbers that are no C integers can only be served.
     let beyond = kind.size == Size::Beyond;
-    if at.policy.always || beyond {
+    if menus.policy().always || beyond {
         let right = fallbacks(kind.collective).iter().map(|text| parsed(text));
-        let right = right.filter(|expression| lacks(kind, expression, at).is_none());
+        let right = right.filter(|expression| lacks(expression).is_none());
         let reason = if beyond { Reason::BeyondMpi } else { Reason::Always };
         choices.extend(right.map(|expression| Choice { expression, reason: reason.clone() }));
     }
-    let reason = if serves { Reason::NothingFits } else { reason.instead_of(refused.as_ref()) };
-    choices.push(Choice::native(reason));
+    choices.push(last.into_iter().next().unwrap_or_else(|| Choice::native(Reason::NothingFits)));
     choices
 }
 
-fn native() -> Expression {
+pub(crate) fn native() -> Expression {
     Expression::Plain(Plain::Native)
 }
 
@@ -100,54 +89,13 @@ fn fallbacks(collective: Collective) -> &'static [&'static str] {
     }
 }
 
-/// What an algorithm lacks that a call needs.
-fn lacks(kind: &Kind, expression: &Expression, at: &Circumstances<'_>) -> Option<Lack> {
-    if *expression == native() {
-        return None;
-    }
-    if work(kind.collective, expression, at.topology) > work::MOST {
-        return Some(Lack::Bound);
-    }
-    let has = properties(kind.collective, expression, Placement::of(at.topology), at.topology.ranks());
-    if kind.order == Order::Ranks && !has.ordered {
-        return Some(Lack::Order);
-    }
-    if kind.shows_order && !has.consistent && !at.policy.fast_math {
-        return Some(Lack::Consistency);
-    }
-    None
-}
-
-/// What is best as far as anybody knows, and why.
-fn default(kind: &Kind, at: &Circumstances<'_>) -> (&'static str, Reason) {
-    let nodes = at.topology.regions(Level::NODE);
-    let one_node = nodes == 1;
-    let spread = nodes > 1 && nodes < at.topology.ranks();
-    let (any_order, local, short) = (kind.order == Order::Any, kind.local, kind.size == Size::Short);
-    match kind.name {
-        Name::Barrier if one_node => ("shm", Reason::BarrierOnNode),
-        Name::Allreduce if one_node && short => ("shm", Reason::ShortOnNode),
-        // Ranks would choose differently where their sizes do, and a root may be far ahead of the others, or behind them.
-        Name::Bcast => ("native", Reason::BroadcastForgives),
-        Name::Reduce => ("native", Reason::RunsAhead),
-        Name::Allgather if one_node && short => ("shm", Reason::ShortOnNode),
-        Name::ReduceScatter if one_node && any_order && short => ("shm", Reason::ShortOnNode),
-        Name::Alltoall if one_node && !local && short => ("locality(node)", Reason::ShortOnNode),
-        Name::Allgather | Name::Allreduce if spread && short => ("locality(node)", Reason::ShortBetweenNodes),
-        Name::Alltoall if spread && !local && short => ("locality(node)", Reason::ShortBetweenNodes),
-        Name::Alltoall if local => ("native", Reason::LocalSizes),
-        _ if !any_order => ("native", Reason::NotCommutative),
-        _ if one_node => ("native", Reason::LongOnNode),
-        _ if spread => ("native", Reason::LongBetweenNodes),
-        _ => ("native", Reason::OnePerNode),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Question, Thresholds, Vendor};
-    use bruckner_schedule::{Counts, Problem};
+    use crate::{Ability, Knowledge, Name, Question, Vendor};
+    use bruckner_algorithms::properties::{Placement, properties};
+    use bruckner_schedule::{Counts, Order, Problem, Topology};
+    use std::sync::Arc;
 
     fn problem(collective: Collective, order: Order, count: u64) -> Problem {
         Problem { collective, ranks: 8, counts: Counts::Equal(count), pieces: 1, element: 8, order }
@@ -155,12 +103,12 @@ mod tests {
 
     /// The choices for a call on a topology, as texts.
     fn of(question: &Question<'_>, topology: &str, rules: &str, always: bool) -> Vec<(String, String)> {
-        let (topology, rules) = (topology.parse().unwrap(), rules.parse().unwrap());
+        let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
         let policy = Policy { always, ..Policy::default() };
-        let at = Circumstances { topology: &topology, rules: &rules, policy };
-        let kind = Thresholds::new(&topology, Vendor::Mpich, false).kind(question);
+        let menus =
+            Menus::new(topology, Arc::new(Knowledge::nominal(Vendor::Mpich)), policy, Ability::default());
         let text = |choice: Choice| (choice.expression.to_string(), choice.reason.to_string());
-        choose(&kind, &at).into_iter().map(text).collect()
+        choose(&menus.kind(question), &menus, &rules.parse().unwrap()).into_iter().map(text).collect()
     }
 
     #[test]
@@ -171,7 +119,7 @@ mod tests {
         // Integers may be added in any order; the bits of floats must be the same on all ranks.
         assert_eq!(of(&allreduce(false), "2x4", rules, false)[0].0, "8(1 1 1)");
         let found = of(&allreduce(true), "2x4", rules, false);
-        assert_eq!(found[0].0, "locality(node)");
+        assert!(found[0].0.contains("node"), "{found:?}");
         assert!(
             found[0].1.starts_with("`8(1 1 1)` was asked for, but its floating-point results may differ")
         );
@@ -196,12 +144,13 @@ mod tests {
             let question = Question { name: Name::Allgather, problem: &problem, shows_order: false };
             of(&question, "1x8", rules, always)
         };
-        let long = of(1 << 20, "", false);
+        let long = of(1 << 24, "", false);
         assert_eq!(long.len(), 1);
         assert_eq!(long[0].0, "native");
-        assert!(long[0].1.starts_with("long, on one node"));
-        assert!(of(1 << 20, "", true).len() > 2);
+        assert!(long[0].1.starts_with("nothing is known to be 1.4 times as fast"), "{}", long[0].1);
+        assert!(of(1 << 24, "", true).len() > 2);
         assert_eq!(of(1, "", false)[0].0, "shm");
+        assert!(of(1, "", false)[0].1.contains("predicted for a machine like many"));
         assert_eq!(of(1, "allgather=native", false)[0], ("native".into(), "asked for".into()));
     }
 }

@@ -3,29 +3,38 @@
 //! Pure: no MPI, no clock, no environment. The engine asks when it meets a new [`Kind`] of call, `bruckner explain` asks
 //! for people, and both get the same answer.
 //!
+//! What was raced counts first; the model for what was not, where it says that an algorithm is faster by more than it can be wrong;
+//! else the MPI's own function serves. For each communicator the sizes at which the answer changes are found once: its [`Menus`].
+//!
 //! ```
-//! use bruckner_choose::{Circumstances, Name, Policy, Question, Rules, Thresholds, Vendor, choose};
+//! use std::sync::Arc;
+//! use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
 //! use bruckner_schedule::{Collective, Counts, Problem, Topology};
 //!
-//! let topology: Topology = "4x16".parse()?;
+//! let topology: Arc<Topology> = Arc::new("4x16".parse()?);
+//! let known = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
+//! let menus = Menus::new(topology, known, Policy::default(), Ability::default());
 //! let problem = Problem::new(Collective::Allreduce, 64, Counts::Equal(1), 8)?;
 //! let question = Question { name: Name::Allreduce, problem: &problem, shows_order: true };
-//! let kind = Thresholds::new(&topology, Vendor::OpenMpi, false).kind(&question);
-//! let (rules, policy) = (Rules::default(), Policy::default());
-//! let choices = choose(&kind, &Circumstances { topology: &topology, rules: &rules, policy });
+//! let choices = choose(&menus.kind(&question), &menus, &Rules::default());
 //! assert_eq!(choices[0].expression.to_string(), "locality(node)");
-//! assert_eq!(choices[0].reason.to_string(), "short, on several nodes: few messages between them");
+//! assert!(choices[0].reason.to_string().contains("times as fast as the MPI's own"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod candidates;
 mod choice;
 mod kind;
+mod knowledge;
+mod menu;
 mod name;
 mod reason;
 mod rules;
 
-pub use choice::{Choice, Circumstances, Policy, choose};
-pub use kind::{Kind, Question, Size, Thresholds, Vendor};
+pub use choice::{Choice, Policy, choose};
+pub use kind::{Kind, Question, Size};
+pub use knowledge::{Knowledge, Origin, Source, Vendor, Verdict};
+pub use menu::{Ability, Menus, Ranked};
 pub use name::Name;
-pub use reason::{Lack, Reason};
+pub use reason::{Forecast, Lack, Reason};
 pub use rules::{BadRule, Rules};

@@ -4,8 +4,21 @@ use std::fmt;
 
 use bruckner_algorithms::Expression;
 
+use crate::knowledge::Origin;
+
+/// What the model says of an algorithm beside the MPI's own function.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Forecast {
+    /// At this size.
+    pub bytes: u64,
+    /// How many times as fast it is.
+    pub times: f64,
+    /// By which figures.
+    pub origin: Origin,
+}
+
 /// Why an algorithm, or the MPI's own function, serves a call.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Reason {
     /// The user named it.
     Asked,
@@ -27,10 +40,26 @@ pub enum Reason {
     },
     /// A barrier on one node.
     BarrierOnNode,
-    /// Little data, on one node.
-    ShortOnNode,
-    /// Little data, on several nodes.
-    ShortBetweenNodes,
+    /// A barrier on several nodes.
+    BarrierBetweenNodes,
+    /// It won a race.
+    Raced {
+        /// At this size, or at this one and the next.
+        bytes: u64,
+        /// Its time as a part of the MPI's.
+        ratio: f64,
+        /// The interval of that.
+        interval: [f64; 2],
+    },
+    /// The model says that it is faster.
+    Predicted(Forecast),
+    /// The model does not say that the best of all algorithms is so much faster that one can rely on it.
+    NotWorth {
+        /// The best.
+        best: Expression,
+        /// What the model says of it.
+        forecast: Forecast,
+    },
     /// Every call is to be served (`BRUCKNER=always`).
     Always,
     /// Only an algorithm can do it: the MPI has no function for such counts.
@@ -43,14 +72,6 @@ pub enum Reason {
     RunsAhead,
     /// Each rank knows only its own sizes.
     LocalSizes,
-    /// The operation is not commutative.
-    NotCommutative,
-    /// Much data, on one node.
-    LongOnNode,
-    /// Much data, on several nodes.
-    LongBetweenNodes,
-    /// Every rank has a node of its own.
-    OnePerNode,
     /// A rank may have buffers in device memory.
     Device,
 }
@@ -89,20 +110,37 @@ impl fmt::Display for Reason {
             }
             Reason::Asked => "asked for",
             Reason::BarrierOnNode => "on one node: by shared memory",
-            Reason::ShortOnNode => "short, on one node: by shared memory",
-            Reason::ShortBetweenNodes => "short, on several nodes: few messages between them",
+            Reason::BarrierBetweenNodes => "between nodes: nothing is known to be better",
+            Reason::Raced { bytes, ratio, interval: [low, high] } => {
+                return write!(
+                    f,
+                    "measured at {bytes} B: {ratio:.2} ({low:.2} to {high:.2}) of the MPI's time"
+                );
+            }
+            Reason::Predicted(forecast) => return write!(f, "{forecast}"),
+            Reason::NotWorth { best, forecast } => {
+                let margin = forecast.origin.margin();
+                return write!(f, "nothing is known to be {margin} times as fast; `{best}`: {forecast}");
+            }
             Reason::Always => "BRUCKNER=always",
             Reason::BeyondMpi => "the MPI has no function for so many",
             Reason::NothingFits => "no algorithm fits",
             Reason::BroadcastForgives => "receivers may expect more than is sent: the MPI forgives that",
             Reason::RunsAhead => "ranks may run any number of calls ahead of the root",
             Reason::LocalSizes => "sizes are known only locally: nothing is known to be better",
-            Reason::NotCommutative => "the operation is not commutative: nothing is known to be better",
-            Reason::LongOnNode => "long, on one node: the MPI copies straight from process to process",
-            Reason::LongBetweenNodes => "long, on several nodes: nothing is known to be better",
-            Reason::OnePerNode => "one rank on each node: nothing is known to be better",
             Reason::Device => "a rank has a GPU runtime loaded: buffers may be in device memory",
         })
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.origin {
+            Origin::Nominal => "for a machine like many",
+            Origin::ThisRun => "from what was measured at the start",
+            Origin::Profile => "from the profile",
+        };
+        write!(f, "{:.1} times as fast as the MPI's own at {} B, predicted {by}", self.times, self.bytes)
     }
 }
 

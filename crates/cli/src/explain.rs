@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_choose::{Circumstances, Name, Question, Thresholds, Vendor, choose};
+use bruckner_choose::{Ability, Knowledge, Menus, Name, Question, Vendor, choose};
 use bruckner_engine::settings_here;
+use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
 use bruckner_render::ti;
 use bruckner_schedule::{Problem, Rank, Schedule, Topology};
@@ -118,10 +120,11 @@ impl Explain {
             Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
         let problem = Problem { order: task.order, ..problem };
         let question = Question { name, problem: &problem, shows_order: task.collective.reduces() };
-        let kind = Thresholds::new(&self.topology, vendor, false).kind(&question);
         let (rules, policy) = settings_here(self.topology.ranks());
-        let choices = choose(&kind, &Circumstances { topology: &self.topology, rules: &rules, policy });
-        let mut text = String::new();
+        let (topology, known) = (Arc::new(self.topology.clone()), Arc::new(Knowledge::nominal(vendor)));
+        let menus = Menus::new(topology, known, policy, Ability::default());
+        let choices = choose(&menus.kind(&question), &menus, &rules);
+        let mut text = self.ranking(&menus, &question)?;
         for choice in &choices {
             let planned = if choice.is_native() { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
@@ -146,6 +149,24 @@ impl Explain {
             }
         }
         self.show(&text)
+    }
+
+    /// What the model says of all algorithms that would be right, the fastest first, as comments.
+    fn ranking(&self, menus: &Menus, question: &Question<'_>) -> Result<String> {
+        let (ranked, native) = menus.ranking(question);
+        let mut text = String::new();
+        let Some(native) = native.filter(|_| !ranked.is_empty()) else { return Ok(text) };
+        let mut rows: Vec<(String, f64)> =
+            ranked.into_iter().map(|of| (of.expression.to_string(), of.predicted)).collect();
+        let at = rows.partition_point(|(_, predicted)| *predicted <= native);
+        rows.insert(at, ("native, or the best that knows no nodes".to_owned(), native));
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        writeln!(text, "; {:<width$} {:>12}", "algorithm", "predicted")?;
+        for (name, predicted) in rows {
+            writeln!(text, "; {name:<width$} {:>12}", time_text(predicted))?;
+        }
+        text.push_str(";\n");
+        Ok(text)
     }
 
     fn show(&self, text: &str) -> Result<Answer> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The reason; the same on all ranks.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reason {
     /// An algorithm, or `native`, was chosen.
     Chosen(bruckner_choose::Reason),

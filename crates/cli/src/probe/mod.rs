@@ -21,9 +21,10 @@ use messages::{LONGEST, Ranks};
 
 /// Measures what messages and shared memory cost here, and writes that as the profile of a machine
 ///
-/// Under a launcher, on at least two nodes: `mpirun -n 16 bruckner probe -o here.toml`, a few seconds. `bruckner simulate
-/// --machine here.toml` then says what any algorithm costs here. No collective between nodes is measured: latencies and rates
-/// are those of messages between two ranks, by one pair and by all at once; the rest is found by collectives of a node's ranks.
+/// Under a launcher: `mpirun -n 16 bruckner probe -o here.toml`, a few seconds. `bruckner simulate --machine here.toml` then says
+/// what any algorithm costs here. No collective between nodes is measured: latencies and rates are those of messages between two
+/// ranks, by one pair and by all at once; the rest is found by collectives of a node's ranks. Where all ranks are on one node,
+/// nothing is known of messages between nodes, and the profile says so.
 #[derive(Args)]
 pub(crate) struct Probe {
     /// The name of the machine in the profile
@@ -53,9 +54,9 @@ impl Probe {
         Engine::get()?.init()?;
         let mut ranks = Ranks::new(mpi)?;
         let nodes = ranks.nodes();
-        if nodes.len() < 2 {
+        if ranks.places.len() < 2 {
             mpi.stop()?;
-            bail!("all ranks are on one node: what messages between nodes take cannot be measured");
+            bail!("there is one rank: start at least two, such as `mpirun -n 2 bruckner probe`");
         }
         // A file that cannot be written is known before anything is measured, and to all.
         let first = ranks.me == 0;
@@ -142,6 +143,59 @@ fn gap_of(ranks: &mut Ranks, with: Partners, alone: &[Sample]) -> Result<Option<
     Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (AT_ONCE - 1) as f64))
 }
 
+/// What was found between nodes.
+struct Far {
+    wire: Wire,
+    /// What a rank can send to several nodes at once, if that is less than it could with each of them alone.
+    rate: Option<f64>,
+    alone: Vec<Sample>,
+    together: Vec<Sample>,
+}
+
+/// Measures messages between nodes: one pair, then all ranks of two nodes each. Collective.
+fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
+    let one = (flat[0][0], flat[1][0]);
+    let alone = samples(ranks, &pairs(vec![one]))?;
+    let all: Vec<(u32, u32)> = flat
+        .chunks_exact(2)
+        .flat_map(|nodes| nodes[0].iter().copied().zip(nodes[1].iter().copied()))
+        .collect();
+    let with_all = pairs(all.clone());
+    let together = samples(ranks, &with_all)?;
+    let waits = waits_from(ranks, one)?;
+    let gap = gap_of(ranks, with_all, &together)?;
+    let mut wire = Wire { source: source.to_owned(), gap, protocols: protocols(&alone, waits) };
+    // Collectives have all ranks at work: so latencies are those that messages have then.
+    let later = together.iter().filter(is_short).zip(&alone).map(|(together, alone)| together.1 - alone.1);
+    let crowd = median(&later.collect::<Vec<_>>()).max(0.0);
+    wire.protocols.iter_mut().for_each(|protocol| protocol.latency += crowd);
+
+    // What a node can send in messages of each protocol: by how much longer the longest of them take than the shortest.
+    let senders =
+        flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
+    let mut from = 0;
+    for protocol in &mut wire.protocols {
+        let below = protocol.below.unwrap_or(u64::MAX);
+        let mut of_it = together.iter().filter(|(bytes, _)| (from..below).contains(bytes));
+        if let (Some(shortest), Some(longest)) = (of_it.next(), of_it.next_back()) {
+            let sent = senders * (longest.0 - shortest.0) as f64 / (longest.1 - shortest.1);
+            protocol.injection = (sent > 0.0 && sent < FULL * senders / protocol.per_byte).then_some(sent);
+        }
+        from = below;
+    }
+    let spokes: Vec<(u32, u32)> = flat[1..].iter().map(|node| (one.0, node[0])).collect();
+    let messages = spokes.len() as f64;
+    let with_spokes = pairs(spokes);
+    let (mut rank_rate, mut is_limited): (f64, bool) = (0.0, messages > 1.0);
+    for bytes in [waits.map_or(LONGEST as u64, |from| from / 2), LONGEST as u64] {
+        let protocol = wire.protocol(bytes);
+        let sent = messages * bytes as f64 / (ranks.exchange(&with_spokes, bytes)? - protocol.latency);
+        is_limited &= sent > 0.0 && sent < FULL * messages / protocol.per_byte;
+        rank_rate = rank_rate.max(sent);
+    }
+    Ok(Far { wire, rate: is_limited.then_some(rank_rate), alone, together })
+}
+
 /// Measures everything. Collective.
 fn measure(
     mpi: &'static Mpi,
@@ -154,48 +208,7 @@ fn measure(
     let mpi_name = crate::bench::mpi_name(mpi);
     let source = format!("measured by bruckner probe on {shape}, {mpi_name}");
     let mut text = String::new();
-
-    // Between nodes: one pair, then all ranks of two nodes each.
-    let one = (flat[0][0], flat[1][0]);
-    let alone = samples(ranks, &pairs(vec![one]))?;
-    let all: Vec<(u32, u32)> = flat
-        .chunks_exact(2)
-        .flat_map(|nodes| nodes[0].iter().copied().zip(nodes[1].iter().copied()))
-        .collect();
-    let with_all = pairs(all.clone());
-    let together = samples(ranks, &with_all)?;
-    let waits = waits_from(ranks, one)?;
-    let gap = gap_of(ranks, with_all, &together)?;
-    let mut network = Wire { source: source.clone(), gap, protocols: protocols(&alone, waits) };
-    // Collectives have all ranks at work: so latencies are those that messages have then.
-    let later = together.iter().filter(is_short).zip(&alone).map(|(together, alone)| together.1 - alone.1);
-    let crowd = median(&later.collect::<Vec<_>>()).max(0.0);
-    network.protocols.iter_mut().for_each(|protocol| protocol.latency += crowd);
-
-    // What a node can send in messages of each protocol: by how much longer the longest of them take than the shortest.
-    let senders =
-        flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
-    let mut from = 0;
-    for protocol in &mut network.protocols {
-        let below = protocol.below.unwrap_or(u64::MAX);
-        let mut of_it = together.iter().filter(|(bytes, _)| (from..below).contains(bytes));
-        if let (Some(shortest), Some(longest)) = (of_it.next(), of_it.next_back()) {
-            let sent = senders * (longest.0 - shortest.0) as f64 / (longest.1 - shortest.1);
-            protocol.injection = (sent > 0.0 && sent < FULL * senders / protocol.per_byte).then_some(sent);
-        }
-        from = below;
-    }
-    // What a rank can send to several nodes at once, if that is less than it could with each of them alone.
-    let spokes: Vec<(u32, u32)> = flat[1..].iter().map(|node| (one.0, node[0])).collect();
-    let messages = spokes.len() as f64;
-    let with_spokes = pairs(spokes);
-    let (mut rank_rate, mut is_limited): (f64, bool) = (0.0, messages > 1.0);
-    for bytes in [waits.map_or(LONGEST as u64, |from| from / 2), LONGEST as u64] {
-        let protocol = network.protocol(bytes);
-        let sent = messages * bytes as f64 / (ranks.exchange(&with_spokes, bytes)? - protocol.latency);
-        is_limited &= sent > 0.0 && sent < FULL * messages / protocol.per_byte;
-        rank_rate = rank_rate.max(sent);
-    }
+    let far = if flat.len() > 1 { Some(between(ranks, &flat, &source)?) } else { None };
 
     // On nodes: inside sockets, and between them.
     let inside: Vec<(u32, u32)> = nodes.iter().flatten().flat_map(|socket| neighbours(socket)).collect();
@@ -215,14 +228,14 @@ fn measure(
     };
     let (socket, node) = (near(inside)?, near(between)?);
 
-    let columns: Vec<(&str, &[Sample])> = [("one pair", &alone[..]), ("all pairs", &together[..])]
-        .into_iter()
+    let between = far.iter().flat_map(|far| [("one pair", &far.alone[..]), ("all pairs", &far.together[..])]);
+    let columns: Vec<(&str, &[Sample])> = between
         .chain(socket.as_ref().map(|(_, found)| ("on a socket", &found[..])))
         .chain(node.as_ref().map(|(_, found)| ("on a node", &found[..])))
         .collect();
     write!(text, "{:>10}", "bytes")?;
     columns.iter().try_for_each(|(name, _)| write!(text, " {name:>12}"))?;
-    for (at, (bytes, _)) in alone.iter().enumerate() {
+    for (at, (bytes, _)) in columns.first().map_or(&[][..], |(_, found)| found).iter().enumerate() {
         write!(text, "\n{:>10}", bruckner_measure::bytes_text(*bytes))?;
         columns.iter().try_for_each(|(_, found)| write!(text, " {:>12}", time_text(found[at].1)))?;
     }
@@ -240,15 +253,18 @@ fn measure(
         }
     }
 
-    let mut machine = Machine {
-        name: name.to_owned(),
-        about: format!("{shape}, {mpi_name}"),
-        network,
-        node: node.map(|(wire, _)| wire),
-        socket: socket.map(|(wire, _)| wire),
-        injection: None,
-        rank: Costs { rate: is_limited.then_some(rank_rate), source, ..Costs::default() },
+    let (node, socket) = (node.map(|(wire, _)| wire), socket.map(|(wire, _)| wire));
+    let (network, rate) = match (far, node.as_ref().or(socket.as_ref())) {
+        (Some(far), _) => (far.wire, far.rate),
+        (None, Some(near)) => {
+            let source = format!("not measured: all ranks were on one node; as there ({source})");
+            (Wire { source, ..near.clone() }, None)
+        }
+        (None, None) => bail!("no two ranks exchange messages"),
     };
+    let rank = Costs { rate, source, ..Costs::default() };
+    let (name, about) = (name.to_owned(), format!("{shape}, {mpi_name}"));
+    let mut machine = Machine { name, about, network, node, socket, injection: None, rank };
     on_node::find(mpi, ranks, &mut machine)?;
     Ok((machine.rounded(3), text))
 }

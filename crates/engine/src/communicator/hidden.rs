@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_mpi::{Agree, TagRange, Tags, Word};
+use bruckner_choose::{Ability, Knowledge, Menus, Vendor};
+use bruckner_mpi::{Agree, Flavour, Function, TagRange, Tags, Word};
 use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
 use bruckner_schedule::{Level, Rank, Topology};
@@ -31,6 +32,8 @@ pub(crate) struct Hidden<W: World> {
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
     pub(crate) keeper: Keeper,
+    /// What choices are made by.
+    knowledge: Arc<Knowledge>,
     /// Whether several threads may call at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
@@ -83,7 +86,15 @@ impl<W: World> Hidden<W> {
             threads: worst[2] != 0,
             active,
             keeper: Keeper::default(),
+            knowledge: Arc::new(Knowledge::nominal(Vendor::of(world.name()))),
         })
+    }
+
+    /// What the calls of a communicator may be served by whose ranks are placed so.
+    pub(crate) fn menus(&self, topology: Arc<Topology>) -> Menus {
+        let wide = self.world.has(Function::Allgatherv, Flavour::Blocking, true);
+        let able = Ability { narrow: !wide, reads: self.reads };
+        Menus::new(topology, self.knowledge.clone(), self.settings.policy(), able)
     }
 
     /// The node's memory, if these ranks all really run on this process's node: a topology that was given may say otherwise.

@@ -12,8 +12,8 @@ mod room;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use bruckner_choose::{Choice, Circumstances, Kind, Reason as Chosen, Rules, Thresholds, Vendor, choose};
-use bruckner_mpi::{Agree, Flavour, Function, TagRange, Word};
+use bruckner_choose::{Choice, Kind, Menus, Reason as Chosen, Rules, choose};
+use bruckner_mpi::{Agree, TagRange, Word};
 use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
 
@@ -54,7 +54,7 @@ pub(crate) struct State<W: World> {
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
-    pub(crate) thresholds: Thresholds,
+    pub(crate) menus: Menus,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
     pub(crate) calls: u64,
@@ -69,7 +69,7 @@ impl<W: World> State<W> {
 
     /// Whether a call is known to go to the MPI.
     pub(crate) fn is_native(&self, common: &Common) -> bool {
-        self.store.plans.is_native(&self.thresholds.kind(&common.question()))
+        self.store.plans.is_native(&self.menus.kind(&common.question()))
     }
 
     /// All plans go: what chooses them has changed.
@@ -126,13 +126,14 @@ impl<W: World> Communicator<W> {
             (Found::Nothing, _) => return Err(Reason::NoTags.into()),
             _ => return Err(Reason::Unprepared.into()),
         };
+        let topology = hidden.keeper.topology(topology);
         let state = State {
             store: Store::new(Room::of_communicator()),
-            thresholds: thresholds(world, &topology),
+            menus: hidden.menus(topology.clone()),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
-            topology: hidden.keeper.topology(topology),
+            topology,
             device: false,
             calls: 0,
         };
@@ -193,11 +194,6 @@ impl<W: World> Communicator<W> {
         }
     }
 
-    /// Where ranks are placed otherwise, other sizes are short.
-    pub(crate) fn thresholds(&self, topology: &Topology) -> Thresholds {
-        thresholds(self.world(), topology)
-    }
-
     /// The plan for a call, bound to its sizes. Making one is collective; whether there is one depends on what all ranks
     /// share. `None`, on all ranks, if they have found that they are not in the same call: that is not kept.
     pub(crate) fn plan_for(
@@ -207,10 +203,10 @@ impl<W: World> Communicator<W> {
     ) -> Result<Option<VersionId>, Error> {
         state.calls += 1;
         loop {
-            let kind = state.thresholds.kind(&normal.common.question());
-            let State { store, topology, rules, device, calls, .. } = &mut *state;
+            let kind = state.menus.kind(&normal.common.question());
+            let State { store, topology, menus, rules, device, calls, .. } = &mut *state;
             let site = Site { topology, tags: self.tags, one_round: false };
-            let choices = || self.choices(&kind, topology, rules, *device);
+            let choices = || choices(&kind, menus, rules, *device);
             match self.prepare(store, &site, kind, choices, normal) {
                 Ok(id) => {
                     store.plans.versions.get(id).looked_for = *calls;
@@ -220,22 +216,6 @@ impl<W: World> Communicator<W> {
                 Err(Stopped::Different) => return Ok(None),
                 Err(Stopped::Failed(error)) => return Err(error),
             }
-        }
-    }
-
-    /// The algorithms for a kind of call, best first.
-    pub(crate) fn choices(
-        &self,
-        kind: &Kind,
-        topology: &Topology,
-        rules: &Rules,
-        device: bool,
-    ) -> Vec<Choice> {
-        let settings = &self.hidden.settings;
-        let policy = settings.policy();
-        match device {
-            true => vec![Choice::native(Chosen::Device)],
-            false => choose(kind, &Circumstances { topology, rules, policy }),
         }
     }
 
@@ -317,8 +297,10 @@ impl<W: World> Communicator<W> {
     }
 }
 
-/// What sizes are short on a communicator.
-fn thresholds(world: &impl World, topology: &Topology) -> Thresholds {
-    let narrow = !world.has(Function::Allgatherv, Flavour::Blocking, true);
-    Thresholds::new(topology, Vendor::of(world.name()), narrow)
+/// The algorithms for a kind of call, best first.
+pub(crate) fn choices(kind: &Kind, menus: &Menus, rules: &Rules, device: bool) -> Vec<Choice> {
+    match device {
+        true => vec![Choice::native(Chosen::Device)],
+        false => choose(kind, menus, rules),
+    }
 }

@@ -35,7 +35,7 @@ impl<W: World> Engine<W> {
         let bytes = each(normal.common.bytes());
         let alike = match arguments.is_one_count() && version.is_preferred && bytes > 0 {
             true => {
-                let all = state.thresholds.alike(&normal.common.question());
+                let all = state.menus.alike(&normal.common.question());
                 all.start().div_ceil(bytes).max(1)..=*all.end() / bytes
             }
             false => count..=count,

@@ -30,8 +30,8 @@ impl<W: World> Engine<W> {
             )));
         }
         self.change(comm, |communicator, state| {
-            state.thresholds = communicator.thresholds(&topology);
             state.topology = Arc::new(topology);
+            state.menus = communicator.hidden.menus(state.topology.clone());
             state.store.room = Room::of_communicator();
         })
     }

@@ -10,7 +10,7 @@ use super::{Door, Engine, Entry, Serving};
 use crate::Error;
 use crate::buffers::{Normal, normal};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Room, Site, Stopped, Store};
+use crate::communicator::{Communicator, Prepared, Room, Site, Stopped, Store, choices};
 use crate::execute::{Made, Persistent};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -107,19 +107,19 @@ impl<W: World> Engine<W> {
     ) -> Result<Made<W>, Error> {
         let state = communicator.take()?;
         let topology = state.topology.clone();
-        let kind = state.thresholds.kind(&normal.common.question());
-        let choices = match asked {
+        let kind = state.menus.kind(&normal.common.question());
+        let all = match asked {
             Some(expression) => {
                 let asked = Choice { expression: expression.clone(), reason: Chosen::Asked };
                 vec![asked, Choice::native(Chosen::NothingFits)]
             }
-            None => communicator.choices(&kind, &topology, &state.rules, state.device),
+            None => choices(&kind, &state.menus, &state.rules, state.device),
         };
         drop(state);
         let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
         let mut store = Store::new(Room::of_operation());
         let site = Site { topology: &topology, tags, one_round };
-        let prepared = communicator.prepare(&mut store, &site, kind, || choices, &mut normal);
+        let prepared = communicator.prepare(&mut store, &site, kind, || all, &mut normal);
         let reason = match prepared {
             Ok(id) => {
                 let version = store.plans.versions.get(id);

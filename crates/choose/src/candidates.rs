@@ -1,0 +1,172 @@
+//! Which algorithms are worth comparing for a collective on a shape: by rule, few.
+//!
+//! Everything that has won somewhere in docs/measured.md or by the model, in forms that suit the number of nodes: Bruck's radix and
+//! Jocksch's ports are 2, ⌈√N⌉ and N of N nodes; between nodes one port, all of them, or halves; leaders, lanes and locality;
+//! pipelines for long vectors; and on one node shared memory in its forms. What cannot be planned for so many ranks is left out by whoever
+//! asks.
+
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::{Lanes, Plain};
+use bruckner_model::Shape;
+use bruckner_schedule::{Collective, Level};
+
+/// Parts of a pipeline.
+const PARTS: [u32; 2] = [4, 16];
+/// Messages of a rank at once, where it reaches several nodes.
+const PORTS: u32 = 4;
+
+fn plain(plain: Plain) -> Expression {
+    Expression::Plain(plain)
+}
+
+fn locality(lanes: Lanes) -> Expression {
+    Expression::Locality { level: Level::NODE, inside: Box::new(plain(Plain::Shm)), lanes }
+}
+
+fn leader(between: Expression, leaders: u32) -> Expression {
+    Expression::Leader { level: Level::NODE, between: Box::new(between), leaders }
+}
+
+fn lanes(between: Expression) -> Expression {
+    Expression::MultiLane { level: Level::NODE, between: Box::new(between) }
+}
+
+fn halves(of: Expression) -> Expression {
+    Expression::Halves(Box::new(of))
+}
+
+/// Radices for so many members: 2, and ⌈√N⌉ where that is another.
+fn radices(members: u32) -> impl Iterator<Item = u32> {
+    let root = (2..members).find(|root| u64::from(*root) * u64::from(*root) >= members.into());
+    [Some(2), root.filter(|root| *root > 2)].into_iter().flatten()
+}
+
+/// Ways to gather among so many members.
+fn gathers(members: u32) -> Vec<Expression> {
+    let mut gathers: Vec<Expression> = radices(members).map(Expression::Bruck).collect();
+    gathers.push(plain(Plain::SpreadOut));
+    gathers.push(plain(Plain::Ring));
+    gathers
+}
+
+/// What an MPI that knows nothing of nodes may do: the best of these stands for it where nothing was measured.
+pub(crate) fn natives(collective: Collective, shape: Shape) -> Vec<Expression> {
+    let bruck = Expression::Bruck(2);
+    let even = shape.ranks().is_power_of_two();
+    match collective {
+        Collective::Allgather => {
+            let doubling = if even { plain(Plain::RecursiveDoubling) } else { bruck };
+            vec![doubling, plain(Plain::Ring)]
+        }
+        Collective::ReduceScatter => {
+            let halving = if even { plain(Plain::RecursiveHalving) } else { bruck };
+            vec![halving, plain(Plain::Ring)]
+        }
+        Collective::Allreduce => {
+            vec![plain(Plain::RecursiveDoubling), plain(Plain::Rabenseifner), plain(Plain::Ring)]
+        }
+        Collective::Alltoall => vec![bruck, plain(Plain::SpreadOut), plain(Plain::Pairwise)],
+    }
+}
+
+/// Algorithms that may be better than the MPI's own.
+pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression> {
+    if shape.ranks() < 2 {
+        return Vec::new();
+    }
+    if shape.nodes == 1 {
+        return on_node(collective, shape.on_node);
+    }
+    let nodes = shape.nodes;
+    if shape.on_node == 1 {
+        return match collective {
+            Collective::Allgather | Collective::ReduceScatter => gathers(nodes),
+            Collective::Allreduce => {
+                let mut all = vec![plain(Plain::RecursiveDoubling), plain(Plain::SpreadOut)];
+                all.extend(gathers(nodes).into_iter().map(halves));
+                all
+            }
+            Collective::Alltoall => {
+                vec![plain(Plain::SpreadOut), plain(Plain::Pairwise), Expression::Bruck(2)]
+            }
+        };
+    }
+    let mut near = vec![locality(Lanes::ALL)];
+    if nodes > shape.on_node + 1 && collective != Collective::Alltoall {
+        near.push(locality(Lanes::Each(PORTS)));
+    }
+    let pipelines =
+        |of: Expression| PARTS.map(|parts| Expression::Pipeline { parts, of: Box::new(of.clone()) });
+    match collective {
+        Collective::Allgather | Collective::ReduceScatter => {
+            near.extend(gathers(nodes).into_iter().map(lanes));
+            near.extend([plain(Plain::SpreadOut), Expression::Bruck(2)].map(|between| leader(between, 1)));
+            near.extend(pipelines(lanes(plain(Plain::Ring))));
+        }
+        Collective::Allreduce => {
+            let scattered: Vec<Expression> = near.iter().cloned().map(halves).collect();
+            near.extend(scattered);
+            let short = [plain(Plain::SpreadOut), plain(Plain::RecursiveDoubling)];
+            near.extend(short.iter().cloned().map(|between| leader(between, 1)));
+            near.extend(short.into_iter().map(lanes));
+            near.extend(gathers(nodes).into_iter().map(|of| lanes(halves(of))));
+            near.extend(pipelines(lanes(plain(Plain::Ring))));
+        }
+        Collective::Alltoall => {
+            near.push(leader(plain(Plain::SpreadOut), 1));
+            if shape.on_node >= 4 {
+                near.push(leader(plain(Plain::SpreadOut), 2));
+            }
+            near.extend([plain(Plain::SpreadOut), plain(Plain::Pairwise)].map(lanes));
+            near.extend([plain(Plain::SpreadOut), plain(Plain::Pairwise)]);
+        }
+    }
+    near
+}
+
+/// The same on one node.
+fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
+    match collective {
+        Collective::Allgather | Collective::ReduceScatter => vec![plain(Plain::Shm), plain(Plain::Direct)],
+        Collective::Alltoall => vec![locality(Lanes::ALL), plain(Plain::Direct)],
+        Collective::Allreduce => {
+            let mut all = vec![plain(Plain::Shm), plain(Plain::ShmRotate)];
+            if ranks > 2 {
+                all.push(plain(Plain::ShmSplit));
+            }
+            if ranks >= 16 {
+                all.push(Expression::ShmTree(8));
+            }
+            all.push(plain(Plain::Direct));
+            all
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that may be chosen can be planned and sketched where it is a candidate, and is written as users write it.
+    #[test]
+    fn candidates_can_be_planned() {
+        use bruckner_algorithms::{Task, plan};
+        use bruckner_model::Sketch;
+        use bruckner_schedule::Topology;
+        for text in ["4x4", "8x2", "2x8", "5,3,2", "3x5:cyclic", "6x1", "1x2", "1x8", "1x24", "7x3"] {
+            let topology: Topology = text.parse().unwrap();
+            let shape = Shape::of(&topology);
+            for collective in Collective::ALL {
+                let all = candidates(collective, shape);
+                assert!(!all.is_empty());
+                for expression in all.into_iter().chain(natives(collective, shape)) {
+                    let printed = expression.to_string();
+                    assert_eq!(printed.parse(), Ok(expression.clone()), "{printed}");
+                    let task = Task::new(collective, topology.clone()).bytes(4096);
+                    assert!(plan(&task, &expression).is_ok(), "{collective} {printed} on {text}");
+                    assert!(Sketch::of(collective, &expression, shape, 4096).is_some(), "{printed}");
+                }
+            }
+        }
+    }
+}

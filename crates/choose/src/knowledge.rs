@@ -1,0 +1,157 @@
+//! What is known of a machine and its MPI; the same on all ranks.
+
+use bruckner_algorithms::Expression;
+use bruckner_model::Machine;
+
+use crate::name::Name;
+
+/// The MPI whose own functions are the alternative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vendor {
+    /// Open MPI.
+    OpenMpi,
+    /// MPICH.
+    Mpich,
+    /// Intel MPI, and those that were not measured.
+    Other,
+}
+
+impl Vendor {
+    /// By what the library says of itself.
+    pub fn of(version: &str) -> Vendor {
+        if version.starts_with("Open MPI") {
+            Vendor::OpenMpi
+        } else if version.starts_with("MPICH") {
+            Vendor::Mpich
+        } else {
+            Vendor::Other
+        }
+    }
+
+    /// A machine on which nothing was measured.
+    fn nominal(self) -> &'static str {
+        match self {
+            Vendor::OpenMpi => include_str!("../machines/open-mpi.toml"),
+            Vendor::Mpich => include_str!("../machines/mpich.toml"),
+            Vendor::Other => include_str!("../machines/other.toml"),
+        }
+    }
+}
+
+/// Where figures of a machine come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    /// Nobody has measured: a machine like many.
+    Nominal,
+    /// Measured when the communicator was first used; a little different in each run.
+    ThisRun,
+    /// A profile.
+    Profile,
+}
+
+impl Origin {
+    /// How many times as fast as the MPI's own function an algorithm must be by the model to be chosen: the worse the figures, the more.
+    pub fn margin(self) -> f64 {
+        match self {
+            Origin::Nominal => 1.4,
+            Origin::ThisRun => 1.3,
+            Origin::Profile => 1.2,
+        }
+    }
+}
+
+/// Figures of a machine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Source {
+    /// The figures.
+    pub machine: Machine,
+    /// Where they come from.
+    pub origin: Origin,
+}
+
+/// What a race between algorithms and the MPI's own function came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// The collective.
+    pub name: Name,
+    /// How much data.
+    pub bytes: u64,
+    /// Who won; the MPI's own function where there was no difference.
+    pub expression: Expression,
+    /// The winner's time as a part of the MPI's.
+    pub ratio: f64,
+    /// The interval of the ratio.
+    pub interval: [f64; 2],
+}
+
+/// What is known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Knowledge {
+    /// Figures that are the same in every run.
+    pub steady: Source,
+    /// Figures of this run, if there are any: not for results that would round otherwise with another algorithm.
+    pub here: Option<Source>,
+    /// What was raced on communicators of this shape, by collective and size.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Knowledge {
+    /// What is assumed of a machine where only the MPI is known.
+    pub fn nominal(vendor: Vendor) -> Knowledge {
+        let machine = Machine::read(vendor.nominal()).expect("a test reads all of them");
+        Knowledge { steady: Source { machine, origin: Origin::Nominal }, here: None, verdicts: Vec::new() }
+    }
+
+    /// The figures to choose by: those of this run only where any right algorithm gives the same bits.
+    pub fn source(&self, rounds: bool) -> &Source {
+        self.here.as_ref().filter(|_| !rounds).unwrap_or(&self.steady)
+    }
+
+    /// What is known from races about so many bytes: what won at that size, or both below and above.
+    pub fn verdict(&self, name: Name, bytes: u64) -> Option<&Verdict> {
+        let mut of_name = self.verdicts.iter().filter(|verdict| verdict.name == name);
+        let (mut below, mut above): (Option<&Verdict>, Option<&Verdict>) = (None, None);
+        for verdict in &mut of_name {
+            if verdict.bytes == bytes {
+                return Some(verdict);
+            }
+            let place = if verdict.bytes < bytes { &mut below } else { &mut above };
+            let nearer = |known: &Verdict| verdict.bytes.abs_diff(bytes) < known.bytes.abs_diff(bytes);
+            if place.is_none_or(nearer) {
+                *place = Some(verdict);
+            }
+        }
+        below.filter(|below| above.is_some_and(|above| above.expression == below.expression))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nominal_machines_can_be_read() {
+        for vendor in [Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
+            assert!(Knowledge::nominal(vendor).steady.machine.name.starts_with("nominal-"));
+        }
+    }
+
+    #[test]
+    fn a_win_reaches_from_one_size_to_the_next_where_it_won_too() {
+        let verdict = |bytes, algorithm: &str| Verdict {
+            name: Name::Allreduce,
+            bytes,
+            expression: algorithm.parse().unwrap(),
+            ratio: 0.5,
+            interval: [0.4, 0.6],
+        };
+        let mut known = Knowledge::nominal(Vendor::Other);
+        known.verdicts = vec![verdict(4096, "ring"), verdict(8, "shm"), verdict(512, "shm")];
+        let won = |bytes| known.verdict(Name::Allreduce, bytes).map(|v| v.expression.to_string());
+        assert_eq!(won(8).as_deref(), Some("shm"));
+        assert_eq!(won(100).as_deref(), Some("shm"));
+        assert_eq!((won(7), won(513), won(4097)), (None, None, None));
+        assert_eq!(won(4096).as_deref(), Some("ring"));
+        assert_eq!(known.verdict(Name::Allgather, 8), None);
+    }
+}

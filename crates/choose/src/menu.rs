@@ -1,0 +1,437 @@
+//! What may be chosen on a communicator: for each collective the sizes at which the choice changes, found once. Then a size is a look.
+
+use std::cell::OnceCell;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::Plain;
+use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_algorithms::work::{self, work};
+use bruckner_model::{Machine, Shape, Sketch};
+use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
+
+use crate::candidates::{candidates, natives};
+use crate::choice::{Choice, Policy, native};
+use crate::kind::{Kind, Question, Size};
+use crate::knowledge::{Knowledge, Source, Verdict};
+use crate::name::Name;
+use crate::reason::{Forecast, Lack, Reason};
+
+/// How many algorithms of a class are kept behind the first, for where that cannot be had.
+const SPARE: usize = 2;
+
+/// The largest size, as a power of two, at which choices are compared: above, everything is as it is there.
+const LARGEST: u32 = 30;
+
+/// What an algorithm must be able to do for a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Need {
+    pub(crate) name: Name,
+    pub(crate) collective: Collective,
+    pub(crate) order: Order,
+    pub(crate) shows_order: bool,
+}
+
+impl Need {
+    /// How many there are.
+    const COUNT: usize = Name::ALL.len() * 3;
+
+    fn of(kind: &Kind) -> Need {
+        let Kind { name, collective, order, shows_order, .. } = *kind;
+        // Where nothing is reduced, order does not matter.
+        match collective.reduces() {
+            true => Need { name, collective, order, shows_order },
+            false => Need { name, collective, order: Order::Any, shows_order: false },
+        }
+    }
+
+    fn index(self) -> usize {
+        let how = match (self.order, self.shows_order) {
+            (Order::Ranks, _) => 2,
+            (Order::Any, shows_order) => usize::from(shows_order),
+        };
+        self.name as usize * 3 + how
+    }
+
+    /// Whether another algorithm may give other bits.
+    fn rounds(self) -> bool {
+        self.collective.reduces() && (self.shows_order || self.order == Order::Ranks)
+    }
+}
+
+/// Sizes that are served alike.
+#[derive(Debug)]
+struct Class {
+    /// The largest of them.
+    upto: u64,
+    /// Best first, without the MPI's own function, unless that is the best.
+    choices: Vec<Choice>,
+}
+
+/// The classes of one need, in order of size.
+#[derive(Debug)]
+struct Menu(Vec<Class>);
+
+/// What ranks and their MPI can do; the same on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ability {
+    /// The MPI knows only C integers as counts.
+    pub narrow: bool,
+    /// Ranks of a node can read each other's buffers.
+    pub reads: bool,
+}
+
+impl Default for Ability {
+    fn default() -> Ability {
+        Ability { narrow: false, reads: true }
+    }
+}
+
+/// What a communicator's calls may be served by.
+#[derive(Debug)]
+pub struct Menus {
+    topology: Arc<Topology>,
+    shape: Shape,
+    knowledge: Arc<Knowledge>,
+    policy: Policy,
+    able: Ability,
+    menus: [OnceCell<Menu>; Need::COUNT],
+}
+
+/// An algorithm for a call of some size, with what is known of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ranked {
+    /// The algorithm.
+    pub expression: Expression,
+    /// What it takes by the model, in seconds.
+    pub predicted: f64,
+}
+
+impl Menus {
+    /// Those of a communicator whose ranks are placed so.
+    pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> Menus {
+        let shape = Shape::of(&topology);
+        Menus { topology, shape, knowledge, policy, able, menus: [const { OnceCell::new() }; Need::COUNT] }
+    }
+
+    /// Where ranks are.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What the settings say.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The kind of a call.
+    pub fn kind(&self, question: &Question<'_>) -> Kind {
+        let Question { name, problem, shows_order } = *question;
+        let (collective, order, local) = (problem.collective, problem.order, problem.counts == Counts::Local);
+        let size = Size::Class(0);
+        let mut kind = Kind { name, collective, order, shows_order, local, size };
+        if self.able.narrow && too_many(problem) {
+            kind.size = Size::Beyond;
+        } else if !local {
+            kind.size = Size::Class(self.menu(&kind).class(question.bytes()) as u16);
+        }
+        kind
+    }
+
+    /// From how many bytes to how many calls are of the same kind as one whose blocks have all the same size.
+    pub fn alike(&self, question: &Question<'_>) -> RangeInclusive<u64> {
+        match self.kind(question) {
+            Kind { size: Size::Class(class), local: false, .. } => {
+                self.menu(&self.kind(question)).sizes(class.into())
+            }
+            _ => 0..=u64::MAX,
+        }
+    }
+
+    /// The algorithms of a kind's class, best first.
+    pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
+        match kind.size {
+            _ if kind.local => vec![Choice::native(Reason::LocalSizes)],
+            Size::Class(class) => self.menu(kind).0[usize::from(class)].choices.clone(),
+            Size::Beyond => Vec::new(),
+        }
+    }
+
+    /// All algorithms that would be right for a call, by the model the fastest first, and what the MPI's own function is taken to take.
+    pub fn ranking(&self, question: &Question<'_>) -> (Vec<Ranked>, Option<f64>) {
+        let need = Need::of(&self.kind(question));
+        let machine = &self.knowledge.source(need.rounds()).machine;
+        let all = Field::new(self, need);
+        let mut ranked: Vec<Ranked> = all.ranked(machine, question.bytes());
+        ranked.truncate(all.candidates.len());
+        (ranked, all.native(machine, question.bytes()))
+    }
+
+    /// What was raced for a call.
+    pub fn verdict(&self, question: &Question<'_>) -> Option<&Verdict> {
+        self.knowledge.verdict(question.name, question.bytes())
+    }
+
+    fn menu(&self, kind: &Kind) -> &Menu {
+        let need = Need::of(kind);
+        self.menus[need.index()].get_or_init(|| self.find(need))
+    }
+
+    /// What an algorithm lacks that a call needs.
+    pub(crate) fn lacks(
+        &self,
+        collective: Collective,
+        order: Order,
+        shows_order: bool,
+        expression: &Expression,
+    ) -> Option<Lack> {
+        if *expression == native() {
+            return None;
+        }
+        if work(collective, expression, &self.topology) > work::MOST {
+            return Some(Lack::Bound);
+        }
+        let placement = Placement::of(&self.topology);
+        let has = properties(collective, expression, placement, self.topology.ranks());
+        if order == Order::Ranks && !has.ordered {
+            return Some(Lack::Order);
+        }
+        if shows_order && !has.consistent && !self.policy.fast_math {
+            return Some(Lack::Consistency);
+        }
+        None
+    }
+
+    /// Finds where choices change: at powers of two first, and between two that differ by halving.
+    fn find(&self, need: Need) -> Menu {
+        let whole = |choice: Choice| Menu(vec![Class { upto: u64::MAX, choices: vec![choice] }]);
+        match need.name {
+            Name::Barrier if self.shape.nodes == 1 => {
+                let expression = "shm".parse().expect("an expression");
+                return whole(Choice { expression, reason: Reason::BarrierOnNode });
+            }
+            Name::Barrier => return whole(Choice::native(Reason::BarrierBetweenNodes)),
+            // Ranks would choose differently where their sizes do, and a root may be far ahead of the others, or behind them.
+            Name::Bcast => return whole(Choice::native(Reason::BroadcastForgives)),
+            Name::Reduce => return whole(Choice::native(Reason::RunsAhead)),
+            _ => {}
+        }
+        let field = Field::new(self, need);
+        let mut classes: Vec<Class> = Vec::new();
+        let first = |bytes: u64| field.first(bytes);
+        let mut push = |upto: u64, from: u64| {
+            let choices = field.choices(from);
+            match classes.last_mut() {
+                Some(last) if last.choices[0].expression == choices[0].expression => last.upto = upto,
+                _ => classes.push(Class { upto, choices }),
+            }
+        };
+        let mut sizes: Vec<u64> = (0..=LARGEST).map(|power| 1 << power).collect();
+        let raced = self.knowledge.verdicts.iter().filter(|verdict| verdict.name == need.name);
+        sizes.extend(raced.flat_map(|verdict| [verdict.bytes, verdict.bytes + 1]));
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut from = 0;
+        for pair in sizes.windows(2) {
+            let (mut low, mut high) = (pair[0], pair[1]);
+            let before = first(low);
+            if first(high) == before {
+                continue;
+            }
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                *(if first(middle) == before { &mut low } else { &mut high }) = middle;
+            }
+            push(low, from);
+            from = high;
+        }
+        push(u64::MAX, from);
+        Menu(classes)
+    }
+}
+
+impl Menu {
+    fn class(&self, bytes: u64) -> usize {
+        self.0.partition_point(|class| class.upto < bytes)
+    }
+
+    fn sizes(&self, class: usize) -> RangeInclusive<u64> {
+        let from = class.checked_sub(1).map_or(0, |before| self.0[before].upto + 1);
+        from..=self.0[class].upto
+    }
+}
+
+/// Who competes for a need.
+struct Field<'a> {
+    menus: &'a Menus,
+    need: Need,
+    candidates: Vec<Expression>,
+    natives: Vec<Expression>,
+}
+
+impl Field<'_> {
+    fn new(menus: &Menus, need: Need) -> Field<'_> {
+        let Need { collective, order, shows_order, .. } = need;
+        let right = |expression: &Expression| {
+            let reads = *expression == Expression::Plain(Plain::Direct);
+            (menus.able.reads || !reads) && menus.lacks(collective, order, shows_order, expression).is_none()
+        };
+        let candidates = candidates(collective, menus.shape).into_iter().filter(right).collect();
+        Field { menus, need, candidates, natives: natives(collective, menus.shape) }
+    }
+
+    fn time(&self, machine: &Machine, expression: &Expression, bytes: u64) -> Option<f64> {
+        Some(Sketch::of(self.need.collective, expression, self.menus.shape, bytes)?.on(machine))
+    }
+
+    fn ranked(&self, machine: &Machine, bytes: u64) -> Vec<Ranked> {
+        let ranked = |expression: &Expression| {
+            let predicted = self.time(machine, expression, bytes)?;
+            Some(Ranked { expression: expression.clone(), predicted })
+        };
+        let mut all: Vec<Ranked> = self.candidates.iter().filter_map(ranked).collect();
+        all.sort_by(|a, b| a.predicted.total_cmp(&b.predicted));
+        all
+    }
+
+    /// What the MPI's own function takes, by the model: what the best of the algorithms that it may have does.
+    fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
+        self.natives.iter().filter_map(|of| self.time(machine, of, bytes)).reduce(f64::min)
+    }
+
+    /// What was raced for so many bytes, if it is right.
+    fn verdict(&self, bytes: u64) -> Option<&Verdict> {
+        let Need { name, collective, order, shows_order } = self.need;
+        let verdict = self.menus.knowledge.verdict(name, bytes)?;
+        self.menus.lacks(collective, order, shows_order, &verdict.expression).is_none().then_some(verdict)
+    }
+
+    /// The best algorithm for so many bytes; none for the MPI's own function. What [`Field::choices`] has in front, found sooner.
+    fn first(&self, bytes: u64) -> Option<&Expression> {
+        if let Some(verdict) = self.verdict(bytes) {
+            return Some(&verdict.expression).filter(|expression| **expression != native());
+        }
+        let Source { machine, origin } = self.menus.knowledge.source(self.need.rounds());
+        let bytes = bytes.max(1);
+        let times = self.candidates.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
+        let (best, time) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
+        (self.native(machine, bytes)? >= origin.margin() * time).then_some(best)
+    }
+
+    /// The algorithms for so many bytes, best first; the MPI's own function if none is known to be better. Never empty.
+    fn choices(&self, bytes: u64) -> Vec<Choice> {
+        let knowledge = &self.menus.knowledge;
+        if let Some(verdict) = self.verdict(bytes) {
+            let reason =
+                Reason::Raced { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval };
+            return vec![Choice { expression: verdict.expression.clone(), reason }];
+        }
+        let source = knowledge.source(self.need.rounds());
+        // Nothing takes a byte's time.
+        let bytes = bytes.max(1);
+        let ranked = self.ranked(&source.machine, bytes);
+        let Some(native) = self.native(&source.machine, bytes) else {
+            return vec![Choice::native(Reason::NothingFits)];
+        };
+        let forecast = |of: &Ranked| Forecast { bytes, times: native / of.predicted, origin: source.origin };
+        let wins = |of: &&Ranked| native >= source.origin.margin() * of.predicted;
+        let choice = |of: &Ranked| Choice {
+            expression: of.expression.clone(),
+            reason: Reason::Predicted(forecast(of)),
+        };
+        let best: Vec<Choice> = ranked.iter().filter(wins).take(1 + SPARE).map(choice).collect();
+        match (best.is_empty(), ranked.first()) {
+            (false, _) => best,
+            (true, Some(first)) => {
+                let best = first.expression.clone();
+                vec![Choice::native(Reason::NotWorth { best, forecast: forecast(first) })]
+            }
+            (true, None) => vec![Choice::native(Reason::NothingFits)],
+        }
+    }
+}
+
+/// Whether counts that are listed are no C integers.
+fn too_many(problem: &Problem) -> bool {
+    match &problem.counts {
+        Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > i32::MAX as u64,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Vendor;
+
+    fn menus(topology: &str, knowledge: Knowledge) -> Menus {
+        Menus::new(
+            Arc::new(topology.parse().unwrap()),
+            Arc::new(knowledge),
+            Policy::default(),
+            Ability::default(),
+        )
+    }
+
+    fn need(collective: Collective) -> Need {
+        let name = Name::read(&collective.to_string()).unwrap();
+        Need { name, collective, order: Order::Any, shows_order: collective.reduces() }
+    }
+
+    fn found(menus: &Menus, collective: Collective) -> Vec<(String, u64)> {
+        let menu = menus.find(need(collective));
+        menu.0.iter().map(|class| (class.choices[0].expression.to_string(), class.upto)).collect()
+    }
+
+    #[test]
+    fn what_was_raced_comes_before_the_model() {
+        let mut known = Knowledge::nominal(Vendor::OpenMpi);
+        let verdict = |bytes, algorithm: &str| Verdict {
+            name: Name::Allgather,
+            bytes,
+            expression: algorithm.parse().unwrap(),
+            ratio: 0.5,
+            interval: [0.4, 0.6],
+        };
+        known.verdicts = vec![verdict(8, "native"), verdict(64, "native"), verdict(512, "ring")];
+        let found = found(&menus("4x4", known), Collective::Allgather);
+        let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
+        assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
+        // Between sizes with different winners the model decides, as it does outside of them.
+        assert!([at(1), at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
+    }
+
+    /// Every size is in one class, whose first algorithm is what is best at that size.
+    #[test]
+    fn classes_are_what_the_model_says_at_every_size() {
+        for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)]
+        {
+            let menus = menus(topology, Knowledge::nominal(vendor));
+            for collective in Collective::ALL {
+                let menu = menus.find(need(collective));
+                assert_eq!(menu.0.last().unwrap().upto, u64::MAX);
+                assert!(menu.0.windows(2).all(|pair| pair[0].upto < pair[1].upto));
+                let field = Field::new(&menus, need(collective));
+                for bytes in (0..28).flat_map(|power| [1u64 << power, 3 << power]) {
+                    let class = &menu.0[menu.class(bytes)];
+                    assert!(menu.sizes(menu.class(bytes)).contains(&bytes));
+                    let best = &field.choices(bytes)[0];
+                    let first = field.first(bytes).cloned().unwrap_or_else(native);
+                    assert_eq!(first, best.expression);
+                    // Between two powers of two there may be more than one change; those who take turns are nearly alike.
+                    let near = |expression: &Expression| {
+                        let machine = &menus.knowledge.steady.machine;
+                        let own = field.native(machine, bytes).unwrap();
+                        match *expression == native() {
+                            true => own / menus.knowledge.steady.origin.margin(),
+                            false => field.time(machine, expression, bytes).unwrap(),
+                        }
+                    };
+                    let (chosen, best) = (near(&class.choices[0].expression), near(&best.expression));
+                    assert!(chosen <= 1.1 * best, "{collective} {topology} {bytes}: {chosen} {best}");
+                }
+            }
+        }
+    }
+}
