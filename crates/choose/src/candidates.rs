@@ -124,6 +124,26 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     near
 }
 
+/// Whether an algorithm's advantage hangs on how much a network takes at once, which nobody knows who has not measured: where every rank is alone
+/// on its node, or many messages of a rank are under way together, or parts of a pipeline.
+pub(crate) fn is_bold(expression: &Expression, shape: Shape) -> bool {
+    const AT_ONCE: u32 = 16;
+    let many = |between: &Expression| match between {
+        Expression::Plain(Plain::SpreadOut) => shape.nodes > AT_ONCE,
+        Expression::Bruck(radix) => *radix > AT_ONCE,
+        _ => false,
+    };
+    shape.nodes > 1
+        && (shape.on_node == 1
+            || match expression {
+                Expression::Pipeline { .. } => true,
+                Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => {
+                    many(if let Expression::Halves(of) = &**between { of } else { between })
+                }
+                other => many(other),
+            })
+}
+
 /// The same on one node.
 fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
     match collective {

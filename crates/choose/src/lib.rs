@@ -18,7 +18,7 @@
 //! let question = Question { name: Name::Allreduce, problem: &problem, shows_order: true };
 //! let choices = choose(&menus.kind(&question), &menus, &Rules::default());
 //! assert_eq!(choices[0].expression.to_string(), "locality(node)");
-//! assert!(choices[0].reason.to_string().contains("times as fast as the MPI's own"));
+//! assert!(choices[0].reason.to_string().contains("times as fast at 8 B"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -11,10 +11,10 @@ use bruckner_algorithms::work::{self, work};
 use bruckner_model::{Machine, Shape, Sketch};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 
-use crate::candidates::{candidates, natives};
+use crate::candidates::{candidates, is_bold, natives};
 use crate::choice::{Choice, Policy, native};
 use crate::kind::{Kind, Question, Size};
-use crate::knowledge::{Knowledge, Source, Verdict};
+use crate::knowledge::{Knowledge, Origin, Source, Verdict};
 use crate::name::Name;
 use crate::reason::{Forecast, Lack, Reason};
 
@@ -23,6 +23,9 @@ const SPARE: usize = 2;
 
 /// The largest size, as a power of two, at which choices are compared: above, everything is as it is there.
 const LARGEST: u32 = 30;
+
+/// What is shorter takes as long.
+const WORD: u64 = 8;
 
 /// What an algorithm must be able to do for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -273,9 +276,12 @@ struct Field<'a> {
 impl Field<'_> {
     fn new(menus: &Menus, need: Need) -> Field<'_> {
         let Need { collective, order, shows_order, .. } = need;
+        let nominal = menus.knowledge.source(need.rounds()).origin == Origin::Nominal;
         let right = |expression: &Expression| {
             let reads = *expression == Expression::Plain(Plain::Direct);
-            (menus.able.reads || !reads) && menus.lacks(collective, order, shows_order, expression).is_none()
+            (menus.able.reads || !reads)
+                && !(nominal && is_bold(expression, menus.shape))
+                && menus.lacks(collective, order, shows_order, expression).is_none()
         };
         let candidates = candidates(collective, menus.shape).into_iter().filter(right).collect();
         Field { menus, need, candidates, natives: natives(collective, menus.shape) }
@@ -313,7 +319,7 @@ impl Field<'_> {
             return Some(&verdict.expression).filter(|expression| **expression != native());
         }
         let Source { machine, origin } = self.menus.knowledge.source(self.need.rounds());
-        let bytes = bytes.max(1);
+        let bytes = bytes.max(WORD);
         let times = self.candidates.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
         let (best, time) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
         (self.native(machine, bytes)? >= origin.margin() * time).then_some(best)
@@ -328,8 +334,7 @@ impl Field<'_> {
             return vec![Choice { expression: verdict.expression.clone(), reason }];
         }
         let source = knowledge.source(self.need.rounds());
-        // Nothing takes a byte's time.
-        let bytes = bytes.max(1);
+        let bytes = bytes.max(WORD);
         let ranked = self.ranked(&source.machine, bytes);
         let Some(native) = self.native(&source.machine, bytes) else {
             return vec![Choice::native(Reason::NothingFits)];
@@ -400,6 +405,25 @@ mod tests {
         assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
         // Between sizes with different winners the model decides, as it does outside of them.
         assert!([at(1), at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
+    }
+
+    #[test]
+    fn what_hangs_on_the_network_is_chosen_only_where_that_is_known() {
+        let mut known = Knowledge::nominal(Vendor::Mpich);
+        let chosen = |known: &Knowledge, topology| {
+            let menus = menus(topology, known.clone());
+            Collective::ALL
+                .into_iter()
+                .flat_map(|c| found(&menus, c))
+                .map(|(text, _)| text)
+                .collect::<Vec<_>>()
+        };
+        assert!(chosen(&known, "1000x1").iter().all(|text| text == "native"));
+        let bold = |text: &String| text.contains("pipeline") || text.contains("spread-out");
+        assert!(!chosen(&known, "64x48").iter().any(bold) && chosen(&known, "4x4").iter().any(bold));
+        known.steady.origin = Origin::Profile;
+        assert!(chosen(&known, "64x48").iter().any(bold));
+        assert!(chosen(&known, "1000x1").iter().any(|text| text != "native"));
     }
 
     /// Every size is in one class, whose first algorithm is what is best at that size.

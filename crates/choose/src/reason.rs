@@ -120,7 +120,7 @@ impl fmt::Display for Reason {
             Reason::Predicted(forecast) => return write!(f, "{forecast}"),
             Reason::NotWorth { best, forecast } => {
                 let margin = forecast.origin.margin();
-                return write!(f, "nothing is known to be {margin} times as fast; `{best}`: {forecast}");
+                return write!(f, "nothing is sure to be faster (by {margin} times); {best}: {forecast}");
             }
             Reason::Always => "BRUCKNER=always",
             Reason::BeyondMpi => "the MPI has no function for so many",
@@ -136,11 +136,11 @@ impl fmt::Display for Reason {
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match self.origin {
-            Origin::Nominal => "for a machine like many",
-            Origin::ThisRun => "from what was measured at the start",
-            Origin::Profile => "from the profile",
+            Origin::Nominal => "a usual machine",
+            Origin::ThisRun => "what was measured at the start",
+            Origin::Profile => "the profile",
         };
-        write!(f, "{:.1} times as fast as the MPI's own at {} B, predicted {by}", self.times, self.bytes)
+        write!(f, "{:.1} times as fast at {} B, predicted by {by}", self.times, self.bytes)
     }
 }
 

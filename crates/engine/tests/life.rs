@@ -431,7 +431,8 @@ fn what_is_chosen_can_be_changed() {
             assert_eq!(by(), "shm");
             engine.set_topology(world, "2x2").unwrap();
             perform(engine, rank, world, &SUM_OF_FLOATS, 2, Door::Api);
-            assert!(by().contains("(node"), "{}", by());
+            // On two nodes of two, recursive doubling is nearly as good.
+            assert_eq!(by(), "native");
             engine.set_algorithms(world, "allreduce=rabenseifner").unwrap();
             perform(engine, rank, world, &SUM_OF_FLOATS, 3, Door::Api);
             assert_eq!(by(), "rabenseifner");

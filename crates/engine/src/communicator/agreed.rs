@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use bruckner_algorithms::Expression;
 use bruckner_runtime::{Compiled, Extent, Shared, Turns, sized};
 use bruckner_schedule::Counts;
 use rustc_hash::FxBuildHasher;
@@ -68,8 +69,9 @@ impl Agreed {
         Agreed(needs)
     }
 
-    pub(crate) fn say_what_for(&mut self, common: &Common, form: &Form) {
-        let call = FxBuildHasher.hash_one((common, form));
+    /// The call, and the algorithm that this rank has chosen for it.
+    pub(crate) fn say_what_for(&mut self, common: &Common, form: &Form, expression: &Expression) {
+        let call = FxBuildHasher.hash_one((common, form, expression));
         (self.0[Agreed::CALL], self.0[Agreed::CALL + 1]) = (call, !call);
         let bytes = if matches!(common.problem.counts, Counts::Listed(_)) { 0 } else { common.bytes() };
         (self.0[Agreed::SIZE], self.0[Agreed::SIZE + 1]) = (bytes, !bytes);

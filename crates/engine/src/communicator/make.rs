@@ -118,7 +118,7 @@ impl<W: World> Communicator<W> {
         }))
         .unwrap_or_default();
         let mut needs = Agreed::of(planned.as_ref(), site.one_round, self.world().has_device());
-        needs.say_what_for(common, form);
+        needs.say_what_for(common, form, expression);
         self.agree(Agree::Max, &mut needs.0)?;
         if !needs.same_call() {
             // The MPI's own function would truncate, or leave some waiting.
