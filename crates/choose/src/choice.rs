@@ -1,13 +1,9 @@
-//! The algorithms for a kind of call, best first.
+//! A choice, and what the settings say about choosing.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
-use bruckner_schedule::Collective;
 
-use crate::kind::{Kind, Size};
-use crate::menu::Menus;
 use crate::reason::Reason;
-use crate::rules::Rules;
 
 /// An algorithm, and why it.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,118 +35,6 @@ pub struct Policy {
     pub fast_math: bool,
 }
 
-/// The algorithms for a kind of call, best first, each with the reason for it, where a user may have named some. The first that can be
-/// planned serves; the last is always `native`, the MPI's own function.
-pub fn choose(kind: &Kind, menus: &Menus, rules: &Rules) -> Vec<Choice> {
-    let lacks =
-        |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
-    let mut choices = Vec::new();
-    let mut refused = None;
-    if let Some(expression) = rules.of(kind.name) {
-        match lacks(expression) {
-            None => choices.push(Choice { expression: expression.clone(), reason: Reason::Asked }),
-            Some(lack) => refused = Some((expression.clone(), lack)),
-        }
-    }
-    let instead = |choice: Choice| {
-        let reason = choice.reason.instead_of(refused.as_ref());
-        Choice { expression: choice.expression, reason }
-    };
-    let (last, best): (Vec<Choice>, Vec<Choice>) =
-        menus.choices(kind).into_iter().map(instead).partition(Choice::is_native);
-    choices.extend(best);
-    // Lists of numbers that are no C integers can only be served.
-    let beyond = kind.size == Size::Beyond;
-    if menus.policy().always || beyond {
-        let right = fallbacks(kind.collective).iter().map(|text| parsed(text));
-        let right = right.filter(|expression| lacks(expression).is_none());
-        let reason = if beyond { Reason::BeyondMpi } else { Reason::Always };
-        choices.extend(right.map(|expression| Choice { expression, reason: reason.clone() }));
-    }
-    choices.push(last.into_iter().next().unwrap_or_else(|| Choice::native(Reason::NothingFits)));
-    choices
-}
-
 pub(crate) fn native() -> Expression {
     Expression::Plain(Plain::Native)
-}
-
-fn parsed(text: &str) -> Expression {
-    text.parse().expect("an expression of this file")
-}
-
-/// What is right wherever it can be planned at all.
-fn fallbacks(collective: Collective) -> &'static [&'static str] {
-    match collective {
-        Collective::Allgather => &["locality(node)", "bruck(2)", "ring", "spread-out"],
-        Collective::Allreduce => &["locality(node)", "recursive-doubling", "rabenseifner", "ring"],
-        Collective::ReduceScatter => &["locality(node)", "recursive-halving", "ring", "spread-out"],
-        Collective::Alltoall => &["locality(node)", "bruck(2)", "pairwise", "spread-out"],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Ability, Knowledge, Name, Question, Vendor};
-    use bruckner_algorithms::properties::{Placement, properties};
-    use bruckner_schedule::{Counts, Order, Problem, Topology};
-    use std::sync::Arc;
-
-    fn problem(collective: Collective, order: Order, count: u64) -> Problem {
-        Problem { collective, ranks: 8, counts: Counts::Equal(count), pieces: 1, element: 8, order }
-    }
-
-    /// The choices for a call on a topology, as texts.
-    fn of(question: &Question<'_>, topology: &str, rules: &str, always: bool) -> Vec<(String, String)> {
-        let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
-        let policy = Policy { always, ..Policy::default() };
-        let menus =
-            Menus::new(topology, Arc::new(Knowledge::nominal(Vendor::Mpich)), policy, Ability::default());
-        let text = |choice: Choice| (choice.expression.to_string(), choice.reason.to_string());
-        choose(&menus.kind(question), &menus, &rules.parse().unwrap()).into_iter().map(text).collect()
-    }
-
-    #[test]
-    fn an_algorithm_that_lacks_what_a_call_needs_is_never_chosen() {
-        let sum = problem(Collective::Allreduce, Order::Any, 1);
-        let allreduce = |shows_order| Question { name: Name::Allreduce, problem: &sum, shows_order };
-        let rules = "allreduce=8(1 1 1)";
-        // Integers may be added in any order; the bits of floats must be the same on all ranks.
-        assert_eq!(of(&allreduce(false), "2x4", rules, false)[0].0, "8(1 1 1)");
-        let found = of(&allreduce(true), "2x4", rules, false);
-        assert!(found[0].0.contains("node"), "{found:?}");
-        assert!(
-            found[0].1.starts_with("`8(1 1 1)` was asked for, but its floating-point results may differ")
-        );
-        // Order is kept by few.
-        let ordered = problem(Collective::Allreduce, Order::Ranks, 1);
-        let needs_order = Question { name: Name::Allreduce, problem: &ordered, shows_order: true };
-        for always in [false, true] {
-            for topology in ["2x4", "2x4:cyclic", "1x8"] {
-                for (text, _) in of(&needs_order, topology, "allreduce=ring", always) {
-                    let (expression, topology) = (text.parse().unwrap(), topology.parse().unwrap());
-                    let has = properties(Collective::Allreduce, &expression, Placement::of(&topology), 8);
-                    assert!(text == "native" || has.ordered, "{text} on {topology}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn native_is_the_last_resort_and_says_why() {
-        let of = |count, rules, always| {
-            let problem = problem(Collective::Allgather, Order::Any, count);
-            let question = Question { name: Name::Allgather, problem: &problem, shows_order: false };
-            of(&question, "1x8", rules, always)
-        };
-        let long = of(1 << 24, "", false);
-        assert_eq!(long.len(), 1);
-        assert_eq!(long[0].0, "native");
-        assert!(long[0].1.starts_with("nothing is sure to be faster (by 1.4 times); "), "{}", long[0].1);
-        assert!(of(1 << 24, "", true).len() > 2);
-        assert_eq!(of(1, "", false)[0].0, "shm");
-        assert!(of(1, "", false)[0].1.contains("predicted by a usual machine"));
-        assert_eq!(of(1, "allgather=native", false)[0], ("native".into(), "asked for".into()));
-    }
 }

@@ -1,7 +1,8 @@
 //! What is known of a machine and its MPI; the same on all ranks.
 
 use bruckner_algorithms::Expression;
-use bruckner_model::Machine;
+use bruckner_algorithms::expression::Plain;
+use bruckner_model::{Machine, Shape};
 
 use crate::name::Name;
 
@@ -26,6 +27,12 @@ impl Vendor {
         } else {
             Vendor::Other
         }
+    }
+
+    /// The name and version of an MPI, from what it says of itself: what was built how follows after a comma or a tab.
+    pub fn short(version: &str) -> &str {
+        let line = version.lines().next().unwrap_or_default();
+        line.split([',', '\t']).next().unwrap_or(line).trim()
     }
 
     /// A machine on which nothing was measured.
@@ -78,10 +85,30 @@ pub struct Verdict {
     pub bytes: u64,
     /// Who won; the MPI's own function where there was no difference.
     pub expression: Expression,
-    /// The winner's time as a part of the MPI's.
+    /// What the MPI's own function took, in seconds.
+    pub native: f64,
+    /// The winner's time as a part of that.
     pub ratio: f64,
     /// The interval of the ratio.
     pub interval: [f64; 2],
+    /// In how many launches.
+    pub launches: u32,
+}
+
+impl Verdict {
+    /// Whether nothing was better than the MPI's own function.
+    pub fn is_native(&self) -> bool {
+        self.expression == Expression::Plain(Plain::Native)
+    }
+}
+
+/// What was raced on communicators of one shape.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Raced {
+    /// The shape.
+    pub shape: Shape,
+    /// Of each collective and size one.
+    pub verdicts: Vec<Verdict>,
 }
 
 /// What is known.
@@ -91,15 +118,15 @@ pub struct Knowledge {
     pub steady: Source,
     /// Figures of this run, if there are any: not for results that would round otherwise with another algorithm.
     pub here: Option<Source>,
-    /// What was raced on communicators of this shape, by collective and size.
-    pub verdicts: Vec<Verdict>,
+    /// What was raced.
+    pub raced: Vec<Raced>,
 }
 
 impl Knowledge {
     /// What is assumed of a machine where only the MPI is known.
     pub fn nominal(vendor: Vendor) -> Knowledge {
         let machine = Machine::read(vendor.nominal()).expect("a test reads all of them");
-        Knowledge { steady: Source { machine, origin: Origin::Nominal }, here: None, verdicts: Vec::new() }
+        Knowledge { steady: Source { machine, origin: Origin::Nominal }, here: None, raced: Vec::new() }
     }
 
     /// The figures to choose by: those of this run only where any right algorithm gives the same bits.
@@ -107,22 +134,35 @@ impl Knowledge {
         self.here.as_ref().filter(|_| !rounds).unwrap_or(&self.steady)
     }
 
-    /// What is known from races about so many bytes: what won at that size, or both below and above.
-    pub fn verdict(&self, name: Name, bytes: u64) -> Option<&Verdict> {
-        let mut of_name = self.verdicts.iter().filter(|verdict| verdict.name == name);
-        let (mut below, mut above): (Option<&Verdict>, Option<&Verdict>) = (None, None);
-        for verdict in &mut of_name {
-            if verdict.bytes == bytes {
-                return Some(verdict);
-            }
-            let place = if verdict.bytes < bytes { &mut below } else { &mut above };
-            let nearer = |known: &Verdict| verdict.bytes.abs_diff(bytes) < known.bytes.abs_diff(bytes);
-            if place.is_none_or(nearer) {
-                *place = Some(verdict);
-            }
-        }
-        below.filter(|below| above.is_some_and(|above| above.expression == below.expression))
+    /// What was raced on communicators of a shape.
+    pub fn of_shape(&self, shape: Shape) -> &[Verdict] {
+        self.raced
+            .iter()
+            .find(|raced| raced.shape == shape)
+            .map(|raced| &raced.verdicts[..])
+            .unwrap_or_default()
     }
+}
+
+/// Launches in which an algorithm must have won.
+const CONFIRMED: u32 = 2;
+
+/// What is known from races about so many bytes: what won at that size, or both below and above. Wins count that two launches have seen.
+pub(crate) fn verdict(verdicts: &[Verdict], name: Name, bytes: u64) -> Option<&Verdict> {
+    let (mut below, mut above): (Option<&Verdict>, Option<&Verdict>) = (None, None);
+    let counts =
+        |verdict: &&Verdict| verdict.name == name && (verdict.launches >= CONFIRMED || verdict.is_native());
+    for verdict in verdicts.iter().filter(counts) {
+        if verdict.bytes == bytes {
+            return Some(verdict);
+        }
+        let place = if verdict.bytes < bytes { &mut below } else { &mut above };
+        let nearer = |known: &Verdict| verdict.bytes.abs_diff(bytes) < known.bytes.abs_diff(bytes);
+        if place.is_none_or(nearer) {
+            *place = Some(verdict);
+        }
+    }
+    below.filter(|below| above.is_some_and(|above| above.expression == below.expression))
 }
 
 #[cfg(test)]
@@ -138,20 +178,24 @@ mod tests {
 
     #[test]
     fn a_win_reaches_from_one_size_to_the_next_where_it_won_too() {
-        let verdict = |bytes, algorithm: &str| Verdict {
+        let of = |bytes, algorithm: &str| Verdict {
             name: Name::Allreduce,
             bytes,
             expression: algorithm.parse().unwrap(),
+            native: 1e-6,
             ratio: 0.5,
             interval: [0.4, 0.6],
+            launches: 2,
         };
-        let mut known = Knowledge::nominal(Vendor::Other);
-        known.verdicts = vec![verdict(4096, "ring"), verdict(8, "shm"), verdict(512, "shm")];
-        let won = |bytes| known.verdict(Name::Allreduce, bytes).map(|v| v.expression.to_string());
+        let known = [of(4096, "ring"), of(8, "shm"), of(512, "shm")];
+        let won = |bytes| verdict(&known, Name::Allreduce, bytes).map(|v| v.expression.to_string());
         assert_eq!(won(8).as_deref(), Some("shm"));
         assert_eq!(won(100).as_deref(), Some("shm"));
         assert_eq!((won(7), won(513), won(4097)), (None, None, None));
         assert_eq!(won(4096).as_deref(), Some("ring"));
-        assert_eq!(known.verdict(Name::Allgather, 8), None);
+        assert_eq!(verdict(&known, Name::Allgather, 8), None);
+        let once = |winner| Verdict { launches: 1, ..of(8, winner) };
+        assert_eq!(verdict(&[once("shm")], Name::Allreduce, 8), None);
+        assert!(verdict(&[once("native")], Name::Allreduce, 8).is_some());
     }
 }

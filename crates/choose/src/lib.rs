@@ -22,19 +22,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answer;
 mod candidates;
 mod choice;
 mod kind;
 mod knowledge;
 mod menu;
 mod name;
+mod profile;
 mod reason;
 mod rules;
 
-pub use choice::{Choice, Policy, choose};
+pub use answer::choose;
+pub use choice::{Choice, Policy};
 pub use kind::{Kind, Question, Size};
-pub use knowledge::{Knowledge, Origin, Source, Vendor, Verdict};
+pub use knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
 pub use menu::{Ability, Menus, Ranked};
 pub use name::Name;
+pub use profile::{Dropped, LONGEST, Made, Profile, VERSION};
 pub use reason::{Forecast, Lack, Reason};
 pub use rules::{BadRule, Rules};

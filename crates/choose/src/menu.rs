@@ -14,7 +14,7 @@ use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 use crate::candidates::{candidates, is_bold, natives};
 use crate::choice::{Choice, Policy, native};
 use crate::kind::{Kind, Question, Size};
-use crate::knowledge::{Knowledge, Origin, Source, Verdict};
+use crate::knowledge::{Knowledge, Origin, Source, Verdict, verdict};
 use crate::name::Name;
 use crate::reason::{Forecast, Lack, Reason};
 
@@ -97,6 +97,8 @@ pub struct Menus {
     topology: Arc<Topology>,
     shape: Shape,
     knowledge: Arc<Knowledge>,
+    /// What was raced on communicators of this shape; nothing where nodes differ in size.
+    raced: Vec<Verdict>,
     policy: Policy,
     able: Ability,
     menus: [OnceCell<Menu>; Need::COUNT],
@@ -115,7 +117,17 @@ impl Menus {
     /// Those of a communicator whose ranks are placed so.
     pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> Menus {
         let shape = Shape::of(&topology);
-        Menus { topology, shape, knowledge, policy, able, menus: [const { OnceCell::new() }; Need::COUNT] }
+        let is_regular = shape.ranks() == topology.ranks();
+        let raced = if is_regular { knowledge.of_shape(shape).to_vec() } else { Vec::new() };
+        Menus {
+            topology,
+            shape,
+            knowledge,
+            raced,
+            policy,
+            able,
+            menus: [const { OnceCell::new() }; Need::COUNT],
+        }
     }
 
     /// Where ranks are.
@@ -173,7 +185,7 @@ impl Menus {
 
     /// What was raced for a call.
     pub fn verdict(&self, question: &Question<'_>) -> Option<&Verdict> {
-        self.knowledge.verdict(question.name, question.bytes())
+        verdict(&self.raced, question.name, question.bytes())
     }
 
     fn menu(&self, kind: &Kind) -> &Menu {
@@ -222,29 +234,30 @@ impl Menus {
         }
         let field = Field::new(self, need);
         let mut classes: Vec<Class> = Vec::new();
-        let first = |bytes: u64| field.first(bytes);
+        let first = |bytes: u64| field.first(bytes, &field.candidates);
         let mut push = |upto: u64, from: u64| {
             let choices = field.choices(from);
-            match classes.last_mut() {
-                Some(last) if last.choices[0].expression == choices[0].expression => last.upto = upto,
-                _ => classes.push(Class { upto, choices }),
-            }
+            classes.push(Class { upto, choices });
         };
         let mut sizes: Vec<u64> = (0..=LARGEST).map(|power| 1 << power).collect();
-        let raced = self.knowledge.verdicts.iter().filter(|verdict| verdict.name == need.name);
+        let raced = self.raced.iter().filter(|verdict| verdict.name == need.name);
         sizes.extend(raced.flat_map(|verdict| [verdict.bytes, verdict.bytes + 1]));
         sizes.sort_unstable();
         sizes.dedup();
         let mut from = 0;
+        let mut known = first(sizes[0]);
         for pair in sizes.windows(2) {
             let (mut low, mut high) = (pair[0], pair[1]);
-            let before = first(low);
-            if first(high) == before {
+            let (before, after) = (known, first(high));
+            known = after;
+            if after == before {
                 continue;
             }
+            // Between them only these two count, and the MPI's own.
+            let two: Vec<Expression> = [before.best, after.best].into_iter().flatten().cloned().collect();
             while high - low > 1 {
                 let middle = low + (high - low) / 2;
-                *(if first(middle) == before { &mut low } else { &mut high }) = middle;
+                *(if field.first(middle, &two) == before { &mut low } else { &mut high }) = middle;
             }
             push(low, from);
             from = high;
@@ -263,6 +276,14 @@ impl Menu {
         let from = class.checked_sub(1).map_or(0, |before| self.0[before].upto + 1);
         from..=self.0[class].upto
     }
+}
+
+/// The best for some size, and whether that was raced.
+#[derive(Clone, Copy, PartialEq)]
+struct First<'a> {
+    raced: bool,
+    /// None for the MPI's own function.
+    best: Option<&'a Expression>,
 }
 
 /// Who competes for a need.
@@ -309,18 +330,25 @@ impl Field<'_> {
     /// What was raced for so many bytes, if it is right.
     fn verdict(&self, bytes: u64) -> Option<&Verdict> {
         let Need { name, collective, order, shows_order } = self.need;
-        let verdict = self.menus.knowledge.verdict(name, bytes)?;
+        let verdict = verdict(&self.menus.raced, name, bytes.max(WORD))?;
         self.menus.lacks(collective, order, shows_order, &verdict.expression).is_none().then_some(verdict)
     }
 
-    /// The best algorithm for so many bytes; none for the MPI's own function. What [`Field::choices`] has in front, found sooner.
-    fn first(&self, bytes: u64) -> Option<&Expression> {
-        if let Some(verdict) = self.verdict(bytes) {
-            return Some(&verdict.expression).filter(|expression| **expression != native());
+    /// The best of some algorithms for so many bytes; none for the MPI's own function. What [`Field::choices`] has in front, found sooner.
+    fn first<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> First<'b> {
+        match self.verdict(bytes) {
+            Some(verdict) => {
+                First { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) }
+            }
+            None => First { raced: false, best: self.predicted(bytes, among) },
         }
+    }
+
+    /// The same by the model alone.
+    fn predicted<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Option<&'b Expression> {
         let Source { machine, origin } = self.menus.knowledge.source(self.need.rounds());
         let bytes = bytes.max(WORD);
-        let times = self.candidates.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
+        let times = among.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
         let (best, time) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
         (self.native(machine, bytes)? >= origin.margin() * time).then_some(best)
     }
@@ -368,7 +396,7 @@ fn too_many(problem: &Problem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Vendor;
+    use crate::{Raced, Vendor};
 
     fn menus(topology: &str, knowledge: Knowledge) -> Menus {
         Menus::new(
@@ -392,19 +420,23 @@ mod tests {
     #[test]
     fn what_was_raced_comes_before_the_model() {
         let mut known = Knowledge::nominal(Vendor::OpenMpi);
-        let verdict = |bytes, algorithm: &str| Verdict {
+        let of = |bytes, algorithm: &str| Verdict {
             name: Name::Allgather,
             bytes,
             expression: algorithm.parse().unwrap(),
+            native: 1e-6,
             ratio: 0.5,
             interval: [0.4, 0.6],
+            launches: 2,
         };
-        known.verdicts = vec![verdict(8, "native"), verdict(64, "native"), verdict(512, "ring")];
+        let verdicts = vec![of(8, "native"), of(64, "native"), of(512, "ring")];
+        known.raced = vec![Raced { shape: Shape::of(&"4x4".parse().unwrap()), verdicts }];
         let found = found(&menus("4x4", known), Collective::Allgather);
         let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
         assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
         // Between sizes with different winners the model decides, as it does outside of them.
-        assert!([at(1), at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
+        assert_eq!(at(1), "native");
+        assert!([at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
     }
 
     #[test]
@@ -441,7 +473,7 @@ mod tests {
                     let class = &menu.0[menu.class(bytes)];
                     assert!(menu.sizes(menu.class(bytes)).contains(&bytes));
                     let best = &field.choices(bytes)[0];
-                    let first = field.first(bytes).cloned().unwrap_or_else(native);
+                    let first = field.first(bytes, &field.candidates).best.cloned().unwrap_or_else(native);
                     assert_eq!(first, best.expression);
                     // Between two powers of two there may be more than one change; those who take turns are nearly alike.
                     let near = |expression: &Expression| {

@@ -1,14 +1,14 @@
 //! `bruckner explain`: the algorithm that would be chosen, or any other, as text, stages, table or JSON.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_choose::{Ability, Knowledge, Menus, Name, Question, Vendor, choose};
+use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Vendor, choose};
 use bruckner_engine::settings_here;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
@@ -35,9 +35,13 @@ pub(crate) struct Explain {
     /// only). Without it, what the library would choose here, and why
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// The MPI that the library would run on: its own functions are the alternative
-    #[arg(long, value_enum, value_name = "MPI", default_value_t = Against::Other, conflicts_with = "algorithm")]
-    mpi: Against,
+    /// The MPI that the library would run on, on a usual machine: its own functions are the alternative. Without it, the profile of
+    /// this machine counts, if there is one
+    #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
+    mpi: Option<Against>,
+    /// The profile of the machine that the library would run on
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
+    profile: Option<PathBuf>,
     /// Only this rank; needed for the table and the stages, and where there are many ranks
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
@@ -76,6 +80,30 @@ enum Against {
     Other,
 }
 
+impl Against {
+    fn vendor(self) -> Vendor {
+        match self {
+            Against::Openmpi => Vendor::OpenMpi,
+            Against::Mpich => Vendor::Mpich,
+            Against::Other => Vendor::Other,
+        }
+    }
+}
+
+/// Reads a profile; what of it is not used is told.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let (profile, dropped) = Profile::read(&text).map_err(|why| anyhow!("{}, {why}", path.display()))?;
+    dropped.iter().for_each(|line| eprintln!("bruckner: {}, {line}: not used", path.display()));
+    Ok(profile)
+}
+
+/// What a profile says on the MPI that it was made on.
+fn as_made(profile: Profile) -> Knowledge {
+    let mpi = profile.made.mpi.clone();
+    profile.knowledge(&mpi).0
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Lowered {
     /// Ranks of a node share a segment
@@ -109,21 +137,25 @@ impl Explain {
     /// What the library would choose, in the order in which it would try, with the reasons; then the first that can be
     /// planned. Reductions are taken to round.
     fn chosen(&self, task: &Task) -> Result<Answer> {
-        let vendor = match self.mpi {
-            Against::Openmpi => Vendor::OpenMpi,
-            Against::Mpich => Vendor::Mpich,
-            Against::Other => Vendor::Other,
-        };
         let name = Name::read(&self.collective).context("a collective")?;
         let (ranks, counts) = (self.topology.ranks(), task.counts.clone());
         let problem =
             Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
         let problem = Problem { order: task.order, ..problem };
         let question = Question { name, problem: &problem, shows_order: task.collective.reduces() };
-        let (rules, policy) = settings_here(self.topology.ranks());
-        let (topology, known) = (Arc::new(self.topology.clone()), Arc::new(Knowledge::nominal(vendor)));
-        let menus = Menus::new(topology, known, policy, Ability::default());
-        let choices = choose(&menus.kind(&question), &menus, &rules);
+        let here = settings_here(self.topology.ranks());
+        let known = match (&self.profile, self.mpi) {
+            (Some(path), _) => as_made(read_profile(path)?),
+            (None, Some(mpi)) => Knowledge::nominal(mpi.vendor()),
+            (None, None) => {
+                let (profile, complaints) = here.profile();
+                complaints.iter().for_each(|why| eprintln!("bruckner: {why}"));
+                profile.map_or_else(|| Knowledge::nominal(Vendor::Other), as_made)
+            }
+        };
+        let menus =
+            Menus::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
+        let choices = choose(&menus.kind(&question), &menus, &here.rules);
         let mut text = self.ranking(&menus, &question)?;
         for choice in &choices {
             let planned = if choice.is_native() { None } else { Some(plan(task, &choice.expression)) };
@@ -161,9 +193,23 @@ impl Explain {
         let at = rows.partition_point(|(_, predicted)| *predicted <= native);
         rows.insert(at, ("native, or the best that knows no nodes".to_owned(), native));
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        writeln!(text, "; {:<width$} {:>12}", "algorithm", "predicted")?;
-        for (name, predicted) in rows {
-            writeln!(text, "; {name:<width$} {:>12}", time_text(predicted))?;
+        let verdict = menus.verdict(question);
+        let column = if verdict.is_some() { "measured" } else { "" };
+        writeln!(
+            text,
+            "{}",
+            format!("; {:<width$} {:>12} {column:>12}", "algorithm", "predicted").trim_end()
+        )?;
+        for (at_row, (name, predicted)) in rows.into_iter().enumerate() {
+            let measured = match verdict {
+                Some(verdict) if at_row == at => time_text(verdict.native),
+                Some(verdict) if verdict.expression.to_string() == name => {
+                    time_text(verdict.native * verdict.ratio)
+                }
+                _ => String::new(),
+            };
+            let line = format!("; {name:<width$} {:>12} {measured:>12}", time_text(predicted));
+            writeln!(text, "{}", line.trim_end())?;
         }
         text.push_str(";\n");
         Ok(text)

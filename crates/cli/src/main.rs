@@ -20,6 +20,7 @@ mod probe;
 mod ratios;
 mod simulate;
 mod table;
+mod tune;
 mod verify;
 
 use std::io::Write;
@@ -50,6 +51,7 @@ enum Command {
     Machines(machines::Machines),
     /// Measure what messages and shared memory cost here, as the profile of a machine
     Probe(probe::Probe),
+    Tune(tune::Tune),
     /// See which MPI there is and what is wrong, alone or under mpirun
     Doctor(doctor::Doctor),
     /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Simulate(simulate) => simulate.run(),
         Command::Machines(machines) => machines.run(),
         Command::Probe(probe) => probe.run(),
+        Command::Tune(tune) => tune.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Bench(bench) => bench.run(),
         Command::Plot(plot) => plot.run(),

@@ -5,17 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use bruckner_choose::{BadRule, Name, Policy, Rules};
+use bruckner_choose::{BadRule, Name, Policy, Profile, Rules};
 use bruckner_mpi::{has_raised_privileges, variable};
 use bruckner_schedule::Topology;
 
+use crate::files;
+use crate::profile::{self, Profiles};
+
 /// The administrator's file. What it says, no user can change.
 const ADMINISTRATORS: &str = "/etc/bruckner.conf";
+
+/// No file of settings is longer.
+const LONGEST: u64 = 1 << 20;
 
 /// Whether the library serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
     /// Whether ranks may get different roundings of one floating-point result.
     pub(crate) fast_math: bool,
+    /// Where the profile of the machine is.
+    pub(crate) profiles: Profiles,
     /// What was wrong, in words.
     pub(crate) complaints: Vec<String>,
 }
@@ -75,6 +80,7 @@ impl Default for Settings {
             after: 3,
             memory: 64 << 20,
             fast_math: false,
+            profiles: Profiles::Usual,
             complaints: Vec::new(),
         }
     }
@@ -86,7 +92,7 @@ struct Setting {
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-const SETTINGS: [Setting; 11] = [
+const SETTINGS: [Setting; 12] = [
     Setting {
         name: "BRUCKNER",
         take: |to, value| {
@@ -174,6 +180,16 @@ const SETTINGS: [Setting; 11] = [
         },
     },
     Setting {
+        name: "BRUCKNER_PROFILE",
+        take: |to, value| {
+            to.profiles = match value {
+                "off" | "0" => Profiles::Off,
+                file => Profiles::File(file.into()),
+            };
+            Ok(())
+        },
+    },
+    Setting {
         name: "BRUCKNER_FAST_MATH",
         take: |to, value| {
             to.fast_math = truth(value)?;
@@ -224,34 +240,11 @@ impl Found {
     /// Reads a file of lines `NAME = value`, if it is there and belongs to whom it must.
     fn file(&mut self, path: &Path, trusted: &[u32]) {
         let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
-        // What is looked at is what is read: one descriptor, and no link in its place.
-        let opened =
-            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-        let mut file = match opened {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-                return complain("is not read: it is a symbolic link".into());
-            }
-            Err(error) => return complain(format!("cannot be read: {error}")),
+        let text = match files::read(path, trusted, LONGEST) {
+            Ok(Some(text)) => text,
+            Ok(None) => return,
+            Err(why) => return complain(why),
         };
-        let about = match file.metadata() {
-            Ok(about) => about,
-            Err(error) => return complain(format!("cannot be read: {error}")),
-        };
-        if !about.is_file() {
-            return complain("is not read: it is no file".into());
-        }
-        if !trusted.contains(&about.uid()) {
-            return complain(format!("is not read: it belongs to user {}", about.uid()));
-        }
-        if about.mode() & 0o022 != 0 {
-            return complain("is not read: others may write to it".into());
-        }
-        let mut text = String::new();
-        if let Err(error) = file.read_to_string(&mut text) {
-            return complain(format!("cannot be read: {error}"));
-        }
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             match line.split_once('=') {
@@ -286,17 +279,6 @@ pub(crate) fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
 }
 
-/// Opens a file to write a report to: a new one, or one that is there, but not what a link points to.
-pub(crate) fn create(path: &Path) -> std::io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no file"));
-    }
-    file.set_len(0)?;
-    Ok(file)
-}
-
 /// What this process finds, as text for [`Settings::of`].
 pub(crate) fn find() -> String {
     // SAFETY: always succeeds.
@@ -320,11 +302,33 @@ pub(crate) fn find() -> String {
     found.text()
 }
 
+/// The profile of the machine that this process finds where settings of this text say.
+pub(crate) fn find_profile(text: &str) -> String {
+    profile::find(&Settings::of(text, 0).profiles)
+}
+
 /// What the files and the environment of this process say about choosing, for a job of so many ranks.
-pub fn settings_here(ranks: u32) -> (Rules, Policy) {
+pub fn settings_here(ranks: u32) -> Here {
     let settings = Settings::of(&find(), ranks);
     let policy = settings.policy();
-    (settings.rules, policy)
+    Here { profile: profile::find(&settings.profiles), rules: settings.rules, policy }
+}
+
+/// What this process finds that choices depend on.
+pub struct Here {
+    /// What the user named.
+    pub rules: Rules,
+    /// What else the settings say.
+    pub policy: Policy,
+    profile: String,
+}
+
+impl Here {
+    /// The profile of this machine, if there is one, and what is wrong with it.
+    pub fn profile(&self) -> (Option<Profile>, Vec<String>) {
+        let mut complaints = Vec::new();
+        (profile::read(&self.profile, &mut complaints), complaints)
+    }
 }
 
 impl Settings {
@@ -362,7 +366,8 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::files::create;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
     fn of(text: &str) -> Settings {
         Settings::of(text, 4)

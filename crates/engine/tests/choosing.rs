@@ -39,8 +39,12 @@ fn choosing_costs_next_to_nothing() {
     let topology: Arc<Topology> = Arc::new("10000x128".parse().unwrap());
     let known = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
     let (mut least, mut most) = (Duration::MAX, 0);
-    // A machine that is busy with something else says nothing.
-    for _ in 0..20 {
+    let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
+    // A machine that is busy with something else says nothing: the best of a few, and of more while it is not below the limit.
+    for attempt in 0..500 {
+        if attempt >= 20 && least < limit {
+            break;
+        }
         let before = HELD.load(Ordering::Relaxed);
         MOST.store(before, Ordering::Relaxed);
         let start = Instant::now();
@@ -64,6 +68,5 @@ fn choosing_costs_next_to_nothing() {
     }
     println!("10000x128: all break points in {least:?}, {} KiB", most / 1024);
     assert!(most <= 1 << 20);
-    // Without optimisation it takes fifteen times as long.
-    assert!(least < Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 }), "{least:?}");
+    assert!(least < limit, "{least:?}");
 }

@@ -418,6 +418,42 @@ fn results_are_compared_and_reported() {
     assert_eq!((checks["compared"].as_u64(), checks["differed"].as_u64()), (Some(12), Some(0)), "{text}");
 }
 
+/// What won a race on communicators of this shape serves, where it was raced; a line that is broken is told and dropped.
+#[test]
+fn a_profile_counts() {
+    let race = |bytes: u32, winner: &str| {
+        format!(
+            "  {{ collective = \"allreduce\", bytes = {bytes}, winner = \"{winner}\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
+        )
+    };
+    let machine =
+        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
+    let races = [race(8, "rabenseifner"), race(32, "rabenseifner"), race(64, "rnig")].concat();
+    let profile = format!(
+        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"1x4\"\nraces = [\n{races}]\n"
+    );
+    run(
+        "1x4",
+        |rank| Options {
+            profile: if rank == 0 { profile.clone() } else { String::new() },
+            ..Options::default()
+        },
+        |engine, rank| {
+            let world = rank.world();
+            let by = || engine.algorithm_of(world, Name::Allreduce).unwrap().unwrap();
+            for count in [1, 2, 4] {
+                perform(engine, rank, world, &Collective { count, ..SUM_OF_FLOATS }, 1, Door::Api);
+                assert_eq!(by(), "rabenseifner");
+            }
+            perform(engine, rank, world, &SUM_OF_FLOATS, 2, Door::Api);
+            assert_ne!(by(), "rabenseifner");
+            let told = engine.findings().unwrap().complaints;
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].starts_with("p.toml, line 14: `rnig`: "), "{told:?}");
+        },
+    );
+}
+
 /// Algorithms and places can be changed between calls.
 #[test]
 fn what_is_chosen_can_be_changed() {

@@ -157,8 +157,8 @@ impl Joined<'_> {
     }
 }
 
-/// The ratio of two contenders in each block that has both.
-fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
+/// The ratio of two contenders in each block of a case that has both.
+pub fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
     let (Some(above), Some(below)) = (number(case, above), number(case, below)) else { return Vec::new() };
     let of = |block: &Block| {
         let (above, below) = (of_block(block, above, look)?, of_block(block, below, look)?);

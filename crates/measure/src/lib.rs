@@ -19,7 +19,7 @@ mod results;
 mod said;
 mod statistics;
 
-pub use join::{Joined, join};
+pub use join::{Joined, join, ratios};
 pub use random::Random;
 pub use results::{Block, Case, Contender, Launch, Look, Machine, MpiInfo, Results, Run, WrongFile};
 pub use said::{bytes as bytes_text, shortened, time as time_text};

@@ -164,7 +164,16 @@ const KNOWN: &[&str] = &[
 impl Machine {
     /// Reads a profile.
     pub fn read(text: &str) -> Result<Machine, MachineError> {
-        let machine: Machine = toml::from_str(text)?;
+        toml::from_str(text).map_err(MachineError::from).and_then(Machine::checked)
+    }
+
+    /// The same from TOML that was read already.
+    pub fn of(table: toml::Table) -> Result<Machine, MachineError> {
+        table.try_into().map_err(MachineError::from).and_then(Machine::checked)
+    }
+
+    /// The same machine, if its numbers make sense.
+    fn checked(machine: Machine) -> Result<Machine, MachineError> {
         let wires = [Some(&machine.network), machine.node.as_ref(), machine.socket.as_ref()];
         let mut fault = wires.into_iter().flatten().find_map(Wire::fault);
         let work = &machine.rank;

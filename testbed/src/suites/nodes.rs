@@ -1,7 +1,10 @@
 //! Emulated nodes: that there is a wire between them, with the delay that was asked for; roots that are ahead, across it; and two
 //! nodes of which the launcher's environment may reach only one: whatever happens, nothing hangs, and what can be served is.
 
+use std::path::Path;
+
 use anyhow::Result;
+use bruckner_choose::Profile;
 use bruckner_model::Machine;
 
 use super::Table;
@@ -56,8 +59,43 @@ fn probed(table: &mut Table) -> Result<()> {
             }
         }
         table.tell(mpi.name(), "bruckner probe, a wire of 1 ms", 4, &outcome);
+        table.tell(mpi.name(), "bruckner tune, a wire of 1 ms", 4, &tuned(mpi, &nodes, &bruckner)?);
     }
     Ok(())
+}
+
+/// Two launches of `bruckner tune` make a profile in which a locality-aware allreduce has won; the library takes it and serves by it.
+fn tuned(mpi: Mpi, nodes: &Cluster, bruckner: &Path) -> Result<Outcome> {
+    let file = home().join("tuned.toml");
+    let _ = std::fs::remove_file(&file);
+    let mut outcome = Outcome::default();
+    let mut judge = |said: &Said, right: bool| {
+        outcome.cases += 1;
+        outcome.seconds += said.seconds;
+        if !right {
+            outcome.failures += 1;
+            outcome.talk += &format!("{}{}", said.out, said.err);
+        }
+    };
+    for launches in 1..=2 {
+        let launch = Launch::plain(mpi, 4, bruckner).across(nodes).patiently();
+        let path = file.display().to_string();
+        let words = ["tune", "-o", &path, "--budget", "5s", "--collectives", "allreduce", "--bytes", "8"];
+        let said = words.into_iter().fold(launch, Launch::argument).run()?;
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let read = Profile::read(&text);
+        let raced = read.is_ok_and(|(profile, dropped)| {
+            let verdicts = profile.raced.first().map(|raced| &raced.verdicts[..]).unwrap_or_default();
+            dropped.is_empty() && verdicts.len() == 1 && verdicts[0].launches <= launches
+        });
+        judge(&said, said.succeeded && raced);
+    }
+    let across = mpi.compile_plain("across")?;
+    let launch = Launch::preloaded(mpi, 4, &across).across(nodes).patiently().argument("2").argument("200");
+    let launch = launch.set("BRUCKNER_PROFILE", file.display().to_string()).set("BRUCKNER_REPORT", "stderr");
+    let said = launch.run()?;
+    judge(&said, said.succeeded && !said.err.contains("not used"));
+    Ok(outcome)
 }
 
 /// A message takes a millisecond and not three, a byte at least the wire's time, and everything on the node was found.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use bruckner_choose::Vendor;
 use bruckner_engine::Mpi;
 use bruckner_measure::{Machine, MpiInfo};
 
@@ -16,9 +17,7 @@ pub(crate) fn mpi(mpi: &Mpi) -> MpiInfo {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| SPEAKING.iter().any(|beginning| name.starts_with(beginning)))
         .collect();
-    let name = mpi.name().lines().next().unwrap_or_default();
-    // What was built how follows the version, after a comma or several spaces.
-    let name = name.split([',', '\t']).next().unwrap_or(name).trim().to_owned();
+    let name = Vendor::short(mpi.name()).to_owned();
     MpiInfo { name, library: mpi.library.path.display().to_string(), settings }
 }
 
@@ -34,6 +33,11 @@ pub(crate) fn load() -> f64 {
     first.unwrap_or(f64::NAN)
 }
 
+/// The processor of this process.
+pub(crate) fn processor() -> String {
+    line("/proc/cpuinfo", "model name").unwrap_or_default()
+}
+
 /// The machine. Collective; whole on every rank.
 pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
     let file = |path: &str| line(path, "").unwrap_or_default();
@@ -43,7 +47,7 @@ pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
     Ok(Machine {
         hosts,
         pinning,
-        processor: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+        processor: processor(),
         cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
         kernel: file("/proc/sys/kernel/osrelease"),
         load: [load(), 0.0],

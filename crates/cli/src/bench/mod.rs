@@ -22,10 +22,11 @@ use clap::Args;
 
 use crate::ask::COLLECTIVES;
 use crate::{Answer, print};
-use contender::{Contender, NATIVE_BEST, REFERENCE};
-use measure::{Effort, Ranks};
-use problem::{Problem, Size};
-use talk::Talk;
+pub(crate) use contender::Contender;
+use contender::{NATIVE_BEST, REFERENCE};
+pub(crate) use measure::{Effort, Ranks};
+pub(crate) use problem::{Problem, Size};
+pub(crate) use talk::Talk;
 
 /// Measures collectives side by side: the MPI's own, the library's, and any algorithm
 ///
@@ -103,6 +104,11 @@ pub(crate) struct Bench {
 /// The name and version of an MPI.
 pub(crate) fn mpi_name(mpi: &Mpi) -> String {
     about::mpi(mpi).name
+}
+
+/// The processor of this process.
+pub(crate) fn processor() -> String {
+    about::processor()
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

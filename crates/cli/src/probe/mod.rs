@@ -17,7 +17,8 @@ use bruckner_model::machine::{Costs, Machine, Wire};
 use clap::Args;
 
 use crate::{Answer, print};
-use messages::{LONGEST, Ranks};
+use messages::LONGEST;
+pub(crate) use messages::Ranks;
 
 /// Measures what messages and shared memory cost here, and writes that as the profile of a machine
 ///
@@ -197,7 +198,7 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
 }
 
 /// Measures everything. Collective.
-fn measure(
+pub(crate) fn measure(
     mpi: &'static Mpi,
     ranks: &mut Ranks,
     nodes: &[Vec<Vec<u32>>],

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_choose::{Ability, Knowledge, Menus, Vendor};
+use bruckner_choose::{Ability, Knowledge, Menus};
 use bruckner_mpi::{Agree, Flavour, Function, TagRange, Tags, Word};
 use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
@@ -10,6 +10,7 @@ use bruckner_schedule::{Level, Rank, Topology};
 
 use super::keeper::Keeper;
 use crate::Error;
+use crate::profile;
 use crate::progress::Active;
 use crate::settings::Settings;
 use crate::world::{Wire as _, World};
@@ -57,8 +58,12 @@ impl<W: World> Hidden<W> {
         let comm = world.hide(of)?;
         let size = world.size(comm)?;
         // Only rank 0 looks: files and environments may differ.
-        let found = if world.rank(comm)? == 0 { world.settings() } else { String::new() };
-        let settings = Settings::of(&world.share_text(comm, &found)?, size);
+        let first = world.rank(comm)? == 0;
+        let found = if first { world.settings() } else { String::new() };
+        let profile = if first { world.profile(&found) } else { String::new() };
+        let mut settings = Settings::of(&world.share_text(comm, &found)?, size);
+        let profile = world.share_text(comm, &profile)?;
+        let knowledge = profile::knowledge(&profile, world.name(), &mut settings.complaints);
         let node = world.node(comm)?;
         let found = world.places(comm, node)?;
         let (processes, cores) = world.sharers(comm, &found)?;
@@ -86,7 +91,7 @@ impl<W: World> Hidden<W> {
             threads: worst[2] != 0,
             active,
             keeper: Keeper::default(),
-            knowledge: Arc::new(Knowledge::nominal(Vendor::of(world.name()))),
+            knowledge: Arc::new(knowledge),
         })
     }
 

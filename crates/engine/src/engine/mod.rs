@@ -22,12 +22,13 @@ use crate::communicator::{
     Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
 };
 use crate::error::raise;
+use crate::files;
 use crate::observe::{Books, Event, Shadow, join};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Requests;
-use crate::settings::{self, Report};
+use crate::settings::Report;
 use crate::world::World;
 use kept::{Entry, Serving};
 
@@ -187,7 +188,7 @@ impl<W: World> Engine<W> {
             Report::Stderr => eprint!("{}", whole.table()),
             Report::File(path) => {
                 let written =
-                    settings::create(path).and_then(|mut file| file.write_all(whole.json().as_bytes()));
+                    files::create(path).and_then(|mut file| file.write_all(whole.json().as_bytes()));
                 if let Err(error) = written {
                     eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display());
                 }

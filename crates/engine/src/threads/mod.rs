@@ -49,6 +49,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Options {
     /// What it finds in files and its environment: lines `NAME=value`. Only rank 0's counts.
     pub settings: String,
+    /// The profile of the machine that it finds, with a path on a line before it. Only rank 0's counts.
+    pub profile: String,
     /// A fault that is to happen.
     pub fault: Option<Fault>,
     /// Whether it may have buffers in device memory.
@@ -59,7 +61,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { settings: String::new(), fault: None, device: false, tags: 32767 }
+        Options { settings: String::new(), profile: String::new(), fault: None, device: false, tags: 32767 }
     }
 }
 
@@ -335,6 +337,10 @@ impl World for Rank {
 
     fn settings(&self) -> String {
         lock(&self.options).settings.clone()
+    }
+
+    fn profile(&self, _settings: &str) -> String {
+        lock(&self.options).profile.clone()
     }
 
     fn fails(&self, fault: Fault, _rank: u32) -> bool {

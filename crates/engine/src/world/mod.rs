@@ -245,6 +245,10 @@ pub trait World: Communicators + Datatypes + Natives + Send + Sync + Sized + 'st
     /// What this process finds in files and its environment, as lines `NAME=value`.
     fn settings(&self) -> String;
 
+    /// The profile of the machine that this process finds where these settings say, with its path on a line before it; or an
+    /// exclamation mark and what is wrong; or nothing.
+    fn profile(&self, settings: &str) -> String;
+
     /// Whether a fault is to happen on this process, which has this rank of all.
     fn fails(&self, fault: Fault, rank: u32) -> bool;
 }

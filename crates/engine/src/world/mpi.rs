@@ -388,6 +388,10 @@ impl World for Mpi {
         settings::find()
     }
 
+    fn profile(&self, settings: &str) -> String {
+        settings::find_profile(settings)
+    }
+
     fn fails(&self, fault: Fault, rank: u32) -> bool {
         let wanted = variable("BRUCKNER_FAULT").and_then(|value| value.into_string().ok());
         wanted.is_some_and(|wanted| wanted == format!("{}@{rank}", fault.text()))

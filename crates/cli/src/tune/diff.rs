@@ -1,0 +1,99 @@
+//! What is different in two profiles.
+
+use std::fmt::Write as _;
+
+use bruckner_choose::{Profile, Raced, Verdict};
+use bruckner_measure::{bytes_text, time_text};
+use bruckner_model::{Machine, Reach, Shape};
+
+fn shape_text(shape: Shape) -> String {
+    format!("{}x{}{}", shape.nodes, shape.on_node, if shape.in_order { "" } else { ":cyclic" })
+}
+
+fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
+    let wire = |reach, bytes| {
+        let protocol = machine.wire(reach).protocol(bytes);
+        protocol.latency + bytes as f64 * protocol.per_byte
+    };
+    [
+        ("8 B to another node", wire(Reach::Network, 8)),
+        ("1 MiB to another node", wire(Reach::Network, 1 << 20)),
+        ("8 B on a node", wire(Reach::Socket, 8)),
+        ("1 MiB on a node", wire(Reach::Socket, 1 << 20)),
+    ]
+}
+
+/// The differences, line by line: figures that changed by more than a tenth, and races that ended otherwise.
+pub(super) fn diff(old: &Profile, new: &Profile) -> String {
+    let mut text = String::new();
+    if old.made.mpi != new.made.mpi {
+        let _ = writeln!(text, "MPI: {}, now {}", old.made.mpi, new.made.mpi);
+    }
+    for ((name, before), (_, now)) in figures(&old.machine).into_iter().zip(figures(&new.machine)) {
+        let ratio = now / before;
+        if !(0.9..=1.1).contains(&ratio) {
+            let _ = writeln!(text, "{name}: {}, now {}", time_text(before), time_text(now));
+        }
+    }
+    let find = |profile: &Profile, shape: Shape, of: &Verdict| {
+        let raced = profile.raced.iter().find(|raced| raced.shape == shape)?;
+        raced.verdicts.iter().find(|other| other.name == of.name && other.bytes == of.bytes).cloned()
+    };
+    let said = |verdict: &Option<Verdict>| match verdict {
+        None => "not raced".to_owned(),
+        Some(verdict) => format!("{} ({:.2})", verdict.expression, verdict.ratio),
+    };
+    let mut line = |shape: Shape, of: &Verdict, before: Option<Verdict>, now: Option<Verdict>| {
+        let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
+        if !same {
+            let place = format!("{} {} {}", shape_text(shape), of.name, bytes_text(of.bytes));
+            let _ = writeln!(text, "{place}: {}, now {}", said(&before), said(&now));
+        }
+    };
+    for Raced { shape, verdicts } in &old.raced {
+        for verdict in verdicts {
+            line(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
+        }
+    }
+    for Raced { shape, verdicts } in &new.raced {
+        for verdict in verdicts.iter().filter(|verdict| find(old, *shape, verdict).is_none()) {
+            line(*shape, verdict, None, Some(verdict.clone()));
+        }
+    }
+    if text.is_empty() { "no difference\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_choose::{Made, Name};
+
+    #[test]
+    fn only_what_changed_is_said() {
+        let verdict = |bytes, winner: &str| Verdict {
+            name: Name::Allreduce,
+            bytes,
+            expression: winner.parse().unwrap(),
+            native: 1e-6,
+            ratio: 0.5,
+            interval: [0.4, 0.6],
+            launches: 2,
+        };
+        let shape = Shape::of(&"4x4".parse().unwrap());
+        let made =
+            Made { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
+        let raced = vec![Raced { shape, verdicts: vec![verdict(8, "ring"), verdict(64, "ring")] }];
+        let old = Profile { machine: Machine::known("lassen").unwrap(), made, raced };
+        assert_eq!(diff(&old, &old), "no difference\n");
+        let mut new = old.clone();
+        new.raced[0].verdicts = vec![verdict(8, "native"), verdict(512, "ring")];
+        new.machine.network.protocols[0].latency *= 2.0;
+        assert_eq!(
+            diff(&old, &new),
+            "8 B to another node: 1.3 us, now 2.5 us\n\
+             4x4 allreduce 8 B: ring (0.50), now native (0.50)\n\
+             4x4 allreduce 64 B: ring (0.50), now not raced\n\
+             4x4 allreduce 512 B: not raced, now ring (0.50)\n"
+        );
+    }
+}

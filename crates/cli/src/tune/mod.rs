@@ -1,0 +1,340 @@
+//! `bruckner tune`: what is fastest here, measured, as the profile of a machine.
+
+mod diff;
+mod race;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bruckner::Name;
+use bruckner_choose::{
+    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Raced, Source, VERSION, Verdict,
+};
+use bruckner_engine::mpi::Agree;
+use bruckner_engine::{Engine, Mpi};
+use bruckner_measure::{bytes_text, time_text};
+use bruckner_model::Shape;
+use bruckner_schedule::{Collective, Counts, Problem, Topology};
+use clap::Args;
+
+use crate::bench::Talk;
+use crate::explain::read_profile;
+use crate::{Answer, bench, print, probe};
+use race::{Found, race};
+
+/// Measures which algorithms are fastest here, and writes that as the profile of the machine
+///
+/// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice: what wins counts when two launches agree. Under a launcher,
+/// `mpirun -n 16 bruckner tune -o here.toml`, it is one launch; the next one with the same file goes on where it ended, and
+/// confirms. The file is written after each race, so it can be interrupted.
+///
+/// First messages and shared memory are measured, as by `bruckner probe`. Then, for each collective and size, the algorithms that are fastest
+/// by the model are raced against the MPI's own function. An algorithm wins if it is surely faster (99 %), by 5 % at least in the
+/// median, and in nineteen of twenty blocks not slower by more than 5 %.
+///
+/// The library reads the profile from BRUCKNER_PROFILE, /etc/bruckner/profile.toml, or .config/bruckner/profile.toml at home.
+#[derive(Args)]
+pub(crate) struct Tune {
+    /// The profile; what it has of this MPI and shape is kept and confirmed
+    #[arg(short, long, value_name = "FILE", required_unless_present = "diff")]
+    output: Option<PathBuf>,
+    /// How long all of it may take, such as 90s, 10m or 1h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
+    budget: Duration,
+    /// Which collectives
+    #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', value_parser = collective,
+          default_value = "allgather,allreduce,reduce_scatter,alltoall")]
+    collectives: Vec<Collective>,
+    /// Bytes, as `bruckner explain` counts them
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,64,512,4096,32768,262144,1048576",
+          value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
+    bytes: Vec<u64>,
+    /// How many algorithms are raced against the MPI's own function
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    candidates: usize,
+    /// Shows what is different in a second profile, and measures nothing
+    #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "output")]
+    diff: Option<Vec<PathBuf>>,
+    /// The launcher and its options, such as mpirun -n 16
+    #[arg(last = true, value_name = "LAUNCHER")]
+    launcher: Vec<String>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("expected a time such as 90s, 10m or 1h".into()),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * unit);
+    let seconds = seconds.filter(|seconds| (1.0..=1e6).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a time such as 90s, 10m or 1h".to_owned())
+}
+
+fn collective(text: &str) -> Result<Collective, String> {
+    let all = || Collective::ALL.map(|collective| collective.to_string()).join(", ");
+    Collective::from_name(text).ok_or_else(|| format!("expected one of {}", all()))
+}
+
+/// Launches that must agree.
+const LAUNCHES: u32 = 2;
+
+impl Tune {
+    pub(crate) fn run(self) -> Result<Answer> {
+        if let Some(files) = &self.diff {
+            let [old, new] = &files[..] else { bail!("--diff takes two profiles") };
+            print(&diff::diff(&read_profile(old)?, &read_profile(new)?))?;
+            return Ok(Answer::Holds);
+        }
+        let output = self.output.as_deref().context("a file for the profile")?;
+        if self.launcher.is_empty() { self.as_a_rank(output) } else { self.start(output) }
+    }
+
+    /// Starts the launcher until each race was run twice.
+    fn start(&self, output: &Path) -> Result<Answer> {
+        let this = std::env::current_exe()?;
+        for launch in 1..=LAUNCHES {
+            eprintln!("bruckner tune: launch {launch} of {LAUNCHES}");
+            let list = |all: Vec<String>| all.join(",");
+            let mut command = Command::new(&self.launcher[0]);
+            command.args(&self.launcher[1..]).arg(&this).arg("tune").arg("--output").arg(output);
+            let seconds = self.budget.as_secs_f64() / f64::from(LAUNCHES);
+            command.arg("--budget").arg(format!("{}s", seconds.max(1.0)));
+            command
+                .arg("--collectives")
+                .arg(list(self.collectives.iter().map(ToString::to_string).collect()));
+            command.arg("--bytes").arg(list(self.bytes.iter().map(ToString::to_string).collect()));
+            command.arg("--candidates").arg(self.candidates.to_string());
+            let status = command.status().with_context(|| self.launcher[0].clone())?;
+            ensure!(status.success(), "{} ended with {status}", self.launcher[0]);
+        }
+        Ok(Answer::Holds)
+    }
+
+    fn as_a_rank(&self, output: &Path) -> Result<Answer> {
+        let mpi = Mpi::find_or_load()?;
+        mpi.start()?;
+        Engine::get()?.init()?;
+        let done = self.under_mpi(mpi, output).unwrap_or_else(|error| {
+            eprintln!("bruckner: {error:#}");
+            mpi.abort(2)
+        });
+        mpi.stop()?;
+        if let Some(text) = done {
+            print(&text)?;
+        }
+        Ok(Answer::Holds)
+    }
+
+    /// Measures everything; on the first rank, what there is to say. Collective.
+    fn under_mpi(&self, mpi: &'static Mpi, output: &Path) -> Result<Option<String>> {
+        let began = Instant::now();
+        let world = mpi.world();
+        let first = mpi.rank(world)? == 0;
+        let topology: Topology =
+            Engine::get()?.findings()?.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;
+        ensure!(topology.ranks() > 1, "one rank has nobody to exchange with: start two or more");
+        let shape = Shape::of(&topology);
+        ensure!(shape.ranks() == topology.ranks(), "{topology}: start as many ranks on each node");
+        // The first rank reads what is there; all hear of it.
+        let old = if first { self.old(mpi, output)? } else { String::new() };
+        let old = mpi.share_text(world, &old)?;
+        let mut profile = match old.is_empty() {
+            false => Profile::read(&old).map_err(|why| anyhow!("{why}"))?.0,
+            true => {
+                let mut ranks = probe::Ranks::new(mpi)?;
+                let nodes = ranks.nodes();
+                let (machine, _) = probe::measure(mpi, &mut ranks, &nodes, "here")?;
+                let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+                let made = Made {
+                    version: VERSION,
+                    mpi: bench::mpi_name(mpi),
+                    bruckner: env!("CARGO_PKG_VERSION").to_owned(),
+                    cpu: bench::processor(),
+                    when,
+                };
+                Profile { machine, made, raced: Vec::new() }
+            }
+        };
+        let steady = Source { machine: profile.machine.clone(), origin: Origin::Profile };
+        let known = Knowledge { steady, here: None, raced: Vec::new() };
+        let menus = Menus::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default());
+        let at = profile.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
+            profile.raced.push(Raced { shape, verdicts: Vec::new() });
+            profile.raced.len() - 1
+        });
+        let cases: Vec<(Collective, u64)> = self
+            .collectives
+            .iter()
+            .flat_map(|collective| self.bytes.iter().map(move |bytes| (*collective, *bytes)))
+            .collect();
+        let mut ranks = bench::Ranks::new(mpi, profile.made.when)?;
+        let mut talk = Talk::new(first, false, cases.len());
+        let mut text = String::new();
+        for (number, (collective, bytes)) in cases.iter().enumerate() {
+            let name = Name::read(&collective.to_string()).context("a collective")?;
+            let problem = Problem::new(*collective, shape.ranks(), Counts::Equal(bytes / 8), 8)
+                .map_err(|why| anyhow!(why))?;
+            let question = Question { name, problem: &problem, shows_order: collective.reduces() };
+            let verdicts = &mut profile.raced[at].verdicts;
+            let before = verdicts.iter().position(|other| other.name == name && other.bytes == *bytes);
+            let mut candidates: Vec<String> = menus
+                .ranking(&question)
+                .0
+                .into_iter()
+                .take(self.candidates)
+                .map(|ranked| ranked.expression.to_string())
+                .collect();
+            if let Some(before) = before {
+                let winner = verdicts[before].expression.to_string();
+                if !verdicts[before].is_native() && !candidates.contains(&winner) {
+                    candidates.push(winner);
+                }
+            }
+            // What one race leaves of its time the others have; the first rank's clock counts.
+            let left = self.budget.saturating_sub(began.elapsed()).as_secs_f64();
+            let mine = if first { (left / (cases.len() - number) as f64).max(0.05) } else { 0.0 };
+            let mut share = [mine.to_bits()];
+            mpi.agree(world, Agree::Max, &mut share)?;
+            let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
+            let found = race(&mut ranks, name, *bytes, &candidates, seconds, &mut |part| talk.told(part))?;
+            let verdict = settled(before.map(|before| &verdicts[before]), &found, name, *bytes);
+            if first {
+                text.push_str(&row(&verdict, &found));
+            }
+            match before {
+                Some(before) => verdicts[before] = verdict,
+                None => verdicts.push(verdict),
+            }
+            talk.case_done();
+            if first {
+                keep(&profile, output)?;
+            }
+        }
+        talk.finish();
+        let wins = |verdict: &&Verdict| !verdict.is_native();
+        let unconfirmed = profile.raced[at]
+            .verdicts
+            .iter()
+            .filter(wins)
+            .filter(|verdict| verdict.launches < LAUNCHES)
+            .count();
+        if unconfirmed > 0 {
+            text.push_str(&format!(
+                "seen in one launch only: {unconfirmed}; such wins count when another launch with the same file confirms them\n"
+            ));
+        }
+        Ok(first.then_some(text))
+    }
+
+    /// What a profile that is there says, if it is for this MPI.
+    fn old(&self, mpi: &Mpi, output: &Path) -> Result<String> {
+        if !output.exists() {
+            let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+            ensure!(directory.is_none_or(Path::is_dir), "{}: there is no such directory", output.display());
+            return Ok(String::new());
+        }
+        let profile = read_profile(output)?;
+        let here = bench::mpi_name(mpi);
+        ensure!(
+            profile.made.mpi == here,
+            "{} is for {}, and this is {here}: name another file",
+            output.display(),
+            profile.made.mpi
+        );
+        Ok(profile.write())
+    }
+}
+
+/// Writes a profile whole, or not at all.
+fn keep(profile: &Profile, output: &Path) -> Result<()> {
+    let mut name = output.file_name().context("a file")?.to_owned();
+    name.push(".new");
+    let new = output.with_file_name(name);
+    std::fs::write(&new, profile.write()).with_context(|| new.display().to_string())?;
+    std::fs::rename(&new, output).with_context(|| output.display().to_string())
+}
+
+/// A race together with what was known before: a winner that wins again is confirmed; where one launch says one thing and the next
+/// another, there is no difference.
+fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
+    let round = |number: f64| (number * 1000.0).round() / 1000.0;
+    let native = || "native".parse().expect("an expression");
+    let (expression, ratio, interval) = match &found.winner {
+        Some(winner) => (winner.expression.clone(), winner.ratio, winner.interval),
+        None => (native(), 1.0, [1.0, 1.0]),
+    };
+    let new = Verdict {
+        name,
+        bytes,
+        expression,
+        native: format!("{:.3e}", found.native).parse().unwrap_or(found.native),
+        ratio: round(ratio),
+        interval: [round(interval[0]).min(round(ratio)), round(interval[1]).max(round(ratio))],
+        launches: 1,
+    };
+    match before {
+        None => new,
+        Some(before) if before.expression == new.expression => {
+            let both = [before.interval[0].min(new.interval[0]), before.interval[1].max(new.interval[1])];
+            let ratio = round((before.ratio + new.ratio) / 2.0);
+            Verdict { ratio, interval: both, launches: before.launches + 1, ..new }
+        }
+        // Another one has won: it is now its turn to be confirmed.
+        Some(_) if found.winner.is_some() => new,
+        Some(before) => Verdict { launches: before.launches + 1, ..new },
+    }
+}
+
+fn row(verdict: &Verdict, found: &Found) -> String {
+    let [low, high] = verdict.interval;
+    let what = match found.winner {
+        Some(_) => format!("{:.2} ({low:.2} to {high:.2})", verdict.ratio),
+        None => "no difference".to_owned(),
+    };
+    format!(
+        "{:<15} {:>8} {:>10}  {what:<22} {}\n",
+        verdict.name.to_string(),
+        bytes_text(verdict.bytes),
+        time_text(verdict.native),
+        verdict.expression
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use race::Winner;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(time("1.5h"), Ok(Duration::from_secs(5400)));
+        assert!(["", "s", "10x", "0s", "-1s", "1e9h", "nan"].iter().all(|text| time(text).is_err()));
+    }
+
+    #[test]
+    fn a_win_counts_when_two_launches_agree() {
+        let found = |winner: Option<&str>| Found {
+            native: 1e-3,
+            winner: winner.map(|text| Winner {
+                expression: text.parse().unwrap(),
+                ratio: 0.5,
+                interval: [0.4, 0.6],
+            }),
+        };
+        let settle = |before: Option<&Verdict>, winner| settled(before, &found(winner), Name::Allreduce, 8);
+        let text = |verdict: &Verdict| (verdict.expression.to_string(), verdict.launches);
+        let first = settle(None, Some("ring"));
+        assert_eq!(text(&first), ("ring".into(), 1));
+        assert_eq!(text(&settle(Some(&first), Some("ring"))), ("ring".into(), 2));
+        assert_eq!(text(&settle(Some(&first), Some("rabenseifner"))), ("rabenseifner".into(), 1));
+        assert_eq!(text(&settle(Some(&first), None)), ("native".into(), 2));
+    }
+}

@@ -1,0 +1,124 @@
+//! One race: algorithms and the MPI's own function, block by block.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bruckner::Name;
+use bruckner_algorithms::Expression;
+use bruckner_measure::{Case, Look, compare, median, quantile, ratios};
+
+use crate::bench::{Contender, Effort, Problem, Ranks, Size};
+
+/// Who won, by how much.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Winner {
+    pub(super) expression: Expression,
+    /// Its time as a part of the MPI's.
+    pub(super) ratio: f64,
+    pub(super) interval: [f64; 2],
+}
+
+/// What came of a race.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Found {
+    /// What the MPI's own function took, in seconds.
+    pub(super) native: f64,
+    /// None where nobody is surely faster.
+    pub(super) winner: Option<Winner>,
+}
+
+/// Enough blocks for an interval of the confidence that is asked for.
+const BLOCKS: usize = 15;
+/// Of an interval of which one side counts, at 99 %.
+const CONFIDENCE: f64 = 0.98;
+/// A win must be by so much, in the median;
+const MEDIAN: f64 = 0.95;
+/// in nineteen of twenty blocks no worse than this;
+const WORST: f64 = 1.05;
+/// and calls that follow each other must not be slower.
+const BACK_TO_BACK: f64 = 1.0;
+
+/// Races some algorithms. Collective; all ranks get the same.
+pub(super) fn race(
+    ranks: &mut Ranks,
+    name: Name,
+    bytes: u64,
+    candidates: &[String],
+    time: Duration,
+    told: &mut dyn FnMut(f64),
+) -> Result<Found> {
+    let algorithms = candidates.iter().cloned().map(Contender::Algorithm);
+    let contenders: Vec<Contender> = std::iter::once(Contender::Native).chain(algorithms).collect();
+    let effort = Effort { blocks: BLOCKS, most: time, precision: 0.02, confidence: 0.99 };
+    let problem = Problem { name, size: Size::Bytes(bytes) };
+    let case = ranks.measure(&problem, &contenders, &effort, told)?;
+    judge(&case, candidates)
+}
+
+fn judge(case: &Case, candidates: &[String]) -> Result<Found> {
+    let native = Contender::Native.to_string();
+    let mut winner: Option<Winner> = None;
+    for candidate in candidates {
+        let all = ratios(case, candidate, &native, Look::FromBarrier);
+        let Some(comparison) = compare(std::slice::from_ref(&all), CONFIDENCE) else { continue };
+        let after = median(&ratios(case, candidate, &native, Look::BackToBack));
+        let wins = !comparison.too_few
+            && comparison.interval.high < 1.0
+            && comparison.ratio <= MEDIAN
+            && quantile(&all, 0.95) <= WORST
+            && after <= BACK_TO_BACK;
+        if wins && winner.as_ref().is_none_or(|best| comparison.ratio < best.ratio) {
+            winner = Some(Winner {
+                expression: candidate.parse()?,
+                ratio: comparison.ratio,
+                interval: [comparison.interval.low, comparison.interval.high],
+            });
+        }
+    }
+    let first = case.contenders.iter().position(|contender| contender.name == native);
+    let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
+    let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
+    Ok(Found { native, winner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_measure::{Block, Contender as Named, Run};
+
+    /// A case of some blocks, in which an algorithm takes so many nanoseconds and the MPI 1000.
+    fn case(times: impl Iterator<Item = u64>, back_to_back: u64) -> Case {
+        let run = |contender, time, after| Run {
+            contender,
+            from_barrier: vec![vec![time]],
+            back_to_back: vec![after],
+            calls: 1,
+        };
+        let block = |time| Block { runs: vec![run(0, 1000, 1000), run(1, time, back_to_back)] };
+        let named = |name: &str| Named { name: name.into(), refused: None };
+        Case {
+            collective: "allreduce".into(),
+            bytes: 8,
+            counts: None,
+            contenders: vec![named("native"), named("ring")],
+            blocks: times.map(block).collect(),
+            skew: Vec::new(),
+            hops: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_win_is_sure_clear_and_steady() {
+        let won = |case: &Case| {
+            judge(case, &["ring".to_owned()]).unwrap().winner.map(|winner| format!("{:.2}", winner.ratio))
+        };
+        assert_eq!(won(&case((0..20).map(|_| 800), 900)).as_deref(), Some("0.80"));
+        // Too few blocks; too little; now and then much slower; slower one after the other.
+        assert_eq!(won(&case((0..4).map(|_| 800), 900)), None);
+        assert_eq!(won(&case((0..20).map(|_| 960), 900)), None);
+        assert_eq!(won(&case((0..20).map(|n| if n % 8 == 0 { 1500 } else { 800 }), 900)), None);
+        assert_eq!(won(&case((0..20).map(|_| 800), 1100)), None);
+        let native = judge(&case((0..20).map(|_| 800), 900), &[]).unwrap().native;
+        assert!((native - 1e-6).abs() < 1e-12);
+    }
+}
