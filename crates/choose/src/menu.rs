@@ -357,8 +357,7 @@ impl Field<'_> {
     fn choices(&self, bytes: u64) -> Vec<Choice> {
         let knowledge = &self.menus.knowledge;
         if let Some(verdict) = self.verdict(bytes) {
-            let reason =
-                Reason::Raced { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval };
+            let reason = Reason::of(verdict);
             return vec![Choice { expression: verdict.expression.clone(), reason }];
         }
         let source = knowledge.source(self.need.rounds());

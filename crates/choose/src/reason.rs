@@ -4,7 +4,7 @@ use std::fmt;
 
 use bruckner_algorithms::Expression;
 
-use crate::knowledge::Origin;
+use crate::knowledge::{Origin, Verdict};
 
 /// What the model says of an algorithm beside the MPI's own function.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -88,6 +88,11 @@ pub enum Lack {
 }
 
 impl Reason {
+    /// That it won a race.
+    pub fn of(verdict: &Verdict) -> Reason {
+        Reason::Raced { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval }
+    }
+
     /// The same, after a user named an algorithm that lacks something.
     pub(crate) fn instead_of(self, refused: Option<&(Expression, Lack)>) -> Reason {
         match refused {
@@ -114,7 +119,7 @@ impl fmt::Display for Reason {
             Reason::Raced { bytes, ratio, interval: [low, high] } => {
                 return write!(
                     f,
-                    "measured at {bytes} B: {ratio:.2} ({low:.2} to {high:.2}) of the MPI's time"
+                    "{ratio:.2} ({low:.2} to {high:.2}) of the MPI's time at {bytes} B, measured"
                 );
             }
             Reason::Predicted(forecast) => return write!(f, "{forecast}"),

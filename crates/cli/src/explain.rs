@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Vendor, choose};
+use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Reason, Vendor, choose};
 use bruckner_engine::settings_here;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
@@ -161,7 +161,13 @@ impl Explain {
             let planned = if choice.is_native() { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
-                _ => choice.reason.to_string(),
+                _ => match menus.verdict(&question).filter(|raced| raced.expression == choice.expression) {
+                    // A class of sizes has one reason; this is the one of this size.
+                    Some(raced) if matches!(choice.reason, Reason::Raced { .. }) => {
+                        Reason::of(raced).to_string()
+                    }
+                    _ => choice.reason.to_string(),
+                },
             };
             writeln!(text, "; {}: {why}", choice.expression)?;
             match planned {
