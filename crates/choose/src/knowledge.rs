@@ -1,5 +1,7 @@
 //! What is known of a machine and its MPI; the same on all ranks.
 
+use std::sync::Arc;
+
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_model::{Machine, Shape};
@@ -120,18 +122,31 @@ pub struct Knowledge {
     pub here: Option<Source>,
     /// What was raced.
     pub raced: Vec<Raced>,
+    /// Whether the figures say anything of messages between nodes.
+    pub between_nodes: bool,
+    /// The MPI.
+    pub vendor: Vendor,
 }
 
 impl Knowledge {
     /// What is assumed of a machine where only the MPI is known.
     pub fn nominal(vendor: Vendor) -> Knowledge {
         let machine = Machine::read(vendor.nominal()).expect("a test reads all of them");
-        Knowledge { steady: Source { machine, origin: Origin::Nominal }, here: None, raced: Vec::new() }
+        let steady = Source { machine, origin: Origin::Nominal };
+        Knowledge { steady, here: None, raced: Vec::new(), between_nodes: true, vendor }
     }
 
     /// The figures to choose by: those of this run only where any right algorithm gives the same bits.
     pub fn source(&self, rounds: bool) -> &Source {
         self.here.as_ref().filter(|_| !rounds).unwrap_or(&self.steady)
+    }
+
+    /// What is known of communicators of a shape: whoever has measured on one node knows nothing of several.
+    pub fn for_shape(self: Arc<Knowledge>, shape: Shape) -> Arc<Knowledge> {
+        match shape.nodes == 1 || self.between_nodes {
+            true => self,
+            false => Arc::new(Knowledge::nominal(self.vendor)),
+        }
     }
 
     /// What was raced on communicators of a shape.
@@ -166,6 +181,15 @@ pub(crate) fn verdict(verdicts: &[Verdict], name: Name, bytes: u64) -> Option<&V
 }
 
 #[cfg(test)]
+impl Verdict {
+    /// A win by half that two launches have seen.
+    pub(crate) fn won(name: Name, bytes: u64, winner: &str) -> Verdict {
+        let expression = winner.parse().expect("an algorithm");
+        Verdict { name, bytes, expression, native: 1e-6, ratio: 0.5, interval: [0.4, 0.6], launches: 2 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -178,15 +202,7 @@ mod tests {
 
     #[test]
     fn a_win_reaches_from_one_size_to_the_next_where_it_won_too() {
-        let of = |bytes, algorithm: &str| Verdict {
-            name: Name::Allreduce,
-            bytes,
-            expression: algorithm.parse().unwrap(),
-            native: 1e-6,
-            ratio: 0.5,
-            interval: [0.4, 0.6],
-            launches: 2,
-        };
+        let of = |bytes, winner: &str| Verdict::won(Name::Allreduce, bytes, winner);
         let known = [of(4096, "ring"), of(8, "shm"), of(512, "shm")];
         let won = |bytes| verdict(&known, Name::Allreduce, bytes).map(|v| v.expression.to_string());
         assert_eq!(won(8).as_deref(), Some("shm"));

@@ -117,6 +117,7 @@ impl Menus {
     /// Those of a communicator whose ranks are placed so.
     pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> Menus {
         let shape = Shape::of(&topology);
+        let knowledge = knowledge.for_shape(shape);
         let is_regular = shape.ranks() == topology.ranks();
         let raced = if is_regular { knowledge.of_shape(shape).to_vec() } else { Vec::new() };
         Menus {
@@ -218,6 +219,13 @@ impl Menus {
         None
     }
 
+    /// Whether an algorithm has what a need asks for, and ranks have what it asks for.
+    fn can(&self, need: Need, expression: &Expression) -> bool {
+        let reads = *expression == Expression::Plain(Plain::Direct);
+        (self.able.reads || !reads)
+            && self.lacks(need.collective, need.order, need.shows_order, expression).is_none()
+    }
+
     /// Finds where choices change: at powers of two first, and between two that differ by halving.
     fn find(&self, need: Need) -> Menu {
         let whole = |choice: Choice| Menu(vec![Class { upto: u64::MAX, choices: vec![choice] }]);
@@ -296,16 +304,12 @@ struct Field<'a> {
 
 impl Field<'_> {
     fn new(menus: &Menus, need: Need) -> Field<'_> {
-        let Need { collective, order, shows_order, .. } = need;
         let nominal = menus.knowledge.source(need.rounds()).origin == Origin::Nominal;
         let right = |expression: &Expression| {
-            let reads = *expression == Expression::Plain(Plain::Direct);
-            (menus.able.reads || !reads)
-                && !(nominal && is_bold(expression, menus.shape))
-                && menus.lacks(collective, order, shows_order, expression).is_none()
+            menus.can(need, expression) && !(nominal && is_bold(expression, menus.shape))
         };
-        let candidates = candidates(collective, menus.shape).into_iter().filter(right).collect();
-        Field { menus, need, candidates, natives: natives(collective, menus.shape) }
+        let candidates = candidates(need.collective, menus.shape).into_iter().filter(right).collect();
+        Field { menus, need, candidates, natives: natives(need.collective, menus.shape) }
     }
 
     fn time(&self, machine: &Machine, expression: &Expression, bytes: u64) -> Option<f64> {
@@ -329,9 +333,8 @@ impl Field<'_> {
 
     /// What was raced for so many bytes, if it is right.
     fn verdict(&self, bytes: u64) -> Option<&Verdict> {
-        let Need { name, collective, order, shows_order } = self.need;
-        let verdict = verdict(&self.menus.raced, name, bytes.max(WORD))?;
-        self.menus.lacks(collective, order, shows_order, &verdict.expression).is_none().then_some(verdict)
+        let verdict = verdict(&self.menus.raced, self.need.name, bytes.max(WORD))?;
+        self.menus.can(self.need, &verdict.expression).then_some(verdict)
     }
 
     /// The best of some algorithms for so many bytes; none for the MPI's own function. What [`Field::choices`] has in front, found sooner.
@@ -419,15 +422,7 @@ mod tests {
     #[test]
     fn what_was_raced_comes_before_the_model() {
         let mut known = Knowledge::nominal(Vendor::OpenMpi);
-        let of = |bytes, algorithm: &str| Verdict {
-            name: Name::Allgather,
-            bytes,
-            expression: algorithm.parse().unwrap(),
-            native: 1e-6,
-            ratio: 0.5,
-            interval: [0.4, 0.6],
-            launches: 2,
-        };
+        let of = |bytes, winner: &str| Verdict::won(Name::Allgather, bytes, winner);
         let verdicts = vec![of(8, "native"), of(64, "native"), of(512, "ring")];
         known.raced = vec![Raced { shape: Shape::of(&"4x4".parse().unwrap()), verdicts }];
         let found = found(&menus("4x4", known), Collective::Allgather);
@@ -455,6 +450,23 @@ mod tests {
         known.steady.origin = Origin::Profile;
         assert!(chosen(&known, "64x48").iter().any(bold));
         assert!(chosen(&known, "1000x1").iter().any(|text| text != "native"));
+    }
+
+    /// What was measured on one node says nothing of several; and nobody reads where ranks cannot.
+    #[test]
+    fn a_profile_counts_where_it_was_measured() {
+        let shape = Shape::of(&"1x4".parse().unwrap());
+        let mut known = Knowledge::nominal(Vendor::Mpich);
+        known.raced = vec![Raced { shape, verdicts: vec![Verdict::won(Name::Allgather, 8, "direct")] }];
+        (known.steady.origin, known.between_nodes) = (Origin::Profile, false);
+        let origin = |topology| menus(topology, known.clone()).knowledge.steady.origin;
+        assert_eq!((origin("1x4"), origin("2x4")), (Origin::Profile, Origin::Nominal));
+        let first = |reads| {
+            let (topology, able) = (Arc::new("1x4".parse().unwrap()), Ability { narrow: false, reads });
+            let menus = Menus::new(topology, Arc::new(known.clone()), Policy::default(), able);
+            found(&menus, Collective::Allgather)[0].0.clone()
+        };
+        assert_eq!((first(true).as_str(), first(false).as_str()), ("direct", "shm"));
     }
 
     /// Every size is in one class, whose first algorithm is what is best at that size.

@@ -22,6 +22,7 @@
 use std::fmt::Write as _;
 
 use bruckner_algorithms::Expression;
+use bruckner_model::machine::quoted;
 use bruckner_model::{Machine, Shape};
 use bruckner_schedule::Topology;
 use serde::Deserialize;
@@ -247,10 +248,6 @@ impl Profile {
 
     /// The same as text.
     pub fn write(&self) -> String {
-        let quoted = |text: &str| {
-            let plain = text.replace(char::is_control, " ").replace('\\', "\\\\").replace('"', "\\\"");
-            format!("\"{plain}\"")
-        };
         let mut text = self.machine.write();
         let Made { version, mpi, bruckner, cpu, when } = &self.made;
         let (mpi, bruckner, cpu) = (quoted(mpi), quoted(bruckner), quoted(cpu));
@@ -259,9 +256,7 @@ impl Profile {
             "\n[tune]\nversion = {version}\nmpi = {mpi}\nbruckner = {bruckner}\ncpu = {cpu}\nwhen = {when}\n"
         );
         for Raced { shape, verdicts } in &self.raced {
-            let order = if shape.in_order { "" } else { ":cyclic" };
-            let topology = format!("{}x{}{order}", shape.nodes, shape.on_node);
-            let _ = write!(text, "\n[[shape]]\ntopology = {}\nraces = [\n", quoted(&topology));
+            let _ = write!(text, "\n[[shape]]\ntopology = \"{shape}\"\nraces = [\n");
             for verdict in verdicts {
                 let Verdict { name, bytes, expression, native, ratio, interval: [low, high], launches } =
                     verdict;
@@ -285,11 +280,13 @@ impl Profile {
             return (Knowledge::nominal(vendor), Some(why));
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
+        let between_nodes = self.raced.iter().any(|raced| raced.shape.nodes > 1);
+        let known = Knowledge { steady, here: None, raced: self.raced, between_nodes, vendor };
         if made != mpi {
             let why = format!("the profile is for {made}, and this is {mpi}: its races are not used");
-            return (Knowledge { steady, here: None, raced: Vec::new() }, Some(why));
+            return (Knowledge { raced: Vec::new(), ..known }, Some(why));
         }
-        (Knowledge { steady, here: None, raced: self.raced }, None)
+        (known, None)
     }
 }
 

@@ -139,6 +139,12 @@ impl Wire {
     }
 }
 
+/// A text as TOML has it; control characters become spaces.
+pub fn quoted(text: &str) -> String {
+    let plain = text.replace(char::is_control, " ").replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{plain}\"")
+}
+
 /// Bytes a second, at least one.
 fn is_rate(number: f64) -> bool {
     number.is_finite() && number >= 1.0
@@ -194,12 +200,8 @@ impl Machine {
 
     /// The same as TOML, one line for each protocol.
     pub fn write(&self) -> String {
-        let text = |text: &str| {
-            let plain = text.replace(char::is_control, " ").replace('\\', "\\\\").replace('"', "\\\"");
-            format!("\"{plain}\"")
-        };
         let mut lines =
-            vec![format!("name = {}", text(&self.name)), format!("about = {}", text(&self.about))];
+            vec![format!("name = {}", quoted(&self.name)), format!("about = {}", quoted(&self.about))];
         let wires = [
             ("network", Some(&self.network)),
             ("node", self.node.as_ref()),
@@ -207,7 +209,7 @@ impl Machine {
         ];
         for (name, wire) in wires.into_iter().filter_map(|(name, wire)| Some((name, wire?))) {
             let gap = wire.gap.map(|gap| format!("gap = {gap:e}\n")).unwrap_or_default();
-            lines.push(format!("\n[{name}]\nsource = {}\n{gap}protocols = [", text(&wire.source)));
+            lines.push(format!("\n[{name}]\nsource = {}\n{gap}protocols = [", quoted(&wire.source)));
             for protocol in &wire.protocols {
                 let below = protocol.below.map(|below| format!("below = {below}, ")).unwrap_or_default();
                 let rendezvous = if protocol.rendezvous { ", rendezvous = true" } else { "" };
@@ -221,7 +223,7 @@ impl Machine {
             lines.push("]".to_owned());
         }
         if let Some(limit) = &self.injection {
-            lines.push(format!("\n[injection]\nrate = {:e}\nsource = {}", limit.rate, text(&limit.source)));
+            lines.push(format!("\n[injection]\nrate = {:e}\nsource = {}", limit.rate, quoted(&limit.source)));
         }
         lines.push("\n[rank]".to_owned());
         let Costs { overhead, gap, rate, reduce, copy, share, read, ask, flag, source } = &self.rank;
@@ -238,7 +240,7 @@ impl Machine {
         for (name, value) in always.into_iter().filter(|(_, value)| **value != 0.0).chain(known) {
             lines.push(format!("{name} = {value:e}"));
         }
-        lines.push(format!("source = {}\n", text(source)));
+        lines.push(format!("source = {}\n", quoted(source)));
         lines.join("\n")
     }
 

@@ -6,10 +6,6 @@ use bruckner_choose::{Profile, Raced, Verdict};
 use bruckner_measure::{bytes_text, time_text};
 use bruckner_model::{Machine, Reach, Shape};
 
-fn shape_text(shape: Shape) -> String {
-    format!("{}x{}{}", shape.nodes, shape.on_node, if shape.in_order { "" } else { ":cyclic" })
-}
-
 fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
     let wire = |reach, bytes| {
         let protocol = machine.wire(reach).protocol(bytes);
@@ -46,7 +42,7 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> String {
     let mut line = |shape: Shape, of: &Verdict, before: Option<Verdict>, now: Option<Verdict>| {
         let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
         if !same {
-            let place = format!("{} {} {}", shape_text(shape), of.name, bytes_text(of.bytes));
+            let place = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
             let _ = writeln!(text, "{place}: {}, now {}", said(&before), said(&now));
         }
     };

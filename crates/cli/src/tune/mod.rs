@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner::Name;
 use bruckner_choose::{
-    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Raced, Source, VERSION, Verdict,
+    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Raced, Source, VERSION, Vendor,
+    Verdict,
 };
 use bruckner_engine::mpi::Agree;
 use bruckner_engine::{Engine, Mpi};
@@ -141,28 +142,26 @@ impl Tune {
         ensure!(topology.ranks() > 1, "one rank has nobody to exchange with: start two or more");
         let shape = Shape::of(&topology);
         ensure!(shape.ranks() == topology.ranks(), "{topology}: start as many ranks on each node");
-        // The first rank reads what is there; all hear of it.
+        // What ranks go by comes from the first, word for word: clocks and files differ, and those who raced others, or in another
+        // order, would wait for each other for ever.
         let old = if first { self.old(mpi, output)? } else { String::new() };
         let old = mpi.share_text(world, &old)?;
-        let mut profile = match old.is_empty() {
-            false => Profile::read(&old).map_err(|why| anyhow!("{why}"))?.0,
-            true => {
-                let mut ranks = probe::Ranks::new(mpi)?;
-                let nodes = ranks.nodes();
-                let (machine, _) = probe::measure(mpi, &mut ranks, &nodes, "here")?;
-                let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-                let made = Made {
-                    version: VERSION,
-                    mpi: bench::mpi_name(mpi),
-                    bruckner: env!("CARGO_PKG_VERSION").to_owned(),
-                    cpu: bench::processor(),
-                    when,
-                };
-                Profile { machine, made, raced: Vec::new() }
+        let read =
+            |text: &str| Ok::<_, anyhow::Error>(Profile::read(text).map_err(|why| anyhow!("{why}"))?.0);
+        let kept = if old.is_empty() { None } else { Some(read(&old)?) };
+        // Whoever has measured on one node knows nothing of several.
+        let knows =
+            |profile: &Profile| shape.nodes == 1 || profile.raced.iter().any(|raced| raced.shape.nodes > 1);
+        let mut profile = match kept {
+            Some(kept) if knows(&kept) => kept,
+            kept => {
+                let raced = kept.map(|kept| kept.raced).unwrap_or_default();
+                let fresh = Profile { raced, ..fresh(mpi)? }.write();
+                read(&mpi.share_text(world, if first { &fresh } else { "" })?)?
             }
         };
         let steady = Source { machine: profile.machine.clone(), origin: Origin::Profile };
-        let known = Knowledge { steady, here: None, raced: Vec::new() };
+        let known = Knowledge { steady, ..Knowledge::nominal(Vendor::of(&profile.made.mpi)) };
         let menus = Menus::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default());
         let at = profile.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
             profile.raced.push(Raced { shape, verdicts: Vec::new() });
@@ -249,6 +248,22 @@ impl Tune {
         );
         Ok(profile.write())
     }
+}
+
+/// A profile of this machine without any race. Collective.
+fn fresh(mpi: &'static Mpi) -> Result<Profile> {
+    let mut ranks = probe::Ranks::new(mpi)?;
+    let nodes = ranks.nodes();
+    let (machine, _) = probe::measure(mpi, &mut ranks, &nodes, "here")?;
+    let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let made = Made {
+        version: VERSION,
+        mpi: bench::mpi_name(mpi),
+        bruckner: env!("CARGO_PKG_VERSION").to_owned(),
+        cpu: bench::processor(),
+        when,
+    };
+    Ok(Profile { machine, made, raced: Vec::new() })
 }
 
 /// Writes a profile whole, or not at all.

@@ -54,6 +54,13 @@ impl Shape {
     }
 }
 
+impl std::fmt::Display for Shape {
+    /// As a topology of this shape is written.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}{}", self.nodes, self.on_node, if self.in_order { "" } else { ":cyclic" })
+    }
+}
+
 /// Something that the busiest rank does a number of times. Bytes need not be whole.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Stage {
