@@ -6,6 +6,7 @@ use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_model::{Machine, Shape};
 
+use crate::gauge::Gauged;
 use crate::name::Name;
 
 /// The MPI whose own functions are the alternative.
@@ -147,6 +148,18 @@ impl Knowledge {
             true => self,
             false => Arc::new(Knowledge::nominal(self.vendor)),
         }
+    }
+
+    /// Whether nothing was measured that says anything of communicators of a shape, though they span nodes.
+    pub fn lacks_figures(&self, shape: Shape) -> bool {
+        shape.nodes > 1 && (!self.between_nodes || self.steady.origin == Origin::Nominal)
+    }
+
+    /// The same with what was measured in this run, which is for results that do not round.
+    pub fn with(self: Arc<Knowledge>, gauged: &Gauged, shape: Shape) -> Arc<Knowledge> {
+        let known = self.for_shape(shape);
+        let machine = gauged.machine(&known.steady.machine);
+        Arc::new(Knowledge { here: Some(Source { machine, origin: Origin::ThisRun }), ..(*known).clone() })
     }
 
     /// What was raced on communicators of a shape.

@@ -25,6 +25,7 @@
 mod answer;
 mod candidates;
 mod choice;
+mod gauge;
 mod kind;
 mod knowledge;
 mod menu;
@@ -35,10 +36,12 @@ mod rules;
 
 pub use answer::choose;
 pub use choice::{Choice, Policy};
+pub use gauge::{Gauged, Long};
 pub use kind::{Kind, Question, Size};
 pub use knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
 pub use menu::{Ability, Menus, Ranked};
 pub use name::Name;
 pub use profile::{Dropped, LONGEST, Made, Profile, VERSION};
 pub use reason::{Forecast, Lack, Reason};
+pub use bruckner_model::Shape;
 pub use rules::{BadRule, Rules};

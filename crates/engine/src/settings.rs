@@ -60,6 +60,10 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
     /// Whether ranks may get different roundings of one floating-point result.
     pub(crate) fast_math: bool,
+    /// Whether messages may be measured where there is no profile.
+    pub(crate) measure: bool,
+    /// Whether what serves is compared with what else might, while a program runs.
+    pub(crate) watch: bool,
     /// Where the profile of the machine is.
     pub(crate) profiles: Profiles,
     /// What was wrong, in words.
@@ -80,6 +84,8 @@ impl Default for Settings {
             after: 3,
             memory: 64 << 20,
             fast_math: false,
+            measure: true,
+            watch: true,
             profiles: Profiles::Usual,
             complaints: Vec::new(),
         }
@@ -92,7 +98,7 @@ struct Setting {
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-const SETTINGS: [Setting; 12] = [
+const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER",
         take: |to, value| {
@@ -186,6 +192,20 @@ const SETTINGS: [Setting; 12] = [
                 "off" | "0" => Profiles::Off,
                 file => Profiles::File(file.into()),
             };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_MEASURE",
+        take: |to, value| {
+            to.measure = truth(value)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "BRUCKNER_WATCH",
+        take: |to, value| {
+            to.watch = truth(value)?;
             Ok(())
         },
     },

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_choose::{Ability, Knowledge, Menus};
+use bruckner_choose::{Ability, Gauged, Knowledge, Menus, Shape};
 use bruckner_mpi::{Agree, Flavour, Function, TagRange, Tags, Word};
 use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
@@ -34,7 +34,9 @@ pub(crate) struct Hidden<W: World> {
     pub(crate) settings: Settings,
     pub(crate) keeper: Keeper,
     /// What choices are made by.
-    knowledge: Arc<Knowledge>,
+    pub(super) knowledge: Arc<Knowledge>,
+    /// What messages took, where that was measured.
+    pub(super) gauged: Mutex<Option<Gauged>>,
     /// Whether several threads may call at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
@@ -92,14 +94,20 @@ impl<W: World> Hidden<W> {
             active,
             keeper: Keeper::default(),
             knowledge: Arc::new(knowledge),
+            gauged: Mutex::new(None),
         })
     }
 
     /// What the calls of a communicator may be served by whose ranks are placed so.
-    pub(crate) fn menus(&self, topology: Arc<Topology>) -> Menus {
+    pub(crate) fn menus(&self, topology: Arc<Topology>, gauged: Option<&Gauged>) -> Menus {
         let wide = self.world.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
-        Menus::new(topology, self.knowledge.clone(), self.settings.policy(), able)
+        let shape = Shape::of(&topology);
+        let knowledge = match gauged.filter(|_| self.knowledge.lacks_figures(shape)) {
+            Some(gauged) => self.knowledge.clone().with(gauged, shape),
+            None => self.knowledge.clone(),
+        };
+        Menus::new(topology, knowledge, self.settings.policy(), able)
     }
 
     /// The node's memory, if these ranks all really run on this process's node: a topology that was given may say otherwise.

@@ -1,6 +1,7 @@
 //! What is kept for a user's communicator: where its ranks are, its tags, its segments, and its plans.
 
 mod agreed;
+mod gauge;
 mod hidden;
 mod keeper;
 mod make;
@@ -12,7 +13,7 @@ mod room;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use bruckner_choose::{Choice, Kind, Menus, Reason as Chosen, Rules, choose};
+use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choose};
 use bruckner_mpi::{Agree, TagRange, Word};
 use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
@@ -55,6 +56,8 @@ pub(crate) struct State<W: World> {
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
     pub(crate) menus: Menus,
+    /// What messages were found to take, where that was measured.
+    pub(crate) gauged: Option<Gauged>,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
     pub(crate) calls: u64,
@@ -129,17 +132,24 @@ impl<W: World> Communicator<W> {
         let topology = hidden.keeper.topology(topology);
         let state = State {
             store: Store::new(Room::of_communicator()),
-            menus: hidden.menus(topology.clone()),
+            menus: hidden.menus(topology.clone(), None),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
-            topology,
+            topology: topology.clone(),
+            gauged: None,
             device: false,
             calls: 0,
         };
         let names = Arc::new(RankNames::of(names));
         let state = Turn::new(state);
-        Ok(Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state })
+        let mut communicator = Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state };
+        if let Some(gauged) = communicator.gauged(&topology)? {
+            let state = communicator.state.get_mut();
+            state.menus = communicator.hidden.menus(topology, Some(&gauged));
+            state.gauged = Some(gauged);
+        }
+        Ok(communicator)
     }
 
     /// Takes the state for a call. It goes back also when the call panics.
@@ -147,9 +157,12 @@ impl<W: World> Communicator<W> {
         self.state.try_take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
     }
 
-    /// Where its ranks are, as text.
-    pub(crate) fn topology_text(&self) -> String {
-        self.take().map_or_else(|_| String::new(), |state| state.topology.to_string())
+    /// Where its ranks are, and what messages were found to take, as text.
+    pub(crate) fn texts(&self) -> (String, String) {
+        self.take().map_or_else(
+            |_| Default::default(),
+            |state| (state.topology.to_string(), state.gauged.map_or_else(String::new, |g| g.to_string())),
+        )
     }
 
     fn world(&self) -> &'static W {

@@ -93,7 +93,7 @@ impl<W: World> Engine<W> {
                 (Some(door), _) => self.kept(comm, door)?,
                 (None, Some(kept)) => kept,
                 (None, None) => {
-                    let ledger = self.ledger(comm, "")?;
+                    let ledger = self.ledger(comm)?;
                     self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
                 }
             },
@@ -164,21 +164,21 @@ impl<W: World> Engine<W> {
                 _ => return Ok(kept),
             }
         } else if door == Door::Mpi && self.patience() > 0 {
-            let ledger = self.ledger(comm, "")?;
+            let ledger = self.ledger(comm)?;
             return self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(1)), ledger });
         }
         let serving = self.serve(comm)?;
-        let topology = match &serving {
-            Serving::Planned(communicator) => communicator.topology_text(),
-            _ => String::new(),
+        let (topology, measured) = match &serving {
+            Serving::Planned(communicator) => communicator.texts(),
+            _ => Default::default(),
         };
         let ledger = match ledger {
-            Some(ledger) => {
-                ledger.placed(&topology);
-                Some(ledger)
-            }
-            None => self.ledger(comm, &topology)?,
+            Some(ledger) => Some(ledger),
+            None => self.ledger(comm)?,
         };
+        if let Some(ledger) = &ledger {
+            ledger.placed(&topology, &measured);
+        }
         self.keep(comm, Entry { serving, ledger })
     }
 
@@ -197,13 +197,13 @@ impl<W: World> Engine<W> {
     }
 
     /// A communicator's ledger, if there is to be a report; its first rank keeps it.
-    fn ledger(&self, comm: Word, topology: &str) -> Result<Option<Arc<Ledger>>, Error> {
+    fn ledger(&self, comm: Word) -> Result<Option<Arc<Ledger>>, Error> {
         let hidden = self.hidden_now();
         if hidden.is_none_or(|hidden| hidden.settings.report.is_none()) || self.world.rank(comm)? != 0 {
             return Ok(None);
         }
         let name = if comm == self.world.world() { "MPI_COMM_WORLD" } else { "" };
-        Ok(Some(self.books.open(name, self.world.size(comm)?, topology.to_owned())))
+        Ok(Some(self.books.open(name, self.world.size(comm)?)))
     }
 
     /// Calls that a communicator must have had before it is served.

@@ -40,6 +40,9 @@ pub(crate) struct Record {
     communicators: u64,
     ranks: u32,
     topology: String,
+    /// What messages were found to take when it was first used.
+    #[serde(default)]
+    measured: String,
     checks: Checks,
     rows: Vec<Row>,
 }
@@ -139,9 +142,11 @@ impl Ledger {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).add(event);
     }
 
-    /// Where the communicator's ranks are, once that is known.
-    pub(crate) fn placed(&self, topology: &str) {
-        topology.clone_into(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner).topology);
+    /// Where the communicator's ranks are, and what messages take there, once that is known.
+    pub(crate) fn placed(&self, topology: &str, measured: &str) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        topology.clone_into(&mut record.topology);
+        measured.clone_into(&mut record.measured);
     }
 
     pub(crate) fn checked(&self, same: bool) {
@@ -186,12 +191,13 @@ impl Books {
     }
 
     /// A ledger for a communicator.
-    pub(crate) fn open(self: &Arc<Books>, communicator: &str, ranks: u32, topology: String) -> Arc<Ledger> {
+    pub(crate) fn open(self: &Arc<Books>, communicator: &str, ranks: u32) -> Arc<Ledger> {
         let record = Record {
             communicator: communicator.to_owned(),
             communicators: 1,
             ranks,
-            topology,
+            topology: String::new(),
+            measured: String::new(),
             checks: Checks::default(),
             rows: Vec::new(),
         };
@@ -271,6 +277,9 @@ impl Whole {
                 (name, _) => name.to_owned(),
             };
             let _ = writeln!(text, "{which}, {} ranks{}", record.ranks, and(&record.topology));
+            if !record.measured.is_empty() {
+                let _ = writeln!(text, "  measured at first use, {}", record.measured);
+            }
             if record.checks.compared > 0 {
                 let Checks { compared, differed } = record.checks;
                 let _ = writeln!(text, "  {compared} results were compared with native, {differed} differed");
@@ -326,12 +335,17 @@ mod tests {
     #[test]
     fn freed_communicators_are_added_up_and_ranks_joined() {
         let books = Arc::new(Books::default());
-        let world = books.open("MPI_COMM_WORLD", 4, "1x4".into());
+        let open = |name: &str, ranks, topology: &str| {
+            let ledger = books.open(name, ranks);
+            ledger.placed(topology, "");
+            ledger
+        };
+        let world = open("MPI_COMM_WORLD", 4, "1x4");
         world.add(&event("shm", "short", 8));
         world.add(&event("shm", "short", 100));
         world.add(&event("native", "long", 1 << 20));
         for _ in 0..1000 {
-            books.open("", 2, "1x2".into()).add(&event("native", "first calls", 0));
+            open("", 2, "1x2").add(&event("native", "first calls", 0));
         }
         assert_eq!(books.lock().live.len(), 1, "only the world");
         let other = r#"[{"communicator":"freed","communicators":1,"ranks":2,"topology":"1x2",
