@@ -10,50 +10,41 @@ use bruckner_model::machine::{Protocol, Wire};
 pub struct Gauged {
     /// Eight bytes between ranks of a node, if any two are on one.
     pub near: Option<f64>,
-    /// Eight bytes between nodes, all ranks at once.
+    /// Eight bytes between nodes.
     pub far: f64,
-    /// The same of many bytes, if there was time for it.
-    pub long: Option<Long>,
+    /// Many bytes between nodes.
+    pub long: Long,
     /// How long the measuring took.
     pub took: f64,
 }
 
-/// What long messages between nodes took.
+/// What a long message between nodes took.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Long {
     /// So many bytes.
     pub bytes: u64,
-    /// By one rank of each node.
-    pub alone: f64,
-    /// By so many ranks of a node at once.
-    pub senders: u32,
     /// They took this.
-    pub together: f64,
+    pub took: f64,
 }
 
 impl Gauged {
     /// Numbers by which ranks find out whether they know the same.
-    pub fn words(&self) -> [u64; 6] {
-        let Long { bytes, alone, senders, together } =
-            self.long.unwrap_or(Long { bytes: 0, alone: 0.0, senders: 0, together: 0.0 });
+    pub fn words(&self) -> [u64; Gauged::WORDS] {
         let near = self.near.unwrap_or(0.0);
-        [near.to_bits(), self.far.to_bits(), bytes, alone.to_bits(), u64::from(senders), together.to_bits()]
+        [near.to_bits(), self.far.to_bits(), self.long.bytes, self.long.took.to_bits()]
     }
+
+    /// How many they are.
+    pub const WORDS: usize = 4;
 
     /// A machine like another, with what was measured.
     pub fn machine(&self, usual: &Machine) -> Machine {
         let mut machine = usual.clone();
         "this-run".clone_into(&mut machine.name);
         self.about().clone_into(&mut machine.about);
-        let mut per_byte = usual.network.protocols.last().map_or(0.0, |protocol| protocol.per_byte);
-        let mut injection = usual.injection.as_ref().map(|injection| injection.rate);
-        if let Some(Long { bytes, alone, senders, together }) = self.long {
-            // Beyond the latency; what is lost in noise is at least something.
-            let beyond = |took: f64| (took - self.far).max(0.05 * took) / bytes as f64;
-            per_byte = beyond(alone);
-            let rate = f64::from(senders) / beyond(together);
-            injection = (rate < 0.9 * f64::from(senders) / per_byte).then_some(rate);
-        }
+        let per_byte = 1.0 / self.rate();
+        // One rank alone is taken to send as much as all of a node together.
+        let injection = Some(self.rate());
         let protocol = Protocol { below: None, latency: self.far, per_byte, rendezvous: false, injection };
         machine.injection = None;
         // On a node everything is as much slower, or faster, as messages are.
@@ -73,6 +64,11 @@ impl Gauged {
         machine
     }
 
+    /// What a node sends, in bytes per second; what is lost in noise is at least something.
+    fn rate(&self) -> f64 {
+        self.long.bytes as f64 / (self.long.took - self.far).max(0.05 * self.long.took)
+    }
+
     fn about(&self) -> String {
         format!("measured at first use: {self}")
     }
@@ -85,11 +81,7 @@ impl fmt::Display for Gauged {
         if let Some(near) = self.near {
             write!(f, " and {:.1} us on one", micro(near))?;
         }
-        if let Some(Long { bytes, together, senders, .. }) = self.long {
-            let rate = f64::from(senders) * bytes as f64 / (together - self.far).max(0.05 * together);
-            write!(f, "; a node sends {:.0} MB/s", rate / 1e6)?;
-        }
-        Ok(())
+        write!(f, "; a rank sends {:.0} MB/s", self.rate() / 1e6)
     }
 }
 
@@ -101,8 +93,8 @@ mod tests {
     #[test]
     fn a_machine_has_what_was_measured() {
         let usual = Knowledge::nominal(Vendor::OpenMpi).steady.machine;
-        let long = Long { bytes: 16384, alone: 632e-6, senders: 4, together: 1024e-6 };
-        let gauged = Gauged { near: Some(5.8e-6), far: 500e-6, long: Some(long), took: 0.012 };
+        let long = Long { bytes: 16384, took: 631e-6 };
+        let gauged = Gauged { near: Some(5.8e-6), far: 500e-6, long, took: 0.012 };
         let machine = gauged.machine(&usual);
         let far = &machine.network.protocols[0];
         assert_eq!((far.latency, far.rendezvous), (500e-6, false));
@@ -112,12 +104,10 @@ mod tests {
         assert!((flag(&machine) / flag(&usual) - 10.0).abs() < 0.01);
         assert_eq!(
             gauged.to_string(),
-            "in 12.0 ms, messages take 500.0 us between nodes and 5.8 us on one; a node sends 125 MB/s"
+            "in 12.0 ms, messages take 500.0 us between nodes and 5.8 us on one; a rank sends 125 MB/s"
         );
         // It can be written and read, as any machine.
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
-        let short = Gauged { near: None, long: None, ..gauged };
-        assert!(short.machine(&usual).network.protocols[0].injection.is_some());
-        assert_ne!(short.words(), gauged.words());
+        assert_ne!(Gauged { near: None, ..gauged }.words(), gauged.words());
     }
 }

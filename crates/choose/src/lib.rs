@@ -35,6 +35,7 @@ mod reason;
 mod rules;
 
 pub use answer::choose;
+pub use bruckner_model::Shape;
 pub use choice::{Choice, Policy};
 pub use gauge::{Gauged, Long};
 pub use kind::{Kind, Question, Size};
@@ -43,5 +44,4 @@ pub use menu::{Ability, Menus, Ranked};
 pub use name::Name;
 pub use profile::{Dropped, LONGEST, Made, Profile, VERSION};
 pub use reason::{Forecast, Lack, Reason};
-pub use bruckner_model::Shape;
 pub use rules::{BadRule, Rules};

@@ -14,15 +14,17 @@ use crate::Error;
 use crate::settings::Mode;
 use crate::world::World;
 
-/// All of it may take so long.
-const MOST: Duration = Duration::from_millis(20);
-/// Bytes of a short message, and of long ones: the longer if the others take next to no time.
+/// Bytes of short messages, and of long ones.
 const SHORT: usize = 8;
 const LONG: [usize; 2] = [16 << 10, 256 << 10];
-/// How often each is sent.
-const TIMES: usize = 3;
-/// A process measures once.
-const ONE: u64 = 1;
+/// Two ranks exchange messages of one size at most so often, and for so long: well below 20 ms in all.
+const TIMES: u64 = 5;
+const FAR: Duration = Duration::from_millis(2);
+const NEAR: Duration = Duration::from_millis(1);
+/// The longest messages are only for those that the others take next to no time.
+const QUICK: u64 = 50_000;
+/// What was not measured.
+const NOTHING: u64 = u64::MAX;
 
 fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos() as u64
@@ -32,16 +34,10 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
 }
 
-/// With whom a rank exchanges messages.
+/// With whom a rank exchanges messages: the first of each node with that of another, and with the second.
 struct Partners {
-    /// On the same node.
     near: Option<u32>,
-    /// On another.
     far: Option<u32>,
-    /// Whether it is the first of its node.
-    is_first: bool,
-    /// Ranks of a node that exchange messages with another at once, wherever they are the most.
-    senders: u32,
 }
 
 impl Partners {
@@ -55,10 +51,8 @@ impl Partners {
             found.flatten().map(|position| topology.rank_at(position).0)
         };
         Partners {
-            near: member(node, at ^ 1),
-            far: member(node ^ 1, at),
-            is_first: at == 0,
-            senders: topology.largest(Level::NODE),
+            near: if at < 2 { member(node, at ^ 1) } else { None },
+            far: if at == 0 { member(node ^ 1, 0) } else { None },
         }
     }
 }
@@ -75,14 +69,15 @@ impl<W: World> Communicator<W> {
         let lock = || self.hidden.gauged.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = *lock();
         let known = mine.map(|gauged| gauged.words()).unwrap_or_default();
-        let mut words = [0; 13];
+        let mut words = [0; 2 * Gauged::WORDS + 1];
         for (at, word) in known.into_iter().enumerate() {
             (words[2 * at], words[2 * at + 1]) = (word, !word);
         }
-        words[12] = u64::from(mine.is_some()) * ONE;
+        words[2 * Gauged::WORDS] = u64::from(mine.is_some());
         self.agree(Agree::Max, &mut words)?;
-        let (pairs, spent) = (words[..12].as_chunks::<2>().0, words[12] == ONE);
-        if spent {
+        let (pairs, spent) = words.as_chunks::<2>();
+        // A process measures once.
+        if spent == [1] {
             return Ok(mine.filter(|_| pairs.iter().all(|[word, inverse]| *word == !inverse)));
         }
         let found = self.gauge(topology)?;
@@ -91,57 +86,63 @@ impl<W: World> Communicator<W> {
     }
 
     fn gauge(&self, topology: &Topology) -> Result<Gauged, Error> {
-        let began = Instant::now();
-        let partners = Partners::of(topology, self.rank);
+        let Partners { near, far } = Partners::of(topology, self.rank);
         let mut room = (vec![0u8; LONG[1]], vec![0u8; LONG[1]]);
-        let mut take = |partner: Option<u32>, bytes: usize, times: usize| {
-            self.time(partner, (&room.0[..bytes], &mut room.1[..bytes]), times)
+        let mut take = |partner: Option<u32>, bytes: usize, most: Duration| match partner {
+            Some(partner) => self.time(partner, (&mut room.0[..bytes], &mut room.1[..bytes]), most),
+            None => Ok(NOTHING),
         };
         // A connection must have carried something before it shows what it can do.
-        let warm = take(partners.far, LONG[0], 1)?;
-        take(partners.near, SHORT, 1)?;
-        let mut words = [warm, take(partners.far, SHORT, TIMES)?, take(partners.near, SHORT, TIMES)?, 0];
-        words[3] = nanoseconds(began.elapsed());
-        self.agree(Agree::Max, &mut words)?;
-        let [warm, far, near, elapsed] = words;
-        let near = (near > 0).then(|| seconds(near));
-        let mut gauged = Gauged { near, far: seconds(far), long: None, took: 0.0 };
-        // Whoever is the last to be asked how long it took has taken that.
-        let mut spent = elapsed;
-        let mut each = warm;
-        for bytes in LONG {
-            // Alone, and all together, and what they agree by.
-            if spent + 2 * TIMES as u64 * each > nanoseconds(MOST) {
-                break;
+        take(far, LONG[0], Duration::ZERO)?;
+        let began = Instant::now();
+        let mut words = [take(far, SHORT, FAR)?, NOTHING, take(far, LONG[0], FAR)?, NOTHING, 0];
+        if let Some(far) = far {
+            // Both must come to the same, so they tell each other what they think.
+            let slow = [u8::from(words[2] > words[0] + QUICK)];
+            if slow[0] | self.swap(far, &slow)? == 0 {
+                words[3] = take(Some(far), LONG[1], FAR)?;
             }
-            let alone = take(partners.far.filter(|_| partners.is_first), bytes, TIMES - 1)?;
-            let mut words = [alone, take(partners.far, bytes, TIMES - 1)?, 0];
-            words[2] = nanoseconds(began.elapsed());
-            self.agree(Agree::Max, &mut words)?;
-            let [alone, together, elapsed] = words;
-            let (senders, bytes) = (partners.senders, bytes as u64);
-            gauged.long =
-                Some(Long { bytes, alone: seconds(alone), senders, together: seconds(together) });
-            spent = elapsed;
-            // Sixteen times as much takes at most so long.
-            each = together.max(alone) * (LONG[1] / LONG[0]) as u64;
         }
-        gauged.took = seconds(spent);
-        Ok(gauged)
+        let measured = began.elapsed();
+        take(near, SHORT, Duration::ZERO)?;
+        let began = Instant::now();
+        words[1] = take(near, SHORT, NEAR)?;
+        words[4] = !nanoseconds(measured + began.elapsed());
+        // Whoever waits for its turn on a crowded core knows less than others.
+        self.agree(Agree::Min, &mut words)?;
+        let [short, on_node, long, longest, took] = words;
+        let (bytes, long) = if longest == NOTHING { (LONG[0], long) } else { (LONG[1], longest) };
+        let long = Long { bytes: bytes as u64, took: seconds(long) };
+        let near = (on_node != NOTHING).then(|| seconds(on_node));
+        Ok(Gauged { near, far: seconds(short), long, took: seconds(!took) })
     }
 
-    /// How long it takes to exchange bytes with a partner, in nanoseconds: the middle of a few; nothing where there is none.
-    fn time(&self, partner: Option<u32>, room: (&[u8], &mut [u8]), times: usize) -> Result<u64, Error> {
-        let Some(partner) = partner else { return Ok(0) };
+    /// How long it takes to exchange bytes with a partner, in nanoseconds, on average: where one of them is late, the other finds its message
+    /// there, so one exchange alone may seem to take no time. Both end together, when either has done so long enough: the first byte
+    /// says so.
+    fn time(
+        &self,
+        partner: u32,
+        (mine, theirs): (&mut [u8], &mut [u8]),
+        most: Duration,
+    ) -> Result<u64, Error> {
         let name = self.names.peer(Rank(partner));
-        let mut took = Vec::with_capacity(times);
-        for _ in 0..times {
-            let start = Instant::now();
-            self.hidden.exchange(Some((name, room.0)), Some((name, &mut *room.1)), self.agreeing())?;
-            took.push(nanoseconds(start.elapsed()).max(1));
+        let began = Instant::now();
+        for time in 1..=TIMES {
+            mine[0] = u8::from(time == TIMES || began.elapsed() >= most);
+            self.hidden.exchange(Some((name, &*mine)), Some((name, &mut *theirs)), self.agreeing())?;
+            if mine[0] | theirs[0] != 0 {
+                return Ok((nanoseconds(began.elapsed()) / time).max(1));
+            }
         }
-        took.sort_unstable();
-        Ok(took[(times - 1) / 2])
+        unreachable!("the last time says so")
+    }
+
+    /// Tells a partner a byte and hears one.
+    fn swap(&self, partner: u32, mine: &[u8; 1]) -> Result<u8, Error> {
+        let (name, mut theirs) = (self.names.peer(Rank(partner)), [0]);
+        self.hidden.exchange(Some((name, mine)), Some((name, &mut theirs)), self.agreeing())?;
+        Ok(theirs[0])
     }
 }
 
@@ -166,7 +167,7 @@ mod tests {
                 }
             }
             let nodes = topology.regions(Level::NODE);
-            assert_eq!(nodes > 1, all.iter().any(|partners| partners.is_first && partners.far.is_some()));
+            assert_eq!(nodes > 1, all.iter().any(|partners| partners.far.is_some()), "{text}");
         }
     }
 }
