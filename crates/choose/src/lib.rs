@@ -32,6 +32,7 @@ mod menu;
 mod name;
 mod profile;
 mod reason;
+mod rivals;
 mod rules;
 
 pub use answer::choose;

@@ -40,7 +40,7 @@ impl Need {
     /// How many there are.
     const COUNT: usize = Name::ALL.len() * 3;
 
-    fn of(kind: &Kind) -> Need {
+    pub(crate) fn of(kind: &Kind) -> Need {
         let Kind { name, collective, order, shows_order, .. } = *kind;
         // Where nothing is reduced, order does not matter.
         match collective.reduces() {
@@ -58,7 +58,7 @@ impl Need {
     }
 
     /// Whether another algorithm may give other bits.
-    fn rounds(self) -> bool {
+    pub(crate) fn rounds(self) -> bool {
         self.collective.reduces() && (self.shows_order || self.order == Order::Ranks)
     }
 }
@@ -136,6 +136,16 @@ impl Menus {
         &self.topology
     }
 
+    /// How many nodes there are, with how many ranks.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The figures that a need is chosen by.
+    pub(crate) fn source(&self, need: Need) -> &Source {
+        self.knowledge.source(need.rounds())
+    }
+
     /// What the settings say.
     pub fn policy(&self) -> Policy {
         self.policy
@@ -177,7 +187,7 @@ impl Menus {
     /// All algorithms that would be right for a call, by the model the fastest first, and what the MPI's own function is taken to take.
     pub fn ranking(&self, question: &Question<'_>) -> (Vec<Ranked>, Option<f64>) {
         let need = Need::of(&self.kind(question));
-        let machine = &self.knowledge.source(need.rounds()).machine;
+        let machine = &self.source(need).machine;
         let all = Field::new(self, need);
         let mut ranked: Vec<Ranked> = all.ranked(machine, question.bytes());
         ranked.truncate(all.candidates.len());
@@ -295,7 +305,7 @@ struct First<'a> {
 }
 
 /// Who competes for a need.
-struct Field<'a> {
+pub(crate) struct Field<'a> {
     menus: &'a Menus,
     need: Need,
     candidates: Vec<Expression>,
@@ -303,8 +313,8 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    fn new(menus: &Menus, need: Need) -> Field<'_> {
-        let nominal = menus.knowledge.source(need.rounds()).origin == Origin::Nominal;
+    pub(crate) fn new(menus: &Menus, need: Need) -> Field<'_> {
+        let nominal = menus.source(need).origin == Origin::Nominal;
         let right = |expression: &Expression| {
             menus.can(need, expression) && !(nominal && is_bold(expression, menus.shape))
         };
@@ -316,7 +326,7 @@ impl Field<'_> {
         Some(Sketch::of(self.need.collective, expression, self.menus.shape, bytes)?.on(machine))
     }
 
-    fn ranked(&self, machine: &Machine, bytes: u64) -> Vec<Ranked> {
+    pub(crate) fn ranked(&self, machine: &Machine, bytes: u64) -> Vec<Ranked> {
         let ranked = |expression: &Expression| {
             let predicted = self.time(machine, expression, bytes)?;
             Some(Ranked { expression: expression.clone(), predicted })
@@ -349,7 +359,7 @@ impl Field<'_> {
 
     /// The same by the model alone.
     fn predicted<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Option<&'b Expression> {
-        let Source { machine, origin } = self.menus.knowledge.source(self.need.rounds());
+        let Source { machine, origin } = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
         let times = among.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
         let (best, time) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
@@ -358,12 +368,11 @@ impl Field<'_> {
 
     /// The algorithms for so many bytes, best first; the MPI's own function if none is known to be better. Never empty.
     fn choices(&self, bytes: u64) -> Vec<Choice> {
-        let knowledge = &self.menus.knowledge;
         if let Some(verdict) = self.verdict(bytes) {
             let reason = Reason::of(verdict);
             return vec![Choice { expression: verdict.expression.clone(), reason }];
         }
-        let source = knowledge.source(self.need.rounds());
+        let source = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
         let ranked = self.ranked(&source.machine, bytes);
         let Some(native) = self.native(&source.machine, bytes) else {

@@ -60,6 +60,18 @@ pub enum Reason {
         /// What the model says of it.
         forecast: Forecast,
     },
+    /// It was faster than another in this run.
+    Watched {
+        /// The other.
+        before: Expression,
+        /// Its time as a part of the other's.
+        ratio: f64,
+    },
+    /// It was tried beside another.
+    Tried {
+        /// The other.
+        beside: Expression,
+    },
     /// Every call is to be served (`BRUCKNER=always`).
     Always,
     /// Only an algorithm can do it: the MPI has no function for such counts.
@@ -127,6 +139,10 @@ impl fmt::Display for Reason {
                 let margin = forecast.origin.margin();
                 return write!(f, "nothing is sure to be faster (by {margin} times); {best}: {forecast}");
             }
+            Reason::Watched { before, ratio } => {
+                return write!(f, "{ratio:.2} of the time of {before}, measured in this run");
+            }
+            Reason::Tried { beside } => return write!(f, "tried beside {beside}"),
             Reason::Always => "BRUCKNER=always",
             Reason::BeyondMpi => "the MPI has no function for so many",
             Reason::NothingFits => "no algorithm fits",

@@ -8,16 +8,7 @@ use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
 use bruckner_engine::{Call, Door, Engine, Error, Name};
 use bruckner_runtime::{Peer, Transport as _};
-use common::{Collective, Prepared, Type, always, perform, persistent};
-
-const SUM_OF_FLOATS: Collective = Collective {
-    function: Function::Allreduce,
-    of: Type::F64,
-    count: 5,
-    in_place: false,
-    root: 0,
-    maximum: false,
-};
+use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, persistent};
 
 fn all_kinds() -> [Collective; 4] {
     [

@@ -11,6 +11,7 @@ use bruckner_mpi::{Function, Word};
 use bruckner_schedule::Problem;
 
 use super::plans::VersionId;
+use super::watch::KindId;
 use crate::buffers::Combine;
 use crate::call::Call;
 use crate::world::World;
@@ -81,6 +82,8 @@ pub(crate) struct Memo {
     pub(crate) words: [u64; 4],
     /// Counts for which it does.
     pub(crate) counts: RangeInclusive<u64>,
+    /// What they are counted by.
+    pub(crate) watch: KindId,
     /// Its plan; whatever changes plans clears the memos.
     pub(crate) version: VersionId,
     /// What the plan is to be bound to, but for the count.

@@ -9,9 +9,11 @@ mod memo;
 mod names;
 mod plans;
 mod room;
+mod watch;
 
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choose};
 use bruckner_mpi::{Agree, TagRange, Word};
@@ -23,6 +25,7 @@ pub(crate) use make::{Site, Stopped};
 pub(crate) use memo::{Arguments, Memo, Memos, Natives, arguments, is_built_in};
 pub(crate) use plans::{Plans, Prepared, VersionId};
 pub(crate) use room::Room;
+pub(crate) use watch::{KindId, Turn as Watched, Watches, about};
 
 use crate::Error;
 use crate::buffers::{Common, Normal};
@@ -33,7 +36,7 @@ use crate::world::{Fault, World};
 use hidden::Found;
 use make::Attempt;
 use names::RankNames;
-use plans::{Form, Look, Version};
+use plans::{Candidate, Form, Look, Version};
 
 /// Plans, the memory that they share, and calls that are known to be served by one.
 pub(crate) struct Store<W: World> {
@@ -48,6 +51,17 @@ impl<W: World> Store<W> {
     }
 }
 
+/// What serves a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) id: VersionId,
+    pub(crate) kind: Kind,
+    pub(crate) watch: KindId,
+    /// Bytes of the largest block, or of the vector.
+    pub(crate) bytes: u64,
+    pub(crate) turn: Watched,
+}
+
 /// What changes from call to call.
 pub(crate) struct State<W: World> {
     pub(crate) store: Store<W>,
@@ -56,6 +70,7 @@ pub(crate) struct State<W: World> {
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
     pub(crate) menus: Menus,
+    pub(crate) watches: Watches,
     /// What messages were found to take, where that was measured.
     pub(crate) gauged: Option<Gauged>,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
@@ -75,10 +90,22 @@ impl<W: World> State<W> {
         self.store.plans.is_native(&self.menus.kind(&common.question()))
     }
 
+    /// What serves a call, and why.
+    pub(crate) fn why(&mut self, served: &Served) -> Choice {
+        let choice = (*self.store.plans.versions.get(served.id).choice).clone();
+        let candidates = self.store.plans.of(served.kind, Vec::new).0;
+        let named = |at: usize| candidates[at].choice.expression.clone();
+        match self.watches.reason(served.watch, served.bytes, served.turn, named) {
+            Some(reason) => Choice { reason, ..choice },
+            None => choice,
+        }
+    }
+
     /// All plans go: what chooses them has changed.
     pub(crate) fn forget(&mut self) {
         self.store.memos.clear();
         self.store.plans.clear();
+        self.watches = Watches::default();
     }
 }
 
@@ -133,6 +160,7 @@ impl<W: World> Communicator<W> {
         let state = State {
             store: Store::new(Room::of_communicator()),
             menus: hidden.menus(topology.clone(), None),
+            watches: Watches::default(),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
@@ -213,17 +241,36 @@ impl<W: World> Communicator<W> {
         &self,
         state: &mut State<W>,
         normal: &mut Normal,
-    ) -> Result<Option<VersionId>, Error> {
+    ) -> Result<Option<Served>, Error> {
         state.calls += 1;
         loop {
-            let kind = state.menus.kind(&normal.common.question());
-            let State { store, topology, menus, rules, device, calls, .. } = &mut *state;
+            let question = normal.common.question();
+            let (kind, bytes) = (state.menus.kind(&question), question.bytes());
+            let State { store, topology, menus, rules, device, calls, watches, .. } = &mut *state;
             let site = Site { topology, tags: self.tags, one_round: false };
             let choices = || choices(&kind, menus, rules, *device);
-            match self.prepare(store, &site, kind, choices, normal) {
-                Ok(id) => {
+            let settings = &self.hidden.settings;
+            let watched = settings.watch && settings.check == 0;
+            let candidates = store.plans.of(kind, choices).0;
+            let watch = watches.kind(kind);
+            let turn = watches.turn(watch, bytes, || match watched {
+                true => {
+                    let rivals = menus.rivals(&question, &candidates[0].choice);
+                    rivals.into_iter().map(|rival| Candidate::number(candidates, rival)).collect()
+                }
+                false => Vec::new(),
+            });
+            match self.prepare(store, &site, kind, choices, turn.candidate(), normal) {
+                Ok((id, candidate)) => {
                     store.plans.versions.get(id).looked_for = *calls;
-                    return Ok(Some(id));
+                    let turn = match candidate == turn.candidate() {
+                        true => turn,
+                        false => {
+                            watches.replace(watch, bytes, turn.candidate(), candidate);
+                            Watched::Serve(candidate)
+                        }
+                    };
+                    return Ok(Some(Served { id, kind, watch, bytes, turn }));
                 }
                 Err(Stopped::Device) => state.leave_to_mpi(),
                 Err(Stopped::Different) => return Ok(None),
@@ -232,22 +279,22 @@ impl<W: World> Communicator<W> {
         }
     }
 
-    /// The plan of a store for a call: by the first algorithm of which there is one, or can be. Collective if one must be
-    /// made, or room for it.
+    /// The plan of a store for a call, and whose it is: by an algorithm that is asked for, or the first of which there is one, or can be.
+    /// Collective if one must be made, or room for it.
     pub(crate) fn prepare(
         &self,
         store: &mut Store<W>,
         site: &Site<'_>,
         kind: Kind,
         choices: impl FnOnce() -> Vec<Choice>,
+        asked: usize,
         normal: &mut Normal,
-    ) -> Result<VersionId, Stopped> {
+    ) -> Result<(VersionId, usize), Stopped> {
         let Store { plans, room, memos } = store;
         let (candidates, versions) = plans.of(kind, choices);
-        let mut at = 0;
-        loop {
+        // One of them is the MPI's own function, which always fits.
+        for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let (before, rest) = candidates.split_at_mut(at);
-            // The last of them is the MPI's own function, which always fits.
             let candidate = &mut rest[0];
             let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
                 Look::Version(id) => id,
@@ -262,15 +309,50 @@ impl<W: World> Communicator<W> {
                         Attempt::Stopped(why) => return Err(why),
                     }
                 }
-                Look::Unfit => {
-                    at += 1;
-                    continue;
-                }
+                Look::Unfit => continue,
             };
             if self.fit(versions.get(id), normal, site.topology, room, memos)? {
-                return Ok(id);
+                return Ok((id, at));
             }
-            at += 1;
+        }
+        unreachable!("the MPI's own function fits")
+    }
+
+    /// Makes ranks begin a call of a look together. Collective.
+    pub(crate) fn gather_for(&self, served: &Served) -> Result<(), Error> {
+        match served.turn {
+            Watched::Look(_) => self.agree(Agree::Max, &mut [0]),
+            Watched::Serve(_) => Ok(()),
+        }
+    }
+
+    /// Concludes from how long a call of a look took; what was seen, if it was the last. Collective then.
+    pub(crate) fn looked(
+        &self,
+        state: &mut State<W>,
+        served: &Served,
+        took: Duration,
+    ) -> Result<Vec<(Arc<Choice>, f64)>, Error> {
+        let Served { watch, bytes, turn: Watched::Look(_), .. } = *served else { return Ok(Vec::new()) };
+        let State { watches, store, .. } = state;
+        let Some(mut times) = watches.note(watch, bytes, took.as_nanos() as u64) else {
+            return Ok(Vec::new());
+        };
+        // Whoever is in another look, in a call that is not the same, is found out.
+        let label = watches.label(watch, bytes);
+        times.extend([label, !label]);
+        self.agree(Agree::Max, &mut times)?;
+        store.memos.clear();
+        let candidates = store.plans.of(served.kind, Vec::new).0;
+        match (times.pop(), times.pop()) {
+            (Some(inverse), Some(label)) if inverse == !label => {
+                let seen = watches.conclude(watch, bytes, &times, |at| candidates[at].is_native());
+                Ok(seen.into_iter().map(|(at, time)| (candidates[at].choice.clone(), time)).collect())
+            }
+            _ => {
+                watches.stop(watch, bytes);
+                Ok(Vec::new())
+            }
         }
     }
 

@@ -121,6 +121,17 @@ impl Candidate {
         choices.map(candidate).collect()
     }
 
+    /// The number of an algorithm among those for a kind of call; it is put behind them if it is new.
+    pub(crate) fn number(all: &mut Vec<Candidate>, expression: Expression) -> usize {
+        let known = all.iter().position(|candidate| candidate.choice.expression == expression);
+        known.unwrap_or_else(|| {
+            let reason = Reason::Tried { beside: all[0].choice.expression.clone() };
+            let choice = Arc::new(Choice { expression, reason });
+            all.push(Candidate { choice, is_preferred: false, pieces: None, versions: Vec::new() });
+            all.len() - 1
+        })
+    }
+
     pub(crate) fn is_native(&self) -> bool {
         self.choice.is_native()
     }

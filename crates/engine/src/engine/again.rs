@@ -9,7 +9,7 @@ use bruckner_runtime::{Buffers, Failure};
 use super::{Engine, Serving};
 use crate::buffers::{Common, Normal};
 use crate::call::Call;
-use crate::communicator::{Arguments, Memo, Prepared, State, Store, VersionId, arguments};
+use crate::communicator::{Arguments, Memo, Prepared, Served, State, Store, Watched, about, arguments};
 use crate::world::World;
 
 impl<W: World> Engine<W> {
@@ -21,37 +21,65 @@ impl<W: World> Engine<W> {
         generation: u64,
         state: &mut State<W>,
         arguments: Arguments,
-        id: VersionId,
+        served: &Served,
         normal: &Normal,
     ) {
-        // Calls of nothing go one way or another by the door that they come in by.
-        if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() {
+        // Calls of nothing go one way or another by the door that they come in by, and calls of a look each another.
+        let looks = matches!(served.turn, Watched::Look(_));
+        if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() || looks {
             return;
         }
+        let (id, watch) = (served.id, served.watch);
         let Common { problem, combine, .. } = &normal.common;
         let version = state.store.plans.versions.get(id);
         let Arguments { words, count } = arguments;
         let each = |all: u64| all / count.max(1);
         let bytes = each(normal.common.bytes());
-        let alike = match arguments.is_one_count() && version.is_preferred && bytes > 0 {
+        let changed = state.watches.has_changed(watch);
+        let wide = arguments.is_one_count() && (version.is_preferred || changed) && bytes > 0;
+        // The same in all that is served alike, or only for about as much data.
+        let alike = |narrow: bool| match wide {
             true => {
-                let all = state.menus.alike(&normal.common.question());
+                let mut all = state.menus.alike(&normal.common.question());
+                if narrow {
+                    let about = about(served.bytes);
+                    all = *all.start().max(about.start())..=*all.end().min(about.end());
+                }
                 all.start().div_ceil(bytes).max(1)..=*all.end() / bytes
             }
             false => count..=count,
         };
         match &version.prepared {
-            Some(Prepared::Native) => self.natives.put(comm, generation, &words, alike),
+            Some(Prepared::Native) => {
+                let watched = state.watches.is_watched(watch, served.bytes);
+                if state.watches.is_over(watch, served.bytes) {
+                    self.natives.put(comm, generation, &words, alike(watched));
+                }
+                if watched {
+                    state.store.memos.put(Memo {
+                        words,
+                        counts: alike(changed),
+                        watch,
+                        version: id,
+                        problem: problem.clone(),
+                        elements: 0,
+                        bound: (0, 0),
+                        bytes: bytes as usize,
+                        combine: *combine,
+                    });
+                }
+            }
             // Input and output that overlap are looked at each time.
             Some(Prepared::Ready(plan))
                 if normal.is_direct(plan.compiled(), true, self.world.has_device())
                     && normal.foreign.is_none() =>
             {
                 // There is room for no more; and pieces may be equal for one count and not for the next.
-                let least = if problem.pieces == 1 { *alike.start() } else { count };
+                let least = if problem.pieces == 1 { *alike(changed).start() } else { count };
                 state.store.memos.put(Memo {
                     words,
                     counts: least..=count,
+                    watch,
                     version: id,
                     problem: problem.clone(),
                     elements: each(problem.largest()),
@@ -107,13 +135,21 @@ impl<W: World> Engine<W> {
             return None;
         }
         let Serving::Planned(communicator) = &entry.serving else { return None };
-        let mut state = communicator.take().ok()?;
-        let state = &mut *state;
-        let State { store: Store { memos, room, plans }, staged_input, .. } = state;
+        let mut taken = communicator.take().ok()?;
+        let state = &mut *taken;
+        let State { store: Store { memos, room, plans }, staged_input, watches, .. } = state;
         let memo = memos.get(arguments)?;
         let version = plans.versions.get(memo.version);
-        let Some(Prepared::Ready(plan)) = &mut version.prepared else { return None };
         let block = memo.bytes * arguments.count as usize;
+        let plan = match &mut version.prepared {
+            Some(Prepared::Ready(plan)) => plan,
+            Some(Prepared::Native) if watches.pass(memo.watch, block as u64) => {
+                drop(taken);
+                // SAFETY: as for this function.
+                return Some(Ok(unsafe { self.native(call, comm) }));
+            }
+            _ => return None,
+        };
         let rank = communicator.rank.0;
         let (mut input, output) = self.plain_buffers(call, rank, block)?;
         // A reduction's input that the plan still reads when it has begun to write is put aside.
@@ -141,6 +177,10 @@ impl<W: World> Engine<W> {
         if version.combine != Some(memo.combine) {
             plan.set_reduction(memo.combine.kernel());
             version.combine = Some(memo.combine);
+        }
+        // From here on it is served: what is to be done about it otherwise the longer way knows.
+        if !watches.pass(memo.watch, block as u64) {
+            return None;
         }
         let temporary = room.temporary.start();
         let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };

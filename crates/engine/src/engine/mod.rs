@@ -16,7 +16,7 @@ use bruckner_choose::{Choice, Name};
 use bruckner_mpi::{Word, Work};
 
 use crate::Error;
-use crate::buffers::{Common, Normal, Stage, normal, personal};
+use crate::buffers::{Normal, Stage, normal, personal};
 use crate::call::Call;
 use crate::communicator::{
     Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
@@ -88,9 +88,9 @@ impl Outcome {
         (self.algorithm, self.why) = ("native".to_owned(), reason.to_string());
     }
 
-    fn served(&mut self, choice: &Choice, common: &Common) {
+    fn served(&mut self, choice: &Choice, bytes: u64) {
         (self.algorithm, self.why) = (choice.expression.to_string(), choice.reason.to_string());
-        self.bytes = common.bytes();
+        self.bytes = bytes;
     }
 }
 
@@ -183,7 +183,7 @@ impl<W: World> Engine<W> {
             Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
         };
         let mode = format!("{:?}", hidden.settings.mode).to_lowercase();
-        let whole = join(&texts, self.world.name(), &mode, &hidden.settings.complaints);
+        let whole = join(&texts, self.world.name(), &mode, self.books.seconds(), &hidden.settings.complaints);
         match to {
             Report::Stderr => eprint!("{}", whole.table()),
             Report::File(path) => {
@@ -255,17 +255,26 @@ impl<W: World> Engine<W> {
                         if judged && personal(self.world, call, communicator.size).is_err() {
                             return native();
                         }
-                        let Some(id) = communicator.plan_for(&mut state, &mut normal)? else {
+                        let Some(served) = communicator.plan_for(&mut state, &mut normal)? else {
                             return native();
                         };
                         if let Some(arguments) = known {
-                            self.remember(comm, generation, &mut state, arguments, id, &normal);
+                            self.remember(comm, generation, &mut state, arguments, &served, &normal);
                         }
                         if let Some(outcome) = outcome {
-                            outcome.served(&state.store.plans.versions.get(id).choice, &normal.common);
+                            outcome.served(&state.why(&served), served.bytes);
                         }
+                        communicator.gather_for(&served)?;
+                        let start = Instant::now();
                         // SAFETY: as for this function.
-                        return unsafe { self.execute(entry, communicator, &mut state, id, call, &normal) };
+                        let result = unsafe {
+                            self.execute(entry, communicator, &mut state, served.id, call, &normal)
+                        }?;
+                        let seen = communicator.looked(&mut state, &served, start.elapsed())?;
+                        if let Some(ledger) = entry.ledger.as_ref().filter(|_| !seen.is_empty()) {
+                            ledger.seen(call.name(), served.bytes, &seen);
+                        }
+                        return Ok(result);
                     }
                     Err(Refusal::Native(reason)) => reason,
                     // Not every MPI looks.

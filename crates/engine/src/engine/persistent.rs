@@ -119,9 +119,9 @@ impl<W: World> Engine<W> {
         let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
         let mut store = Store::new(Room::of_operation());
         let site = Site { topology: &topology, tags, one_round };
-        let prepared = communicator.prepare(&mut store, &site, kind, || all, &mut normal);
+        let prepared = communicator.prepare(&mut store, &site, kind, || all, 0, &mut normal);
         let reason = match prepared {
-            Ok(id) => {
+            Ok((id, _)) => {
                 let version = store.plans.versions.get(id);
                 let prepared = version.prepared.take().unwrap_or(Prepared::Native);
                 let choice = version.choice.clone();

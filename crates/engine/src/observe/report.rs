@@ -6,8 +6,9 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
-use bruckner_choose::Name;
+use bruckner_choose::{Choice, Name};
 use serde::{Deserialize, Serialize};
 
 /// What one algorithm did for one collective on one communicator.
@@ -24,6 +25,9 @@ pub(crate) struct Row {
     /// Calls by size: `(bytes, calls)`, where bytes is the next power of two.
     sizes: Vec<(u64, u64)>,
     seconds: f64,
+    /// What native would have taken longer, as far as it was measured beside.
+    #[serde(default)]
+    saved: Option<f64>,
 }
 
 /// How many results were compared with native, and how many of them differed.
@@ -31,6 +35,16 @@ pub(crate) struct Row {
 pub(crate) struct Checks {
     pub(crate) compared: u64,
     pub(crate) differed: u64,
+}
+
+/// How long algorithms took for calls of about one size, measured one beside the other.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    collective: String,
+    /// The next power of two.
+    bytes: u64,
+    /// Algorithms, and seconds for a call.
+    times: Vec<(String, f64)>,
 }
 
 /// One communicator, or several alike that were freed.
@@ -45,6 +59,9 @@ pub(crate) struct Record {
     measured: String,
     checks: Checks,
     rows: Vec<Row>,
+    /// For each collective and size the last.
+    #[serde(default)]
+    seen: Vec<Seen>,
 }
 
 /// One call, as the ledger sees it.
@@ -75,6 +92,7 @@ impl Record {
             bytes: 0,
             sizes: Vec::new(),
             seconds: 0.0,
+            saved: None,
         };
         let row = match self.rows.iter_mut().find(same) {
             Some(row) => row,
@@ -89,8 +107,32 @@ impl Record {
         count(&mut row.sizes, event.bytes.next_power_of_two() * u64::from(event.bytes > 0), 1);
     }
 
+    /// Keeps what was seen last of a collective and size.
+    fn saw(&mut self, seen: Seen) {
+        let same = |other: &Seen| other.collective == seen.collective && other.bytes == seen.bytes;
+        self.seen.retain(|other| !same(other));
+        self.seen.push(seen);
+    }
+
+    /// What native would have taken longer for all calls of a row, in seconds, as far as it was measured.
+    fn saved(&self, row: &Row) -> Option<f64> {
+        if row.algorithm == "native" || row.persistent {
+            return None;
+        }
+        let of = |size: u64, algorithm: &str| {
+            let seen =
+                self.seen.iter().find(|seen| seen.collective == row.collective && seen.bytes == size)?;
+            seen.times.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
+        };
+        let each = row.sizes.iter().filter_map(|(size, calls)| {
+            Some(*calls as f64 * (of(*size, "native")? - of(*size, &row.algorithm)?))
+        });
+        each.reduce(|a, b| a + b)
+    }
+
     /// Adds another record's rows.
     fn merge(&mut self, other: Record) {
+        other.seen.into_iter().for_each(|seen| self.saw(seen));
         self.communicators += other.communicators;
         self.checks.compared += other.checks.compared;
         self.checks.differed += other.checks.differed;
@@ -149,6 +191,13 @@ impl Ledger {
         measured.clone_into(&mut record.measured);
     }
 
+    /// What was seen when algorithms were compared.
+    pub(crate) fn seen(&self, name: Name, bytes: u64, times: &[(Arc<Choice>, f64)]) {
+        let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
+        let seen = Seen { collective: name.text().to_owned(), bytes: bytes.next_power_of_two(), times };
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).saw(seen);
+    }
+
     pub(crate) fn checked(&self, same: bool) {
         let checks = &mut self.record.lock().unwrap_or_else(PoisonError::into_inner).checks;
         checks.compared += 1;
@@ -164,8 +213,16 @@ impl Drop for Ledger {
 }
 
 /// The ledgers of a process.
-#[derive(Default)]
-pub(crate) struct Books(Mutex<Shelf>);
+pub(crate) struct Books {
+    shelf: Mutex<Shelf>,
+    began: Instant,
+}
+
+impl Default for Books {
+    fn default() -> Books {
+        Books { shelf: Mutex::default(), began: Instant::now() }
+    }
+}
 
 #[derive(Default)]
 struct Shelf {
@@ -187,7 +244,7 @@ impl Shelf {
 
 impl Books {
     fn lock(&self) -> std::sync::MutexGuard<'_, Shelf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A ledger for a communicator.
@@ -200,10 +257,16 @@ impl Books {
             measured: String::new(),
             checks: Checks::default(),
             rows: Vec::new(),
+            seen: Vec::new(),
         };
         let ledger = Arc::new(Ledger { books: self.clone(), record: Mutex::new(record) });
         self.lock().live.push(Arc::downgrade(&ledger));
         ledger
+    }
+
+    /// How long they have been kept, in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
     }
 
     /// All records as text for [`join`].
@@ -231,12 +294,16 @@ pub(crate) struct Whole {
     mode: String,
     calls: u64,
     served: u64,
+    /// How long the program ran.
+    seconds: f64,
+    /// What was saved of that, as far as native was measured beside.
+    saved: Option<f64>,
     complaints: Vec<String>,
     communicators: Vec<Record>,
 }
 
 /// The whole report, of the texts of all ranks.
-pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, complaints: &[String]) -> Whole {
+pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, seconds: f64, complaints: &[String]) -> Whole {
     let mut records: Vec<Record> = Vec::new();
     for text in texts {
         let some: Vec<Record> = serde_json::from_str(text).unwrap_or_default();
@@ -245,12 +312,20 @@ pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, complaints: &[String
     let rows = || records.iter().flat_map(|record| &record.rows);
     let calls = rows().map(|row| row.calls).sum();
     let served = rows().filter(|row| row.algorithm != "native").map(|row| row.calls).sum();
+    // Of each row, too.
+    for record in &mut records {
+        let saved: Vec<Option<f64>> = record.rows.iter().map(|row| record.saved(row)).collect();
+        record.rows.iter_mut().zip(saved).for_each(|(row, saved)| row.saved = saved);
+    }
+    let saved = records.iter().flat_map(|record| &record.rows).filter_map(|row| row.saved);
     Whole {
         bruckner: env!("CARGO_PKG_VERSION"),
         mpi: mpi.to_owned(),
         mode: mode.to_owned(),
         calls,
         served,
+        seconds,
+        saved: saved.reduce(|a, b| a + b),
         complaints: complaints.to_vec(),
         communicators: records,
     }
@@ -269,6 +344,15 @@ impl Whole {
             "bruckner {}: {}, BRUCKNER={}: {} of {} calls served ({share:.1} %)",
             self.bruckner, self.mpi, self.mode, self.served, self.calls
         );
+        if let Some(saved) = self.saved {
+            let (what, much) = if saved < 0.0 { ("lost", -saved) } else { ("saved", saved) };
+            let part = 100.0 * much / self.seconds.max(1e-9);
+            let _ = writeln!(
+                text,
+                "{what} about {much:.3} s of {:.1} s ({part:.1} %), as far as native was measured beside",
+                self.seconds
+            );
+        }
         for record in &self.communicators {
             let which = match (record.communicator.as_str(), record.communicators) {
                 ("", 1) => "one communicator".to_owned(),
@@ -284,20 +368,21 @@ impl Whole {
                 let Checks { compared, differed } = record.checks;
                 let _ = writeln!(text, "  {compared} results were compared with native, {differed} differed");
             }
-            let head = ("collective", "calls", "bytes each", "seconds", "algorithm");
+            let head = ["collective", "calls", "bytes each", "seconds", "saved", "algorithm"];
             let _ = writeln!(
                 text,
-                "  {:<15} {:>9} {:>15} {:>10}  {:<18} why",
-                head.0, head.1, head.2, head.3, head.4
+                "  {:<15} {:>9} {:>15} {:>10} {:>10}  {:<18} why",
+                head[0], head[1], head[2], head[3], head[4], head[5]
             );
             for row in &record.rows {
                 let name = format!("{}{}", row.collective, if row.persistent { "_init" } else { "" });
                 let _ = writeln!(
                     text,
-                    "  {name:<15} {:>9} {:>15} {:>10.6}  {:<18} {}",
+                    "  {name:<15} {:>9} {:>15} {:>10.6} {:>10}  {:<18} {}",
                     row.calls,
                     sizes(&row.sizes),
                     row.seconds,
+                    row.saved.map_or_else(|| "-".to_owned(), |saved| format!("{saved:+.6}")),
                     row.algorithm,
                     row.why
                 );
@@ -350,7 +435,7 @@ mod tests {
         assert_eq!(books.lock().live.len(), 1, "only the world");
         let other = r#"[{"communicator":"freed","communicators":1,"ranks":2,"topology":"1x2",
             "checks":{"compared":1,"differed":0},"rows":[]}]"#;
-        let whole = join(&[books.text(), other.into()], "MPICH 5", "on", &[]);
+        let whole = join(&[books.text(), other.into()], "MPICH 5", "on", 2.0, &[]);
         assert_eq!((whole.calls, whole.served), (1003, 2));
         assert_eq!(whole.communicators.len(), 2);
         let rows = &whole.communicators[0].rows;
@@ -360,7 +445,10 @@ mod tests {
         let table = whole.table();
         assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
         assert!(table.contains("1001 freed, 2 ranks as 1x2"), "{table}");
-        assert!(table.contains("allreduce               2        8 to 128   1.000000  shm"), "{table}");
+        assert!(
+            table.contains("allreduce               2        8 to 128   1.000000          -  shm"),
+            "{table}"
+        );
         assert!(serde_json::from_str::<serde_json::Value>(&whole.json()).is_ok());
     }
 }

@@ -347,3 +347,12 @@ impl Drop for Said {
         }
     }
 }
+
+pub(crate) const SUM_OF_FLOATS: Collective = Collective {
+    function: Function::Allreduce,
+    of: Type::F64,
+    count: 5,
+    in_place: false,
+    root: 0,
+    maximum: false,
+};

@@ -1,0 +1,110 @@
+//! What is tried beside the algorithm that serves, while a program runs: what would be best if figures were wrong.
+
+use bruckner_algorithms::Expression;
+use bruckner_model::Machine;
+use bruckner_model::machine::Wire;
+
+use crate::choice::{Choice, native};
+use crate::kind::Question;
+use crate::menu::{Field, Menus, Need};
+use crate::reason::Reason;
+
+/// Figures may be wrong by this much.
+const WRONG: f64 = 10.0;
+
+impl Menus {
+    /// What might be better for calls such as this one than what serves them; the MPI's own function is one of them unless it serves itself.
+    /// Nothing at all for calls that must not change what serves them: the bits of results would change, or a user named the algorithm.
+    pub fn rivals(&self, question: &Question<'_>, serving: &Choice) -> Vec<Expression> {
+        let kind = self.kind(question);
+        let need = Need::of(&kind);
+        if kind.local || (need.rounds() && !self.policy().fast_math) || self.policy().always {
+            return Vec::new();
+        }
+        let field = Field::new(self, need);
+        let best = |machine: &Machine| {
+            let ranked = field.ranked(machine, question.bytes());
+            ranked.into_iter().next().map(|best| best.expression)
+        };
+        let machine = &self.source(need).machine;
+        let mut rivals: Vec<Expression> = match serving.reason {
+            Reason::Raced { .. } if serving.is_native() => best(machine).into_iter().collect(),
+            Reason::Raced { .. } => Vec::new(),
+            Reason::Predicted(_) | Reason::NotWorth { .. } => {
+                let other = [1.0, WRONG, 1.0 / WRONG].map(|by| best(&self.slower(machine, by)));
+                other.into_iter().flatten().collect()
+            }
+            _ => return Vec::new(),
+        };
+        rivals.insert(0, native());
+        let mut seen = vec![serving.expression.clone()];
+        rivals.retain(|rival| {
+            let new = !seen.contains(rival);
+            seen.push(rival.clone());
+            new
+        });
+        rivals
+    }
+
+    /// The same machine with latencies of so many times: of messages between nodes, or of whatever ranks of one do.
+    fn slower(&self, machine: &Machine, by: f64) -> Machine {
+        let mut other = machine.clone();
+        let wires: Vec<&mut Wire> = match self.shape().nodes {
+            1 => {
+                other.rank.flag = other.rank.flag.map(|flag| flag * by);
+                other.rank.ask *= by;
+                [&mut other.node, &mut other.socket].into_iter().flatten().collect()
+            }
+            _ => vec![&mut other.network],
+        };
+        for wire in wires {
+            wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= by);
+        }
+        other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ability, Knowledge, Name, Policy, Raced, Rules, Shape, Vendor, Verdict, choose};
+    use bruckner_schedule::{Collective, Counts, Problem, Topology};
+    use std::sync::Arc;
+
+    /// What serves an allgather or an allreduce of some bytes, and its rivals.
+    fn of(topology: &str, name: Name, shows_order: bool, won: Option<&str>) -> (String, Vec<String>) {
+        let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
+        let collective = if name == Name::Allreduce { Collective::Allreduce } else { Collective::Allgather };
+        let problem = Problem::new(collective, topology.ranks(), Counts::Equal(8), 8).unwrap();
+        let mut known = Knowledge::nominal(Vendor::OpenMpi);
+        let verdicts = won.into_iter().map(|winner| Verdict::won(name, 64, winner)).collect();
+        known.raced = vec![Raced { shape: Shape::of(&topology), verdicts }];
+        let menus = Menus::new(topology, Arc::new(known), Policy::default(), Ability::default());
+        let question = Question { name, problem: &problem, shows_order };
+        let serving = choose(&menus.kind(&question), &menus, &Rules::default()).remove(0);
+        let rivals = menus.rivals(&question, &serving);
+        (serving.expression.to_string(), rivals.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn what_only_the_model_says_has_rivals() {
+        let (serving, rivals) = of("4x16", Name::Allgather, false, None);
+        assert!(rivals.len() <= 4 && rivals[0] == "native", "{rivals:?}");
+        assert!(!rivals.contains(&serving) && serving != "native");
+        // Long on one node, where nothing is sure.
+        let (serving, rivals) = of("1x4", Name::Allgather, false, Some("native"));
+        assert_eq!((serving.as_str(), &rivals[..]), ("native", &["shm".to_owned()][..]));
+    }
+
+    #[test]
+    fn what_was_raced_is_held_against_native_alone() {
+        let (serving, rivals) = of("4x4", Name::Allgather, false, Some("ring"));
+        assert_eq!((serving.as_str(), &rivals[..]), ("ring", &["native".to_owned()][..]));
+    }
+
+    #[test]
+    fn what_rounds_has_none() {
+        assert_eq!(of("4x16", Name::Allreduce, true, None).1, [] as [&str; 0]);
+        assert!(!of("4x16", Name::Allreduce, false, None).1.is_empty());
+    }
+}

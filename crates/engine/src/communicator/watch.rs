@@ -1,0 +1,437 @@
+//! Watching: what serves calls of one kind and about one size is compared, now and then, with what else might, and left where that is
+//! faster. Only where the bits of results do not depend on it.
+//!
+//! Calls on a communicator come in one order, so their numbers are agreed for free. At calls 256, 1024, 4096 and so on a *look* begins: some
+//! calls of one size are served by each contender in turn, each from a barrier and timed, and then all ranks agree on how
+//! long the slowest of them took. From the same numbers they come to the same conclusion. Who is slower by 5 % in two looks in a row has
+//! to leave.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+use std::ops::RangeInclusive;
+
+use bruckner_algorithms::Expression;
+use bruckner_choose::{Kind, Reason};
+use rustc_hash::FxBuildHasher;
+
+/// Calls before the first look; the distance grows by this factor, up to the longest.
+const FIRST: u32 = 256;
+const FACTOR: u32 = 4;
+const LONGEST: u32 = 1 << 20;
+/// How often each contender is timed in a look.
+const TIMES: usize = 4;
+/// A contender must be faster by this to count.
+const FASTER: f64 = 1.05;
+/// One that is so much slower than the best is not looked at again, unless it is the MPI's own function.
+const HOPELESS: f64 = 1.5;
+/// The MPI's own function is left alone after so many looks in which it was the best.
+const ENOUGH: u32 = 2;
+/// A look ends without an outcome after so many calls of other sizes.
+const STRAYS: u32 = 64;
+/// Sizes are told apart by powers of two.
+const POWERS: usize = 64;
+
+/// About how much data.
+#[inline]
+pub(crate) fn power(bytes: u64) -> usize {
+    (bytes | 1).ilog2() as usize
+}
+
+/// All sizes that are about as much data.
+pub(crate) fn about(bytes: u64) -> RangeInclusive<u64> {
+    let least = 1 << power(bytes);
+    // Nothing counts as one byte.
+    (if least == 1 { 0 } else { least })..=(least - 1) * 2 + 1
+}
+
+/// A kind of call, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct KindId(usize);
+
+/// What is to be done with a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// This candidate serves it.
+    Serve(usize),
+    /// It is served by this candidate, from a barrier, and timed.
+    Look(usize),
+}
+
+impl Turn {
+    pub(crate) fn candidate(self) -> usize {
+        match self {
+            Turn::Serve(candidate) | Turn::Look(candidate) => candidate,
+        }
+    }
+}
+
+/// Calls of one kind and about one size.
+#[derive(Debug)]
+struct Watch {
+    /// The candidate that serves them.
+    serving: usize,
+    /// What it was told from, and how much faster it was.
+    better: Option<(usize, f64)>,
+    /// Candidates that are compared; none before the first look.
+    field: Vec<usize>,
+    looks: u32,
+    /// Who was faster in the last look.
+    ahead: Option<usize>,
+    look: Option<Look>,
+}
+
+/// A look under way.
+#[derive(Debug)]
+struct Look {
+    bytes: u64,
+    strays: u32,
+    /// In the order of the field, round after round.
+    times: Vec<u64>,
+}
+
+/// All that is watched on a communicator.
+#[derive(Default)]
+pub(crate) struct Watches {
+    kinds: HashMap<Kind, KindId, FxBuildHasher>,
+    /// For each kind and power of two, the calls until something is to be done.
+    left: Vec<[u32; POWERS]>,
+    /// Whether anything else serves a kind than was chosen first.
+    changed: Vec<bool>,
+    watches: HashMap<(KindId, usize), Watch, FxBuildHasher>,
+}
+
+impl Watches {
+    /// The number of a kind.
+    pub(crate) fn kind(&mut self, kind: Kind) -> KindId {
+        *self.kinds.entry(kind).or_insert_with(|| {
+            self.left.push([0; POWERS]);
+            self.changed.push(false);
+            KindId(self.left.len() - 1)
+        })
+    }
+
+    /// Counts a call; whether it is one of those for which nothing is to be done.
+    #[inline]
+    pub(crate) fn pass(&mut self, kind: KindId, bytes: u64) -> bool {
+        let left = &mut self.left[kind.0][power(bytes)];
+        let passes = *left > 0;
+        *left -= u32::from(passes);
+        passes
+    }
+
+    /// What is to be done with a call, counted by this. `rivals` are candidates to compare with the one that serves; none if it is not to be
+    /// watched.
+    pub(crate) fn turn(&mut self, kind: KindId, bytes: u64, rivals: impl FnOnce() -> Vec<usize>) -> Turn {
+        let key = (kind, power(bytes));
+        if self.pass(kind, bytes) {
+            return Turn::Serve(self.watches.get(&key).map_or(0, |watch| watch.serving));
+        }
+        let left = &mut self.left[kind.0][key.1];
+        let watch = self.watches.entry(key).or_insert_with(|| Watch {
+            serving: 0,
+            better: None,
+            field: Vec::new(),
+            looks: 0,
+            ahead: None,
+            look: None,
+        });
+        if let Some(look) = &mut watch.look {
+            if look.bytes == bytes {
+                return Turn::Look(watch.field[look.times.len() % watch.field.len()]);
+            }
+            look.strays += 1;
+            if look.strays >= STRAYS {
+                watch.look = None;
+                *left = distance(watch.looks);
+            }
+            return Turn::Serve(watch.serving);
+        }
+        if watch.field.is_empty() {
+            let rivals = rivals();
+            if rivals.is_empty() {
+                *left = u32::MAX;
+                return Turn::Serve(watch.serving);
+            }
+            watch.field = [watch.serving].into_iter().chain(rivals).collect();
+            *left = FIRST - 1;
+            return Turn::Serve(watch.serving);
+        }
+        watch.look = Some(Look { bytes, strays: 0, times: Vec::new() });
+        Turn::Look(watch.field[0])
+    }
+
+    /// A candidate cannot be had: another one was found instead.
+    pub(crate) fn replace(&mut self, kind: KindId, bytes: u64, gone: usize, by: usize) {
+        let Some(watch) = self.watches.get_mut(&(kind, power(bytes))) else { return };
+        if watch.serving == gone {
+            watch.serving = by;
+        }
+        let known = watch.field.contains(&by) || watch.serving != by;
+        match watch.field.iter().position(|candidate| *candidate == gone) {
+            Some(at) if known => _ = watch.field.remove(at),
+            Some(at) => watch.field[at] = by,
+            None => {}
+        }
+        // Times are of another field.
+        if let Some(look) = &mut watch.look {
+            look.times.clear();
+        }
+    }
+
+    /// Notes how long a call of a look took; all times of it, when it is over.
+    pub(crate) fn note(&mut self, kind: KindId, bytes: u64, nanoseconds: u64) -> Option<Vec<u64>> {
+        let watch = self.watches.get_mut(&(kind, power(bytes)))?;
+        let look = watch.look.as_mut()?;
+        look.times.push(nanoseconds);
+        (look.times.len() == TIMES * watch.field.len()).then(|| std::mem::take(&mut look.times))
+    }
+
+    /// What follows from what all ranks took; the candidates of the look with their times, in seconds.
+    pub(crate) fn conclude(
+        &mut self,
+        kind: KindId,
+        bytes: u64,
+        times: &[u64],
+        is_native: impl Fn(usize) -> bool,
+    ) -> Vec<(usize, f64)> {
+        let key = (kind, power(bytes));
+        let Some(watch) = self.watches.get_mut(&key) else { return Vec::new() };
+        watch.look = None;
+        watch.looks += 1;
+        let width = watch.field.len();
+        // The second of four: the first may have been lucky, and others had to make room or wait for a core.
+        let time = |at: usize| {
+            let mut own: Vec<u64> = times.iter().skip(at).step_by(width).copied().collect();
+            own.sort_unstable();
+            own.get(1).copied().unwrap_or(u64::MAX)
+        };
+        let seen: Vec<(usize, u64)> = (0..width).map(|at| (watch.field[at], time(at))).collect();
+        let of = |candidate: usize| {
+            let found = seen.iter().find(|(other, _)| *other == candidate);
+            found.map_or(f64::INFINITY, |(_, time)| *time as f64)
+        };
+        let best = seen.iter().min_by_key(|(_, time)| *time).map_or(watch.serving, |(best, _)| *best);
+        let ahead = (of(watch.serving) > FASTER * of(best)).then_some(best);
+        // Twice in a row the same, or others that are as good.
+        if let (Some(now), Some(before)) = (ahead, watch.ahead)
+            && (now == before || of(before) < of(watch.serving) / FASTER)
+        {
+            watch.better = Some((watch.serving, of(now) / of(watch.serving)));
+            watch.serving = now;
+            watch.ahead = None;
+            self.changed[kind.0] = true;
+        } else {
+            watch.ahead = ahead;
+        }
+        let serving = watch.serving;
+        watch.field.retain(|candidate| {
+            *candidate == serving || is_native(*candidate) || of(*candidate) <= HOPELESS * of(best)
+        });
+        watch.field.sort_by_key(|candidate| *candidate != serving);
+        let done = watch.field.len() < 2
+            || (watch.looks >= ENOUGH && watch.ahead.is_none() && is_native(serving) && best == serving);
+        self.left[kind.0][key.1] = if done { u32::MAX } else { distance(watch.looks) };
+        seen.iter().map(|(candidate, time)| (*candidate, *time as f64 * 1e-9)).collect()
+    }
+
+    /// A number that two looks have in common only if they are the same.
+    pub(crate) fn label(&self, kind: KindId, bytes: u64) -> u64 {
+        let looks = self.watches.get(&(kind, power(bytes))).map_or(0, |watch| watch.looks);
+        FxBuildHasher.hash_one((kind, bytes, looks))
+    }
+
+    /// Stops watching calls of a kind and size.
+    pub(crate) fn stop(&mut self, kind: KindId, bytes: u64) {
+        if let Some(watch) = self.watches.get_mut(&(kind, power(bytes))) {
+            watch.look = None;
+            self.left[kind.0][power(bytes)] = u32::MAX;
+        }
+    }
+
+    /// Whether calls of a kind and size are not watched, or not any more.
+    pub(crate) fn is_over(&self, kind: KindId, bytes: u64) -> bool {
+        self.left[kind.0][power(bytes)] > LONGEST
+    }
+
+    /// Whether calls of a kind and size are, or were, watched.
+    pub(crate) fn is_watched(&self, kind: KindId, bytes: u64) -> bool {
+        self.watches.get(&(kind, power(bytes))).is_some_and(|watch| !watch.field.is_empty())
+    }
+
+    /// Whether something else than was chosen first serves calls of a kind, of whatever size.
+    pub(crate) fn has_changed(&self, kind: KindId) -> bool {
+        self.changed[kind.0]
+    }
+
+    /// Why a candidate serves, if it is for what was seen here.
+    pub(crate) fn reason(
+        &self,
+        kind: KindId,
+        bytes: u64,
+        turn: Turn,
+        expression: impl Fn(usize) -> Expression,
+    ) -> Option<Reason> {
+        let watch = self.watches.get(&(kind, power(bytes)))?;
+        match turn {
+            Turn::Look(candidate) if candidate != watch.serving => {
+                Some(Reason::Tried { beside: expression(watch.serving) })
+            }
+            _ => {
+                let (before, ratio) = watch.better?;
+                Some(Reason::Watched { before: expression(before), ratio })
+            }
+        }
+    }
+}
+
+/// Calls between looks.
+fn distance(looks: u32) -> u32 {
+    FACTOR.saturating_pow(looks).saturating_mul(FIRST * (FACTOR - 1) / FACTOR).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_choose::{Name, Size};
+    use bruckner_schedule::{Collective, Order};
+
+    /// The last candidate of three is the MPI's own function.
+    const NATIVE: usize = 2;
+
+    fn kind() -> Kind {
+        Kind {
+            name: Name::Allgather,
+            collective: Collective::Allgather,
+            order: Order::Any,
+            shows_order: false,
+            local: false,
+            size: Size::Class(0),
+        }
+    }
+
+    /// Makes calls; how many of them each candidate has served, and which served the last.
+    fn calls(count: u32, sizes: &[u64], took: impl Fn(usize) -> u64) -> ([u32; 3], usize, Watches) {
+        let mut watches = Watches::default();
+        let kind = watches.kind(kind());
+        let (mut served, mut last) = ([0; 3], 0);
+        for call in 0..count {
+            let bytes = sizes[call as usize % sizes.len()];
+            let turn = watches.turn(kind, bytes, || vec![NATIVE, 1]);
+            served[turn.candidate()] += 1;
+            match turn {
+                Turn::Serve(candidate) => last = candidate,
+                Turn::Look(candidate) => {
+                    if let Some(times) = watches.note(kind, bytes, took(candidate)) {
+                        watches.conclude(kind, bytes, &times, |at| at == NATIVE);
+                    }
+                }
+            }
+        }
+        (served, last, watches)
+    }
+
+    #[test]
+    fn the_best_serves_before_2000_calls() {
+        for best in 0..3 {
+            let (served, last, _) = calls(1100, &[64], |candidate| if candidate == best { 100 } else { 120 });
+            assert_eq!(last, best, "{served:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_is_right_is_hardly_disturbed() {
+        let (served, last, _) = calls(20_000, &[64], |candidate| [100, 300, 110][candidate]);
+        assert_eq!(last, 0);
+        // The hopeless one is tried in one look, native in all four.
+        assert_eq!(served[1..], [TIMES as u32, 4 * TIMES as u32]);
+    }
+
+    #[test]
+    fn small_differences_change_nothing() {
+        let (_, last, watches) = calls(20_000, &[64], |candidate| [104, 102, 100][candidate]);
+        assert_eq!(last, 0);
+        assert!(!watches.has_changed(KindId(0)));
+    }
+
+    /// Once is not enough: what was faster in one look is slower in the next.
+    #[test]
+    fn a_single_look_changes_nothing() {
+        let mut watches = Watches::default();
+        let kind = watches.kind(kind());
+        let mut looks = 0;
+        for _ in 0..5000 {
+            let turn = watches.turn(kind, 8, || vec![NATIVE]);
+            let Turn::Look(candidate) = turn else {
+                assert_eq!(turn, Turn::Serve(0));
+                continue;
+            };
+            let lucky = looks % 2 == 0;
+            let took = if (candidate == NATIVE) == lucky { 100 } else { 200 };
+            if let Some(times) = watches.note(kind, 8, took) {
+                watches.conclude(kind, 8, &times, |at| at == NATIVE);
+                looks += 1;
+            }
+        }
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn sizes_are_watched_apart_and_a_look_has_one() {
+        // Two sizes of one power take turns: only one of them is looked at.
+        let (served, ..) = calls(1100, &[64, 100], |candidate| [100, 300, 110][candidate]);
+        assert_eq!(served[1], TIMES as u32);
+        // A size that comes once does not keep a look open for ever.
+        let mut watches = Watches::default();
+        let kind = watches.kind(kind());
+        let mut looks = 0;
+        for call in 0..4000u64 {
+            if let Turn::Look(_) = watches.turn(kind, 1024 + call % 1000, || vec![NATIVE]) {
+                looks += 1;
+            }
+        }
+        assert!((1..20).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn native_is_left_alone_when_it_has_won_twice() {
+        let mut watches = Watches::default();
+        let kind = watches.kind(kind());
+        for _ in 0..1200 {
+            if let Turn::Look(candidate) = watches.turn(kind, 8, || vec![1]) {
+                // Here the first is the MPI's own.
+                if let Some(times) = watches.note(kind, 8, 100 + 100 * candidate as u64) {
+                    watches.conclude(kind, 8, &times, |at| at == 0);
+                }
+            }
+        }
+        assert!(watches.is_over(kind, 8) && watches.is_watched(kind, 8) && !watches.is_over(kind, 64));
+    }
+
+    #[test]
+    fn what_cannot_be_had_leaves_the_field() {
+        let mut watches = Watches::default();
+        let kind = watches.kind(kind());
+        let mut served = [0; 3];
+        for _ in 0..1100 {
+            let turn = watches.turn(kind, 8, || vec![NATIVE, 1]);
+            // The first cannot be planned: the second serves in its place.
+            let candidate = turn.candidate().max(1);
+            if candidate != turn.candidate() {
+                watches.replace(kind, 8, turn.candidate(), candidate);
+            } else if let Turn::Look(_) = turn
+                && let Some(times) = watches.note(kind, 8, 100)
+            {
+                watches.conclude(kind, 8, &times, |at| at == NATIVE);
+            }
+            served[candidate] += 1;
+        }
+        assert_eq!(served[0], 0);
+        assert_eq!(served[NATIVE], 2 * TIMES);
+    }
+
+    #[test]
+    fn about_as_much_is_between_powers_of_two() {
+        assert_eq!((about(0), about(1), about(64), about(127)), (0..=1, 0..=1, 64..=127, 64..=127));
+        assert_eq!(about(u64::MAX), 1 << 63..=u64::MAX);
+    }
+}

@@ -1,0 +1,86 @@
+//! What is compared while a program runs: results stay right, ranks stay together, and what rounds stays as it is.
+
+mod common;
+
+use bruckner_choose::Name;
+use bruckner_engine::Door;
+use bruckner_engine::mpi::Function;
+use bruckner_engine::threads::{Options, run};
+use bruckner_engine::world::Communicators as _;
+use common::{Collective, SUM_OF_FLOATS, Type, perform};
+
+/// An allgather of so many numbers.
+fn gather(count: usize) -> Collective {
+    Collective { function: Function::Allgather, of: Type::I64, count, ..SUM_OF_FLOATS }
+}
+
+fn settings(text: &str) -> Options {
+    Options { settings: text.to_owned(), ..Options::default() }
+}
+
+/// Calls of several kinds and sizes, of each so many that they are looked at, on one node and on several, with ranks that come late.
+#[test]
+fn results_stay_right() {
+    for topology in ["1x4", "2x2", "3,1"] {
+        run(
+            topology,
+            |_| settings("BRUCKNER_AFTER=0"),
+            |engine, rank| {
+                let world = rank.world();
+                for call in 0..700u64 {
+                    if rank.number() == 0 && call % 97 == 0 {
+                        std::thread::sleep(std::time::Duration::from_micros(300));
+                    }
+                    let count = [1, 2, 300][call as usize % 3];
+                    perform(engine, rank, world, &gather(count), call, Door::Mpi);
+                    let sum = Collective { of: Type::I64, ..SUM_OF_FLOATS };
+                    perform(engine, rank, world, &sum, call, Door::Mpi);
+                }
+                assert!(rank.natives() > 0, "the MPI's own function was never looked at");
+            },
+        );
+    }
+}
+
+/// Halves of the world measure for themselves, and then the world has no figures that all know: it does without. A second communicator
+/// of the same ranks has what the first has found.
+#[test]
+fn what_was_measured_is_shared_or_left() {
+    run(
+        "4x2",
+        |_| settings("BRUCKNER_AFTER=0"),
+        |engine, rank| {
+            let half = rank.split(rank.world(), u32::from(rank.number() >= 4));
+            perform(engine, rank, half, &gather(4), 1, Door::Api);
+            perform(engine, rank, rank.world(), &gather(4), 2, Door::Api);
+            let again = rank.split(half, 0);
+            perform(engine, rank, again, &gather(4), 3, Door::Api);
+            let alone = rank.split(rank.world(), rank.number());
+            perform(engine, rank, alone, &gather(4), 4, Door::Api);
+        },
+    );
+}
+
+/// A sum that rounds is never served by anything else than at first, nor is anything where that is asked for.
+#[test]
+fn what_rounds_is_not_watched() {
+    for (text, call) in [("", SUM_OF_FLOATS), ("BRUCKNER_WATCH=off", gather(4))] {
+        run(
+            "2x2",
+            |_| settings(&format!("BRUCKNER_AFTER=0\n{text}")),
+            |engine, rank| {
+                let world = rank.world();
+                perform(engine, rank, world, &call, 0, Door::Mpi);
+                let name = if call == SUM_OF_FLOATS { Name::Allreduce } else { Name::Allgather };
+                let by = engine.algorithm_of(world, name).unwrap();
+                let natives = rank.natives();
+                for number in 0..1200 {
+                    perform(engine, rank, world, &call, number, Door::Mpi);
+                }
+                assert_eq!(engine.algorithm_of(world, name).unwrap(), by);
+                let expected = if by.as_deref() == Some("native") { natives + 1200 } else { natives };
+                assert_eq!(rank.natives(), expected);
+            },
+        );
+    }
+}
