@@ -20,12 +20,13 @@ const FACTOR: u32 = 4;
 const LONGEST: u32 = 1 << 20;
 /// How often each contender is timed in a look.
 const TIMES: usize = 4;
-/// A contender must be faster by this to count.
+/// A contender must be faster by this factor to count, and by so many nanoseconds: ranks do not leave a barrier at once.
 const FASTER: f64 = 1.05;
+const RESOLUTION: f64 = 300.0;
 /// One that is so much slower than the best is not looked at again, unless it is the MPI's own function.
 const HOPELESS: f64 = 1.5;
-/// The MPI's own function is left alone after so many looks in which it was the best.
-const ENOUGH: u32 = 2;
+/// The MPI's own function is left alone when it was the best in so many looks, one after the other, since it serves.
+const ENOUGH: u32 = 3;
 /// A look ends without an outcome after so many calls of other sizes.
 const STRAYS: u32 = 64;
 /// Sizes are told apart by powers of two.
@@ -77,6 +78,8 @@ struct Watch {
     looks: u32,
     /// Who was faster in the last look.
     ahead: Option<usize>,
+    /// Looks, one after the other, in which nobody was.
+    settled: u32,
     look: Option<Look>,
 }
 
@@ -133,6 +136,7 @@ impl Watches {
             field: Vec::new(),
             looks: 0,
             ahead: None,
+            settled: 0,
             look: None,
         });
         if let Some(look) = &mut watch.look {
@@ -211,25 +215,26 @@ impl Watches {
             found.map_or(f64::INFINITY, |(_, time)| *time as f64)
         };
         let best = seen.iter().min_by_key(|(_, time)| *time).map_or(watch.serving, |(best, _)| *best);
-        let ahead = (of(watch.serving) > FASTER * of(best)).then_some(best);
+        let slower = |than: usize| of(watch.serving) > (FASTER * of(than)).max(of(than) + RESOLUTION);
+        let ahead = slower(best).then_some(best);
         // Twice in a row the same, or others that are as good.
         if let (Some(now), Some(before)) = (ahead, watch.ahead)
-            && (now == before || of(before) < of(watch.serving) / FASTER)
+            && (now == before || slower(before))
         {
             watch.better = Some((watch.serving, of(now) / of(watch.serving)));
             watch.serving = now;
-            watch.ahead = None;
+            (watch.ahead, watch.settled) = (None, 0);
             self.changed[kind.0] = true;
         } else {
             watch.ahead = ahead;
+            watch.settled = if ahead.is_some() { 0 } else { watch.settled + 1 };
         }
         let serving = watch.serving;
         watch.field.retain(|candidate| {
             *candidate == serving || is_native(*candidate) || of(*candidate) <= HOPELESS * of(best)
         });
         watch.field.sort_by_key(|candidate| *candidate != serving);
-        let done = watch.field.len() < 2
-            || (watch.looks >= ENOUGH && watch.ahead.is_none() && is_native(serving) && best == serving);
+        let done = watch.field.len() < 2 || (is_native(serving) && watch.settled >= ENOUGH);
         self.left[kind.0][key.1] = if done { u32::MAX } else { distance(watch.looks) };
         seen.iter().map(|(candidate, time)| (*candidate, *time as f64 * 1e-9)).collect()
     }
@@ -333,14 +338,15 @@ mod tests {
     #[test]
     fn the_best_serves_before_2000_calls() {
         for best in 0..3 {
-            let (served, last, _) = calls(1100, &[64], |candidate| if candidate == best { 100 } else { 120 });
+            let (served, last, _) =
+                calls(1100, &[64], |candidate| if candidate == best { 10_000 } else { 12_000 });
             assert_eq!(last, best, "{served:?}");
         }
     }
 
     #[test]
     fn whoever_is_right_is_hardly_disturbed() {
-        let (served, last, _) = calls(20_000, &[64], |candidate| [100, 300, 110][candidate]);
+        let (served, last, _) = calls(20_000, &[64], |candidate| [10_000, 30_000, 11_000][candidate]);
         assert_eq!(last, 0);
         // The hopeless one is tried in one look, native in all four.
         assert_eq!(served[1..], [TIMES as u32, 4 * TIMES as u32]);
@@ -348,9 +354,16 @@ mod tests {
 
     #[test]
     fn small_differences_change_nothing() {
-        let (_, last, watches) = calls(20_000, &[64], |candidate| [104, 102, 100][candidate]);
+        let (_, last, watches) = calls(20_000, &[64], |candidate| [10_400, 10_200, 10_000][candidate]);
         assert_eq!(last, 0);
         assert!(!watches.has_changed(KindId(0)));
+    }
+
+    /// Nor do differences that cannot be measured.
+    #[test]
+    fn short_times_change_nothing() {
+        let (_, last, _) = calls(20_000, &[64], |candidate| [500, 400, 300][candidate]);
+        assert_eq!(last, 0);
     }
 
     /// Once is not enough: what was faster in one look is slower in the next.
@@ -366,7 +379,7 @@ mod tests {
                 continue;
             };
             let lucky = looks % 2 == 0;
-            let took = if (candidate == NATIVE) == lucky { 100 } else { 200 };
+            let took = if (candidate == NATIVE) == lucky { 10_000 } else { 20_000 };
             if let Some(times) = watches.note(kind, 8, took) {
                 watches.conclude(kind, 8, &times, |at| at == NATIVE);
                 looks += 1;
@@ -378,7 +391,7 @@ mod tests {
     #[test]
     fn sizes_are_watched_apart_and_a_look_has_one() {
         // Two sizes of one power take turns: only one of them is looked at.
-        let (served, ..) = calls(1100, &[64, 100], |candidate| [100, 300, 110][candidate]);
+        let (served, ..) = calls(1100, &[64, 100], |candidate| [10_000, 30_000, 11_000][candidate]);
         assert_eq!(served[1], TIMES as u32);
         // A size that comes once does not keep a look open for ever.
         let mut watches = Watches::default();
@@ -393,14 +406,18 @@ mod tests {
     }
 
     #[test]
-    fn native_is_left_alone_when_it_has_won_twice() {
+    fn native_is_left_alone_when_it_has_won_often() {
         let mut watches = Watches::default();
         let kind = watches.kind(kind());
-        for _ in 0..1200 {
+        for _ in 0..5000 {
+            assert!(!watches.is_over(kind, 8));
             if let Turn::Look(candidate) = watches.turn(kind, 8, || vec![1]) {
                 // Here the first is the MPI's own.
-                if let Some(times) = watches.note(kind, 8, 100 + 100 * candidate as u64) {
+                if let Some(times) = watches.note(kind, 8, 10_000 + 10_000 * candidate as u64) {
                     watches.conclude(kind, 8, &times, |at| at == 0);
+                    if watches.is_over(kind, 8) {
+                        break;
+                    }
                 }
             }
         }
