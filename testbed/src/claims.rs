@@ -174,7 +174,7 @@ fn best<'a>(case: &Joined<'a>, over: Over) -> Option<(f64, &'a str)> {
     speeds.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn geometric_mean(of: &[f64]) -> f64 {
+pub(crate) fn geometric_mean(of: &[f64]) -> f64 {
     (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 

@@ -1,6 +1,7 @@
 //! `cargo testbed`: the real MPIs, and Bruckner on them.
 
 mod apps;
+mod chooser;
 mod claims;
 mod cluster;
 mod examples;
@@ -138,6 +139,11 @@ enum Ask {
         #[arg(long)]
         again: bool,
     },
+    /// Tunes, and measures what is then chosen beside native and other candidates; fails where it is slower than native. As root.
+    Chooser {
+        #[command(flatten)]
+        ask: chooser::Chooser,
+    },
     /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
@@ -240,6 +246,10 @@ fn ask() -> Result<()> {
         Ask::Claims { launches, seconds, again } => {
             interrupt::listen()?;
             claims::run(launches, seconds, again)
+        }
+        Ask::Chooser { ask } => {
+            interrupt::listen()?;
+            chooser::run(&ask)
         }
         Ask::Measure { figures, launches, seconds, again } => {
             interrupt::listen()?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
-use crate::cluster::{Cluster, Shape, bench};
+use crate::cluster::{Cluster, Shape, command};
 use crate::mpis::{Mpi, home, root};
 
 /// What is measured.
@@ -144,7 +144,7 @@ fn runs(figure: Figure) -> Vec<Run> {
 }
 
 /// Where results lie.
-fn place() -> PathBuf {
+pub(crate) fn place() -> PathBuf {
     home().join("measured")
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) ->
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
         ask.extend(["-o".into(), run.results().display().to_string()]);
         if run.shape.is_empty() {
-            let mut bench = bench(&run.mpi.launch(2, false), &ask, &run.settings);
+            let mut bench = command("bench", &run.mpi.launch(2, false), &ask, &run.settings);
             ensure!(bench.status()?.success(), "bruckner bench fails");
         } else {
             let shape = Shape::of(&run.shape.iter().map(String::as_str).collect::<Vec<_>>())?;

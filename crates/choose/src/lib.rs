@@ -43,6 +43,6 @@ pub use kind::{Kind, Question, Size};
 pub use knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
 pub use menu::{Ability, Menus, Ranked};
 pub use name::Name;
-pub use profile::{Dropped, LONGEST, Made, Profile, VERSION};
+pub use profile::{Dropped, LONGEST, Made, Natives, Profile, Setting, VERSION};
 pub use reason::{Forecast, Lack, Reason};
 pub use rules::{BadRule, Rules};

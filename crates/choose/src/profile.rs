@@ -14,18 +14,25 @@
 //! races = [
 //!   { collective = "allreduce", bytes = 8, winner = "locality(node)", native = 1.99e-3, ratio = 0.41, low = 0.39, high = 0.44, launches = 2 },
 //! ]
+//!
+//! [[native]]                       # the MPI's own algorithms, for `bruckner tune --export`
+//! topology = "4x4"
+//! settings = [
+//!   { collective = "allreduce", bytes = 262144, setting = "tuned ring", ratio = 0.4, low = 0.38, high = 0.43 },
+//! ]
 //! ```
 //!
-//! Each race has a line of its own. One that cannot be read is dropped, with its number and the reason; whatever else is wrong, the
+//! Each race, and each setting, has a line of its own. One that cannot be read is dropped, with its number and the reason; whatever else is wrong, the
 //! profile is not used at all.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use bruckner_algorithms::Expression;
 use bruckner_model::machine::quoted;
 use bruckner_model::{Machine, Shape};
 use bruckner_schedule::Topology;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
 use crate::name::Name;
@@ -45,6 +52,32 @@ pub struct Profile {
     pub made: Made,
     /// What was raced.
     pub raced: Vec<Raced>,
+    /// What the MPI does best if it is told to.
+    pub natives: Vec<Natives>,
+}
+
+/// What the MPI does best on communicators of one shape.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Natives {
+    /// The shape.
+    pub shape: Shape,
+    /// Of each collective and size one.
+    pub settings: Vec<Setting>,
+}
+
+/// What makes an MPI do a collective best.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setting {
+    /// The collective.
+    pub name: Name,
+    /// How much data.
+    pub bytes: u64,
+    /// As `bruckner bench` calls it; nothing where the MPI is best left alone.
+    pub setting: String,
+    /// Its time as a part of what the MPI takes by itself.
+    pub ratio: f64,
+    /// The interval of the ratio.
+    pub interval: [f64; 2],
 }
 
 /// Where, when and by what a profile was made.
@@ -98,36 +131,162 @@ struct Line {
     launches: u32,
 }
 
-impl Line {
-    fn verdict(self) -> Result<Verdict, String> {
-        let name = Name::read(&self.collective)
-            .ok_or_else(|| format!("`{}` is not one of {}", self.collective, Name::list()))?;
-        let expression: Expression =
-            self.winner.parse().map_err(|why| format!("`{}`: {why}", self.winner))?;
-        let parts = [self.ratio, self.low, self.high];
-        let positive = |number: f64| number.is_finite() && number > 0.0;
-        if !parts.into_iter().all(positive) || self.low > self.ratio || self.ratio > self.high {
-            return Err(format!(
-                "{} ({} to {}) is no ratio with its interval",
-                self.ratio, self.low, self.high
-            ));
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingLine {
+    collective: String,
+    bytes: u64,
+    setting: String,
+    ratio: f64,
+    low: f64,
+    high: f64,
+}
+
+fn positive(number: f64) -> bool {
+    number.is_finite() && number > 0.0
+}
+
+fn collective(name: &str) -> Result<Name, String> {
+    Name::read(name).ok_or_else(|| format!("`{name}` is not one of {}", Name::list()))
+}
+
+/// An interval, if the ratio lies in it.
+fn interval(ratio: f64, [low, high]: [f64; 2]) -> Result<[f64; 2], String> {
+    match [ratio, low, high].into_iter().all(positive) && low <= ratio && ratio <= high {
+        true => Ok([low, high]),
+        false => Err(format!("{ratio} ({low} to {high}) is no ratio with its interval")),
+    }
+}
+
+fn bytes(bytes: u64) -> Result<u64, String> {
+    if bytes > i64::MAX as u64 { Err(format!("{bytes} is too many bytes")) } else { Ok(bytes) }
+}
+
+/// What is written on a line of its own in a list.
+trait Listed: Sized {
+    type Line: DeserializeOwned;
+    fn of(line: Self::Line) -> Result<Self, String>;
+    /// The collective and size, of which there is one in each list.
+    fn case(&self) -> (Name, u64);
+    fn write(&self) -> String;
+
+    /// Those of some lines, by number; lines that are not used are told.
+    fn read(lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for &(line, text) in lines {
+            let text = text.strip_suffix(',').unwrap_or(text);
+            let read = toml::from_str::<BTreeMap<String, Self::Line>>(&format!("line = {text}"))
+                .map_err(|error| error.message().to_owned())
+                .and_then(|mut one| match (one.remove("line"), one.is_empty()) {
+                    (Some(line), true) => Self::of(line),
+                    _ => Err("one on each line".to_owned()),
+                })
+                .and_then(|new| match all.iter().any(|other| other.case() == new.case()) {
+                    true => Err(format!("{} of {} B was above", new.case().0, new.case().1)),
+                    false => Ok(new),
+                });
+            match read {
+                Ok(new) => all.push(new),
+                Err(why) => dropped.push(Dropped { line, why }),
+            }
         }
-        if !positive(self.native) {
-            return Err(format!("{} is no time", self.native));
-        }
-        if self.bytes > i64::MAX as u64 {
-            return Err(format!("{} is too many bytes", self.bytes));
+        all
+    }
+}
+
+impl Listed for Verdict {
+    type Line = Line;
+
+    fn of(line: Line) -> Result<Verdict, String> {
+        if !positive(line.native) {
+            return Err(format!("{} is no time", line.native));
         }
         Ok(Verdict {
-            name,
-            bytes: self.bytes,
-            expression,
-            native: self.native,
-            ratio: self.ratio,
-            interval: [self.low, self.high],
-            launches: self.launches,
+            name: collective(&line.collective)?,
+            bytes: bytes(line.bytes)?,
+            expression: line.winner.parse().map_err(|why| format!("`{}`: {why}", line.winner))?,
+            native: line.native,
+            ratio: line.ratio,
+            interval: interval(line.ratio, [line.low, line.high])?,
+            launches: line.launches,
         })
     }
+
+    fn case(&self) -> (Name, u64) {
+        (self.name, self.bytes)
+    }
+
+    fn write(&self) -> String {
+        let Verdict { name, bytes, expression, native, ratio, interval: [low, high], launches } = self;
+        let winner = quoted(&expression.to_string());
+        format!(
+            "collective = \"{name}\", bytes = {bytes}, winner = {winner}, native = {native:e}, ratio = {ratio}, low = {low}, high = {high}, launches = {launches}"
+        )
+    }
+}
+
+impl Listed for Setting {
+    type Line = SettingLine;
+
+    fn of(line: SettingLine) -> Result<Setting, String> {
+        Ok(Setting {
+            name: collective(&line.collective)?,
+            bytes: bytes(line.bytes)?,
+            setting: line.setting,
+            ratio: line.ratio,
+            interval: interval(line.ratio, [line.low, line.high])?,
+        })
+    }
+
+    fn case(&self) -> (Name, u64) {
+        (self.name, self.bytes)
+    }
+
+    fn write(&self) -> String {
+        let Setting { name, bytes, setting, ratio, interval: [low, high] } = self;
+        let setting = quoted(setting);
+        format!(
+            "collective = \"{name}\", bytes = {bytes}, setting = {setting}, ratio = {ratio}, low = {low}, high = {high}"
+        )
+    }
+}
+
+/// The lists that have a line for each of their members.
+const RACES: &str = "races";
+const SETTINGS: &str = "settings";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Races {
+    topology: String,
+    races: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    topology: String,
+    settings: usize,
+}
+
+/// The list that a line begins.
+fn begun(line: &str) -> Option<&'static str> {
+    let (key, list) = line.split_once('=')?;
+    [RACES, SETTINGS].into_iter().find(|name| *name == key.trim() && list.trim() == "[")
+}
+
+/// Tables of one name, which are taken out.
+fn tables<T: DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Vec<T>, String> {
+    let found = table.remove(name).unwrap_or_else(|| toml::Value::Array(Vec::new()));
+    found.try_into().map_err(|error| format!("[[{name}]]: {}", error.message()))
+}
+
+/// The shape of a topology; if there is none, none of its lines is used.
+fn shaped(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Option<Shape> {
+    let drop = |why: String| {
+        dropped.extend(lines.iter().map(|(line, _)| Dropped { line: *line, why: why.clone() }));
+    };
+    regular(topology).map_err(drop).ok()
 }
 
 /// Which line of a text a place is on.
@@ -152,41 +311,34 @@ impl Profile {
         if text.len() > LONGEST {
             return Err(whole(format!("it has {} bytes, more than {LONGEST}", text.len())));
         }
-        // Races are taken out line by line; the rest must be right as it is.
+        // Lists are taken out line by line; the rest must be right as it is.
         let mut rest = String::with_capacity(text.len());
-        let mut races: Vec<Vec<(usize, &str)>> = Vec::new();
+        let mut lists: Vec<Vec<(usize, &str)>> = Vec::new();
         let mut inside = false;
         for (number, line) in (1..).zip(text.lines()) {
             let trimmed = line.trim();
             match inside {
                 true if trimmed == "]" => inside = false,
                 true if trimmed.starts_with('[') => {
-                    return Err(Dropped {
-                        line: number,
-                        why: "the list of races before it has no end".to_owned(),
-                    });
+                    return Err(Dropped { line: number, why: "the list before it has no end".to_owned() });
                 }
                 true => {
                     if !trimmed.is_empty() && !trimmed.starts_with('#') {
-                        races.last_mut().expect("a list was begun").push((number, trimmed));
+                        lists.last_mut().expect("a list was begun").push((number, trimmed));
                     }
                 }
-                false
-                    if trimmed
-                        .split_once('=')
-                        .is_some_and(|(key, list)| key.trim() == "races" && list.trim() == "[") =>
-                {
+                false if let Some(key) = begun(trimmed) => {
                     inside = true;
                     // A number in the place of the list says which it is.
-                    let _ = write!(rest, "races = {}", races.len());
-                    races.push(Vec::new());
+                    let _ = write!(rest, "{key} = {}", lists.len());
+                    lists.push(Vec::new());
                 }
                 false => rest.push_str(line),
             }
             rest.push('\n');
         }
         if inside {
-            return Err(whole("a list of races does not end".to_owned()));
+            return Err(whole("a list does not end".to_owned()));
         }
         let mut table: toml::Table = toml::from_str(&rest).map_err(|error| Dropped {
             line: error.span().map_or(0, |span| line_of(&rest, span.start)),
@@ -197,53 +349,24 @@ impl Profile {
         if made.version != VERSION {
             return Err(whole(format!("its format is version {}, and {VERSION} is known", made.version)));
         }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Shapes {
-            topology: String,
-            races: usize,
-        }
-        let shapes = table.remove("shape").unwrap_or_else(|| toml::Value::Array(Vec::new()));
-        let shapes: Vec<Shapes> =
-            shapes.try_into().map_err(|error| whole(format!("[[shape]]: {}", error.message())))?;
+        let shapes: Vec<Races> = tables(&mut table, "shape").map_err(whole)?;
+        let native: Vec<Told> = tables(&mut table, "native").map_err(whole)?;
         let machine = Machine::of(table).map_err(|error| whole(error.to_string()))?;
-        let (mut raced, mut dropped) = (Vec::new(), Vec::new());
-        for Shapes { topology, races: which } in shapes {
-            let lines = races.get(which).map(Vec::as_slice).unwrap_or_default();
-            let shape = match regular(&topology) {
-                Ok(shape) => shape,
-                Err(why) => {
-                    dropped.extend(lines.iter().map(|(line, _)| Dropped { line: *line, why: why.clone() }));
-                    continue;
-                }
-            };
-            let mut verdicts: Vec<Verdict> = Vec::new();
-            for &(line, text) in lines {
-                let text = text.strip_suffix(',').unwrap_or(text);
-                let read =
-                    toml::from_str::<std::collections::BTreeMap<String, Line>>(&format!("race = {text}"))
-                        .map_err(|error| error.message().to_owned())
-                        .and_then(|mut one| match (one.remove("race"), one.is_empty()) {
-                            (Some(line), true) => line.verdict(),
-                            _ => Err("one race on each line".to_owned()),
-                        });
-                match read {
-                    Ok(verdict) => {
-                        let same =
-                            |other: &Verdict| other.name == verdict.name && other.bytes == verdict.bytes;
-                        if verdicts.iter().any(same) {
-                            let why = format!("{} of {} B was raced above", verdict.name, verdict.bytes);
-                            dropped.push(Dropped { line, why });
-                        } else {
-                            verdicts.push(verdict);
-                        }
-                    }
-                    Err(why) => dropped.push(Dropped { line, why }),
-                }
+        let mut dropped = Vec::new();
+        let list = |which: usize| lists.get(which).map(Vec::as_slice).unwrap_or_default();
+        let mut raced = Vec::new();
+        for Races { topology, races } in shapes {
+            if let Some(shape) = shaped(&topology, list(races), &mut dropped) {
+                raced.push(Raced { shape, verdicts: Verdict::read(list(races), &mut dropped) });
             }
-            raced.push(Raced { shape, verdicts });
         }
-        Ok((Profile { machine, made, raced }, dropped))
+        let mut natives = Vec::new();
+        for Told { topology, settings } in native {
+            if let Some(shape) = shaped(&topology, list(settings), &mut dropped) {
+                natives.push(Natives { shape, settings: Setting::read(list(settings), &mut dropped) });
+            }
+        }
+        Ok((Profile { machine, made, raced, natives }, dropped))
     }
 
     /// The same as text.
@@ -255,18 +378,16 @@ impl Profile {
             text,
             "\n[tune]\nversion = {version}\nmpi = {mpi}\nbruckner = {bruckner}\ncpu = {cpu}\nwhen = {when}\n"
         );
-        for Raced { shape, verdicts } in &self.raced {
-            let _ = write!(text, "\n[[shape]]\ntopology = \"{shape}\"\nraces = [\n");
-            for verdict in verdicts {
-                let Verdict { name, bytes, expression, native, ratio, interval: [low, high], launches } =
-                    verdict;
-                let _ = writeln!(
-                    text,
-                    "  {{ collective = \"{name}\", bytes = {bytes}, winner = {}, native = {native:e}, ratio = {ratio}, low = {low}, high = {high}, launches = {launches} }},",
-                    quoted(&expression.to_string())
-                );
-            }
+        let mut list = |table: &str, shape: Shape, key: &str, lines: Vec<String>| {
+            let _ = write!(text, "\n[[{table}]]\ntopology = \"{shape}\"\n{key} = [\n");
+            lines.iter().for_each(|line| _ = writeln!(text, "  {{ {line} }},"));
             text.push_str("]\n");
+        };
+        for Raced { shape, verdicts } in &self.raced {
+            list("shape", *shape, RACES, verdicts.iter().map(Listed::write).collect());
+        }
+        for Natives { shape, settings } in &self.natives {
+            list("native", *shape, SETTINGS, settings.iter().map(Listed::write).collect());
         }
         text
     }
@@ -309,6 +430,13 @@ mod tests {
             verdict(Name::Alltoall, 4096, "native", 1.0),
         ];
         let shape = |text: &str| regular(text).unwrap();
+        let setting = Setting {
+            name: Name::Allgather,
+            bytes: 64,
+            setting: "tuned ring".into(),
+            ratio: 0.5,
+            interval: [0.4, 0.6],
+        };
         Profile {
             machine: Machine::known("lassen").unwrap(),
             made: Made {
@@ -322,6 +450,7 @@ mod tests {
                 Raced { shape: shape("8x2"), verdicts: verdicts.clone() },
                 Raced { shape: shape("2x8:cyclic"), verdicts },
             ],
+            natives: vec![Natives { shape: shape("4x4"), settings: vec![setting] }],
         }
     }
 
@@ -343,14 +472,17 @@ mod tests {
             ("launches = 2 },", "launches = 2, more = 1 },", "unknown field"),
             ("launches = 2 },", "launches = 2 ", ""),
             ("ratio = 1,", "ratio = 3,", "3 (0.9 to 1.1) is no ratio"),
+            ("\"tuned ring\"", "ring", ""),
         ] {
             let broken = text.replacen(from, to, 1);
             let (read, dropped) = Profile::read(&broken).unwrap();
             assert_eq!(dropped.len(), 1, "{to}: {dropped:?}");
             assert!(dropped[0].why.contains(why), "{dropped:?}");
             assert_eq!(dropped[0].line, number(&broken, to), "{to}");
-            assert_eq!(read.raced[0].verdicts.len(), 1);
+            let of_settings = to == "ring";
+            assert_eq!(read.raced[0].verdicts.len(), if of_settings { 2 } else { 1 });
             assert_eq!(read.raced[1].verdicts.len(), 2);
+            assert_eq!(read.natives[0].settings.len(), usize::from(!of_settings));
         }
     }
 
@@ -362,7 +494,7 @@ mod tests {
         assert!(wrong("[tune]", "[tuna]").contains("no [tune]"));
         assert_eq!(wrong("version = 1", "version = 2"), "its format is version 2, and 1 is known");
         assert!(wrong("[network]", "[network").starts_with("line 4: "));
-        assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("list of races before it has no end"));
+        assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("the list before it has no end"));
         assert!(wrong("latency = ", "latency = -").contains("is no time"));
         assert!(Profile::read(&"#".repeat(LONGEST + 1)).unwrap_err().why.contains("more than"));
     }

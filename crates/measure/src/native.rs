@@ -16,9 +16,14 @@ pub fn forced(setting: &str) -> String {
     format!("{PREFIX}{setting}")
 }
 
+/// The setting under which a contender is the MPI's own function.
+pub fn setting(contender: &str) -> Option<&str> {
+    contender.strip_prefix(PREFIX)
+}
+
 /// Whether a contender is the MPI's own function under a setting.
 pub fn is_forced(contender: &str) -> bool {
-    contender.starts_with(PREFIX)
+    setting(contender).is_some()
 }
 
 /// Whether a contender is the MPI's own function.

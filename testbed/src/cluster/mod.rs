@@ -293,9 +293,14 @@ impl Cluster {
         ];
         let labels = labels.iter().flat_map(|label| ["--label".to_owned(), label.clone()]);
         let ask: Vec<String> = ask.iter().cloned().chain(labels).collect();
-        match self.attend(&mut bench(&self.launch(mpi), &ask, settings))? {
+        self.command(mpi, "bench", &ask, settings)
+    }
+
+    /// Runs a command of `bruckner` that starts the launcher as often as it needs, with some settings on all ranks.
+    pub(crate) fn command(&self, mpi: Mpi, name: &str, ask: &[String], settings: &[String]) -> Result<()> {
+        match self.attend(&mut command(name, &self.launch(mpi), ask, settings))? {
             0 => Ok(()),
-            code => bail!("bruckner bench ended with {code}"),
+            code => bail!("bruckner {name} ended with {code}"),
         }
     }
 
@@ -332,20 +337,20 @@ impl Cluster {
     }
 }
 
-/// `bruckner bench` with a launcher at its end, and some settings on all ranks.
-pub(crate) fn bench(launcher: &Command, ask: &[String], settings: &[String]) -> Command {
-    let mut bench = Command::new(root().join("target/release/bruckner"));
-    bench.arg("bench").args(ask);
-    bench.arg("--").arg(launcher.get_program()).args(launcher.get_args());
+/// A command of `bruckner` with a launcher at its end, and some settings on all ranks.
+pub(crate) fn command(name: &str, launcher: &Command, ask: &[String], settings: &[String]) -> Command {
+    let mut command = Command::new(root().join("target/release/bruckner"));
+    command.arg(name).args(ask);
+    command.arg("--").arg(launcher.get_program()).args(launcher.get_args());
     if !settings.is_empty() {
-        bench.arg("env").args(settings);
+        command.arg("env").args(settings);
     }
     for (name, value) in launcher.get_envs() {
         if let Some(value) = value {
-            bench.env(name, value);
+            command.env(name, value);
         }
     }
-    bench
+    command
 }
 
 /// Ends all processes of a namespace.

@@ -30,21 +30,32 @@ struct Start<'a> {
 /// Blocks of a trial that only finds out which of the MPI's settings is worth measuring.
 const TRIAL_BLOCKS: u32 = 5;
 
-/// All launches that were asked for.
+/// All launches that were asked for, and the table of what they found.
 pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     ensure!(
         bench.self_test.is_none(),
         "--self-test runs under a launcher: mpirun -n 2 bruckner bench allreduce --self-test"
     );
+    let mut results = Results::default();
+    let done = all(bench, &mut results);
+    // What was measured before something went wrong is kept.
+    if done.is_err() && results.launches.is_empty() {
+        return done.map(|()| Answer::DoesNotHold);
+    }
+    let answer = bench.keep(results)?;
+    done.map(|()| answer)
+}
+
+/// All launches that were asked for.
+pub(super) fn all(bench: &Bench, results: &mut Results) -> Result<()> {
     let (problems, contenders) = (bench.problems()?, bench.contenders()?);
     let ours: Vec<String> =
         contenders.iter().filter(|one| **one != Contender::Native).map(Contender::argument).collect();
-    let mut results = Results::default();
     let bar = bar();
     let launches = u64::from(bench.launches);
     // How many more there will be is known once the MPI is.
     bar.set_length(1000 * launches * if bench.wants_best() { 4 } else { 1 });
-    for number in 0..launches {
+    let done = (0..launches).try_for_each(|number| {
         bar.set_message(format!("launch {} of {launches}", number + 1));
         let start = Start {
             trial: false,
@@ -54,27 +65,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
             forced: Vec::new(),
             seed: bench.seed + number,
         };
-        match start.run(bench, &bar) {
-            Ok(launch) => results.launches.push(launch),
-            Err(error) => return lost(bench, results, &bar, error),
-        }
-    }
-    if bench.wants_best()
-        && let Err(error) = native_best(bench, &problems, &ours, &mut results, &bar)
-    {
-        return lost(bench, results, &bar, error);
-    }
+        results.launches.push(start.run(bench, &bar)?);
+        Ok(())
+    });
+    let done = done.and_then(|()| match bench.wants_best() {
+        true => native_best(bench, &problems, &ours, results, &bar),
+        false => Ok(()),
+    });
     bar.finish_and_clear();
-    bench.keep(results)
-}
-
-/// Keeps what was measured before something went wrong.
-fn lost(bench: &Bench, results: Results, bar: &ProgressBar, error: anyhow::Error) -> Result<Answer> {
-    bar.finish_and_clear();
-    if !results.launches.is_empty() {
-        bench.keep(results)?;
-    }
-    Err(error)
+    done
 }
 
 /// First a short trial of every setting beside an algorithm that no setting changes, then the best of each case beside all.

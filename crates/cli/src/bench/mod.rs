@@ -5,6 +5,7 @@ mod contender;
 mod forced;
 mod launches;
 mod measure;
+mod natives;
 mod problem;
 mod selftest;
 mod show;
@@ -25,6 +26,7 @@ use crate::{Answer, print};
 pub(crate) use contender::Contender;
 use contender::{NATIVE_BEST, REFERENCE};
 pub(crate) use measure::{Effort, Ranks};
+pub(crate) use natives::best_natives;
 pub(crate) use problem::{Problem, Size};
 pub(crate) use talk::Talk;
 

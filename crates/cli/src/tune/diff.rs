@@ -79,7 +79,7 @@ mod tests {
         let made =
             Made { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
         let raced = vec![Raced { shape, verdicts: vec![verdict(8, "ring"), verdict(64, "ring")] }];
-        let old = Profile { machine: Machine::known("lassen").unwrap(), made, raced };
+        let old = Profile { machine: Machine::known("lassen").unwrap(), made, raced, natives: Vec::new() };
         assert_eq!(diff(&old, &old), "no difference\n");
         let mut new = old.clone();
         new.raced[0].verdicts = vec![verdict(8, "native"), verdict(512, "ring")];

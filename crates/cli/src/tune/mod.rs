@@ -1,6 +1,8 @@
 //! `bruckner tune`: what is fastest here, measured, as the profile of a machine.
 
 mod diff;
+mod export;
+mod natives;
 mod race;
 
 use std::path::{Path, PathBuf};
@@ -56,6 +58,16 @@ pub(crate) struct Tune {
     /// How many algorithms are raced against the MPI's own function
     #[arg(long, value_name = "N", default_value_t = 3)]
     candidates: usize,
+    /// Finds out, too, which of the MPI's own algorithms are fastest, for `--export`: in half of the time, with a launch for each
+    #[arg(long, requires = "launcher")]
+    natives: bool,
+    /// Writes which of the MPI's own algorithms were found to be fastest as the MPI's own tuning files, into the directory
+    /// of `--output`; measures nothing
+    #[arg(long, value_name = "MPI", requires = "from", conflicts_with_all = ["diff", "launcher"])]
+    export: Option<export::Format>,
+    /// The profile that is exported
+    #[arg(long, value_name = "FILE", requires = "export")]
+    from: Option<PathBuf>,
     /// Shows what is different in a second profile, and measures nothing
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "output")]
     diff: Option<Vec<PathBuf>>,
@@ -93,6 +105,10 @@ impl Tune {
             return Ok(Answer::Holds);
         }
         let output = self.output.as_deref().context("a file for the profile")?;
+        if let (Some(format), Some(from)) = (self.export, &self.from) {
+            print(&export::export(format, &read_profile(from)?, output)?)?;
+            return Ok(Answer::Holds);
+        }
         if self.launcher.is_empty() { self.as_a_rank(output) } else { self.start(output) }
     }
 
@@ -104,7 +120,7 @@ impl Tune {
             let list = |all: Vec<String>| all.join(",");
             let mut command = Command::new(&self.launcher[0]);
             command.args(&self.launcher[1..]).arg(&this).arg("tune").arg("--output").arg(output);
-            let seconds = self.budget.as_secs_f64() / f64::from(LAUNCHES);
+            let seconds = self.races().as_secs_f64() / f64::from(LAUNCHES);
             command.arg("--budget").arg(format!("{}s", seconds.max(1.0)));
             command
                 .arg("--collectives")
@@ -114,7 +130,17 @@ impl Tune {
             let status = command.status().with_context(|| self.launcher[0].clone())?;
             ensure!(status.success(), "{} ended with {status}", self.launcher[0]);
         }
+        if self.natives {
+            eprintln!("bruckner tune: the MPI's own algorithms");
+            let time = self.budget.saturating_sub(self.races());
+            print(&natives::find(&self.launcher, &self.collectives, &self.bytes, time, output)?)?;
+        }
         Ok(Answer::Holds)
+    }
+
+    /// How much of the time is for races.
+    fn races(&self) -> Duration {
+        if self.natives { self.budget / 2 } else { self.budget }
     }
 
     fn as_a_rank(&self, output: &Path) -> Result<Answer> {
@@ -155,8 +181,12 @@ impl Tune {
         let mut profile = match kept {
             Some(kept) if knows(&kept) => kept,
             kept => {
-                let raced = kept.map(|kept| kept.raced).unwrap_or_default();
-                let fresh = Profile { raced, ..fresh(mpi)? }.write();
+                let fresh = fresh(mpi)?;
+                let fresh = match kept {
+                    Some(kept) => Profile { raced: kept.raced, natives: kept.natives, ..fresh },
+                    None => fresh,
+                }
+                .write();
                 read(&mpi.share_text(world, if first { &fresh } else { "" })?)?
             }
         };
@@ -263,7 +293,7 @@ fn fresh(mpi: &'static Mpi) -> Result<Profile> {
         cpu: bench::processor(),
         when,
     };
-    Ok(Profile { machine, made, raced: Vec::new() })
+    Ok(Profile { machine, made, raced: Vec::new(), natives: Vec::new() })
 }
 
 /// Writes a profile whole, or not at all.
@@ -275,10 +305,15 @@ fn keep(profile: &Profile, output: &Path) -> Result<()> {
     std::fs::rename(&new, output).with_context(|| output.display().to_string())
 }
 
+/// Three digits behind the point are enough for a ratio.
+fn thousandth(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
 /// A race together with what was known before: a winner that wins again is confirmed; where one launch says one thing and the next
 /// another, there is no difference.
 fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
-    let round = |number: f64| (number * 1000.0).round() / 1000.0;
+    let round = thousandth;
     let native = || "native".parse().expect("an expression");
     let (expression, ratio, interval) = match &found.winner {
         Some(winner) => (winner.expression.clone(), winner.ratio, winner.interval),

@@ -1,0 +1,68 @@
+//! Which of the MPI's own algorithms are fastest, kept in the profile.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use bruckner::Name;
+use bruckner_choose::{Natives, Setting, Shape};
+use bruckner_measure::bytes_text;
+use bruckner_schedule::{Collective, Topology};
+
+use super::{keep, thousandth};
+use crate::bench::{Problem, Size, best_natives};
+use crate::explain::read_profile;
+
+/// Launches that measure a case in full, and trials, which take a fraction of that.
+const LAUNCHES: f64 = 6.0;
+/// A case has at least so long, in seconds: where that is too long, it takes longer than was asked for.
+const LEAST: f64 = 0.05;
+
+/// Finds out, within about so much time, and keeps it in a profile; what there is to say.
+pub(super) fn find(
+    launcher: &[String],
+    collectives: &[Collective],
+    bytes: &[u64],
+    time: Duration,
+    output: &Path,
+) -> Result<String> {
+    let name = |collective: &Collective| Name::read(&collective.to_string()).context("a collective");
+    let mut cases = Vec::new();
+    for name in collectives.iter().map(name) {
+        let name = name?;
+        cases.extend(bytes.iter().map(|bytes| Problem { name, size: Size::Bytes(*bytes) }));
+    }
+    let seconds = (time.as_secs_f64() / cases.len() as f64 / LAUNCHES).max(LEAST);
+    let found = best_natives(launcher, cases, seconds)?;
+    let mut profile = read_profile(output)?;
+    ensure!(
+        profile.made.mpi == found.mpi,
+        "{} is for {}, and this is {}",
+        output.display(),
+        profile.made.mpi,
+        found.mpi
+    );
+    let topology: Topology = found.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;
+    let shape = Shape::of(&topology);
+    let (mut settings, mut text) = (Vec::new(), String::new());
+    for (problem, best) in found.best {
+        let Size::Bytes(bytes) = problem.size else { continue };
+        let (setting, ratio, interval) = match best {
+            Some(best) => (best.setting, thousandth(best.ratio), best.interval.map(thousandth)),
+            None => (String::new(), 1.0, [1.0, 1.0]),
+        };
+        let said = if setting.is_empty() { "as it is" } else { &setting };
+        text.push_str(&format!(
+            "{:<15} {:>8}  {ratio:.2} ({:.2} to {:.2})  {said}\n",
+            problem.name.to_string(),
+            bytes_text(bytes),
+            interval[0],
+            interval[1],
+        ));
+        settings.push(Setting { name: problem.name, bytes, setting, ratio, interval });
+    }
+    profile.natives.retain(|other| other.shape != shape);
+    profile.natives.push(Natives { shape, settings });
+    keep(&profile, output)?;
+    Ok(text)
+}

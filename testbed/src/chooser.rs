@@ -1,0 +1,296 @@
+//! `cargo testbed chooser`: what `bruckner tune` comes to, and what the library chooses without it, measured beside native and beside
+//! other candidates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bruckner_choose::{Ability, Menus, Name, Policy, Profile, Question};
+use bruckner_measure::{Joined, Look, Results, bytes_text, join, native, time_text};
+use bruckner_schedule::{Collective, Counts, Problem, Topology};
+use clap::Args;
+
+use crate::claims::geometric_mean;
+use crate::cluster::{self, Cluster, Shape};
+use crate::measure::{place, with_algorithms};
+use crate::mpis::Mpi;
+
+/// What is asked.
+#[derive(Args)]
+pub(crate) struct Chooser {
+    /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
+    #[arg(long)]
+    only: Option<String>,
+    /// Without a profile: what the library measures itself and what is usual
+    #[arg(long)]
+    without: bool,
+    /// Also measures the three algorithms that the model ranks first
+    #[arg(long, conflicts_with = "without")]
+    best: bool,
+    /// How long `bruckner tune` may take at each place
+    #[arg(long, default_value = "10m")]
+    budget: String,
+    /// Launches of each case
+    #[arg(long, default_value_t = 2)]
+    launches: u32,
+    /// At most so long for each case of a launch, in seconds
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// Also what an earlier run has tuned and measured
+    #[arg(long)]
+    again: bool,
+}
+
+const COLLECTIVES: [Collective; 4] =
+    [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter, Collective::Alltoall];
+const SIZES: [u64; 7] = [8, 64, 512, 4096, 32768, 262_144, 1_048_576];
+const CONFIDENCE: f64 = 0.98;
+/// A case is slower if it is by more than this part, with and without a profile, and by so many seconds.
+const SLOWER: [f64; 2] = [1.03, 1.05];
+const LEAST: f64 = 40e-9;
+/// A choice is good that is as near as this to the best candidate.
+const NEAR: f64 = 1.05;
+/// The best that is raced beside.
+const CANDIDATES: usize = 3;
+
+/// Where it is measured.
+struct Place {
+    name: String,
+    mpi: Mpi,
+    /// Nodes, ranks on each, and the delay between them in microseconds; one node has none.
+    nodes: u32,
+    on_node: u32,
+    delay: Option<u32>,
+}
+
+impl Place {
+    fn all() -> Vec<Place> {
+        let mut all = Vec::new();
+        for delay in [500, 50] {
+            for (nodes, on_node) in [(4, 4), (8, 2), (2, 8)] {
+                let name = format!("chooser-{nodes}x{on_node}-{delay}us");
+                all.push(Place { name, mpi: Mpi::Openmpi5, nodes, on_node, delay: Some(delay) });
+            }
+        }
+        for on_node in [2, 8] {
+            for mpi in Mpi::TODAY {
+                let name = format!("chooser-node{on_node}-{}", mpi.name());
+                all.push(Place { name, mpi: *mpi, nodes: 1, on_node, delay: None });
+            }
+        }
+        all
+    }
+
+    fn file(&self, ending: &str) -> PathBuf {
+        place().join(format!("{}{ending}", self.name))
+    }
+
+    /// Runs a command of `bruckner` that starts launchers.
+    fn command(&self, name: &str, ask: &[String], settings: &[String]) -> Result<()> {
+        match self.delay {
+            Some(delay) => {
+                let (nodes, ppn) = (self.nodes.to_string(), self.on_node.to_string());
+                let delay = format!("{delay}us");
+                let shape = ["--nodes", &nodes, "--ppn", &ppn, "--delay", &delay, "--rate", "1gbit"];
+                Cluster::up(&Shape::of(&shape)?)?.command(self.mpi, name, ask, settings)
+            }
+            None => {
+                let launcher = self.mpi.launch(self.on_node, self.on_node > 2);
+                let status = cluster::command(name, &launcher, ask, settings).status()?;
+                ensure!(status.success(), "bruckner {name} ended with {status}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Measures some cases into a file, unless that is there.
+    fn bench(&self, file: &Path, ask: &[String], effort: &Chooser, settings: &[String]) -> Result<Results> {
+        if !file.exists() {
+            let new = file.with_extension("new");
+            let _ = std::fs::remove_file(&new);
+            let mut ask = ask.to_vec();
+            ask.extend(["--launches".into(), effort.launches.to_string()]);
+            ask.extend(["--seconds".into(), effort.seconds.to_string(), "--blocks".into(), "15".into()]);
+            ask.extend(["-o".into(), new.display().to_string()]);
+            self.command("bench", &ask, settings)?;
+            std::fs::rename(&new, file)?;
+        }
+        Ok(Results::read(file)?)
+    }
+}
+
+/// What was found at a place.
+#[derive(Default)]
+struct Sum {
+    /// Native's time divided by ours.
+    speeds: Vec<f64>,
+    slower: usize,
+    near: usize,
+    compared: usize,
+}
+
+/// Measures all places, and prints what was found.
+pub(crate) fn run(ask: &Chooser) -> Result<()> {
+    std::fs::create_dir_all(place())?;
+    let places: Vec<Place> = Place::all()
+        .into_iter()
+        .filter(|place| ask.only.as_ref().is_none_or(|only| place.name.contains(only.as_str())))
+        .collect();
+    ensure!(!places.is_empty(), "there is no such place");
+    let mut broken = Vec::new();
+    for place in &places {
+        let sum = measured(place, ask)?;
+        let mean = geometric_mean(&sum.speeds);
+        let mut text = format!("{}: {mean:.2} times as fast as native, {} slower", place.name, sum.slower);
+        if sum.compared > 0 {
+            text += &format!(", {} of {} within 5 % of the best candidate", sum.near, sum.compared);
+        }
+        println!("{text}\n");
+        let floor =
+            if place.delay == Some(500) || (ask.without && place.delay.is_some()) { 1.3 } else { 0.0 };
+        if sum.slower > 0 || mean < floor || sum.near * 10 < sum.compared * 9 {
+            broken.push(text);
+        }
+    }
+    match broken.is_empty() {
+        true => Ok(()),
+        false => bail!("not as it should be:\n{}", broken.join("\n")),
+    }
+}
+
+fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
+    let kind = if ask.without { "-without" } else { "" };
+    let (profile, results) = (place.file(".toml"), place.file(&format!("{kind}.json")));
+    if ask.again {
+        let _ = std::fs::remove_file(&results);
+        if !ask.without {
+            let _ = std::fs::remove_file(&profile);
+        }
+    }
+    let mut settings = vec!["BRUCKNER_WATCH=off".to_owned()];
+    if ask.without {
+        settings.push("BRUCKNER_PROFILE=off".to_owned());
+    } else {
+        if !profile.exists() {
+            let new = profile.with_extension("toml.tuning");
+            let words =
+                ["-o".to_owned(), new.display().to_string(), "--budget".to_owned(), ask.budget.clone()];
+            place.command("tune", &words, &[])?;
+            std::fs::rename(&new, &profile)?;
+        }
+        settings.push(format!("BRUCKNER_PROFILE={}", profile.display()));
+    }
+    let sizes = SIZES.map(|bytes| bytes.to_string()).join(",");
+    let names = COLLECTIVES.map(|collective| collective.to_string());
+    let words: Vec<&str> = names.iter().map(String::as_str).chain(["--bytes", &sizes]).collect();
+    let measured = place.bench(&results, &with_algorithms(&words, &["chosen"]), ask, &settings)?;
+    let menus = match ask.without {
+        true => None,
+        false => Some(menus(place, &std::fs::read_to_string(&profile)?)?),
+    };
+    let slower_by = SLOWER[usize::from(ask.without)];
+    let mut sum = Sum::default();
+    println!("{}, {}", place.name, place.mpi.name());
+    for case in join(&measured) {
+        let mut row = format!("{:<15} {:>8}", case.collective, bytes_text(case.bytes));
+        let ratio = case
+            .compare(native::CHOSEN, native::NATIVE, Look::FromBarrier, CONFIDENCE)
+            .context("native beside what is chosen")?;
+        let [ours, theirs] = times(&case, native::CHOSEN, native::NATIVE)?;
+        row += &format!(
+            " {:>9} {:>5.2} ({:.2} to {:.2})",
+            time_text(theirs),
+            ratio.ratio,
+            ratio.interval.low,
+            ratio.interval.high
+        );
+        sum.speeds.push(1.0 / ratio.ratio);
+        if ratio.interval.low > slower_by && ours - theirs > LEAST {
+            // Launches differ: it counts only if it is so again.
+            let again = place.file(&format!("{kind}-{}-{}.json", case.collective, case.bytes));
+            if ask.again {
+                let _ = std::fs::remove_file(&again);
+            }
+            let bytes = case.bytes.to_string();
+            let words = with_algorithms(&[case.collective, "--bytes", &bytes], &["chosen"]);
+            let again = place.bench(&again, &words, ask, &settings)?;
+            let again = &join(&again)[0];
+            let second = again
+                .compare(native::CHOSEN, native::NATIVE, Look::FromBarrier, CONFIDENCE)
+                .context("the same again")?;
+            let [ours, theirs] = times(again, native::CHOSEN, native::NATIVE)?;
+            let slower = second.interval.low > slower_by && ours - theirs > LEAST;
+            sum.slower += usize::from(slower);
+            row += &format!(", again {:.2}{}", second.ratio, if slower { " SLOWER" } else { "" });
+        }
+        if let Some(menus) = menus.as_ref().filter(|_| ask.best) {
+            row += &beside(place, &case, menus, ask, &settings, &mut sum)?;
+        }
+        println!("{row}");
+    }
+    Ok(sum)
+}
+
+/// The times of two contenders, in seconds.
+fn times(case: &Joined<'_>, one: &str, other: &str) -> Result<[f64; 2]> {
+    let time = |of, beside| case.times(of, beside, Look::FromBarrier).map(|times| times.median);
+    Ok([time(one, other).context("a time")?, time(other, one).context("a time")?])
+}
+
+/// What is chosen beside the candidates that the model ranks first.
+fn beside(
+    place: &Place,
+    case: &Joined<'_>,
+    menus: &Menus,
+    ask: &Chooser,
+    settings: &[String],
+    sum: &mut Sum,
+) -> Result<String> {
+    let candidates = candidates(menus, case.collective, case.bytes)?;
+    let file = place.file(&format!("-best-{}-{}.json", case.collective, case.bytes));
+    if ask.again {
+        let _ = std::fs::remove_file(&file);
+    }
+    let bytes = case.bytes.to_string();
+    let all: Vec<&str> = ["chosen"].into_iter().chain(candidates.iter().map(String::as_str)).collect();
+    let words = with_algorithms(&[case.collective, "--bytes", &bytes], &all);
+    let measured = place.bench(&file, &words, ask, settings)?;
+    let case = &join(&measured)[0];
+    let others = case.contenders.iter().filter(|name| **name != native::CHOSEN);
+    let ratios = others.filter_map(|name| {
+        let found = case.compare(native::CHOSEN, name, Look::FromBarrier, CONFIDENCE)?;
+        Some((found, *name))
+    });
+    let (worst, name) = ratios.max_by(|a, b| a.0.ratio.total_cmp(&b.0.ratio)).context("a candidate")?;
+    sum.compared += 1;
+    let near = worst.ratio <= NEAR || worst.interval.low <= 1.0;
+    sum.near += usize::from(near);
+    let remark = if near { "" } else { " NOT THE BEST" };
+    Ok(format!(", {:.2} of {name}{remark}", worst.ratio))
+}
+
+/// The algorithms that the model ranks first, and the one that won a race.
+fn candidates(menus: &Menus, collective: &str, bytes: u64) -> Result<Vec<String>> {
+    let name = Name::read(collective).context("a collective")?;
+    let collective = Collective::from_name(collective).context("a collective")?;
+    let problem = Problem::new(collective, menus.topology().ranks(), Counts::Equal(bytes / 8), 8)
+        .map_err(|why| anyhow!(why))?;
+    let question = Question { name, problem: &problem, shows_order: collective.reduces() };
+    let ranked = menus.ranking(&question).0.into_iter().take(CANDIDATES);
+    let mut all: Vec<String> = ranked.map(|ranked| ranked.expression.to_string()).collect();
+    if let Some(verdict) = menus.verdict(&question).filter(|verdict| !verdict.is_native()) {
+        all.push(verdict.expression.to_string());
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// What the library goes by at a place.
+fn menus(place: &Place, profile: &str) -> Result<Menus> {
+    let (profile, _) = Profile::read(profile).map_err(|why| anyhow!("{why}"))?;
+    let mpi = profile.made.mpi.clone();
+    let topology: Topology = format!("{}x{}", place.nodes, place.on_node).parse()?;
+    let known = profile.knowledge(&mpi).0;
+    Ok(Menus::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default()))
+}
