@@ -85,7 +85,13 @@ fn native_best(
     bar: &ProgressBar,
 ) -> Result<()> {
     let mpi = results.launches[0].mpi.name.clone();
-    let settings: Vec<Vec<Forced>> = problems.iter().map(|problem| forced::all(&mpi, problem)).collect();
+    let may = |problem: &Problem, forced: &Forced| {
+        native::setting(&forced.name).is_some_and(|setting| (bench.may)(&mpi, problem.name, setting))
+    };
+    let settings: Vec<Vec<Forced>> = problems
+        .iter()
+        .map(|problem| forced::all(&mpi, problem).into_iter().filter(|forced| may(problem, forced)).collect())
+        .collect();
     let trials = settings.iter().map(Vec::len).max().unwrap_or(0);
     ensure!(trials > 0, "it is not known what {mpi} can be forced to: {NATIVE_BEST} cannot be measured");
     let launches = u64::from(bench.launches);

@@ -101,6 +101,14 @@ pub(crate) struct Bench {
     /// The launcher and its options, such as mpirun -n 16
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
+    /// Which of an MPI's settings may be tried, by its name, the collective, and the setting
+    #[arg(skip = any as fn(&str, Name, &str) -> bool)]
+    may: fn(&str, Name, &str) -> bool,
+}
+
+/// Any of them.
+fn any(_: &str, _: Name, _: &str) -> bool {
+    true
 }
 
 /// The name and version of an MPI.

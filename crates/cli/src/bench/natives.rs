@@ -1,6 +1,7 @@
 //! What an MPI does best if it is told to.
 
 use anyhow::{Context, Result};
+use bruckner::Name;
 use bruckner_measure::{Comparison, Joined, Look, Results, join, native};
 
 use super::contender::{NATIVE_BEST, REFERENCE};
@@ -32,8 +33,14 @@ pub(crate) struct Found {
     pub(crate) best: Vec<(Problem, Option<Best>)>,
 }
 
-/// Finds, by launches of their own, what an MPI does best; each case is measured for so many seconds at a time.
-pub(crate) fn best_natives(launcher: &[String], cases: Vec<Problem>, seconds: f64) -> Result<Found> {
+/// Finds, by launches of their own, what an MPI does best, of settings that may be taken; each case is measured for so many seconds at a
+/// time.
+pub(crate) fn best_natives(
+    launcher: &[String],
+    cases: Vec<Problem>,
+    seconds: f64,
+    may: fn(&str, Name, &str) -> bool,
+) -> Result<Found> {
     let bench = Bench {
         collectives: Vec::new(),
         bytes: Vec::new(),
@@ -54,6 +61,7 @@ pub(crate) fn best_natives(launcher: &[String], cases: Vec<Problem>, seconds: f6
         set: Vec::new(),
         native_names: Vec::new(),
         launcher: launcher.to_vec(),
+        may,
     };
     let mut results = Results::default();
     launches::all(&bench, &mut results)?;

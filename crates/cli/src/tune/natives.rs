@@ -9,6 +9,7 @@ use bruckner_choose::{Natives, Setting, Shape};
 use bruckner_measure::bytes_text;
 use bruckner_schedule::{Collective, Topology};
 
+use super::export::Format;
 use super::{keep, thousandth};
 use crate::bench::{Problem, Size, best_natives};
 use crate::explain::read_profile;
@@ -33,7 +34,11 @@ pub(super) fn find(
         cases.extend(bytes.iter().map(|bytes| Problem { name, size: Size::Bytes(*bytes) }));
     }
     let seconds = (time.as_secs_f64() / cases.len() as f64 / LAUNCHES).max(LEAST);
-    let found = best_natives(launcher, cases, seconds)?;
+    // What cannot be written down need not be known.
+    let may = |mpi: &str, name: Name, setting: &str| {
+        Format::of(mpi).is_some_and(|format| format.takes(name, setting))
+    };
+    let found = best_natives(launcher, cases, seconds, may)?;
     let mut profile = read_profile(output)?;
     ensure!(
         profile.made.mpi == found.mpi,

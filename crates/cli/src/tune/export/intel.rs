@@ -1,0 +1,71 @@
+//! Intel MPI's variables. Tried with 2021.18: of a list only the upper ends of ranges count, the last entry is for all that is longer, and
+//! none is for what the MPI decides by itself. So a collective is written only where something was better at every size.
+
+use std::fmt::Write as _;
+
+use bruckner_choose::Natives;
+
+use super::{Rules, Written};
+
+pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
+    let mut written = Written::default();
+    for (name, by_ranks) in rules {
+        for (ranks, spans) in by_ranks {
+            let measured = natives.iter().filter(|natives| natives.shape.ranks() == *ranks);
+            let left = measured
+                .flat_map(|natives| &natives.settings)
+                .filter(|setting| setting.name == *name)
+                .any(|setting| setting.setting.is_empty());
+            if left || by_ranks.len() > 1 {
+                let why = if left {
+                    "some sizes are best left alone"
+                } else {
+                    "it is for several numbers of ranks"
+                };
+                written
+                    .remarks
+                    .push(format!("{name} on {ranks} ranks is left out: {why}, which cannot be said"));
+                continue;
+            }
+            let mut value = String::new();
+            let mut variable = None;
+            for span in spans {
+                let Some((which, number)) = span.setting.split_once('=') else { continue };
+                variable = Some(which.to_owned());
+                let _ = write!(
+                    value,
+                    "{}{number}:{}-{}",
+                    if value.is_empty() { "" } else { ";" },
+                    span.from,
+                    span.to
+                );
+            }
+            if let Some(variable) = variable {
+                written.remarks.push(format!("{variable} is for jobs of {ranks} ranks"));
+                written.variables.push((variable, value));
+            }
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Format;
+    use super::super::tests::{natives, rules_of};
+    use super::*;
+    use bruckner::Name;
+
+    #[test]
+    fn only_what_was_better_at_every_size_is_written() {
+        let one = |size: u64, number: u32| (size, format!("I_MPI_ADJUST_ALLREDUCE={number}"));
+        let found = [one(8, 5), one(64, 5), one(512, 3)];
+        let found: Vec<(u64, &str)> = found.iter().map(|(size, text)| (*size, text.as_str())).collect();
+        let all = vec![natives("1x4", Name::Allreduce, &found)];
+        let written = write(&rules_of(&all, Format::Intel), &all);
+        assert_eq!(written.variables, [("I_MPI_ADJUST_ALLREDUCE".to_owned(), "5:8-64;3:512-512".to_owned())]);
+        let all = vec![natives("1x4", Name::Allreduce, &[found[0], (64, "")])];
+        let written = write(&rules_of(&all, Format::Intel), &all);
+        assert!(written.variables.is_empty() && written.remarks[0].contains("best left alone"));
+    }
+}

@@ -1,0 +1,186 @@
+//! What was learned of an MPI's own algorithms, as its own tuning files. A rule holds for the number of ranks and between the sizes at
+//! which it was measured; everything else stays as the MPI has it.
+
+mod intel;
+mod mpich;
+mod open_mpi;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use bruckner::Name;
+use bruckner_choose::{Natives, Profile, Setting, Vendor};
+use clap::ValueEnum;
+
+/// Whose files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Rules for the components `tuned` and `han`
+    OpenMpi,
+    /// Trees of tests for both layers of MPICH
+    Mpich,
+    /// Variables of the environment
+    Intel,
+}
+
+impl Format {
+    /// That of an MPI, by its name.
+    pub(super) fn of(mpi: &str) -> Option<Format> {
+        match Vendor::of(mpi) {
+            Vendor::OpenMpi => Some(Format::OpenMpi),
+            Vendor::Mpich => Some(Format::Mpich),
+            Vendor::Other => mpi.starts_with("Intel").then_some(Format::Intel),
+        }
+    }
+
+    /// Whether a setting can be written, and is then right for every call that it will serve.
+    pub(super) fn takes(self, name: Name, setting: &str) -> bool {
+        match self {
+            Format::OpenMpi => open_mpi::takes(name, setting),
+            Format::Mpich => mpich::takes(name, setting),
+            Format::Intel => true,
+        }
+    }
+}
+
+/// Sizes for which a setting holds, all of them measured or between two that were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Span {
+    from: u64,
+    to: u64,
+    setting: String,
+}
+
+/// What holds for a collective on so many ranks, in order of size.
+type Rules = BTreeMap<Name, BTreeMap<u32, Vec<Span>>>;
+
+/// A file, and what is in it.
+type File = (&'static str, String);
+
+/// What is written: files, variables of the environment, and remarks.
+#[derive(Default, Debug)]
+struct Written {
+    files: Vec<File>,
+    /// Names and values; `{}` stands for the directory.
+    variables: Vec<(String, String)>,
+    remarks: Vec<String>,
+}
+
+/// Writes files into a directory; how they are used, as commands of a shell.
+pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Result<String> {
+    let mpi = &profile.made.mpi;
+    ensure!(Format::of(mpi) == Some(format), "the profile is for {mpi}");
+    ensure!(
+        !profile.natives.is_empty(),
+        "the profile knows nothing of the MPI's own algorithms: run `bruckner tune --natives` first"
+    );
+    let mut remarks = Vec::new();
+    let rules = rules(&profile.natives, format, &mut remarks);
+    let mut written = match format {
+        Format::OpenMpi => open_mpi::write(&rules, &profile.natives),
+        Format::Mpich => mpich::write(&rules)?,
+        Format::Intel => intel::write(&rules, &profile.natives),
+    };
+    remarks.append(&mut written.remarks);
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let place: PathBuf = std::path::absolute(directory)?;
+    for (name, text) in &written.files {
+        let path = place.join(name);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    let mut text = format!("# {mpi}: the algorithms of its own that were fastest\n");
+    remarks.iter().for_each(|remark| text.push_str(&format!("# {remark}\n")));
+    for (name, value) in &written.variables {
+        let value = value.replace("{}", &place.display().to_string());
+        text.push_str(&format!("export {name}='{value}'\n"));
+    }
+    if written.variables.is_empty() {
+        text.push_str("# nothing is known to be better than what it does by itself\n");
+    }
+    Ok(text)
+}
+
+/// What holds, by collective and number of ranks.
+fn rules(natives: &[Natives], format: Format, remarks: &mut Vec<String>) -> Rules {
+    let mut rules = Rules::new();
+    let mut shapes: BTreeMap<u32, String> = BTreeMap::new();
+    for Natives { shape, settings } in natives {
+        let ranks = shape.ranks();
+        if let Some(other) = shapes.get(&ranks) {
+            remarks.push(format!("{shape} is left out: it has as many ranks as {other}"));
+            continue;
+        }
+        shapes.insert(ranks, shape.to_string());
+        for name in Name::ALL {
+            let mut sizes: Vec<&Setting> = settings.iter().filter(|setting| setting.name == name).collect();
+            sizes.sort_by_key(|setting| setting.bytes);
+            let spans = spans(&sizes, |setting| format.takes(name, setting));
+            if !spans.is_empty() {
+                rules.entry(name).or_default().insert(ranks, spans);
+            }
+        }
+    }
+    rules
+}
+
+/// Sizes that are measured one after the other with one outcome, as one.
+fn spans(sizes: &[&Setting], takes: impl Fn(&str) -> bool) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut before = "";
+    for Setting { bytes, setting, .. } in sizes {
+        let setting = if takes(setting) { setting.as_str() } else { "" };
+        match spans.last_mut() {
+            _ if setting.is_empty() => {}
+            Some(last) if before == setting => last.to = *bytes,
+            _ => spans.push(Span { from: *bytes, to: *bytes, setting: setting.to_owned() }),
+        }
+        before = setting;
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bruckner_choose::Shape;
+    use bruckner_schedule::Topology;
+
+    /// What was found for an allreduce and an allgather, by size, on some shape.
+    pub(super) fn natives(topology: &str, name: Name, found: &[(u64, &str)]) -> Natives {
+        let topology: Topology = topology.parse().unwrap();
+        let setting = |(bytes, setting): &(u64, &str)| Setting {
+            name,
+            bytes: *bytes,
+            setting: (*setting).to_owned(),
+            ratio: 0.5,
+            interval: [0.4, 0.6],
+        };
+        Natives { shape: Shape::of(&topology), settings: found.iter().map(setting).collect() }
+    }
+
+    pub(super) fn rules_of(natives: &[Natives], format: Format) -> Rules {
+        rules(natives, format, &mut Vec::new())
+    }
+
+    #[test]
+    fn nothing_reaches_beyond_what_was_measured() {
+        let found = [(8, "a"), (64, "a"), (512, ""), (4096, "a"), (32768, "b"), (262_144, "b")];
+        let natives = natives("1x4", Name::Allgather, &found);
+        let sizes: Vec<&Setting> = natives.settings.iter().collect();
+        let span = |from, to, setting: &str| Span { from, to, setting: setting.to_owned() };
+        assert_eq!(
+            spans(&sizes, |setting| !setting.is_empty()),
+            [span(8, 64, "a"), span(4096, 4096, "a"), span(32768, 262_144, "b")]
+        );
+        assert_eq!(spans(&sizes, |setting| setting == "b"), [span(32768, 262_144, "b")]);
+    }
+
+    #[test]
+    fn of_two_shapes_with_as_many_ranks_the_first_counts() {
+        let two = ["4x4", "2x8"].map(|shape| natives(shape, Name::Allreduce, &[(8, "tuned rabenseifner")]));
+        let mut remarks = Vec::new();
+        assert_eq!(rules(&two, Format::OpenMpi, &mut remarks)[&Name::Allreduce].len(), 1);
+        assert_eq!(remarks, ["2x8 is left out: it has as many ranks as 4x4"]);
+    }
+}
