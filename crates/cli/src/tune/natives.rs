@@ -56,14 +56,11 @@ pub(super) fn find(
             Some(best) => (best.setting, thousandth(best.ratio), best.interval.map(thousandth)),
             None => (String::new(), 1.0, [1.0, 1.0]),
         };
-        let said = if setting.is_empty() { "as it is" } else { &setting };
-        text.push_str(&format!(
-            "{:<15} {:>8}  {ratio:.2} ({:.2} to {:.2})  {said}\n",
-            problem.name.to_string(),
-            bytes_text(bytes),
-            interval[0],
-            interval[1],
-        ));
+        let said = match setting.as_str() {
+            "" => "as it is".to_owned(),
+            setting => format!("{setting}: {ratio:.2} ({:.2} to {:.2})", interval[0], interval[1]),
+        };
+        text.push_str(&format!("{:<15} {:>8}  {said}\n", problem.name.to_string(), bytes_text(bytes)));
         settings.push(Setting { name: problem.name, bytes, setting, ratio, interval });
     }
     profile.natives.retain(|other| other.shape != shape);

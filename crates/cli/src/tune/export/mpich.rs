@@ -4,10 +4,10 @@
 //! the library, and rules are put before what they have for a collective.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use bruckner::Name;
-use bruckner_engine::Mpi;
 
 use super::{Rules, Span, Written};
 
@@ -222,23 +222,24 @@ fn end(tree: &str, from: usize) -> Option<usize> {
     None
 }
 
+/// Files that may be MPICH's library: the one that is named, and those beside launchers and on the path of libraries.
+fn libraries() -> Vec<PathBuf> {
+    let split =
+        |name: &str| std::env::var_os(name).map(|all| std::env::split_paths(&all).collect::<Vec<_>>());
+    let beside =
+        split("PATH").unwrap_or_default().into_iter().filter_map(|path| Some(path.parent()?.to_owned()));
+    let places = split("LD_LIBRARY_PATH")
+        .unwrap_or_default()
+        .into_iter()
+        .chain(beside.flat_map(|root| ["lib", "lib64", "lib/x86_64-linux-gnu"].map(|lib| root.join(lib))));
+    let names = ["libmpi.so.12", "libmpi.so", "libmpich.so.12", "libmpich.so"];
+    let found = places.flat_map(|place| names.map(|name| place.join(name)));
+    std::env::var_os("BRUCKNER_MPI").map(PathBuf::from).into_iter().chain(found).collect()
+}
+
 /// The trees that are built into the library: the upper layer's, and the device's.
 fn built_in() -> Result<[String; 2]> {
-    Mpi::find_or_load().context("MPICH's own trees are in its library")?;
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let is_library = |path: &&str| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        path.starts_with('/') && name.starts_with("libmpi")
-    };
-    let mut files: Vec<&str> = maps
-        .lines()
-        .filter_map(|line| line.splitn(6, ' ').nth(5))
-        .map(str::trim)
-        .filter(is_library)
-        .collect();
-    files.dedup();
-    for file in files {
-        let bytes = std::fs::read(file).with_context(|| file.to_owned())?;
+    for bytes in libraries().into_iter().filter_map(|file| std::fs::read(file).ok()) {
         let texts = bytes.split(|byte| *byte == 0).filter(|text| text.starts_with(b"{\"collective="));
         let texts: Vec<&str> = texts.filter_map(|text| std::str::from_utf8(text).ok()).collect();
         let of = |what: &str| texts.iter().find(|text| text.contains(what)).map(|text| (*text).to_owned());
@@ -246,7 +247,9 @@ fn built_in() -> Result<[String; 2]> {
             return Ok([upper, device]);
         }
     }
-    bail!("the library of this MPI has no trees: is it MPICH 4 or later? BRUCKNER_MPI names another library")
+    bail!(
+        "no library of MPICH 4 or later was found, which has the trees: BRUCKNER_MPI=/usr/lib/libmpi.so.12 names one"
+    )
 }
 
 pub(super) fn write(rules: &Rules) -> Result<Written> {
