@@ -13,7 +13,7 @@ use clap::Args;
 use crate::claims::geometric_mean;
 use crate::cluster::{self, Cluster, Shape};
 use crate::measure::{place, with_algorithms};
-use crate::mpis::Mpi;
+use crate::mpis::{Mpi, root};
 
 /// What is asked.
 #[derive(Args)]
@@ -27,6 +27,9 @@ pub(crate) struct Chooser {
     /// Also measures the three algorithms that the model ranks first
     #[arg(long, conflicts_with = "without")]
     best: bool,
+    /// The MPI's own algorithms instead: finds the fastest, exports them, and measures the MPI with these files and without
+    #[arg(long, conflicts_with_all = ["without", "best"])]
+    natives: bool,
     /// How long `bruckner tune` may take at each place
     #[arg(long, default_value = "10m")]
     budget: String,
@@ -139,15 +142,15 @@ pub(crate) fn run(ask: &Chooser) -> Result<()> {
     ensure!(!places.is_empty(), "there is no such place");
     let mut broken = Vec::new();
     for place in &places {
-        let sum = measured(place, ask)?;
+        let sum = if ask.natives { exported(place, ask)? } else { measured(place, ask)? };
         let mean = geometric_mean(&sum.speeds);
         let mut text = format!("{}: {mean:.2} times as fast as native, {} slower", place.name, sum.slower);
         if sum.compared > 0 {
             text += &format!(", {} of {} within 5 % of the best candidate", sum.near, sum.compared);
         }
         println!("{text}\n");
-        let floor =
-            if place.delay == Some(500) || (ask.without && place.delay.is_some()) { 1.3 } else { 0.0 };
+        let claimed = place.delay == Some(500) || (ask.without && place.delay.is_some());
+        let floor = if claimed && !ask.natives { 1.3 } else { 0.0 };
         if sum.slower > 0 || mean < floor || sum.near * 10 < sum.compared * 9 {
             broken.push(text);
         }
@@ -180,10 +183,7 @@ fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
         }
         settings.push(format!("BRUCKNER_PROFILE={}", profile.display()));
     }
-    let sizes = SIZES.map(|bytes| bytes.to_string()).join(",");
-    let names = COLLECTIVES.map(|collective| collective.to_string());
-    let words: Vec<&str> = names.iter().map(String::as_str).chain(["--bytes", &sizes]).collect();
-    let measured = place.bench(&results, &with_algorithms(&words, &["chosen"]), ask, &settings)?;
+    let measured = place.bench(&results, &cases("chosen"), ask, &settings)?;
     let menus = match ask.without {
         true => None,
         false => Some(menus(place, &std::fs::read_to_string(&profile)?)?),
@@ -229,6 +229,88 @@ fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
         println!("{row}");
     }
     Ok(sum)
+}
+
+/// All cases, as `bruckner bench` is asked for them.
+fn cases(algorithm: &str) -> Vec<String> {
+    let sizes = SIZES.map(|bytes| bytes.to_string()).join(",");
+    let names = COLLECTIVES.map(|collective| collective.to_string());
+    let words: Vec<&str> = names.iter().map(String::as_str).chain(["--bytes", &sizes]).collect();
+    with_algorithms(&words, &[algorithm])
+}
+
+/// What no setting of the MPI changes.
+const REFERENCE: &str = "locality(node)";
+
+/// The MPI with files that say which of its own algorithms are fastest, beside the MPI without: in launches of their own, so both are
+/// compared with what none of them changes.
+fn exported(place: &Place, ask: &Chooser) -> Result<Sum> {
+    let (profile, files) = (place.file("-natives.toml"), place.file("-natives"));
+    if ask.again {
+        let _ = std::fs::remove_file(&profile);
+    }
+    if !profile.exists() {
+        let new = profile.with_extension("toml.tuning");
+        let words = ["-o", &new.display().to_string(), "--budget", &ask.budget, "--natives"];
+        place.command("tune", &words.map(str::to_owned), &[])?;
+        std::fs::rename(&new, &profile)?;
+    }
+    let format = match place.mpi {
+        Mpi::Mpich5 => "mpich",
+        Mpi::Intel => "intel",
+        _ => "open-mpi",
+    };
+    let mut export = place.mpi.command(root().join("target/release/bruckner"));
+    export.args(["tune", "--export", format, "--from"]).arg(&profile).arg("-o").arg(&files);
+    let said = export.output()?;
+    ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    print!("{said}");
+    let settings: Vec<String> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("export "))
+        .map(|setting| setting.replace('\'', ""))
+        .collect();
+    let both = |ending: &str, words: &[String]| -> Result<[Results; 2]> {
+        let files = ["with", "without"].map(|which| place.file(&format!("-natives-{which}{ending}.json")));
+        if ask.again {
+            files.each_ref().map(std::fs::remove_file).into_iter().for_each(drop);
+        }
+        Ok([place.bench(&files[0], words, ask, &settings)?, place.bench(&files[1], words, ask, &[])?])
+    };
+    let [with, without] = both("", &cases(REFERENCE))?;
+    println!("{}, {}", place.name, place.mpi.name());
+    let mut sum = Sum::default();
+    for (with, without) in join(&with).iter().zip(&join(&without)) {
+        let (text, ratio, mut slower) = beside_itself(with, without)?;
+        let mut row = format!("{:<15} {:>8} {text}", with.collective, bytes_text(with.bytes));
+        if slower {
+            // Launches differ: it counts only if it is so again.
+            let bytes = with.bytes.to_string();
+            let words = with_algorithms(&[with.collective, "--bytes", &bytes], &[REFERENCE]);
+            let [with, without] = both(&format!("-{}-{}", with.collective, with.bytes), &words)?;
+            let again = beside_itself(&join(&with)[0], &join(&without)[0])?;
+            slower = again.2;
+            row += &format!(", again {}{}", again.0, if slower { " SLOWER" } else { "" });
+        }
+        sum.slower += usize::from(slower);
+        sum.speeds.push(1.0 / ratio);
+        println!("{row}");
+    }
+    Ok(sum)
+}
+
+/// The MPI's own function in two cases, both beside the reference: the ratio as text and number, and whether the first is slower.
+fn beside_itself(with: &Joined<'_>, without: &Joined<'_>) -> Result<(String, f64, bool)> {
+    let of = |case: &Joined<'_>| {
+        case.compare(native::NATIVE, REFERENCE, Look::FromBarrier, CONFIDENCE).context("native")
+    };
+    let (new, old) = (of(with)?, of(without)?);
+    let ratio = new.ratio / old.ratio;
+    let (low, high) = (new.interval.low / old.interval.high, new.interval.high / old.interval.low);
+    let [theirs, _] = times(without, native::NATIVE, REFERENCE)?;
+    let slower = low > SLOWER[0] && (ratio - 1.0) * theirs > LEAST;
+    Ok((format!("{:>9} {ratio:>5.2} ({low:.2} to {high:.2})", time_text(theirs)), ratio, slower))
 }
 
 /// The times of two contenders, in seconds.
