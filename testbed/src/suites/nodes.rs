@@ -8,7 +8,7 @@ use bruckner_choose::Profile;
 use bruckner_model::Machine;
 
 use super::Table;
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::{self, Cluster, Shape};
 use crate::launch::{Launch, Outcome, Said, library};
 use crate::mpis::{Mpi, home, root};
 
@@ -30,7 +30,126 @@ enum Way {
 pub(crate) fn run(table: &mut Table) -> Result<()> {
     across_a_wire(table)?;
     probed(table)?;
+    watched(table)?;
+    exported(table)?;
     reached_or_not(table)
+}
+
+/// Calls that are watched, on one node and on two.
+fn watched(table: &mut Table) -> Result<()> {
+    let nodes =
+        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
+    let bruckner = root().join("target/release/bruckner");
+    for mpi in table.of(Mpi::TODAY) {
+        let program = mpi.compile_plain("watched")?;
+        let exec = |launch: Launch<'_>, calls: &str| {
+            let launch = launch.patiently().argument("exec").argument(program.display().to_string());
+            launch.argument(calls).set("BRUCKNER_PROFILE", "off").test()
+        };
+        let here = exec(Launch::plain(mpi, 4, &bruckner), "1200")?;
+        table.tell(mpi.name(), "watched calls, one node", 4, &here);
+        let there = exec(Launch::plain(mpi, 4, &bruckner).across(&nodes), "1200")?;
+        table.tell(mpi.name(), "watched calls, two nodes", 4, &there);
+    }
+    Ok(())
+}
+
+/// A profile for an MPI in which each of some settings was the best at one size of a collective.
+fn natives(mpi: &str, topology: &str, found: &[(&str, &[&str])]) -> String {
+    let mut text = format!(
+        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{{ latency = 1e-6, per_byte = 1e-9 }}]\n\
+         [tune]\nversion = 1\nmpi = \"{mpi}\"\n[[native]]\ntopology = \"{topology}\"\nsettings = [\n"
+    );
+    for (collective, settings) in found {
+        for (power, setting) in (3..).zip(*settings) {
+            let bytes = 1u64 << (2 * power);
+            text += &format!(
+                "  {{ collective = \"{collective}\", bytes = {bytes}, setting = \"{setting}\", ratio = 0.5, low = 0.4, high = 0.6 }},\n"
+            );
+        }
+    }
+    text + "]\n"
+}
+
+/// Files that say which of the MPI's own algorithms are fastest are read by the MPI, whatever they say, and its results are right.
+fn exported(table: &mut Table) -> Result<()> {
+    let nodes = Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2"])?)?;
+    let bruckner = root().join("target/release/bruckner");
+    for mpi in table.of(Mpi::TODAY) {
+        let (format, name, topology, found): (_, _, _, &[(&str, &[&str])]) = match mpi {
+            Mpi::Openmpi5 => (
+                "open-mpi",
+                "Open MPI 5.0.11",
+                "2x2",
+                &[
+                    (
+                        "allgather",
+                        &["without HAN", "tuned linear", "tuned bruck", "tuned ring", "tuned sparbit"],
+                    ),
+                    (
+                        "allreduce",
+                        &["tuned basic_linear", "", "tuned recursive_doubling", "tuned rabenseifner"],
+                    ),
+                    (
+                        "alltoall",
+                        &["tuned linear", "tuned pairwise", "tuned modified_bruck", "tuned linear_sync"],
+                    ),
+                    (
+                        "reduce_scatter",
+                        &["tuned recursive_doubling", "tuned butterfly", "", "tuned basic_linear"],
+                    ),
+                ],
+            ),
+            Mpi::Mpich5 => (
+                "mpich",
+                "MPICH 5.0.2",
+                "1x2",
+                &[
+                    ("allgather", &["brucks", "ring", "composition 1", "composition 2"]),
+                    (
+                        "allreduce",
+                        &["recursive_doubling", "ring", "composition 1", "composition 2", "composition 3"],
+                    ),
+                    ("alltoall", &["brucks", "pairwise", "", "scattered", "composition 1"]),
+                    ("reduce_scatter", &["recursive_doubling", "pairwise", "recursive_halving"]),
+                ],
+            ),
+            _ => (
+                "intel",
+                "Intel MPI 2021.18",
+                "1x2",
+                &[(
+                    "allreduce",
+                    &["I_MPI_ADJUST_ALLREDUCE=1", "I_MPI_ADJUST_ALLREDUCE=2", "I_MPI_ADJUST_ALLREDUCE=8"],
+                )],
+            ),
+        };
+        let (profile, place) = (home().join("exported.toml"), home().join("exported"));
+        std::fs::write(&profile, natives(name, topology, found))?;
+        let mut export = mpi.command(&bruckner);
+        export.args(["tune", "--export", format, "--from"]).arg(&profile).arg("-o").arg(&place);
+        let said = export.output()?;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let exports = text.lines().filter_map(|line| line.strip_prefix("export "));
+        let settings: Vec<String> = exports.map(|setting| setting.replace('\'', "")).collect();
+        let ask = "allgather allreduce alltoall reduce_scatter --bytes 64,256,1024,4096,16384,65536 --blocks 2 --seconds 0.02";
+        let ask: Vec<String> = ask.split(' ').map(str::to_owned).collect();
+        let start = std::time::Instant::now();
+        let ran = match mpi {
+            Mpi::Openmpi5 => nodes.command(mpi, "bench", &ask, &settings).is_ok(),
+            _ => {
+                let mut bench = cluster::command("bench", &mpi.launch(2, false), &ask, &settings);
+                bench.stdout(std::process::Stdio::null()).status()?.success()
+            }
+        };
+        let right = ran && said.status.success() && !settings.is_empty();
+        let seconds = start.elapsed().as_secs_f64();
+        let talk = format!("{text}{}", String::from_utf8_lossy(&said.stderr));
+        let outcome = Outcome { cases: 24, failures: u64::from(!right), seconds, talk };
+        let ranks = if topology == "2x2" { 4 } else { 2 };
+        table.tell(mpi.name(), "exported files", ranks, &outcome);
+    }
+    Ok(())
 }
 
 /// `bruckner probe` finds the wire that there is, and comes to its end where it cannot write down what it finds.

@@ -11,6 +11,8 @@ use bruckner::Name;
 
 use super::{Rules, Span, Written};
 
+/// What all rules are below, in both trees.
+const INTRA: &str = "comm_type=intra";
 const COMPOSITION: &str = "composition ";
 
 /// A collective as the trees know it.
@@ -19,7 +21,7 @@ struct Known {
     /// In trees, and in names of algorithms.
     tree: &'static str,
     title: &'static str,
-    /// Where rules are put, below the collective.
+    /// Where rules are put in the upper layer's tree, below [`INTRA`].
     below: &'static [&'static str],
     /// The test of its size, and whether that is of all ranks together.
     size: &'static str,
@@ -36,7 +38,7 @@ const KNOWN: [Known; 4] = [
         name: Name::Allgather,
         tree: "allgather",
         title: "Allgather",
-        below: &["comm_type=intra"],
+        below: &[],
         size: "total_msg_size",
         all: true,
         algorithms: &[("brucks", false), ("ring", false)],
@@ -47,7 +49,7 @@ const KNOWN: [Known; 4] = [
         name: Name::Allreduce,
         tree: "allreduce",
         title: "Allreduce",
-        below: &["comm_type=intra"],
+        below: &[],
         size: "avg_msg_size",
         all: false,
         algorithms: &[("recursive_doubling", false), ("ring", true)],
@@ -58,7 +60,7 @@ const KNOWN: [Known; 4] = [
         name: Name::Alltoall,
         tree: "alltoall",
         title: "Alltoall",
-        below: &["comm_type=intra", "is_sendbuf_inplace=no"],
+        below: &["is_sendbuf_inplace=no"],
         size: "avg_msg_size",
         all: false,
         algorithms: &[("brucks", false), ("pairwise", false), ("scattered", false)],
@@ -69,7 +71,7 @@ const KNOWN: [Known; 4] = [
         name: Name::ReduceScatter,
         tree: "reduce_scatter_block",
         title: "Reduce_scatter_block",
-        below: &["comm_type=intra"],
+        below: &[],
         size: "total_msg_size",
         all: true,
         algorithms: &[("recursive_doubling", false), ("pairwise", true), ("recursive_halving", true)],
@@ -128,11 +130,12 @@ impl Known {
     fn rules(
         &self,
         tree: &str,
+        below: &[&str],
         by_ranks: &BTreeMap<u32, Vec<Span>>,
         leaf: impl Fn(&str, &str) -> Option<String>,
     ) -> Result<String> {
         let collective = format!("collective={}", self.tree);
-        let path: Vec<&str> = [collective.as_str()].into_iter().chain(self.below.iter().copied()).collect();
+        let path: Vec<&str> = [collective.as_str(), INTRA].into_iter().chain(below.iter().copied()).collect();
         let (from, to) =
             place(tree, &path).with_context(|| format!("MPICH's tree has no {}", path.join(", ")))?;
         let default = &tree[from..to];
@@ -280,9 +283,10 @@ fn trees(rules: &Rules, before: &[String; 2]) -> Result<[String; 2]> {
     let [mut upper, mut device] = before.clone();
     for (name, by_ranks) in rules {
         let Some(known) = known(*name) else { continue };
-        upper = known.rules(&upper, by_ranks, |setting, default| known.upper(setting, default))?;
+        upper =
+            known.rules(&upper, known.below, by_ranks, |setting, default| known.upper(setting, default))?;
         device = match by_ranks.values().flatten().any(|span| known.device(&span.setting).is_some()) {
-            true => known.rules(&device, by_ranks, |setting, _| known.device(setting))?,
+            true => known.rules(&device, &[], by_ranks, |setting, _| known.device(setting))?,
             false => device,
         };
     }
