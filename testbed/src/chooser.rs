@@ -56,10 +56,14 @@ const NEAR: f64 = 1.05;
 /// The best that is raced beside.
 const CANDIDATES: usize = 3;
 
+/// How the names of profiles end, with and without the MPI's own algorithms.
+pub(crate) const PROFILE: &str = ".toml";
+const NATIVES: &str = "-natives.toml";
+
 /// Where it is measured.
-struct Place {
-    name: String,
-    mpi: Mpi,
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) mpi: Mpi,
     /// Nodes, ranks on each, and the delay between them in microseconds; one node has none.
     nodes: u32,
     on_node: u32,
@@ -84,19 +88,50 @@ impl Place {
         all
     }
 
-    fn file(&self, ending: &str) -> PathBuf {
+    /// Those whose names contain a text.
+    pub(crate) fn some(only: Option<&str>) -> Result<Vec<Place>> {
+        let mut all = Place::all();
+        all.retain(|place| only.is_none_or(|only| place.name.contains(only)));
+        ensure!(!all.is_empty(), "there is no such place");
+        std::fs::create_dir_all(place())?;
+        Ok(all)
+    }
+
+    pub(crate) fn ranks(&self) -> u32 {
+        self.nodes * self.on_node
+    }
+
+    /// Its nodes, put up, if there are several.
+    pub(crate) fn nodes(&self) -> Result<Option<Cluster>> {
+        let Some(delay) = self.delay else { return Ok(None) };
+        let (nodes, ppn, delay) = (self.nodes.to_string(), self.on_node.to_string(), format!("{delay}us"));
+        let shape = ["--nodes", &nodes, "--ppn", &ppn, "--delay", &delay, "--rate", "1gbit"];
+        Ok(Some(Cluster::up(&Shape::of(&shape)?)?))
+    }
+
+    /// A profile of it, made by `bruckner tune` unless it is there.
+    pub(crate) fn tuned(&self, ending: &str, budget: &str, options: &[&str]) -> Result<PathBuf> {
+        let profile = self.file(ending);
+        if !profile.exists() {
+            // What was interrupted goes on.
+            let new = profile.with_extension("tuning");
+            let new_text = new.display().to_string();
+            let words = ["-o", &new_text, "--budget", budget].into_iter().chain(options.iter().copied());
+            let words: Vec<String> = words.map(str::to_owned).collect();
+            self.command("tune", &words, &[])?;
+            std::fs::rename(&new, &profile)?;
+        }
+        Ok(profile)
+    }
+
+    pub(crate) fn file(&self, ending: &str) -> PathBuf {
         place().join(format!("{}{ending}", self.name))
     }
 
     /// Runs a command of `bruckner` that starts launchers.
     fn command(&self, name: &str, ask: &[String], settings: &[String]) -> Result<()> {
-        match self.delay {
-            Some(delay) => {
-                let (nodes, ppn) = (self.nodes.to_string(), self.on_node.to_string());
-                let delay = format!("{delay}us");
-                let shape = ["--nodes", &nodes, "--ppn", &ppn, "--delay", &delay, "--rate", "1gbit"];
-                Cluster::up(&Shape::of(&shape)?)?.command(self.mpi, name, ask, settings)
-            }
+        match self.nodes()? {
+            Some(nodes) => nodes.command(self.mpi, name, ask, settings),
             None => {
                 let launcher = self.mpi.launch(self.on_node, self.on_node > 2);
                 let status = cluster::command(name, &launcher, ask, settings).status()?;
@@ -134,12 +169,7 @@ struct Sum {
 
 /// Measures all places, and prints what was found.
 pub(crate) fn run(ask: &Chooser) -> Result<()> {
-    std::fs::create_dir_all(place())?;
-    let places: Vec<Place> = Place::all()
-        .into_iter()
-        .filter(|place| ask.only.as_ref().is_none_or(|only| place.name.contains(only.as_str())))
-        .collect();
-    ensure!(!places.is_empty(), "there is no such place");
+    let places = Place::some(ask.only.as_deref())?;
     let mut broken = Vec::new();
     for place in &places {
         let sum = if ask.natives { exported(place, ask)? } else { measured(place, ask)? };
@@ -163,7 +193,7 @@ pub(crate) fn run(ask: &Chooser) -> Result<()> {
 
 fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
     let kind = if ask.without { "-without" } else { "" };
-    let (profile, results) = (place.file(".toml"), place.file(&format!("{kind}.json")));
+    let (profile, results) = (place.file(PROFILE), place.file(&format!("{kind}.json")));
     if ask.again {
         let _ = std::fs::remove_file(&results);
         if !ask.without {
@@ -174,13 +204,7 @@ fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
     if ask.without {
         settings.push("BRUCKNER_PROFILE=off".to_owned());
     } else {
-        if !profile.exists() {
-            let new = profile.with_extension("toml.tuning");
-            let words =
-                ["-o".to_owned(), new.display().to_string(), "--budget".to_owned(), ask.budget.clone()];
-            place.command("tune", &words, &[])?;
-            std::fs::rename(&new, &profile)?;
-        }
+        place.tuned(PROFILE, &ask.budget, &[])?;
         settings.push(format!("BRUCKNER_PROFILE={}", profile.display()));
     }
     let measured = place.bench(&results, &cases("chosen"), ask, &settings)?;
@@ -245,16 +269,11 @@ const REFERENCE: &str = "locality(node)";
 /// The MPI with files that say which of its own algorithms are fastest, beside the MPI without: in launches of their own, so both are
 /// compared with what none of them changes.
 fn exported(place: &Place, ask: &Chooser) -> Result<Sum> {
-    let (profile, files) = (place.file("-natives.toml"), place.file("-natives"));
+    let (profile, files) = (place.file(NATIVES), place.file("-natives"));
     if ask.again {
         let _ = std::fs::remove_file(&profile);
     }
-    if !profile.exists() {
-        let new = profile.with_extension("toml.tuning");
-        let words = ["-o", &new.display().to_string(), "--budget", &ask.budget, "--natives"];
-        place.command("tune", &words.map(str::to_owned), &[])?;
-        std::fs::rename(&new, &profile)?;
-    }
+    place.tuned(NATIVES, &ask.budget, &["--natives"])?;
     let format = match place.mpi {
         Mpi::Mpich5 => "mpich",
         Mpi::Intel => "intel",

@@ -19,6 +19,9 @@ pub(crate) fn run() -> Result<()> {
         let program = fortran(mpi)?;
         expect(mpi, 3, &program, "3 ranks: the sum is 6.0")?;
     }
+    for &mpi in Mpi::TODAY {
+        same_bits(mpi)?;
+    }
     let program = rust()?;
     expect(Mpi::Openmpi4, 3, &program, "3 ranks: the sum is 6")?;
     let command = root().join("target/release/bruckner");
@@ -34,6 +37,27 @@ pub(crate) fn run() -> Result<()> {
     readme::compare("mpirun -n 2 bruckner doctor", &said.out, |line| {
         (!line.starts_with("library")).then(|| line.to_owned())
     })
+}
+
+/// Conjugate gradients, an unmodified program: two runs with the library, in which calls are watched, have the same bits, on all ranks.
+fn same_bits(mpi: Mpi) -> Result<()> {
+    let program = place(mpi, "cg")?;
+    let mut command = mpi.command(mpi.compiler());
+    command.args(["-O2", "-Wall", "-Werror", "cg.c", "-o"]).arg(&program).arg("-lm");
+    compile(command)?;
+    let bruckner = root().join("target/release/bruckner");
+    let run = || {
+        let launch = Launch::plain(mpi, 4, &bruckner).patiently().argument("exec");
+        launch.argument(program.display().to_string()).set("BRUCKNER_REPORT", "stderr").run()
+    };
+    let (first, second) = (run()?, run()?);
+    let right = first.succeeded && first.out.contains(" 0 differences between ranks");
+    // Integers are watched, and floating point is not.
+    if !right || first.out != second.out || !first.err.contains("tried beside") {
+        bail!("cg on {}: {}{}{}", mpi.name(), first.out, second.out, first.err);
+    }
+    println!("{:<10} cg, twice: {}", mpi.name(), first.out.trim());
+    Ok(())
 }
 
 fn expect(mpi: Mpi, ranks: u32, program: &Path, line: &str) -> Result<()> {

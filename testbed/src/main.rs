@@ -19,6 +19,7 @@ mod setup;
 mod speed;
 mod suite;
 mod suites;
+mod watching;
 
 use std::process::Command;
 
@@ -144,6 +145,11 @@ enum Ask {
         #[command(flatten)]
         ask: chooser::Chooser,
     },
+    /// Measures how soon watching leaves what a wrong profile chose, and what it costs where a profile is right. As root.
+    Watching {
+        #[command(flatten)]
+        ask: watching::Watching,
+    },
     /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
@@ -250,6 +256,10 @@ fn ask() -> Result<()> {
         Ask::Chooser { ask } => {
             interrupt::listen()?;
             chooser::run(&ask)
+        }
+        Ask::Watching { ask } => {
+            interrupt::listen()?;
+            watching::run(&ask)
         }
         Ask::Measure { figures, launches, seconds, again } => {
             interrupt::listen()?;

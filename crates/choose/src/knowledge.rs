@@ -127,14 +127,17 @@ pub struct Knowledge {
     pub between_nodes: bool,
     /// The MPI.
     pub vendor: Vendor,
+    /// The machine by which the MPI's own choices are guessed.
+    pub usual: Arc<Machine>,
 }
 
 impl Knowledge {
     /// What is assumed of a machine where only the MPI is known.
     pub fn nominal(vendor: Vendor) -> Knowledge {
         let machine = Machine::read(vendor.nominal()).expect("a test reads all of them");
+        let usual = Arc::new(machine.clone());
         let steady = Source { machine, origin: Origin::Nominal };
-        Knowledge { steady, here: None, raced: Vec::new(), between_nodes: true, vendor }
+        Knowledge { steady, here: None, raced: Vec::new(), between_nodes: true, vendor, usual }
     }
 
     /// The figures to choose by: those of this run only where any right algorithm gives the same bits.

@@ -402,7 +402,7 @@ impl Profile {
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
         let between_nodes = self.raced.iter().any(|raced| raced.shape.nodes > 1);
-        let known = Knowledge { steady, here: None, raced: self.raced, between_nodes, vendor };
+        let known = Knowledge { steady, raced: self.raced, between_nodes, ..Knowledge::nominal(vendor) };
         if made != mpi {
             let why = format!("the profile is for {made}, and this is {mpi}: its races are not used");
             return (Knowledge { raced: Vec::new(), ..known }, Some(why));

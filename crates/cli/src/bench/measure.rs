@@ -23,12 +23,16 @@ pub(crate) struct Effort {
     pub(crate) precision: f64,
     /// The confidence of intervals.
     pub(crate) confidence: f64,
+    /// The fewest blocks, however long they take.
+    pub(crate) least: usize,
+    /// A contender that takes so many times as long as the best, or more, in each of the first blocks is not measured any more.
+    pub(crate) hopeless: Option<f64>,
 }
 
 /// The most blocks of a case.
 const MOST_BLOCKS: usize = 400;
-/// The fewest, however long they take.
-const LEAST_BLOCKS: usize = 3;
+/// Blocks after which it is seen who is hopeless.
+const FIRST_BLOCKS: usize = 3;
 /// How late the last rank is where a barrier is checked.
 const LATE: Duration = Duration::from_millis(20);
 /// What is said of a contender that was wrong.
@@ -53,6 +57,7 @@ pub(crate) struct Ranks {
 }
 
 /// A contender and its number among all; and what is added to its calls for each look, to test the bench itself.
+#[derive(Clone, Copy)]
 struct Runner<'a> {
     number: usize,
     contender: &'a Contender,
@@ -193,7 +198,7 @@ impl Ranks {
         let waited = name != Name::Barrier || late || start.elapsed() > LATE / 2;
         drop(collective);
         let served = self.on_all(ran.is_ok())?;
-        if let (Contender::Library(_), false) = (contender, served) {
+        if !served && *contender != Contender::Native {
             let why = ran.map_or_else(|error| error.to_string(), |()| "refused on another rank".to_owned());
             return Ok(Some(why));
         }
@@ -247,19 +252,25 @@ impl Ranks {
         })
     }
 
-    /// How long a call of the first contender takes on the slowest rank, for each look.
+    /// How long a call of the first contender takes on the slowest rank, for each look: by one call, and by more if that takes no time.
     fn calibrate(&mut self, buffers: &mut Buffers, runners: &[Runner<'_>]) -> Result<[Duration; 2]> {
-        const CALLS: usize = 20;
         let Some(first) = runners.first() else { return Ok([Duration::ZERO; 2]) };
         let mut collective = buffers.collective()?;
         let ready = first.contender.ready(&mut collective)?;
-        let mut mine = Vec::new();
-        self.one_run(&mut collective, &ready, first, [CALLS; 2], &mut mine)?;
-        let times: Vec<f64> = mine[CALLS..2 * CALLS].iter().map(|time| *time as f64).collect();
-        let mine = [median(&times) as u64, mine[2 * CALLS] / CALLS as u64];
-        let all = self.mpi.gather(self.mpi.world(), &mine)?;
-        let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
-        Ok([0, 1].map(|look| Duration::from_nanos(slowest(look).max(50))))
+        let mut found = [Duration::ZERO; 2];
+        for calls in [1, 20] {
+            let mut mine = Vec::new();
+            self.one_run(&mut collective, &ready, first, [calls; 2], &mut mine)?;
+            let times: Vec<f64> = mine[calls..2 * calls].iter().map(|time| *time as f64).collect();
+            let mine = [median(&times) as u64, mine[2 * calls] / calls as u64];
+            let all = self.mpi.gather(self.mpi.world(), &mine)?;
+            let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
+            found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
+            if found[0] > SHARE {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Blocks until they are enough.
@@ -272,16 +283,21 @@ impl Ranks {
     ) -> Result<Measured> {
         let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
         let [one, next] = self.calibrate(buffers, runners)?;
-        let counts = [fit(one).clamp(3, 50), fit(next).clamp(4, 500)];
+        // Of what takes long one call is enough: blocks are what counts.
+        let counts = match one > SHARE {
+            true => [1, 1],
+            false => [fit(one).clamp(3, 50), fit(next).clamp(4, 500)],
+        };
         let began = Instant::now();
         let mut measured = Measured::default();
         // The ratio of each contender to the first, for each look.
+        let mut runners = runners.to_vec();
         let mut ratios: Vec<[Vec<f64>; 2]> = runners.iter().map(|_| Default::default()).collect();
         loop {
-            let (rows, places) = self.block(buffers, runners, counts, began)?;
+            let (rows, places) = self.block(buffers, &runners, counts, began)?;
             let elapsed = Duration::from_nanos(rows[0][0]);
             measured.hops.push(rows[0][1]);
-            let block = sorted_out(&rows, &places, runners, counts, &mut measured.skew);
+            let block = sorted_out(&rows, &places, &runners, counts, &mut measured.skew);
             for (at, ratios) in ratios.iter_mut().enumerate() {
                 for (look, ratios) in Look::ALL.into_iter().zip(ratios) {
                     let time = |at: usize| median(&block.runs[places[at]].times(look));
@@ -296,10 +312,22 @@ impl Ranks {
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
             };
             let enough = blocks >= effort.blocks && ratios.iter().flatten().all(known);
-            let late = elapsed >= effort.most && blocks >= LEAST_BLOCKS;
+            let late = elapsed >= effort.most && blocks >= effort.least;
             if enough || late || blocks >= MOST_BLOCKS {
                 told(1.0);
                 return Ok(measured);
+            }
+            if let Some(times) = effort.hopeless.filter(|_| blocks == FIRST_BLOCKS) {
+                let best =
+                    |block: usize| ratios.iter().map(|ratios| ratios[0][block]).fold(f64::INFINITY, f64::min);
+                let fair =
+                    |ratios: &[Vec<f64>; 2]| (0..blocks).any(|block| ratios[0][block] < times * best(block));
+                // The first is what all are compared with.
+                let stays: Vec<bool> = (0..ratios.len()).map(|at| at == 0 || fair(&ratios[at])).collect();
+                let mut stay = stays.iter();
+                runners.retain(|_| *stay.next().unwrap_or(&true));
+                let mut stay = stays.iter();
+                ratios.retain(|_| *stay.next().unwrap_or(&true));
             }
             let part = elapsed.as_secs_f64() / effort.most.as_secs_f64();
             told(part.max(blocks as f64 / MOST_BLOCKS as f64).min(0.99));
@@ -363,7 +391,7 @@ impl Ranks {
         into: &mut Vec<u64>,
     ) -> Result<()> {
         // What ran before has left its traces in caches, and new memory is touched for the first time.
-        for _ in 0..3 {
+        for _ in 0..repetitions.min(3) {
             ready.run(on)?;
         }
         let [single, together] = &runner.handicaps;

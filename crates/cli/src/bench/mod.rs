@@ -205,6 +205,8 @@ impl Bench {
             most: Duration::from_secs_f64(self.seconds),
             precision: self.precision,
             confidence: self.confidence,
+            least: 3,
+            hopeless: None,
         }
     }
 

@@ -29,6 +29,10 @@ pub(super) struct Found {
 
 /// Enough blocks for an interval of the confidence that is asked for.
 const BLOCKS: usize = 15;
+/// So few are enough if all of them agree, and so many there must be.
+const LEAST: usize = 7;
+/// Whoever takes so many times as long as the best at first does not win.
+const HOPELESS: f64 = 1.2;
 /// Of an interval of which one side counts, at 99 %.
 const CONFIDENCE: f64 = 0.98;
 /// A win must be by so much, in the median;
@@ -49,7 +53,14 @@ pub(super) fn race(
 ) -> Result<Found> {
     let algorithms = candidates.iter().cloned().map(Contender::Algorithm);
     let contenders: Vec<Contender> = std::iter::once(Contender::Native).chain(algorithms).collect();
-    let effort = Effort { blocks: BLOCKS, most: time, precision: 0.02, confidence: 0.99 };
+    let effort = Effort {
+        blocks: BLOCKS,
+        most: time,
+        precision: 0.02,
+        confidence: 0.99,
+        least: LEAST,
+        hopeless: Some(HOPELESS),
+    };
     let problem = Problem { name, size: Size::Bytes(bytes) };
     let case = ranks.measure(&problem, &contenders, &effort, told)?;
     judge(&case, candidates)

@@ -269,12 +269,13 @@ impl<W: World> Engine<W> {
                         // SAFETY: as for this function.
                         let result = unsafe {
                             self.execute(entry, communicator, &mut state, served.id, call, &normal)
-                        }?;
+                        };
+                        // A call that failed here is one of a look as well: all ranks count it.
                         let seen = communicator.looked(&mut state, &served, start.elapsed())?;
                         if let Some(ledger) = entry.ledger.as_ref().filter(|_| !seen.is_empty()) {
                             ledger.seen(call.name(), served.bytes, &seen);
                         }
-                        return Ok(result);
+                        return result;
                     }
                     Err(Refusal::Native(reason)) => reason,
                     // Not every MPI looks.

@@ -1,0 +1,144 @@
+//! `cargo testbed watching`: how soon watching leaves a wrong choice, and what it costs where the choice was right.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bruckner_choose::Profile;
+use bruckner_measure::bytes_text;
+use clap::Args;
+
+use crate::chooser::{PROFILE, Place};
+use crate::launch::Launch;
+use crate::mpis::root;
+use crate::speed::median;
+
+/// What is asked.
+#[derive(Args)]
+pub(crate) struct Watching {
+    /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
+    #[arg(long)]
+    only: Option<String>,
+    /// Launches of each case
+    #[arg(long, default_value_t = 3)]
+    launches: usize,
+    /// How long `bruckner tune` may take where there is no profile
+    #[arg(long, default_value = "10m")]
+    budget: String,
+}
+
+const CASES: [(&str, &[u64]); 4] = [
+    ("allgather", &[8, 4096, 32768]),
+    ("allreduce", &[8, 4096, 32768]),
+    ("reduce_scatter", &[8, 4096]),
+    ("alltoall", &[8, 512]),
+];
+/// Latencies of wrong profiles are so many times what they are.
+const WRONG: [f64; 2] = [10.0, 0.1];
+/// Watching has so many calls to find the best.
+const CALLS: u32 = 2000;
+/// How near it must come to it, and what it may cost.
+const NEAR: f64 = 1.10;
+const COST: f64 = 1.01;
+
+/// One way to run the program.
+struct Way<'a> {
+    profile: &'a Path,
+    watch: bool,
+}
+
+/// What a call took after some, and on average, in microseconds.
+fn took(place: &Place, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Result<[f64; 2]> {
+    let program = place.mpi.compile_plain("watching")?;
+    let bruckner = root().join("target/release/bruckner");
+    let nodes = place.nodes()?;
+    let launch = Launch::plain(place.mpi, place.ranks(), &bruckner).limit(300);
+    let launch = match &nodes {
+        Some(nodes) => launch.across(nodes).patiently(),
+        None if place.ranks() > 2 => launch.patiently(),
+        None => launch,
+    };
+    let words = ["exec", &program.display().to_string(), case.0, &case.1.to_string()].map(str::to_owned);
+    let calls = calls.map(|number| number.to_string());
+    let launch = words.into_iter().chain(calls).fold(launch, Launch::argument);
+    let launch = launch.set("BRUCKNER_PROFILE", way.profile.display().to_string());
+    let said = launch.set("BRUCKNER_WATCH", if way.watch { "on" } else { "off" }).run()?;
+    let line = said.out.lines().find_map(|line| line.strip_prefix("took ")?.split_once(' '));
+    let (after, all) = line.with_context(|| format!("{}{}", said.out, said.err))?;
+    Ok([after.trim().parse()?, all.trim().parse()?])
+}
+
+/// A profile like another with other latencies, and without what was raced.
+fn wrong(profile: &Profile, times: f64) -> String {
+    let mut wrong = profile.clone();
+    // Shapes stay, so that it is a profile of several nodes.
+    wrong.raced.iter_mut().for_each(|raced| raced.verdicts.clear());
+    let machine = &mut wrong.machine;
+    let near = [&mut machine.node, &mut machine.socket].into_iter().flatten();
+    for wire in near.chain([&mut machine.network]) {
+        wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= times);
+    }
+    machine.rank.flag = machine.rank.flag.map(|flag| flag * times);
+    machine.rank.ask *= times;
+    wrong.write()
+}
+
+/// Measures, and prints what was found; an error where watching is too slow or costs too much.
+pub(crate) fn run(ask: &Watching) -> Result<()> {
+    let mut broken = 0;
+    for place in Place::some(ask.only.as_deref())? {
+        let right = place.tuned(PROFILE, &ask.budget, &[])?;
+        let (profile, _) = Profile::read(&std::fs::read_to_string(&right)?)
+            .map_err(|why| anyhow!("{}: {why}", right.display()))?;
+        let wrong_files = WRONG.map(|times| (times, place.file(&format!("-wrong-{times}.toml"))));
+        for (times, file) in &wrong_files {
+            std::fs::write(file, wrong(&profile, *times))?;
+        }
+        println!(
+            "{}: calls {} to {} in us, right profile without watching and wrong ones with it",
+            place.name,
+            CALLS,
+            CALLS + CALLS / 4
+        );
+        for (collective, sizes) in CASES {
+            for &bytes in sizes {
+                let case = (collective, bytes);
+                let mut columns: Vec<Vec<f64>> = vec![Vec::new(); 1 + WRONG.len()];
+                for _ in 0..ask.launches {
+                    let best = Way { profile: &right, watch: false };
+                    columns[0].push(took(&place, &best, case, [200, CALLS / 4])?[0]);
+                    for (at, (_, file)) in wrong_files.iter().enumerate() {
+                        let way = Way { profile: file, watch: true };
+                        columns[1 + at].push(took(&place, &way, case, [CALLS, CALLS / 4])?[0]);
+                    }
+                }
+                let times: Vec<f64> = columns.into_iter().map(median).collect();
+                let mut row = format!("{collective:<15} {:>8} {:>9.1}", bytes_text(bytes), times[0]);
+                for (wrong, (factor, _)) in times[1..].iter().zip(&wrong_files) {
+                    let ratio = wrong / times[0];
+                    let slow = ratio > NEAR;
+                    broken += usize::from(slow);
+                    row += &format!("  x{factor} {wrong:>9.1} {ratio:.2}{}", if slow { " SLOW" } else { "" });
+                }
+                println!("{row}");
+            }
+        }
+        println!("{}: all of 20,000 calls, right profile, with watching over without", place.name);
+        for (collective, sizes) in CASES {
+            let case = (collective, sizes[0]);
+            let mut ratios = Vec::new();
+            for _ in 0..ask.launches {
+                let of = |watch| took(&place, &Way { profile: &right, watch }, case, [1, 19_999]);
+                ratios.push(of(true)?[1] / of(false)?[1]);
+            }
+            let ratio = median(ratios);
+            let dear = ratio > COST;
+            broken += usize::from(dear);
+            let remark = if dear { " DEAR" } else { "" };
+            println!("{collective:<15} {:>8} {ratio:.3}{remark}", bytes_text(sizes[0]));
+        }
+    }
+    match broken {
+        0 => Ok(()),
+        broken => bail!("{broken} are not as they should be"),
+    }
+}
