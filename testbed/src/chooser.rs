@@ -17,7 +17,7 @@ use crate::mpis::{Mpi, root};
 
 /// What is asked.
 #[derive(Args)]
-pub(crate) struct Chooser {
+pub(crate) struct Wanted {
     /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
@@ -142,7 +142,7 @@ impl Place {
     }
 
     /// Measures some cases into a file, unless that is there.
-    fn bench(&self, file: &Path, ask: &[String], effort: &Chooser, settings: &[String]) -> Result<Results> {
+    fn bench(&self, file: &Path, ask: &[String], effort: &Wanted, settings: &[String]) -> Result<Results> {
         if !file.exists() {
             let new = file.with_extension("new");
             let _ = std::fs::remove_file(&new);
@@ -168,7 +168,7 @@ struct Sum {
 }
 
 /// Measures all places, and prints what was found.
-pub(crate) fn run(ask: &Chooser) -> Result<()> {
+pub(crate) fn run(ask: &Wanted) -> Result<()> {
     let places = Place::some(ask.only.as_deref())?;
     let mut broken = Vec::new();
     for place in &places {
@@ -191,7 +191,7 @@ pub(crate) fn run(ask: &Chooser) -> Result<()> {
     }
 }
 
-fn measured(place: &Place, ask: &Chooser) -> Result<Sum> {
+fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
     let kind = if ask.without { "-without" } else { "" };
     let (profile, results) = (place.file(PROFILE), place.file(&format!("{kind}.json")));
     if ask.again {
@@ -268,7 +268,7 @@ const REFERENCE: &str = "locality(node)";
 
 /// The MPI with files that say which of its own algorithms are fastest, beside the MPI without: in launches of their own, so both are
 /// compared with what none of them changes.
-fn exported(place: &Place, ask: &Chooser) -> Result<Sum> {
+fn exported(place: &Place, ask: &Wanted) -> Result<Sum> {
     let (profile, files) = (place.file(NATIVES), place.file("-natives"));
     if ask.again {
         let _ = std::fs::remove_file(&profile);
@@ -343,7 +343,7 @@ fn beside(
     place: &Place,
     case: &Joined<'_>,
     menus: &Menus,
-    ask: &Chooser,
+    ask: &Wanted,
     settings: &[String],
     sum: &mut Sum,
 ) -> Result<String> {

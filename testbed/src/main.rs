@@ -143,12 +143,12 @@ enum Ask {
     /// Tunes, and measures what is then chosen beside native and other candidates; fails where it is slower than native. As root.
     Chooser {
         #[command(flatten)]
-        ask: chooser::Chooser,
+        ask: chooser::Wanted,
     },
     /// Measures how soon watching leaves what a wrong profile chose, and what it costs where a profile is right. As root.
     Watching {
         #[command(flatten)]
-        ask: watching::Watching,
+        ask: watching::Wanted,
     },
     /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
     Peers {

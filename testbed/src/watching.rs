@@ -14,7 +14,7 @@ use crate::speed::median;
 
 /// What is asked.
 #[derive(Args)]
-pub(crate) struct Watching {
+pub(crate) struct Wanted {
     /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
@@ -83,7 +83,7 @@ fn wrong(profile: &Profile, times: f64) -> String {
 }
 
 /// Measures, and prints what was found; an error where watching is too slow or costs too much.
-pub(crate) fn run(ask: &Watching) -> Result<()> {
+pub(crate) fn run(ask: &Wanted) -> Result<()> {
     let mut broken = 0;
     for place in Place::some(ask.only.as_deref())? {
         let right = place.tuned(PROFILE, &ask.budget, &[])?;
