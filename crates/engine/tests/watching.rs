@@ -7,7 +7,7 @@ use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
-use common::{Collective, SUM_OF_FLOATS, Type, perform};
+use common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew};
 
 /// An allgather of so many numbers.
 fn gather(count: usize) -> Collective {
@@ -80,6 +80,56 @@ fn what_rounds_is_not_watched() {
                 assert_eq!(engine.algorithm_of(world, name).unwrap(), by);
                 let expected = if by.as_deref() == Some("native") { natives + 1200 } else { natives };
                 assert_eq!(rank.natives(), expected);
+            },
+        );
+    }
+}
+
+/// A call for which there is not memory enough goes to the MPI, and those after it are served as before: on ranks that know them again,
+/// and on one that looks each time.
+#[test]
+fn a_call_that_does_not_fit_changes_nothing_for_others() {
+    for watch in ["on", "off"] {
+        run(
+            "1x4",
+            |_| {
+                settings(&format!(
+                    "BRUCKNER_ALGORITHM=allgather=bruck(2)\nBRUCKNER_MEMORY=450K\nBRUCKNER_WATCH={watch}"
+                ))
+            },
+            |engine, rank| {
+                let world = rank.world();
+                let call = |count, round| match rank.number() {
+                    0 => perform_anew(engine, rank, world, &gather(count), round),
+                    _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
+                };
+                (0..12).for_each(|round| call(25_000, round));
+                let natives = rank.natives();
+                call(32_500, 12);
+                assert_eq!(rank.natives(), natives + 1, "it was to be too much");
+                (13..25).for_each(|round| call(25_000, round));
+                assert_eq!(rank.natives(), natives + 1);
+            },
+        );
+    }
+}
+
+/// Ranks that take turns between the short way and the long one stay together through looks.
+#[test]
+fn looks_are_counted_on_every_way() {
+    for topology in ["1x4", "2x2"] {
+        run(
+            topology,
+            |_| settings("BRUCKNER_AFTER=0"),
+            |engine, rank| {
+                let world = rank.world();
+                for round in 0..1100u64 {
+                    let count = if round % 5 == 0 { 3 } else { 4 };
+                    match (round + u64::from(rank.number())) % 3 {
+                        0 => perform_anew(engine, rank, world, &gather(count), round),
+                        _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
+                    }
+                }
             },
         );
     }

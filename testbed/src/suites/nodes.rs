@@ -105,12 +105,12 @@ fn exported(table: &mut Table) -> Result<()> {
                 "MPICH 5.0.2",
                 "1x2",
                 &[
-                    ("allgather", &["brucks", "ring", "composition 1", "composition 2"]),
+                    ("allgather", &["brucks", "ring"]),
                     (
                         "allreduce",
                         &["recursive_doubling", "ring", "composition 1", "composition 2", "composition 3"],
                     ),
-                    ("alltoall", &["brucks", "pairwise", "", "scattered", "composition 1"]),
+                    ("alltoall", &["brucks", "pairwise", "", "scattered"]),
                     ("reduce_scatter", &["recursive_doubling", "pairwise", "recursive_halving"]),
                 ],
             ),

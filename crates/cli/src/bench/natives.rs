@@ -5,7 +5,7 @@ use bruckner::Name;
 use bruckner_measure::{Comparison, Joined, Look, Results, join, native};
 
 use super::contender::{NATIVE_BEST, REFERENCE};
-use super::problem::Problem;
+use super::problem::{Problem, Size};
 use super::{Bench, launches};
 
 /// Launches of what is compared.
@@ -67,7 +67,14 @@ pub(crate) fn best_natives(
     launches::all(&bench, &mut results)?;
     let first = results.launches.first().context("a launch")?;
     let (mpi, topology) = (first.mpi.name.clone(), first.topology.clone());
-    let best = bench.cases.iter().cloned().zip(join(&results).iter().map(best)).collect();
+    let joined = join(&results);
+    let of = |problem: &Problem| {
+        let is_it = |case: &&Joined<'_>| {
+            case.collective == problem.name.to_string() && Size::Bytes(case.bytes) == problem.size
+        };
+        joined.iter().find(is_it).and_then(best)
+    };
+    let best = bench.cases.iter().map(|problem| (problem.clone(), of(problem))).collect();
     Ok(Found { mpi, topology, best })
 }
 

@@ -197,11 +197,18 @@ impl Tune {
             profile.raced.push(Raced { shape, verdicts: Vec::new() });
             profile.raced.len() - 1
         });
-        let cases: Vec<(Collective, u64)> = self
+        let mut cases: Vec<(Collective, u64)> = self
             .collectives
             .iter()
             .flat_map(|collective| self.bytes.iter().map(move |bytes| (*collective, *bytes)))
             .collect();
+        // One launch does not confirm itself.
+        let mut seen = Vec::new();
+        cases.retain(|case| {
+            let new = !seen.contains(case);
+            seen.push(*case);
+            new
+        });
         let mut ranks = bench::Ranks::new(mpi, profile.made.when)?;
         let mut talk = Talk::new(first, false, cases.len());
         let mut text = String::new();

@@ -51,6 +51,13 @@ pub(super) fn find(
     let shape = Shape::of(&topology);
     let (mut settings, mut text) = (Vec::new(), String::new());
     for (problem, best) in found.best {
+        // Each once, also where it was asked for twice.
+        if settings
+            .iter()
+            .any(|known: &Setting| Size::Bytes(known.bytes) == problem.size && known.name == problem.name)
+        {
+            continue;
+        }
         let Size::Bytes(bytes) = problem.size else { continue };
         let (setting, ratio, interval) = match best {
             Some(best) => (best.setting, thousandth(best.ratio), best.interval.map(thousandth)),
@@ -63,8 +70,15 @@ pub(super) fn find(
         text.push_str(&format!("{:<15} {:>8}  {said}\n", problem.name.to_string(), bytes_text(bytes)));
         settings.push(Setting { name: problem.name, bytes, setting, ratio, interval });
     }
-    profile.natives.retain(|other| other.shape != shape);
-    profile.natives.push(Natives { shape, settings });
+    // What was found before of other collectives and sizes stays.
+    let same = |a: &Setting, b: &Setting| (a.name, a.bytes) == (b.name, b.bytes);
+    match profile.natives.iter_mut().find(|other| other.shape == shape) {
+        Some(known) => {
+            known.settings.retain(|old| !settings.iter().any(|new| same(old, new)));
+            known.settings.append(&mut settings);
+        }
+        None => profile.natives.push(Natives { shape, settings }),
+    }
     keep(&profile, output)?;
     Ok(text)
 }

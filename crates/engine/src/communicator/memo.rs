@@ -72,8 +72,9 @@ pub(crate) fn is_built_in(world: &impl World, call: &Call) -> bool {
 /// The hash bucket for these arguments.
 #[inline(always)]
 fn bucket(words: &[u64; 4], buckets: usize) -> usize {
-    // Handles are addresses, or small numbers with the same upper half.
-    let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ words[2] ^ (words[2] >> 6) ^ words[3];
+    // Handles are addresses, or small numbers with the same upper half; two of them may be the same.
+    let second = words[2].rotate_left(3);
+    let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ second ^ (second >> 6) ^ words[3];
     (mixed ^ (mixed >> 4)) as usize % buckets
 }
 
@@ -97,27 +98,32 @@ pub(crate) struct Memo {
     pub(crate) combine: Combine,
 }
 
-/// Memos of a communicator.
+/// Memos of a communicator. A bucket has several: calls of one kind may be served by one plan for some sizes, by another for others.
 #[derive(Default)]
-pub(crate) struct Memos([Option<Memo>; 8]);
+pub(crate) struct Memos([[Option<Memo>; 4]; 8]);
 
 impl Memos {
     #[inline]
     pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
-        let memo = self.0[bucket(&arguments.words, self.0.len())].as_mut();
-        memo.filter(|memo| memo.words == arguments.words && memo.counts.contains(&arguments.count))
+        let bucket = &mut self.0[bucket(&arguments.words, self.0.len())];
+        let fits = |memo: &&mut Memo| memo.words == arguments.words && memo.counts.contains(&arguments.count);
+        bucket.iter_mut().map_while(Option::as_mut).find(fits)
     }
 
-    /// Remembers calls, together with those that were known of the same plan.
+    /// Remembers calls, together with those that were known of the same plan, which was put here last; the oldest may have to leave.
     pub(crate) fn put(&mut self, mut memo: Memo) {
-        let known = &mut self.0[bucket(&memo.words, self.0.len())];
-        if let Some(known) =
-            known.take().filter(|known| known.words == memo.words && known.version == memo.version)
-            && memo.counts.contains(known.counts.end())
-        {
+        let bucket = &mut self.0[bucket(&memo.words, self.0.len())];
+        let less = |known: &Memo| {
+            let same = known.words == memo.words && known.version == memo.version;
+            same && memo.counts.contains(known.counts.end())
+        };
+        let place = bucket.iter().position(|known| known.as_ref().is_some_and(less));
+        if let Some(known) = place.and_then(|place| bucket[place].as_ref()) {
             memo.counts = *memo.counts.start().min(known.counts.start())..=*memo.counts.end();
         }
-        *known = Some(memo);
+        let last = place.unwrap_or(bucket.len() - 1);
+        bucket[..=last].rotate_right(1);
+        bucket[0] = Some(memo);
     }
 
     pub(crate) fn clear(&mut self) {

@@ -11,6 +11,7 @@ mod plans;
 mod room;
 mod watch;
 
+use std::hash::BuildHasher as _;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choo
 use bruckner_mpi::{Agree, TagRange, Word};
 use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
+use rustc_hash::FxBuildHasher;
 
 pub(crate) use hidden::Hidden;
 pub(crate) use make::{Site, Stopped};
@@ -60,6 +62,8 @@ pub(crate) struct Served {
     /// Bytes of the largest block, or of the vector.
     pub(crate) bytes: u64,
     pub(crate) turn: Watched,
+    /// Whether it stands in for what serves calls of this kind, and cannot be had for this one.
+    pub(crate) fallback: bool,
 }
 
 /// What changes from call to call.
@@ -253,27 +257,33 @@ impl<W: World> Communicator<W> {
             let watched = settings.watch && settings.check == 0;
             let candidates = store.plans.of(kind, choices).0;
             let watch = watches.kind(kind);
-            let turn = watches.turn(watch, bytes, || match watched {
+            let rivals = || match watched {
                 true => {
                     let rivals = menus.rivals(&question, &candidates[0].choice);
                     rivals.into_iter().map(|rival| Candidate::number(candidates, rival)).collect()
                 }
                 false => Vec::new(),
-            });
+            };
+            let turn = watches.turn(watch, bytes, || FxBuildHasher.hash_one(&normal.common), rivals);
             match self.prepare(store, &site, kind, choices, turn.candidate(), normal) {
                 Ok((id, candidate)) => {
                     store.plans.versions.get(id).looked_for = *calls;
-                    let turn = match candidate == turn.candidate() {
-                        true => turn,
-                        false => {
-                            watches.replace(watch, bytes, turn.candidate(), candidate);
-                            Watched::Serve(candidate)
-                        }
-                    };
-                    return Ok(Some(Served { id, kind, watch, bytes, turn }));
+                    let asked = turn.candidate();
+                    let fallback = candidate != asked;
+                    if fallback && matches!(turn, Watched::Look(_)) {
+                        watches.lacks(watch, bytes, asked);
+                    }
+                    let turn = if fallback { Watched::Serve(candidate) } else { turn };
+                    return Ok(Some(Served { id, kind, watch, bytes, turn, fallback }));
                 }
                 Err(Stopped::Device) => state.leave_to_mpi(),
-                Err(Stopped::Different) => return Ok(None),
+                Err(Stopped::Different) => {
+                    // Nothing but native can serve such calls.
+                    if matches!(turn, Watched::Look(_)) {
+                        watches.stop(watch, bytes);
+                    }
+                    return Ok(None);
+                }
                 Err(Stopped::Failed(error)) => return Err(error),
             }
         }

@@ -36,7 +36,8 @@ impl<W: World> Engine<W> {
         let each = |all: u64| all / count.max(1);
         let bytes = each(normal.common.bytes());
         let changed = state.watches.has_changed(watch);
-        let wide = arguments.is_one_count() && (version.is_preferred || changed) && bytes > 0;
+        let wide =
+            arguments.is_one_count() && (version.is_preferred || changed) && !served.fallback && bytes > 0;
         // The same in all that is served alike, or only for about as much data.
         let alike = |narrow: bool| match wide {
             true => {

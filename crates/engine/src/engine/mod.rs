@@ -256,6 +256,9 @@ impl<W: World> Engine<W> {
                             return native();
                         }
                         let Some(served) = communicator.plan_for(&mut state, &mut normal)? else {
+                            if let Some(outcome) = outcome {
+                                outcome.native(&Reason::Different);
+                            }
                             return native();
                         };
                         if let Some(arguments) = known {

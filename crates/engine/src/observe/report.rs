@@ -346,11 +346,11 @@ impl Whole {
         );
         if let Some(saved) = self.saved {
             let (what, much) = if saved < 0.0 { ("lost", -saved) } else { ("saved", saved) };
-            let part = 100.0 * much / self.seconds.max(1e-9);
+            let without = self.seconds + saved;
+            let part = 100.0 * much / without.max(1e-9);
             let _ = writeln!(
                 text,
-                "{what} about {much:.3} s of {:.1} s ({part:.1} %), as far as native was measured beside",
-                self.seconds
+                "{what} about {much:.3} s, {part:.1} % of the {without:.1} s that it would have taken without, as far as native was measured beside"
             );
         }
         for record in &self.communicators {

@@ -317,6 +317,23 @@ pub(crate) fn perform(
     prepared.check(collective, "once");
 }
 
+/// The same as if no such call had come before.
+pub(crate) fn perform_anew(
+    engine: &Engine<Rank>,
+    rank: &Rank,
+    comm: u64,
+    collective: &Collective,
+    round: u64,
+) {
+    let (me, size) = (rank.rank(comm).unwrap() as usize, rank.size(comm).unwrap() as usize);
+    let prepared = Prepared::new(collective, round, me, size);
+    let _said = Said(rank.number(), *collective, round);
+    // SAFETY: buffers and lists as long as the call says.
+    let result = unsafe { engine.run(&prepared.call, comm, Door::Mpi) };
+    assert_eq!(result, Ok(0), "{collective:?}");
+    prepared.check(collective, "anew");
+}
+
 /// A persistent operation of it.
 pub(crate) fn persistent(
     engine: &Engine<Rank>,

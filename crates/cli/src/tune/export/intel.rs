@@ -7,6 +7,16 @@ use bruckner_choose::Natives;
 
 use super::{Rules, Written};
 
+/// Whether a setting is a variable and the number of an algorithm, and nothing else.
+pub(super) fn takes(setting: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    setting
+        .strip_prefix("I_MPI_ADJUST_")
+        .and_then(|rest| rest.split_once('='))
+        .is_some_and(|(function, algorithm)| name(function) && number(algorithm))
+}
+
 pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
     let mut written = Written::default();
     for (name, by_ranks) in rules {

@@ -39,7 +39,7 @@ impl Format {
         match self {
             Format::OpenMpi => open_mpi::takes(name, setting),
             Format::Mpich => mpich::takes(name, setting),
-            Format::Intel => true,
+            Format::Intel => intel::takes(setting),
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Res
     let rules = rules(&profile.natives, format, &mut remarks);
     let mut written = match format {
         Format::OpenMpi => open_mpi::write(&rules, &profile.natives),
-        Format::Mpich => mpich::write(&rules)?,
+        Format::Mpich => mpich::write(&rules, mpi)?,
         Format::Intel => intel::write(&rules, &profile.natives),
     };
     remarks.append(&mut written.remarks);
@@ -89,16 +89,22 @@ pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Res
         let path = place.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    let mut text = format!("# {mpi}: the algorithms of its own that were fastest\n");
-    remarks.iter().for_each(|remark| text.push_str(&format!("# {remark}\n")));
+    let mut text = comment(&format!("{mpi}: the algorithms of its own that were fastest"));
+    remarks.iter().for_each(|remark| text.push_str(&comment(remark)));
     for (name, value) in &written.variables {
         let value = value.replace("{}", &place.display().to_string());
-        text.push_str(&format!("export {name}='{value}'\n"));
+        text.push_str(&format!("export {name}='{}'\n", value.replace('\'', r"'\''")));
     }
     if written.variables.is_empty() {
         text.push_str("# nothing is known to be better than what it does by itself\n");
     }
     Ok(text)
+}
+
+/// A line that a shell reads over, whatever is in it.
+fn comment(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("# {plain}\n")
 }
 
 /// What holds, by collective and number of ranks.
@@ -174,6 +180,18 @@ mod tests {
             [span(8, 64, "a"), span(4096, 4096, "a"), span(32768, 262_144, "b")]
         );
         assert_eq!(spans(&sizes, |setting| setting == "b"), [span(32768, 262_144, "b")]);
+    }
+
+    /// What is in a profile is not run by the shell that reads what is printed.
+    #[test]
+    fn nothing_gets_out_of_its_quotes() {
+        assert_eq!(comment("Intel\necho hello"), "# Intel echo hello\n");
+        assert!(intel::takes("I_MPI_ADJUST_ALLREDUCE=12"));
+        for bad in
+            ["", "I_MPI_ADJUST_ALLREDUCE=1'; echo", "PATH=1", "I_MPI_ADJUST_ALLREDUCE", "I_MPI_ADJUST_a=1"]
+        {
+            assert!(!intel::takes(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ struct Known {
     all: bool,
     /// Algorithms that need nothing but, some of them, operations that commute.
     algorithms: &'static [(&'static str, bool)],
+    /// How many of the device's ways may be named: its others are right for some types of data only.
     compositions: u32,
     /// The device's own way to the upper layer, where it would not go there by itself.
     to_upper: Option<u32>,
@@ -42,7 +43,7 @@ const KNOWN: [Known; 4] = [
         size: "total_msg_size",
         all: true,
         algorithms: &[("brucks", false), ("ring", false)],
-        compositions: 2,
+        compositions: 0,
         to_upper: None,
     },
     Known {
@@ -64,7 +65,7 @@ const KNOWN: [Known; 4] = [
         size: "avg_msg_size",
         all: false,
         algorithms: &[("brucks", false), ("pairwise", false), ("scattered", false)],
-        compositions: 2,
+        compositions: 0,
         to_upper: None,
     },
     Known {
@@ -101,10 +102,18 @@ impl Known {
         Some(Leaf::Upper { name, commutes: *commutes })
     }
 
-    /// What the device does in so many ways.
-    fn composition(&self, number: u32) -> String {
+    /// What the device does in so many ways, where the default is another. Some are only for operations that commute on ranks that are not
+    /// all on one node, and some only for those that are: the tree itself tests that before it names them, and so must a rule.
+    fn composition(&self, number: u32, default: &str) -> String {
         let greek = GREEK[number as usize - 1];
-        format!("{{\"composition=MPIDI_{}_intra_composition_{greek}\":{{}}}}", self.title)
+        let leaf = format!("{{\"composition=MPIDI_{}_intra_composition_{greek}\":{{}}}}", self.title);
+        match number {
+            1 => format!(
+                "{{\"comm_hierarchy=parent\":{{\"is_commutative=yes\":{leaf},\"is_commutative=no\":{default}}},\"comm_hierarchy=any\":{default}}}"
+            ),
+            3 => format!("{{\"comm_size=node_comm_size\":{leaf},\"comm_size=any\":{default}}}"),
+            _ => leaf,
+        }
     }
 
     /// What a setting is in the upper layer's tree, where the default is another.
@@ -118,12 +127,12 @@ impl Known {
     }
 
     /// The same in the device's.
-    fn device(&self, setting: &str) -> Option<String> {
+    fn device(&self, setting: &str, default: &str) -> Option<String> {
         let number = match self.leaf(setting)? {
             Leaf::Device(number) => number,
             Leaf::Upper { .. } => self.to_upper?,
         };
-        Some(self.composition(number))
+        Some(self.composition(number, default))
     }
 
     /// A tree's part for this collective, with rules before what it has.
@@ -141,9 +150,13 @@ impl Known {
         let default = &tree[from..to];
         let (mut tests, mut known) = (Vec::new(), 0);
         for (ranks, spans) in by_ranks {
+            // Sizes are C integers in there.
+            let each = if self.all { u64::from(*ranks) } else { 1 };
+            let most = i32::MAX as u64 / each;
             let of_size: Vec<(u64, u64, String)> = spans
                 .iter()
-                .filter_map(|span| Some((span.from, span.to, leaf(&span.setting, default)?)))
+                .filter(|span| span.to <= most)
+                .filter_map(|span| Some((span.from * each, span.to * each, leaf(&span.setting, default)?)))
                 .collect();
             if of_size.is_empty() {
                 continue;
@@ -151,7 +164,7 @@ impl Known {
             if *ranks > known + 1 {
                 tests.push(format!("\"comm_size<={}\":{default}", ranks - 1));
             }
-            tests.push(format!("\"comm_size<={ranks}\":{}", self.sizes(&of_size, *ranks, default)));
+            tests.push(format!("\"comm_size<={ranks}\":{}", self.sizes(&of_size, default)));
             known = *ranks;
         }
         if tests.is_empty() {
@@ -161,16 +174,14 @@ impl Known {
         Ok(format!("{}{{{}}}{}", &tree[..from], tests.join(","), &tree[to..]))
     }
 
-    fn sizes(&self, spans: &[(u64, u64, String)], ranks: u32, default: &str) -> String {
-        let each = if self.all { u64::from(ranks) } else { 1 };
+    fn sizes(&self, spans: &[(u64, u64, String)], default: &str) -> String {
         let (mut tests, mut known): (Vec<String>, Option<u64>) = (Vec::new(), None);
         for (from, to, leaf) in spans {
-            let (from, to) = (from * each, to * each);
-            if from > known.map_or(0, |known| known + 1) {
+            if *from > known.map_or(0, |known| known + 1) {
                 tests.push(format!("\"{}<={}\":{default}", self.size, from - 1));
             }
             tests.push(format!("\"{}<={to}\":{leaf}", self.size));
-            known = Some(to);
+            known = Some(*to);
         }
         tests.push(format!("\"{}=any\":{default}", self.size));
         format!("{{{}}}", tests.join(","))
@@ -240,27 +251,29 @@ fn libraries() -> Vec<PathBuf> {
     std::env::var_os("BRUCKNER_MPI").map(PathBuf::from).into_iter().chain(found).collect()
 }
 
-/// The trees that are built into the library: the upper layer's, and the device's.
-fn built_in() -> Result<[String; 2]> {
+/// The trees that are built into the library of an MPI of this name: the upper layer's, and the device's.
+fn built_in(mpi: &str) -> Result<[String; 2]> {
+    let version = mpi.rsplit(' ').next().unwrap_or_default().as_bytes();
     for bytes in libraries().into_iter().filter_map(|file| std::fs::read(file).ok()) {
         let texts = bytes.split(|byte| *byte == 0).filter(|text| text.starts_with(b"{\"collective="));
         let texts: Vec<&str> = texts.filter_map(|text| std::str::from_utf8(text).ok()).collect();
         let of = |what: &str| texts.iter().find(|text| text.contains(what)).map(|text| (*text).to_owned());
-        if let (Some(upper), Some(device)) = (of("\"algorithm=MPIR_"), of("\"composition=MPIDI_")) {
+        let is_it = bytes.split(|byte| *byte == 0).any(|text| text == version);
+        if let (true, Some(upper), Some(device)) =
+            (is_it, of("\"algorithm=MPIR_"), of("\"composition=MPIDI_"))
+        {
             return Ok([upper, device]);
         }
     }
-    bail!(
-        "no library of MPICH 4 or later was found, which has the trees: BRUCKNER_MPI=/usr/lib/libmpi.so.12 names one"
-    )
+    bail!("no library of {mpi} was found, which has the trees: BRUCKNER_MPI=/usr/lib/libmpi.so.12 names one")
 }
 
-pub(super) fn write(rules: &Rules) -> Result<Written> {
+pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
     let mut written = Written::default();
     if rules.is_empty() {
         return Ok(written);
     }
-    let before = built_in()?;
+    let before = built_in(mpi)?;
     let [upper, device] = trees(rules, &before)?;
     let files = [
         ("mpir.json", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE", upper),
@@ -285,8 +298,8 @@ fn trees(rules: &Rules, before: &[String; 2]) -> Result<[String; 2]> {
         let Some(known) = known(*name) else { continue };
         upper =
             known.rules(&upper, known.below, by_ranks, |setting, default| known.upper(setting, default))?;
-        device = match by_ranks.values().flatten().any(|span| known.device(&span.setting).is_some()) {
-            true => known.rules(&device, &[], by_ranks, |setting, _| known.device(setting))?,
+        device = match by_ranks.values().flatten().any(|span| known.device(&span.setting, "").is_some()) {
+            true => known.rules(&device, &[], by_ranks, |setting, default| known.device(setting, default))?,
             false => device,
         };
     }
@@ -319,9 +332,18 @@ mod tests {
         );
         // For these sizes the device goes to the upper layer, or does what it is told itself.
         let beta = r#""avg_msg_size<=512":{"composition=MPIDI_Allreduce_intra_composition_beta":{}}"#;
-        let alpha = r#""avg_msg_size<=4096":{"composition=MPIDI_Allreduce_intra_composition_alpha":{}}"#;
+        let alpha = r#""avg_msg_size<=4096":{"comm_hierarchy=parent":{"is_commutative=yes":{"composition=MPIDI_Allreduce_intra_composition_alpha":{}},"is_commutative=no":{"composition=MPIDI_D":{}}},"comm_hierarchy=any":{"composition=MPIDI_D":{}}}"#;
         let between = r#","avg_msg_size<=4095":{"composition=MPIDI_D":{}},"#;
         assert!(device.contains(&format!("{beta}{between}{alpha}")), "{device}");
+    }
+
+    #[test]
+    fn sizes_that_are_no_c_integers_are_left_out() {
+        let huge = [(8, "brucks"), (1 << 30, "ring")];
+        let all = [natives("1024x4", Name::Allgather, &huge)];
+        let tree = UPPER.replace("allreduce", "allgather");
+        let [upper, _] = trees(&rules_of(&all, Format::Mpich), &[tree, DEVICE.to_owned()]).unwrap();
+        assert!(upper.contains("total_msg_size<=32768") && !upper.contains("ring"), "{upper}");
     }
 
     #[test]

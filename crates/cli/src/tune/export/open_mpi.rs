@@ -96,7 +96,7 @@ pub(super) fn takes(name: Name, setting: &str) -> bool {
 fn list(spans: &[Span], each: u64, value: impl Fn(&str) -> String, default: &str) -> Vec<(u64, String)> {
     let mut rules = vec![(0, default.to_owned())];
     for span in spans {
-        let (from, to) = (span.from * each, span.to * each + 1);
+        let (from, to) = (span.from.saturating_mul(each), span.to.saturating_mul(each).saturating_add(1));
         rules.retain(|(bytes, _)| *bytes != from);
         rules.push((from, value(&span.setting)));
         rules.push((to, default.to_owned()));
