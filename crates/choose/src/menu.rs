@@ -1,8 +1,7 @@
 //! What may be chosen on a communicator: for each collective the sizes at which the choice changes, found once. Then a size is a look.
 
-use std::cell::OnceCell;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
@@ -101,7 +100,7 @@ pub struct Menus {
     raced: Vec<Verdict>,
     policy: Policy,
     able: Ability,
-    menus: [OnceCell<Menu>; Need::COUNT],
+    menus: [OnceLock<Menu>; Need::COUNT],
 }
 
 /// An algorithm for a call of some size, with what is known of it.
@@ -127,7 +126,7 @@ impl Menus {
             raced,
             policy,
             able,
-            menus: [const { OnceCell::new() }; Need::COUNT],
+            menus: [const { OnceLock::new() }; Need::COUNT],
         }
     }
 

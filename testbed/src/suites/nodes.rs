@@ -242,13 +242,19 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
     let nodes = Cluster::up(&Shape::of(&["--nodes", "3,1", "--delay", "2ms", "--rate", "1gbit"])?)?;
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let across = mpi.compile_plain("across")?;
-        let of = |launch: Launch<'_>| launch.patiently().argument("2").argument("2000").test();
-        for (name, launch) in [
-            ("a wire of 2 ms, native", Launch::plain(mpi, 4, &across)),
-            ("a wire of 2 ms", Launch::preloaded(mpi, 4, &across).set("BRUCKNER", "always")),
-        ] {
-            table.tell(mpi.name(), name, 4, &of(launch.across(&nodes))?);
+        let of = |launch: Launch<'_>| {
+            launch.across(&nodes).patiently().argument("2").argument("2000").limit(60).test()
+        };
+        // MPICH 4 alone hangs now and then over UCX's TCP where ranks outnumber cores.
+        let mut native = of(Launch::plain(mpi, 4, &across))?;
+        for _ in 0..2 {
+            if native.failures > 0 && mpi == Mpi::Mpich4 {
+                native = of(Launch::plain(mpi, 4, &across))?;
+            }
         }
+        table.tell(mpi.name(), "a wire of 2 ms, native", 4, &native);
+        let served = of(Launch::preloaded(mpi, 4, &across).set("BRUCKNER", "always"))?;
+        table.tell(mpi.name(), "a wire of 2 ms", 4, &served);
     }
     Ok(())
 }

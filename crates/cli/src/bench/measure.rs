@@ -258,7 +258,7 @@ impl Ranks {
         let mut collective = buffers.collective()?;
         let ready = first.contender.ready(&mut collective)?;
         let mut found = [Duration::ZERO; 2];
-        for calls in [1, 20] {
+        for calls in [1, 2, 20] {
             let mut mine = Vec::new();
             self.one_run(&mut collective, &ready, first, [calls; 2], &mut mine)?;
             let times: Vec<f64> = mine[calls..2 * calls].iter().map(|time| *time as f64).collect();
@@ -266,7 +266,8 @@ impl Ranks {
             let all = self.mpi.gather(self.mpi.world(), &mine)?;
             let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
             found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
-            if found[0] > SHARE {
+            // The first may have been unlucky.
+            if calls > 1 && found[0] > SHARE {
                 break;
             }
         }

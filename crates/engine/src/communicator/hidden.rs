@@ -15,6 +15,16 @@ use crate::progress::Active;
 use crate::settings::Settings;
 use crate::world::{Wire as _, World};
 
+/// The most topologies whose menus are kept.
+const MENUS: usize = 16;
+
+/// What communicators share that are placed alike.
+struct Placed {
+    topology: Arc<Topology>,
+    gauged: Option<[u64; Gauged::WORDS]>,
+    menus: Arc<Menus>,
+}
+
 /// A communicator of our own on which all messages go.
 pub(crate) struct Hidden<W: World> {
     pub(crate) world: &'static W,
@@ -37,6 +47,7 @@ pub(crate) struct Hidden<W: World> {
     pub(super) knowledge: Arc<Knowledge>,
     /// What messages took, where that was measured.
     pub(super) gauged: Mutex<Option<Gauged>>,
+    menus: Mutex<Vec<Placed>>,
     /// Whether several threads may call at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
@@ -95,11 +106,28 @@ impl<W: World> Hidden<W> {
             keeper: Keeper::default(),
             knowledge: Arc::new(knowledge),
             gauged: Mutex::new(None),
+            menus: Mutex::default(),
         })
     }
 
-    /// What the calls of a communicator may be served by whose ranks are placed so.
-    pub(crate) fn menus(&self, topology: Arc<Topology>, gauged: Option<&Gauged>) -> Menus {
+    /// What the calls of a communicator may be served by whose ranks are placed so. Communicators that are placed alike share it: to find
+    /// where choices change takes longer than a few short calls.
+    pub(crate) fn menus(&self, topology: &Arc<Topology>, gauged: Option<&Gauged>) -> Arc<Menus> {
+        let words = gauged.map(Gauged::words);
+        let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |other: &Placed| Arc::ptr_eq(&other.topology, topology) && other.gauged == words;
+        if let Some(placed) = known.iter().find(|other| is_it(other)) {
+            return placed.menus.clone();
+        }
+        let menus = Arc::new(self.new_menus(topology.clone(), gauged));
+        if known.len() >= MENUS {
+            known.remove(0);
+        }
+        known.push(Placed { topology: topology.clone(), gauged: words, menus: menus.clone() });
+        menus
+    }
+
+    fn new_menus(&self, topology: Arc<Topology>, gauged: Option<&Gauged>) -> Menus {
         let wide = self.world.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
         let shape = Shape::of(&topology);

@@ -73,7 +73,7 @@ pub(crate) struct State<W: World> {
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
-    pub(crate) menus: Menus,
+    pub(crate) menus: Arc<Menus>,
     pub(crate) watches: Watches,
     /// What messages were found to take, where that was measured.
     pub(crate) gauged: Option<Gauged>,
@@ -163,7 +163,7 @@ impl<W: World> Communicator<W> {
         let topology = hidden.keeper.topology(topology);
         let state = State {
             store: Store::new(Room::of_communicator()),
-            menus: hidden.menus(topology.clone(), None),
+            menus: hidden.menus(&topology, None),
             watches: Watches::default(),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
@@ -178,7 +178,7 @@ impl<W: World> Communicator<W> {
         let mut communicator = Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state };
         if let Some(gauged) = communicator.gauged(&topology)? {
             let state = communicator.state.get_mut();
-            state.menus = communicator.hidden.menus(topology, Some(&gauged));
+            state.menus = communicator.hidden.menus(&topology, Some(&gauged));
             state.gauged = Some(gauged);
         }
         Ok(communicator)

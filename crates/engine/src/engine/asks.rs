@@ -31,7 +31,7 @@ impl<W: World> Engine<W> {
         }
         self.change(comm, |communicator, state| {
             state.topology = Arc::new(topology);
-            state.menus = communicator.hidden.menus(state.topology.clone(), state.gauged.as_ref());
+            state.menus = communicator.hidden.menus(&state.topology, state.gauged.as_ref());
             state.store.room = Room::of_communicator();
         })
     }
