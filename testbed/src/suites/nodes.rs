@@ -168,7 +168,14 @@ fn probed(table: &mut Table) -> Result<()> {
         for path in [file.clone(), home().join("no such directory/probed.toml")] {
             let _ = std::fs::remove_file(&path);
             let launch = Launch::plain(mpi, 4, &bruckner).across(&nodes).patiently();
-            let said = launch.argument("probe").argument("-o").argument(path.display().to_string()).run()?;
+            let launch = launch.argument("probe").argument("-o").argument(path.display().to_string());
+            // It says so where the machine was not quiet, and then its figures mean nothing.
+            let mut said = launch.run()?;
+            for _ in 0..2 {
+                if said.out.contains("the machine is not quiet") {
+                    said = launch.run()?;
+                }
+            }
             outcome.cases += 1;
             outcome.seconds += said.seconds;
             let right = match path == file {
