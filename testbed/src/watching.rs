@@ -72,13 +72,7 @@ fn wrong(profile: &Profile, times: f64) -> String {
     let mut wrong = profile.clone();
     // Shapes stay, so that it is a profile of several nodes.
     wrong.raced.iter_mut().for_each(|raced| raced.verdicts.clear());
-    let machine = &mut wrong.machine;
-    let near = [&mut machine.node, &mut machine.socket].into_iter().flatten();
-    for wire in near.chain([&mut machine.network]) {
-        wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= times);
-    }
-    machine.rank.flag = machine.rank.flag.map(|flag| flag * times);
-    machine.rank.ask *= times;
+    wrong.machine = profile.machine.with_latencies(times, times);
     wrong.write()
 }
 

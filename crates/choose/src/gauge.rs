@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bruckner_model::Machine;
-use bruckner_model::machine::{Protocol, Wire};
+use bruckner_model::machine::Protocol;
 
 /// What messages took; the same on all ranks. Times are in seconds, each of an exchange in both directions at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,38 +39,29 @@ impl Gauged {
 
     /// A machine like another, with what was measured.
     pub fn machine(&self, usual: &Machine) -> Machine {
-        let mut machine = usual.clone();
-        "this-run".clone_into(&mut machine.name);
-        self.about().clone_into(&mut machine.about);
-        let per_byte = 1.0 / self.rate();
-        // One rank alone is taken to send as much as all of a node together.
-        let injection = Some(self.rate());
-        let protocol = Protocol { below: None, latency: self.far, per_byte, rendezvous: false, injection };
-        machine.injection = None;
         // On a node everything is as much slower, or faster, as messages are.
         let usual_near = usual.socket.as_ref().or(usual.node.as_ref()).map(|wire| wire.protocol(8).latency);
         let slower = match (self.near, usual_near) {
             (Some(near), Some(usual)) if usual > 0.0 => (near / usual).clamp(0.25, 1000.0),
             _ => 1.0,
         };
-        let gap = usual.network.gap.map(|gap| gap * slower);
-        machine.network = Wire { source: machine.about.clone(), gap, protocols: vec![protocol] };
-        for wire in [&mut machine.node, &mut machine.socket].into_iter().flatten() {
-            wire.gap = wire.gap.map(|gap| gap * slower);
-            wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= slower);
-        }
-        machine.rank.flag = machine.rank.flag.map(|flag| flag * slower);
-        machine.rank.ask *= slower;
+        let mut machine = usual.with_latencies(1.0, slower);
+        "this-run".clone_into(&mut machine.name);
+        machine.about = format!("measured at first use: {self}");
+        let wires = [Some(&mut machine.network), machine.node.as_mut(), machine.socket.as_mut()];
+        wires.into_iter().flatten().for_each(|wire| wire.gap = wire.gap.map(|gap| gap * slower));
+        // One rank alone is taken to send as much as all of a node together.
+        let (per_byte, injection) = (1.0 / self.rate(), Some(self.rate()));
+        machine.network.protocols =
+            vec![Protocol { below: None, latency: self.far, per_byte, rendezvous: false, injection }];
+        machine.network.source.clone_from(&machine.about);
+        machine.injection = None;
         machine
     }
 
     /// What a node sends, in bytes per second; what is lost in noise is at least something.
     fn rate(&self) -> f64 {
         self.long.bytes as f64 / (self.long.took - self.far).max(0.05 * self.long.took)
-    }
-
-    fn about(&self) -> String {
-        format!("measured at first use: {self}")
     }
 }
 

@@ -2,7 +2,6 @@
 
 use bruckner_algorithms::Expression;
 use bruckner_model::Machine;
-use bruckner_model::machine::Wire;
 
 use crate::choice::{Choice, native};
 use crate::kind::Question;
@@ -31,7 +30,12 @@ impl Menus {
             Reason::Raced { .. } if serving.is_native() => best(machine).into_iter().collect(),
             Reason::Raced { .. } => Vec::new(),
             Reason::Predicted(_) | Reason::NotWorth { .. } => {
-                let other = [1.0, WRONG, 1.0 / WRONG].map(|by| best(&self.slower(machine, by)));
+                // Of messages between nodes, or of whatever ranks of one do.
+                let slower = |by: f64| match self.shape().nodes {
+                    1 => machine.with_latencies(1.0, by),
+                    _ => machine.with_latencies(by, 1.0),
+                };
+                let other = [1.0, WRONG, 1.0 / WRONG].map(|by| best(&slower(by)));
                 other.into_iter().flatten().collect()
             }
             _ => return Vec::new(),
@@ -44,23 +48,6 @@ impl Menus {
             new
         });
         rivals
-    }
-
-    /// The same machine with latencies of so many times: of messages between nodes, or of whatever ranks of one do.
-    fn slower(&self, machine: &Machine, by: f64) -> Machine {
-        let mut other = machine.clone();
-        let wires: Vec<&mut Wire> = match self.shape().nodes {
-            1 => {
-                other.rank.flag = other.rank.flag.map(|flag| flag * by);
-                other.rank.ask *= by;
-                [&mut other.node, &mut other.socket].into_iter().flatten().collect()
-            }
-            _ => vec![&mut other.network],
-        };
-        for wire in wires {
-            wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= by);
-        }
-        other
     }
 }
 

@@ -112,6 +112,22 @@ pub enum MachineError {
     },
 }
 
+impl Machine {
+    /// The same with other latencies: so many times those of messages between nodes, and so many times those of whatever ranks of one
+    /// node do.
+    pub fn with_latencies(&self, far: f64, near: f64) -> Machine {
+        let mut machine = self.clone();
+        let slow = |wire: &mut Wire, by: f64| {
+            wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= by);
+        };
+        slow(&mut machine.network, far);
+        [&mut machine.node, &mut machine.socket].into_iter().flatten().for_each(|wire| slow(wire, near));
+        machine.rank.flag = machine.rank.flag.map(|flag| flag * near);
+        machine.rank.ask *= near;
+        machine
+    }
+}
+
 impl Wire {
     /// What carries so many bytes.
     pub fn protocol(&self, bytes: u64) -> &Protocol {

@@ -97,7 +97,7 @@ impl<W: World> State<W> {
     /// What serves a call, and why.
     pub(crate) fn why(&mut self, served: &Served) -> Choice {
         let choice = (*self.store.plans.versions.get(served.id).choice).clone();
-        let candidates = self.store.plans.of(served.kind, Vec::new).0;
+        let candidates = self.store.plans.known(&served.kind);
         let named = |at: usize| candidates[at].choice.expression.clone();
         match self.watches.reason(served.watch, served.bytes, served.turn, named) {
             Some(reason) => Choice { reason, ..choice },
@@ -353,7 +353,7 @@ impl<W: World> Communicator<W> {
         times.extend([label, !label]);
         self.agree(Agree::Max, &mut times)?;
         store.memos.clear();
-        let candidates = store.plans.of(served.kind, Vec::new).0;
+        let candidates = store.plans.known(&served.kind);
         match (times.pop(), times.pop()) {
             (Some(inverse), Some(label)) if inverse == !label => {
                 let seen = watches.conclude(watch, bytes, &times, |at| candidates[at].is_native());

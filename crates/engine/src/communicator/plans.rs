@@ -236,10 +236,14 @@ impl<W: World> Plans<W> {
         (candidates, &mut self.versions)
     }
 
+    /// The algorithms for a kind of call that came before.
+    pub(crate) fn known(&self, kind: &Kind) -> &[Candidate] {
+        self.candidates.get(kind).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Whether calls of a kind are known to go to the MPI.
     pub(crate) fn is_native(&self, kind: &Kind) -> bool {
-        let candidates = self.candidates.get(kind);
-        candidates.and_then(|candidates| candidates.first()).is_some_and(Candidate::is_native)
+        self.known(kind).first().is_some_and(Candidate::is_native)
     }
 
     /// The version for a collective that was last looked for.
