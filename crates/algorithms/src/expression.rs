@@ -114,6 +114,10 @@ plain! {
     Direct = "direct",
     /// The MPI library's own.
     Native = "native",
+    /// By the MPI library's own functions through one rank: a reduce or a gather, and a broadcast.
+    NativeRooted = "native-rooted",
+    /// By the MPI library's own reduce_scatter and allgather.
+    NativeHalves = "native-halves",
 }
 
 /// The lanes of a region: ways to other regions that are used at once.
@@ -165,6 +169,11 @@ impl Expression {
             Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => between.reorders(),
             _ => false,
         }
+    }
+
+    /// Whether the MPI's own functions do it all: there is nothing to plan.
+    pub fn is_left_to_mpi(&self) -> bool {
+        matches!(self, Expression::Plain(Plain::Native | Plain::NativeRooted | Plain::NativeHalves))
     }
 
     /// Whether ranks of a node read each other's buffers.
@@ -474,6 +483,8 @@ mod tests {
             "shm",
             "shm-tree(8)",
             "native",
+            "native-rooted",
+            "native-halves",
             "160(-12 -12) 160(12 12)",
             "16(-3 -3) 10(9) 16(3 3)",
             "locality(node)",

@@ -321,8 +321,9 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
-            use Plain::{Direct, Native, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !matches!(plain, Direct | Native | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
+            use Plain::{Direct, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
+            !expression.is_left_to_mpi()
+                && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,

@@ -16,7 +16,7 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
     let ranks = u64::from(topology.ranks());
     let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
     match expression {
-        Expression::Plain(Plain::Native) => 0,
+        left if left.is_left_to_mpi() => 0,
         Expression::Pipeline { parts, of } => u64::from(*parts) * work(collective, of, topology),
         Expression::Halves(of) => 2 * work(Collective::Allgather, of, topology),
         Expression::Locality { level, .. } if collective == Collective::Alltoall => {

@@ -174,6 +174,16 @@ impl Communicator {
         Ok(Communicator { engine: self.engine, comm: self.engine.world().node(self.comm)? })
     }
 
+    /// Its processes that give the same number, in the same order, as a communicator. Collective.
+    pub fn split(&self, number: u32) -> Result<Communicator, Error> {
+        Ok(Communicator { engine: self.engine, comm: self.engine.world().split(self.comm, number)? })
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.comm
+    }
+
     /// This process's rank.
     pub fn rank(&self) -> Result<u32, Error> {
         Ok(self.engine.world().rank(self.comm)?)

@@ -124,6 +124,16 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     near
 }
 
+/// The MPI's own functions, put together otherwise than it does: they may win where it breaks its own guidelines, which no model knows, so
+/// they are only raced.
+pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
+    match collective {
+        Collective::Allreduce => &[Plain::NativeRooted, Plain::NativeHalves],
+        Collective::Allgather => &[Plain::NativeRooted],
+        Collective::ReduceScatter | Collective::Alltoall => &[],
+    }
+}
+
 /// Whether an algorithm's advantage hangs on how much a network takes at once, which nobody knows who has not measured: where every rank is alone
 /// on its node, or many messages of a rank are under way together, or parts of a pipeline.
 pub(crate) fn is_bold(expression: &Expression, shape: Shape) -> bool {

@@ -103,6 +103,24 @@ impl Verdict {
     pub fn is_native(&self) -> bool {
         self.expression == Expression::Plain(Plain::Native)
     }
+
+    /// This one together with what was known before: a winner that wins again is confirmed; where one launch says one thing and the next
+    /// another, there is no difference.
+    #[must_use]
+    pub fn after(self, before: Option<&Verdict>) -> Verdict {
+        match before {
+            None => self,
+            Some(before) if before.expression == self.expression => {
+                let [low, high] = self.interval;
+                let interval = [before.interval[0].min(low), before.interval[1].max(high)];
+                let ratio = f64::midpoint(before.ratio, self.ratio);
+                Verdict { ratio, interval, launches: before.launches + 1, ..self }
+            }
+            // Another one has won: it is now its turn to be confirmed.
+            Some(_) if !self.is_native() => self,
+            Some(before) => Verdict { launches: before.launches + 1, ..self },
+        }
+    }
 }
 
 /// What was raced on communicators of one shape.

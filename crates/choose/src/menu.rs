@@ -10,7 +10,7 @@ use bruckner_algorithms::work::{self, work};
 use bruckner_model::{Machine, Shape, Sketch};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 
-use crate::candidates::{candidates, is_bold, natives};
+use crate::candidates::{candidates, compositions, is_bold, natives};
 use crate::choice::{Choice, Policy, native};
 use crate::kind::{Kind, Question, Size};
 use crate::knowledge::{Knowledge, Origin, Source, Verdict, verdict};
@@ -191,6 +191,15 @@ impl Menus {
         let mut ranked: Vec<Ranked> = all.ranked(machine, question.bytes());
         ranked.truncate(all.candidates.len());
         (ranked, all.native(machine, question.bytes()))
+    }
+
+    /// What is worth racing for a call: so many algorithms that the model ranks first, and the MPI's own functions put together otherwise
+    /// than it does.
+    pub fn racers(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
+        let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
+        ranked
+            .chain(compositions(question.problem.collective).iter().copied().map(Expression::Plain))
+            .collect()
     }
 
     /// What was raced for a call.

@@ -305,6 +305,14 @@ fn regular(text: &str) -> Result<Shape, String> {
 }
 
 impl Profile {
+    /// The place of what was raced on a shape, which may be nothing yet.
+    pub fn of_shape(&mut self, shape: Shape) -> usize {
+        self.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
+            self.raced.push(Raced { shape, verdicts: Vec::new() });
+            self.raced.len() - 1
+        })
+    }
+
     /// Reads a profile; lines that are not used are told.
     pub fn read(text: &str) -> Result<(Profile, Vec<Dropped>), Dropped> {
         let whole = |why: String| Dropped { line: 0, why };

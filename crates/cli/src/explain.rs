@@ -158,7 +158,8 @@ impl Explain {
         let choices = choose(&menus.kind(&question), &menus, &here.rules);
         let mut text = self.ranking(&menus, &question)?;
         for choice in &choices {
-            let planned = if choice.is_native() { None } else { Some(plan(task, &choice.expression)) };
+            let left = choice.expression.is_left_to_mpi();
+            let planned = if left { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
                 _ => match menus.verdict(&question).filter(|raced| raced.expression == choice.expression) {

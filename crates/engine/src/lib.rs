@@ -25,6 +25,7 @@ mod error;
 mod execute;
 mod files;
 mod observe;
+mod parts;
 mod profile;
 mod progress;
 mod reason;

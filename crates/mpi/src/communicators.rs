@@ -77,7 +77,7 @@ impl Mpi {
     }
 
     /// The processes that give the same number, in the same order, as a communicator. Collective.
-    pub(crate) fn split(&self, comm: Word, number: u32) -> Result<Word, MpiError> {
+    pub fn split(&self, comm: Word, number: u32) -> Result<Word, MpiError> {
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
         // SAFETY: valid handles, and room for the widest one.

@@ -107,6 +107,7 @@ functions! {
 
     allgather MPI_Allgather(Data, c_int, Word, At, c_int, Word, Word);
     allreduce MPI_Allreduce(Data, At, c_int, Word, Word, Word);
+    gather MPI_Gather(Data, c_int, Word, At, c_int, Word, c_int, Word);
     bcast MPI_Bcast(At, c_int, Word, c_int, Word);
 }
 

@@ -40,7 +40,7 @@ pub(crate) const WRONG: &str = "WRONG RESULT";
 /// A contender's share of a block.
 const SHARE: Duration = Duration::from_millis(4);
 
-/// All ranks of an MPI, ready to measure.
+/// The ranks of a communicator, ready to measure.
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
@@ -78,7 +78,11 @@ type Sample = (u64, u64);
 impl Ranks {
     /// Of `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi, seed: u64) -> Result<Ranks> {
-        let world = Communicator::world()?;
+        Ranks::on(mpi, Communicator::world()?, seed)
+    }
+
+    /// Of a communicator. Collective.
+    pub(crate) fn on(mpi: &'static Mpi, world: Communicator, seed: u64) -> Result<Ranks> {
         if world.size()? == 1 {
             bail!("one rank has nobody to exchange with: start two or more");
         }
@@ -87,7 +91,7 @@ impl Ranks {
             match world.barrier().plan(name) {
                 Ok(barrier) => {
                     let (zero, random) = (Instant::now(), Random::new(seed));
-                    let apart = Messages::new(mpi, mpi.hide(mpi.world())?, 1, false);
+                    let apart = Messages::new(mpi, mpi.hide(world.handle())?, 1, false);
                     let requests = apart.requests(1);
                     let mut ranks = Ranks {
                         mpi,
@@ -117,7 +121,7 @@ impl Ranks {
     /// Finds out by how much clocks differ: rank 0 reads its clock after all others have read theirs and before they do so
     /// again, which bounds the difference from both sides; the narrowest bounds of many count.
     fn set_clocks(&mut self) -> Result<()> {
-        let comm = self.mpi.world();
+        let comm = self.world.handle();
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         for _ in 0..20 {
             self.barrier.run()?;
@@ -209,7 +213,7 @@ impl Ranks {
 
     /// Whether something holds on all ranks. Collective.
     fn on_all(&self, holds: bool) -> Result<bool> {
-        Ok(self.mpi.gather(self.mpi.world(), &[u64::from(holds)])?.iter().all(|holds| *holds == 1))
+        Ok(self.mpi.gather(self.world.handle(), &[u64::from(holds)])?.iter().all(|holds| *holds == 1))
     }
 
     /// What becomes of a contender whose result was right, or not, on this rank.
@@ -263,7 +267,7 @@ impl Ranks {
             self.one_run(&mut collective, &ready, first, [calls; 2], &mut mine)?;
             let times: Vec<f64> = mine[calls..2 * calls].iter().map(|time| *time as f64).collect();
             let mine = [median(&times) as u64, mine[2 * calls] / calls as u64];
-            let all = self.mpi.gather(self.mpi.world(), &mine)?;
+            let all = self.mpi.gather(self.world.handle(), &mine)?;
             let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
             found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
             // The first may have been unlucky.
@@ -356,8 +360,9 @@ impl Ranks {
 
     /// All contenders once, in random order: what each rank measured, and at which place each contender ran.
     ///
-    /// Plans are made anew for each block, in random order, too: where a plan's memory happens to lie makes a difference of
-    /// some nanoseconds, which stays as long as the plan, and would be taken for a difference between algorithms.
+    /// Plans are made anew for each block: where a plan's memory happens to lie makes a difference of some nanoseconds, which
+    /// stays as long as the plan, and would be taken for a difference between algorithms. And each goes before the next is made:
+    /// there may be no room for all.
     fn block(
         &mut self,
         buffers: &mut Buffers,
@@ -365,20 +370,15 @@ impl Ranks {
         counts: [usize; 2],
         began: Instant,
     ) -> Result<(Vec<Vec<u64>>, Vec<usize>)> {
-        let mut collective = buffers.collective()?;
-        let mut ready: Vec<Option<Ready>> = runners.iter().map(|_| None).collect();
-        for at in self.random.order(runners.len()) {
-            ready[at] = Some(runners[at].contender.ready(&mut collective)?);
-        }
         let mut places = vec![0; runners.len()];
         let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64, self.hop()?];
         for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
             places[at] = place;
-            if let Some(ready) = &ready[at] {
-                self.one_run(&mut collective, ready, &runners[at], counts, &mut mine)?;
-            }
+            let mut collective = buffers.collective()?;
+            let ready = runners[at].contender.ready(&mut collective)?;
+            self.one_run(&mut collective, &ready, &runners[at], counts, &mut mine)?;
         }
-        let all = self.mpi.gather(self.mpi.world(), &mine)?;
+        let all = self.mpi.gather(self.world.handle(), &mine)?;
         Ok((all.chunks(mine.len()).map(<[u64]>::to_vec).collect(), places))
     }
 

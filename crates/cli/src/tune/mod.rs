@@ -1,9 +1,12 @@
 //! `bruckner tune`: what is fastest here, measured, as the profile of a machine.
 
+mod check;
 mod diff;
 mod export;
+mod learn;
 mod natives;
 mod race;
+mod shapes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use bruckner::Name;
+use bruckner::{Communicator, Name};
 use bruckner_choose::{
-    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Raced, Source, VERSION, Vendor,
-    Verdict,
+    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Source, VERSION, Vendor, Verdict,
 };
 use bruckner_engine::mpi::Agree;
 use bruckner_engine::{Engine, Mpi};
@@ -68,6 +70,9 @@ pub(crate) struct Tune {
     /// The profile that is exported
     #[arg(long, value_name = "FILE", requires = "export")]
     from: Option<PathBuf>,
+    /// Notes in the profile what reports of programs have seen (`BRUCKNER_REPORT=FILE.json`), and measures nothing
+    #[arg(long, value_name = "REPORT", num_args = 1.., conflicts_with_all = ["diff", "export", "natives", "launcher"])]
+    learn: Vec<PathBuf>,
     /// Shows what is different in a second profile, and measures nothing
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "output")]
     diff: Option<Vec<PathBuf>>,
@@ -97,6 +102,15 @@ fn collective(text: &str) -> Result<Collective, String> {
 /// Launches that must agree.
 const LAUNCHES: u32 = 2;
 
+/// What races need: ranks, what they might use, how long they have, and where it is kept.
+struct Races<'a> {
+    mpi: &'static Mpi,
+    ranks: Communicator,
+    menus: Menus,
+    time: Duration,
+    output: &'a Path,
+}
+
 impl Tune {
     pub(crate) fn run(self) -> Result<Answer> {
         if let Some(files) = &self.diff {
@@ -107,6 +121,10 @@ impl Tune {
         let output = self.output.as_deref().context("a file for the profile")?;
         if let (Some(format), Some(from)) = (self.export, &self.from) {
             print(&export::export(format, &read_profile(from)?, output)?)?;
+            return Ok(Answer::Holds);
+        }
+        if !self.learn.is_empty() {
+            print(&learn::learn(&self.learn, output)?)?;
             return Ok(Answer::Holds);
         }
         if self.launcher.is_empty() { self.as_a_rank(output) } else { self.start(output) }
@@ -192,71 +210,49 @@ impl Tune {
         };
         let steady = Source { machine: profile.machine.clone(), origin: Origin::Profile };
         let known = Knowledge { steady, ..Knowledge::nominal(Vendor::of(&profile.made.mpi)) };
-        let menus = Menus::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default());
-        let at = profile.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
-            profile.raced.push(Raced { shape, verdicts: Vec::new() });
-            profile.raced.len() - 1
-        });
-        let mut cases: Vec<(Collective, u64)> = self
-            .collectives
-            .iter()
-            .flat_map(|collective| self.bytes.iter().map(move |bytes| (*collective, *bytes)))
-            .collect();
-        // One launch does not confirm itself.
-        let mut seen = Vec::new();
-        cases.retain(|case| {
-            let new = !seen.contains(case);
-            seen.push(*case);
-            new
-        });
-        let mut ranks = bench::Ranks::new(mpi, profile.made.when)?;
-        let mut talk = Talk::new(first, false, cases.len());
-        let mut text = String::new();
-        for (number, (collective, bytes)) in cases.iter().enumerate() {
-            let name = Name::read(&collective.to_string()).context("a collective")?;
-            let problem = Problem::new(*collective, shape.ranks(), Counts::Equal(bytes / 8), 8)
-                .map_err(|why| anyhow!(why))?;
-            let question = Question { name, problem: &problem, shows_order: collective.reduces() };
-            let verdicts = &mut profile.raced[at].verdicts;
-            let before = verdicts.iter().position(|other| other.name == name && other.bytes == *bytes);
-            let mut candidates: Vec<String> = menus
-                .ranking(&question)
-                .0
-                .into_iter()
-                .take(self.candidates)
-                .map(|ranked| ranked.expression.to_string())
-                .collect();
-            if let Some(before) = before {
-                let winner = verdicts[before].expression.to_string();
-                if !verdicts[before].is_native() && !candidates.contains(&winner) {
-                    candidates.push(winner);
+        let parts = shapes::parts(&topology);
+        let sizes = |part: usize| self.bytes.iter().step_by(if part == 0 { 1 } else { 2 });
+        let cases = |part: usize| {
+            let all = self.collectives.iter().flat_map(|one| sizes(part).map(move |bytes| (*one, *bytes)));
+            // One launch does not confirm itself.
+            let mut seen = Vec::new();
+            all.filter(|case| {
+                !seen.contains(case) && {
+                    seen.push(*case);
+                    true
                 }
+            })
+            .collect::<Vec<_>>()
+        };
+        let mut talk = Talk::new(first, false, (0..parts.len()).map(|part| cases(part).len()).sum());
+        let mut text = String::new();
+        let me = mpi.rank(world)? as usize;
+        for (number, part) in parts.iter().enumerate() {
+            let mine = part.members[me];
+            let ranks = match number {
+                0 => Communicator::world()?,
+                _ => Communicator::world()?.split(u32::from(!mine))?,
+            };
+            if mine {
+                // All ranks are what most calls are about.
+                let left = self.budget.saturating_sub(began.elapsed());
+                let share = if number == 0 { 2 } else { parts.len() - number };
+                let time = if parts.len() == 1 { left } else { left / share as u32 };
+                let known = Arc::new(known.clone());
+                let topology = Arc::new(part.topology.clone());
+                let menus = Menus::new(topology, known, Policy::default(), Ability::default());
+                let races = Races { mpi, ranks, menus, time, output };
+                let at = profile.of_shape(part.shape);
+                text.push_str(&self.race_all(races, &cases(number), &mut profile, at, &mut talk)?);
             }
-            // What one race leaves of its time the others have; the first rank's clock counts.
-            let left = self.budget.saturating_sub(began.elapsed()).as_secs_f64();
-            let mine = if first { (left / (cases.len() - number) as f64).max(0.05) } else { 0.0 };
-            let mut share = [mine.to_bits()];
-            mpi.agree(world, Agree::Max, &mut share)?;
-            let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
-            let found = race(&mut ranks, name, *bytes, &candidates, seconds, &mut |part| talk.told(part))?;
-            let verdict = settled(before.map(|before| &verdicts[before]), &found, name, *bytes);
-            if first {
-                text.push_str(&row(&verdict, &found));
-            }
-            match before {
-                Some(before) => verdicts[before] = verdict,
-                None => verdicts.push(verdict),
-            }
-            talk.case_done();
-            if first {
-                keep(&profile, output)?;
-            }
+            shapes::meet(mpi, world)?;
         }
         talk.finish();
         let wins = |verdict: &&Verdict| !verdict.is_native();
-        let unconfirmed = profile.raced[at]
-            .verdicts
+        let unconfirmed = profile
+            .raced
             .iter()
+            .flat_map(|raced| &raced.verdicts)
             .filter(wins)
             .filter(|verdict| verdict.launches < LAUNCHES)
             .count();
@@ -265,7 +261,62 @@ impl Tune {
                 "seen in one launch only: {unconfirmed}; such wins count when another launch with the same file confirms them\n"
             ));
         }
+        text.push_str(&check::self_check(&profile));
         Ok(first.then_some(text))
+    }
+
+    /// Races all cases on some ranks; what there is to say, on the first. Collective among these.
+    fn race_all(
+        &self,
+        races: Races<'_>,
+        cases: &[(Collective, u64)],
+        profile: &mut Profile,
+        at: usize,
+        talk: &mut Talk,
+    ) -> Result<String> {
+        let Races { mpi, ranks: world, menus, time, output } = races;
+        let began = Instant::now();
+        let first = world.rank()? == 0;
+        let mut ranks = bench::Ranks::on(mpi, world, profile.made.when)?;
+        let mut text = format!("{}\n", profile.raced[at].shape);
+        for (number, (collective, bytes)) in cases.iter().enumerate() {
+            let name = Name::read(&collective.to_string()).context("a collective")?;
+            let problem = Problem::new(*collective, world.size()?, Counts::Equal(bytes / 8), 8)
+                .map_err(|why| anyhow!(why))?;
+            let question = Question { name, problem: &problem, shows_order: collective.reduces() };
+            let verdicts = &mut profile.raced[at].verdicts;
+            let before = verdicts.iter().position(|other| other.name == name && other.bytes == *bytes);
+            let racers = menus.racers(&question, self.candidates);
+            let mut candidates: Vec<String> = racers.iter().map(ToString::to_string).collect();
+            if let Some(before) = before {
+                let winner = verdicts[before].expression.to_string();
+                if !verdicts[before].is_native() && !candidates.contains(&winner) {
+                    candidates.push(winner);
+                }
+            }
+            // What one race leaves of its time the others have; the first rank's clock counts.
+            let left = time.saturating_sub(began.elapsed()).as_secs_f64();
+            let mine = if first { (left / (cases.len() - number) as f64).max(0.05) } else { 0.0 };
+            let mut share = [mine.to_bits()];
+            mpi.agree(world.handle(), Agree::Max, &mut share)?;
+            let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
+            let known = before.map(|before| &verdicts[before]);
+            let raced = bench::Problem { name, size: bench::Size::Bytes(*bytes) };
+            let found = race(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
+            let verdict = settled(known, &found, name, *bytes);
+            if first {
+                text.push_str(&row(&verdict));
+            }
+            match before {
+                Some(before) => verdicts[before] = verdict,
+                None => verdicts.push(verdict),
+            }
+            talk.case_done();
+            if first {
+                keep(profile, output)?;
+            }
+        }
+        Ok(text)
     }
 
     /// What a profile that is there says, if it is for this MPI.
@@ -317,8 +368,7 @@ fn thousandth(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
 
-/// A race together with what was known before: a winner that wins again is confirmed; where one launch says one thing and the next
-/// another, there is no difference.
+/// A race together with what was known before.
 fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
     let round = thousandth;
     let native = || "native".parse().expect("an expression");
@@ -335,24 +385,15 @@ fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> V
         interval: [round(interval[0]).min(round(ratio)), round(interval[1]).max(round(ratio))],
         launches: 1,
     };
-    match before {
-        None => new,
-        Some(before) if before.expression == new.expression => {
-            let both = [before.interval[0].min(new.interval[0]), before.interval[1].max(new.interval[1])];
-            let ratio = round((before.ratio + new.ratio) / 2.0);
-            Verdict { ratio, interval: both, launches: before.launches + 1, ..new }
-        }
-        // Another one has won: it is now its turn to be confirmed.
-        Some(_) if found.winner.is_some() => new,
-        Some(before) => Verdict { launches: before.launches + 1, ..new },
-    }
+    let both = new.after(before);
+    Verdict { ratio: round(both.ratio), ..both }
 }
 
-fn row(verdict: &Verdict, found: &Found) -> String {
+fn row(verdict: &Verdict) -> String {
     let [low, high] = verdict.interval;
-    let what = match found.winner {
-        Some(_) => format!("{:.2} ({low:.2} to {high:.2})", verdict.ratio),
-        None => "no difference".to_owned(),
+    let what = match verdict.is_native() {
+        false => format!("{:.2} ({low:.2} to {high:.2})", verdict.ratio),
+        true => "no difference".to_owned(),
     };
     format!(
         "{:<15} {:>8} {:>10}  {what:<22} {}\n",

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bruckner::Name;
 use bruckner_algorithms::Expression;
+use bruckner_choose::Verdict;
 use bruckner_measure::{Case, Look, compare, median, quantile, ratios};
 
-use crate::bench::{Contender, Effort, Problem, Ranks, Size};
+use super::LAUNCHES;
+use crate::bench::{Contender, Effort, Problem, Ranks};
 
 /// Who won, by how much.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,13 +42,15 @@ const MEDIAN: f64 = 0.95;
 const WORST: f64 = 1.05;
 /// and calls that follow each other must not be slower.
 const BACK_TO_BACK: f64 = 1.0;
+/// Who was confirmed stays as long as nobody is faster by more than this.
+const ALIKE: f64 = 1.1;
 
-/// Races some algorithms. Collective; all ranks get the same.
+/// Races some algorithms, one of which may have won before. Collective; all ranks get the same.
 pub(super) fn race(
     ranks: &mut Ranks,
-    name: Name,
-    bytes: u64,
+    problem: &Problem,
     candidates: &[String],
+    before: Option<&Verdict>,
     time: Duration,
     told: &mut dyn FnMut(f64),
 ) -> Result<Found> {
@@ -61,14 +64,13 @@ pub(super) fn race(
         least: LEAST,
         hopeless: Some(HOPELESS),
     };
-    let problem = Problem { name, size: Size::Bytes(bytes) };
-    let case = ranks.measure(&problem, &contenders, &effort, told)?;
-    judge(&case, candidates)
+    let case = ranks.measure(problem, &contenders, &effort, told)?;
+    judge(&case, candidates, before)
 }
 
-fn judge(case: &Case, candidates: &[String]) -> Result<Found> {
+fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result<Found> {
     let native = Contender::Native.to_string();
-    let mut winner: Option<Winner> = None;
+    let mut winners: Vec<Winner> = Vec::new();
     for candidate in candidates {
         let all = ratios(case, candidate, &native, Look::FromBarrier);
         let Some(comparison) = compare(std::slice::from_ref(&all), CONFIDENCE) else { continue };
@@ -78,14 +80,25 @@ fn judge(case: &Case, candidates: &[String]) -> Result<Found> {
             && comparison.ratio <= MEDIAN
             && quantile(&all, 0.95) <= WORST
             && after <= BACK_TO_BACK;
-        if wins && winner.as_ref().is_none_or(|best| comparison.ratio < best.ratio) {
-            winner = Some(Winner {
+        if wins {
+            winners.push(Winner {
                 expression: candidate.parse()?,
                 ratio: comparison.ratio,
                 interval: [comparison.interval.low, comparison.interval.high],
             });
         }
     }
+    winners.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    // Who has won before, and wins again, is the winner: of two that are alike, now one is ahead and now the other, and none would be
+    // confirmed.
+    let best = winners.first().map_or(0.0, |best| best.ratio);
+    let again = |winner: &Winner| {
+        before.is_some_and(|before| {
+            winner.expression == before.expression
+                && (before.launches < LAUNCHES || winner.ratio <= ALIKE * best)
+        })
+    };
+    let winner = winners.iter().find(|winner| again(winner)).or(winners.first()).cloned();
     let first = case.contenders.iter().position(|contender| contender.name == native);
     let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
     let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
@@ -121,7 +134,10 @@ mod tests {
     #[test]
     fn a_win_is_sure_clear_and_steady() {
         let won = |case: &Case| {
-            judge(case, &["ring".to_owned()]).unwrap().winner.map(|winner| format!("{:.2}", winner.ratio))
+            judge(case, &["ring".to_owned()], None)
+                .unwrap()
+                .winner
+                .map(|winner| format!("{:.2}", winner.ratio))
         };
         assert_eq!(won(&case((0..20).map(|_| 800), 900)).as_deref(), Some("0.80"));
         // Too few blocks; too little; now and then much slower; slower one after the other.
@@ -129,7 +145,44 @@ mod tests {
         assert_eq!(won(&case((0..20).map(|_| 960), 900)), None);
         assert_eq!(won(&case((0..20).map(|n| if n % 8 == 0 { 1500 } else { 800 }), 900)), None);
         assert_eq!(won(&case((0..20).map(|_| 800), 1100)), None);
-        let native = judge(&case((0..20).map(|_| 800), 900), &[]).unwrap().native;
+        let native = judge(&case((0..20).map(|_| 800), 900), &[], None).unwrap().native;
         assert!((native - 1e-6).abs() < 1e-12);
+    }
+
+    /// Of two that are alike, who has won before wins again; one that is much faster takes over once the other is confirmed.
+    #[test]
+    fn who_won_before_is_confirmed() {
+        let run = |contender, time| Run {
+            contender,
+            from_barrier: vec![vec![time]],
+            back_to_back: vec![time],
+            calls: 1,
+        };
+        let won = |times: [u64; 2], before: &str, launches| {
+            let block = || Block { runs: vec![run(0, 1000), run(1, times[0]), run(2, times[1])] };
+            let named = |name: &str| Named { name: name.into(), refused: None };
+            let case = Case {
+                contenders: vec![named("native"), named("ring"), named("sparbit")],
+                blocks: (0..20).map(|_| block()).collect(),
+                ..case(std::iter::empty(), 0)
+            };
+            let before = Verdict {
+                name: bruckner::Name::Allreduce,
+                bytes: 8,
+                expression: before.parse().unwrap(),
+                native: 1e-6,
+                ratio: 0.5,
+                interval: [0.5, 0.5],
+                launches,
+            };
+            let found = judge(&case, &["ring".to_owned(), "sparbit".to_owned()], Some(&before)).unwrap();
+            found.winner.unwrap().expression.to_string()
+        };
+        assert_eq!(won([500, 520], "sparbit", 1), "sparbit");
+        assert_eq!(won([500, 600], "sparbit", 1), "sparbit");
+        assert_eq!(won([500, 600], "sparbit", 2), "ring");
+        assert_eq!(won([500, 520], "sparbit", 2), "sparbit");
+        assert_eq!(won([500, 1000], "sparbit", 1), "ring");
+        assert_eq!(won([500, 520], "native", 2), "ring");
     }
 }

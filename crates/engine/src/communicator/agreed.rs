@@ -11,12 +11,14 @@ use rustc_hash::FxBuildHasher;
 use super::plans::Form;
 use super::room::LEVELS;
 use crate::buffers::Common;
+use crate::parts::Parts;
 use crate::world::World;
 
 /// A rank's program, ready for its executor.
 pub(crate) enum Planned<W: World> {
     Compiled(Arc<Compiled>),
     Sized(Box<sized::Plan<W::Wire>>),
+    Parts(Parts),
 }
 
 /// What ranks tell each other about a plan: the most that any of them says counts for all.
@@ -44,6 +46,7 @@ impl Agreed {
         needs[Agreed::DEVICE] = device.into();
         needs[Agreed::FAILED] = match planned {
             None => 1,
+            Some(Planned::Parts(_)) => u64::from(one_round),
             Some(Planned::Sized(plan)) => {
                 needs[Agreed::TAGS] = u64::from(plan.tags) + 1;
                 u64::from(one_round && !plan.one_round)

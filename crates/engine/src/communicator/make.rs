@@ -18,6 +18,7 @@ use super::plans::{Form, Prepared, task};
 use super::room::{LEVELS, Room};
 use crate::Error;
 use crate::buffers::Normal;
+use crate::parts::Parts;
 use crate::world::{Fault, Wire as _, World};
 
 /// What came of an attempt to make a plan; the same on all ranks.
@@ -98,6 +99,9 @@ impl<W: World> Communicator<W> {
         // A panic here is one rank's own: it must reach the agreement like everybody.
         let planned: Option<Planned<W>> = catch_unwind(AssertUnwindSafe(|| {
             assert!(!self.fails(Fault::Plan), "a fault on purpose");
+            if let Some(parts) = Parts::of(expression, common) {
+                return Some(Planned::Parts(parts));
+            }
             if let Some(compiled) = keeper.get(&program) {
                 return Some(Planned::Compiled(compiled));
             }
@@ -135,6 +139,7 @@ impl<W: World> Communicator<W> {
         }
         let extent = needs.extent();
         Ok(match planned.expect("agreed on by all") {
+            Planned::Parts(parts) => Attempt::Made(Prepared::Parts(parts), extent),
             Planned::Sized(plan) => Attempt::Made(Prepared::Sized(plan), extent),
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);

@@ -31,6 +31,7 @@ pub(crate) use watch::{KindId, Turn as Watched, Watches, about};
 
 use crate::Error;
 use crate::buffers::{Common, Normal};
+use crate::parts::Parts;
 use crate::progress::{Taken, Turn};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -306,6 +307,11 @@ impl<W: World> Communicator<W> {
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let (before, rest) = candidates.split_at_mut(at);
             let candidate = &mut rest[0];
+            let expression = &candidate.choice.expression;
+            let parts = expression.is_left_to_mpi() && !candidate.is_native();
+            if parts && Parts::of(expression, &normal.common).is_none() {
+                continue;
+            }
             let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
                 Look::Version(id) => id,
                 Look::Nothing if candidate.is_native() => candidate.put_native(versions, before),
@@ -377,7 +383,7 @@ impl<W: World> Communicator<W> {
     ) -> Result<bool, Error> {
         let plan = match &mut version.prepared {
             None => return Ok(false),
-            Some(Prepared::Native | Prepared::Sized(_)) => return Ok(true),
+            Some(Prepared::Native | Prepared::Parts(_) | Prepared::Sized(_)) => return Ok(true),
             Some(Prepared::Ready(plan)) => plan,
         };
         let problem = &normal.common.problem;

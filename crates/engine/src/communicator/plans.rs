@@ -13,6 +13,7 @@ use bruckner_schedule::{Counts, Problem, Topology};
 use rustc_hash::FxBuildHasher;
 
 use crate::buffers::Combine;
+use crate::parts::Parts;
 use crate::world::World;
 
 /// The most plans that an algorithm has. Only one that orders ranks by their counts may want more.
@@ -24,6 +25,8 @@ pub(crate) enum Prepared<W: World> {
     Ready(Box<Plan<W::Wire>>),
     /// For sizes that each rank knows for itself.
     Sized(Box<sized::Plan<W::Wire>>),
+    /// Others of the MPI's own functions.
+    Parts(Parts),
     /// The MPI's own function.
     Native,
 }

@@ -23,7 +23,7 @@ use crate::communicator::{
 };
 use crate::error::raise;
 use crate::files;
-use crate::observe::{Books, Event, Shadow, join};
+use crate::observe::{Books, Event, Ground, Shadow, join};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -80,6 +80,7 @@ pub struct Findings {
 struct Outcome {
     algorithm: String,
     why: String,
+    ground: Ground,
     bytes: u64,
 }
 
@@ -90,7 +91,7 @@ impl Outcome {
 
     fn served(&mut self, choice: &Choice, bytes: u64) {
         (self.algorithm, self.why) = (choice.expression.to_string(), choice.reason.to_string());
-        self.bytes = bytes;
+        (self.ground, self.bytes) = (Ground::of(&choice.reason), bytes);
     }
 }
 
@@ -218,7 +219,7 @@ impl<W: World> Engine<W> {
         let mut outcome = Outcome::default();
         // SAFETY: as for this function.
         let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
-        let Outcome { algorithm, why, mut bytes } = outcome;
+        let Outcome { algorithm, why, ground, mut bytes } = outcome;
         if bytes == 0
             && !self.world.is_inter(comm)?
             && let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?)
@@ -227,7 +228,7 @@ impl<W: World> Engine<W> {
         }
         let (name, algorithm, why) = (call.name(), algorithm.as_str(), why.as_str());
         let seconds = start.elapsed().as_secs_f64();
-        ledger.add(&Event { name, persistent: false, algorithm, why, bytes, seconds });
+        ledger.add(&Event { name, persistent: false, algorithm, why, ground, bytes, seconds });
         result
     }
 
@@ -346,6 +347,12 @@ impl<W: World> Engine<W> {
         let mut stage = Stage { world: self.world, input: staged_input, output: staged_output, device };
         match prepared {
             Prepared::Native => {}
+            Prepared::Parts(parts) => {
+                // SAFETY: as for this function.
+                if let Err(error) = unsafe { parts.run(self.world, call, comm) } {
+                    return Ok(error.code);
+                }
+            }
             Prepared::Ready(plan) => {
                 stage.grow(normal, plan);
                 let (buffers, staged) = stage.bring(normal, plan, &room.temporary)?;

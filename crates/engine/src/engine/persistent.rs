@@ -115,6 +115,9 @@ impl<W: World> Engine<W> {
             }
             None => choices(&kind, &state.menus, &state.rules, state.device),
         };
+        // Of these, nothing can be started and left alone; whoever asks for them waits for them.
+        let started = |choice: &Choice| choice.is_native() || !choice.expression.is_left_to_mpi();
+        let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || started(choice)).collect();
         drop(state);
         let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
         let mut store = Store::new(Room::of_operation());

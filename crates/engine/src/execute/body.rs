@@ -108,6 +108,10 @@ impl<W: World> Body<W> {
             }
             return stage.take(normal, output);
         }
+        if let Prepared::Parts(parts) = &self.prepared {
+            // SAFETY: ARGUMENTS.
+            return unsafe { parts.run(bound.world, &bound.call, bound.comm) }.map_err(Error::from);
+        }
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start(bound) }?;
         if self.is_active {
@@ -188,7 +192,7 @@ impl<W: World> Body<W> {
         let result = match &mut self.prepared {
             Prepared::Ready(plan) => plan.wait(wire).map_err(Error::from),
             Prepared::Sized(plan) => plan.wait(wire).map_err(Error::from),
-            Prepared::Native => {
+            Prepared::Native | Prepared::Parts(_) => {
                 while self.is_active {
                     self.advance(bound, false);
                 }

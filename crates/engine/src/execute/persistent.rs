@@ -125,7 +125,7 @@ impl<W: World> Persistent<W> {
         match &self.body().prepared {
             Prepared::Ready(plan) => plan.compiled().one_round,
             Prepared::Sized(plan) => plan.one_round,
-            Prepared::Native => true,
+            Prepared::Native | Prepared::Parts(_) => true,
         }
     }
 

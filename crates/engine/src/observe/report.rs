@@ -11,20 +11,25 @@ use std::time::Instant;
 use bruckner_choose::{Choice, Name};
 use serde::{Deserialize, Serialize};
 
+use super::advice::{Ground, advice};
+
 /// What one algorithm did for one collective on one communicator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    collective: String,
+    pub(super) collective: String,
     /// Whether calls were starts of persistent requests.
     persistent: bool,
     algorithm: String,
     why: String,
+    /// What the choice rests on.
+    #[serde(default)]
+    pub(super) ground: Ground,
     calls: u64,
     /// Of all calls: the largest block, or the vector.
     bytes: u64,
     /// Calls by size: `(bytes, calls)`, where bytes is the next power of two.
     sizes: Vec<(u64, u64)>,
-    seconds: f64,
+    pub(super) seconds: f64,
     /// What native would have taken longer, as far as it was measured beside.
     #[serde(default)]
     saved: Option<f64>,
@@ -40,9 +45,12 @@ pub(crate) struct Checks {
 /// How long algorithms took for calls of about one size, measured one beside the other.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Seen {
-    collective: String,
+    pub(super) collective: String,
     /// The next power of two.
     bytes: u64,
+    /// What calls really had.
+    #[serde(default)]
+    exact: u64,
     /// Algorithms, and seconds for a call.
     times: Vec<(String, f64)>,
 }
@@ -53,15 +61,15 @@ pub(crate) struct Record {
     communicator: String,
     communicators: u64,
     ranks: u32,
-    topology: String,
+    pub(super) topology: String,
     /// What messages were found to take when it was first used.
     #[serde(default)]
     measured: String,
     checks: Checks,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     /// For each collective and size the last.
     #[serde(default)]
-    seen: Vec<Seen>,
+    pub(super) seen: Vec<Seen>,
 }
 
 /// One call, as the ledger sees it.
@@ -70,6 +78,7 @@ pub(crate) struct Event<'a> {
     pub(crate) persistent: bool,
     pub(crate) algorithm: &'a str,
     pub(crate) why: &'a str,
+    pub(crate) ground: Ground,
     /// The largest block, or the vector; 0 where only ranks know their own.
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
@@ -88,6 +97,7 @@ impl Record {
             persistent: event.persistent,
             algorithm: event.algorithm.to_owned(),
             why: event.why.to_owned(),
+            ground: event.ground,
             calls: 0,
             bytes: 0,
             sizes: Vec::new(),
@@ -194,7 +204,8 @@ impl Ledger {
     /// What was seen when algorithms were compared.
     pub(crate) fn seen(&self, name: Name, bytes: u64, times: &[(Arc<Choice>, f64)]) {
         let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
-        let seen = Seen { collective: name.text().to_owned(), bytes: bytes.next_power_of_two(), times };
+        let (collective, exact) = (name.text().to_owned(), bytes);
+        let seen = Seen { collective, bytes: bytes.next_power_of_two(), exact, times };
         self.record.lock().unwrap_or_else(PoisonError::into_inner).saw(seen);
     }
 
@@ -298,6 +309,8 @@ pub(crate) struct Whole {
     seconds: f64,
     /// What was saved of that, as far as native was measured beside.
     saved: Option<f64>,
+    /// What might be done about it.
+    advice: Vec<String>,
     complaints: Vec<String>,
     communicators: Vec<Record>,
 }
@@ -326,6 +339,7 @@ pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, seconds: f64, compla
         served,
         seconds,
         saved: saved.reduce(|a, b| a + b),
+        advice: advice(&records, seconds),
         complaints: complaints.to_vec(),
         communicators: records,
     }
@@ -388,6 +402,9 @@ impl Whole {
                 );
             }
         }
+        for advice in &self.advice {
+            let _ = writeln!(text, "advice: {advice}");
+        }
         text
     }
 }
@@ -414,7 +431,8 @@ mod tests {
     use super::*;
 
     fn event<'a>(algorithm: &'a str, why: &'a str, bytes: u64) -> Event<'a> {
-        Event { name: Name::Allreduce, persistent: false, algorithm, why, bytes, seconds: 0.5 }
+        let ground = if why == "predicted" { Ground::Predicted } else { Ground::Other };
+        Event { name: Name::Allreduce, persistent: false, algorithm, why, ground, bytes, seconds: 0.5 }
     }
 
     #[test]
@@ -450,5 +468,26 @@ mod tests {
             "{table}"
         );
         assert!(serde_json::from_str::<serde_json::Value>(&whole.json()).is_ok());
+    }
+
+    #[test]
+    fn what_is_long_and_only_predicted_is_worth_a_word() {
+        let books = Arc::new(Books::default());
+        let world = books.open("MPI_COMM_WORLD", 4);
+        world.placed("2x2", "");
+        world.add(&event("shm", "predicted", 8));
+        let said = |seconds| join(&[books.text()], "MPICH 5", "on", seconds, &[]).advice;
+        assert_eq!(said(20.0), [] as [&str; 0]);
+        assert_eq!(
+            said(5.0),
+            [
+                "allreduce on 2x2 took 10 % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest"
+            ]
+        );
+        // What was compared needs no more.
+        world.seen(Name::Allreduce, 8, &[]);
+        assert_eq!(said(5.0), [] as [&str; 0]);
+        world.add(&Event { ground: Ground::Watched, ..event("ring", "was faster", 8) });
+        assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
     }
 }

@@ -21,7 +21,7 @@ use crate::Error;
 use crate::call::Lists;
 use crate::error::raise;
 use crate::execute::Persistent;
-use crate::observe::{Event, Ledger};
+use crate::observe::{Event, Ground, Ledger};
 use crate::reason::Reason;
 use crate::world::World;
 
@@ -63,7 +63,8 @@ impl<W: World> Known<W> {
             Err(reason) => ("native", reason.to_string()),
         };
         let (name, bytes, persistent) = (self.name, 0, true);
-        ledger.add(&Event { name, persistent, algorithm, why: &why, bytes, seconds });
+        let ground = Ground::Other;
+        ledger.add(&Event { name, persistent, algorithm, why: &why, ground, bytes, seconds });
     }
 }
 

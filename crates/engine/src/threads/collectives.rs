@@ -1,5 +1,7 @@
 //! The "MPI's own" collectives of threads: everybody brings its packed input and takes what is its own of the result.
 
+use std::ffi::c_int;
+
 use bruckner_mpi::{Flavour, Function, MpiError, Word};
 use std::sync::atomic::Ordering;
 
@@ -140,6 +142,11 @@ impl Natives for Rank {
         self.natives.fetch_add(1, Ordering::Relaxed);
         let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
         self.output(call, comm, &all)
+    }
+
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError> {
+        let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
+        if self.rank(comm)? == root as u32 { self.output(call, comm, &all) } else { Ok(()) }
     }
 
     unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError> {

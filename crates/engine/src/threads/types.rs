@@ -48,6 +48,10 @@ impl Datatypes for Rank {
         data == IN_PLACE
     }
 
+    fn in_place(&self) -> *const c_void {
+        IN_PLACE
+    }
+
     fn refuses_aliases(&self) -> bool {
         false
     }

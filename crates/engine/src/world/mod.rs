@@ -128,6 +128,9 @@ pub trait Datatypes {
     /// Whether an address is `MPI_IN_PLACE`.
     fn is_in_place(&self, data: *const c_void) -> bool;
 
+    /// `MPI_IN_PLACE` itself.
+    fn in_place(&self) -> *const c_void;
+
     /// Whether input and output that are the same memory are an error here.
     fn refuses_aliases(&self) -> bool;
 
@@ -211,6 +214,12 @@ pub trait Natives {
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
     unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError>;
+
+    /// The MPI's own gather, of what an allgather would gather.
+    ///
+    /// # Safety
+    /// The arguments are right for `MPI_Gather`, and counts are C integers.
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError>;
 
     /// Starts the MPI's own nonblocking function.
     ///

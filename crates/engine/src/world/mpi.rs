@@ -10,7 +10,7 @@ use bruckner_runtime::Patience;
 use bruckner_runtime::reduce::{Kind, Operation};
 
 use super::{Communicators, Datatypes, Fault, Natives, Way, Wire, World};
-use crate::call::Call;
+use crate::call::{Amount, Call};
 use crate::settings;
 
 impl Wire for Messages {
@@ -119,6 +119,10 @@ impl Datatypes for Mpi {
     #[inline(always)]
     fn is_in_place(&self, data: *const c_void) -> bool {
         Mpi::is_in_place(self, data)
+    }
+
+    fn in_place(&self) -> *const c_void {
+        Mpi::in_place(self)
     }
 
     #[inline]
@@ -328,6 +332,25 @@ impl Natives for Mpi {
         }
         // SAFETY: as for this function.
         unsafe { invoke(self, call, Flavour::Blocking, [comm]) }
+    }
+
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError> {
+        let (send, recv) = (call.send, call.recv);
+        let count = |amount: Amount| amount.each() as c_int;
+        // SAFETY: as for this function.
+        let code = unsafe {
+            (self.f.gather)(
+                send.data,
+                count(send.amount),
+                send.datatype,
+                recv.data,
+                count(recv.amount),
+                recv.datatype,
+                root,
+                comm,
+            )
+        };
+        done("MPI_Gather", code)
     }
 
     unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError> {

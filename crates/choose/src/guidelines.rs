@@ -1,0 +1,154 @@
+//! What must hold of figures that are right: more data does not take less time, nor longer than the same in pieces; and no collective takes
+//! longer than others that do the same together. Where that does not hold, something slower than need be is chosen, or a figure is wrong.
+
+use crate::knowledge::{Raced, Verdict};
+use crate::name::Name;
+
+/// How much longer something must take to count, beyond its interval.
+const LONGER: f64 = 1.05;
+
+/// Something that takes longer than what would do the same.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Breach {
+    /// The collective,
+    pub name: Name,
+    /// of so many bytes,
+    pub bytes: u64,
+    /// takes so many seconds,
+    pub takes: f64,
+    /// longer than this,
+    pub than: Instead,
+    /// which takes so many.
+    pub would: f64,
+}
+
+/// What would do the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Instead {
+    /// The same of more data.
+    More(u64),
+    /// The same in so many pieces of so many bytes.
+    Pieces(u64, u64),
+    /// Other collectives, each of so many bytes, one after the other.
+    Others(Vec<(Name, u64)>),
+}
+
+/// Seconds at least and at most that what won takes.
+fn bounds(verdict: &Verdict) -> [f64; 2] {
+    let [low, high] = if verdict.is_native() { [1.0, 1.0] } else { verdict.interval };
+    [verdict.native * low, verdict.native * high]
+}
+
+/// Everything that takes longer than need be, by what was raced on one shape; and how much was compared.
+pub fn breaches(raced: &Raced) -> (Vec<Breach>, usize) {
+    let ranks = u64::from(raced.shape.ranks());
+    let (mut found, mut compared) = (Vec::new(), 0);
+    let of = |name: Name| raced.verdicts.iter().filter(move |verdict| verdict.name == name);
+    // What takes at least as long as so many bytes.
+    let at_least = |name: Name, bytes: u64| {
+        of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes)
+    };
+    for verdict in &raced.verdicts {
+        let Verdict { name, bytes, .. } = *verdict;
+        let mut compare = |than: Instead, would: f64| {
+            compared += 1;
+            let [takes, _] = bounds(verdict);
+            if takes > LONGER * would {
+                found.push(Breach { name, bytes, takes, than, would });
+            }
+        };
+        for other in of(name) {
+            let [_, would] = bounds(other);
+            if other.bytes > bytes {
+                compare(Instead::More(other.bytes), would);
+            } else if other.bytes < bytes && bytes.is_multiple_of(other.bytes) {
+                let pieces = bytes / other.bytes;
+                compare(Instead::Pieces(pieces, other.bytes), pieces as f64 * would);
+            }
+        }
+        let others: &[(Name, u64)] = match name {
+            Name::Allgather => &[(Name::Alltoall, bytes)],
+            Name::ReduceScatter => &[(Name::Allreduce, bytes * ranks)],
+            Name::Allreduce => {
+                let block = bytes.div_ceil(ranks);
+                &[(Name::ReduceScatter, block), (Name::Allgather, block)]
+            }
+            _ => &[],
+        };
+        let known: Option<Vec<&Verdict>> =
+            others.iter().map(|(name, bytes)| at_least(*name, *bytes)).collect();
+        if let Some(known) = known.filter(|known| !known.is_empty()) {
+            let would = known.iter().map(|other| bounds(other)[1]).sum();
+            compare(Instead::Others(known.iter().map(|other| (other.name, other.bytes)).collect()), would);
+        }
+    }
+    (found, compared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+
+    /// Verdicts of the MPI's own functions, in microseconds.
+    fn broken(figures: &[(Name, u64, f64)]) -> Vec<Breach> {
+        let verdict = |&(name, bytes, time): &(Name, u64, f64)| Verdict {
+            native: time * 1e-6,
+            ..Verdict::won(name, bytes, "native")
+        };
+        let shape = Shape::of(&"2x2".parse().unwrap());
+        breaches(&Raced { shape, verdicts: figures.iter().map(verdict).collect() }).0
+    }
+
+    #[test]
+    fn what_takes_longer_than_need_be_is_found() {
+        let all = [
+            (Name::Allgather, 8, 2.0),
+            (Name::Allgather, 64, 3.0),
+            (Name::ReduceScatter, 8, 2.0),
+            (Name::Allreduce, 32, 4.0),
+            (Name::Alltoall, 8, 2.1),
+        ];
+        assert_eq!(broken(&all), []);
+        // More data in less time, and that is all that is wrong.
+        let mut less = all;
+        less[1].2 = 1.5;
+        let found = broken(&less);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].bytes, &found[0].than), (8, &Instead::More(64)));
+        // Longer than in eight pieces.
+        let mut long = all;
+        long[1].2 = 17.0;
+        assert_eq!(broken(&long)[0].than, Instead::Pieces(8, 8));
+        // Longer than a reduce_scatter and an allgather of a quarter each; than an alltoall; than an allreduce of all.
+        let mut reduce = all;
+        reduce[3].2 = 4.3;
+        assert_eq!(
+            broken(&reduce)[0].than,
+            Instead::Others(vec![(Name::ReduceScatter, 8), (Name::Allgather, 8)])
+        );
+        let mut gather = all;
+        gather[4].2 = 1.0;
+        assert_eq!(broken(&gather)[0].than, Instead::Others(vec![(Name::Alltoall, 8)]));
+        let mut scatter = all;
+        scatter[2].2 = 5.0;
+        assert_eq!(broken(&scatter)[0].than, Instead::Others(vec![(Name::Allreduce, 32)]));
+    }
+
+    /// What is not surely longer is none.
+    #[test]
+    fn intervals_count() {
+        let shape = Shape::of(&"2x2".parse().unwrap());
+        let verdict = |bytes, native, interval: [f64; 2]| Verdict {
+            native,
+            interval,
+            ratio: (interval[0] + interval[1]) / 2.0,
+            ..Verdict::won(Name::Allgather, bytes, "ring")
+        };
+        let found = |low| {
+            let verdicts = vec![verdict(8, 1.0, [low, 0.9]), verdict(64, 0.8, [0.5, 0.7])];
+            breaches(&Raced { shape, verdicts }).0.len()
+        };
+        assert_eq!((found(0.5), found(0.6)), (0, 1));
+    }
+}

@@ -1,0 +1,87 @@
+//! The shapes that are raced in one launch: programs do not only use all ranks, but also those of a node, one of each node, or of half
+//! the nodes.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bruckner_engine::world::Natives as _;
+use bruckner_engine::{Call, Mpi};
+use bruckner_model::Shape;
+use bruckner_schedule::{Level, Rank, Topology};
+
+/// Some of the ranks.
+pub(super) struct Part {
+    pub(super) topology: Topology,
+    pub(super) shape: Shape,
+    /// Of all ranks, whether each is one of them. The first always is.
+    pub(super) members: Vec<bool>,
+}
+
+/// All ranks, then those of one node, one of each, those of half the nodes, and all but one: each shape once, and only where all nodes have
+/// as many, which is what a profile can say.
+pub(super) fn parts(topology: &Topology) -> Vec<Part> {
+    let ranks = topology.ranks();
+    let node = |rank: u32| topology.region_of(Level::NODE, Rank(rank));
+    let nodes = topology.regions(Level::NODE);
+    let first = |rank: u32| !(0..rank).any(|other| node(other) == node(rank));
+    let wanted: [&dyn Fn(u32) -> bool; 5] =
+        [&|_| true, &|rank| node(rank) == node(0), &first, &|rank| node(rank) < nodes / 2, &|rank| {
+            rank + 1 < ranks
+        }];
+    let mut parts: Vec<Part> = Vec::new();
+    for is_member in wanted {
+        let members: Vec<bool> = (0..ranks).map(is_member).collect();
+        let place = |rank: u32| {
+            let region = |level| u64::from(topology.region_of(level, Rank(rank)));
+            (region(Level::NODE), region(Level::SOCKET))
+        };
+        let places: Vec<(u64, u64)> = (0..ranks).filter(|rank| members[*rank as usize]).map(place).collect();
+        if !members[0] || places.len() < 2 {
+            continue;
+        }
+        let topology = Topology::of(&places);
+        let shape = Shape::of(&topology);
+        let known = parts.iter().any(|part| part.shape == shape);
+        if !known && shape.ranks() == topology.ranks() {
+            parts.push(Part { topology, shape, members });
+        }
+    }
+    parts
+}
+
+/// Waits until all are here, asleep: those who race need the cores. Collective.
+pub(super) fn meet(mpi: &Mpi, comm: u64) -> Result<()> {
+    // SAFETY: a barrier has no buffers.
+    #[allow(unsafe_code)]
+    let mut request = unsafe { mpi.native_start(&Call::barrier(), comm) }?;
+    while !mpi.native_test(&mut request)? {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shapes(topology: &str) -> String {
+        let parts = parts(&topology.parse().unwrap());
+        assert!(
+            parts.iter().all(|part| {
+                part.members.iter().filter(|is| **is).count() == part.topology.ranks() as usize
+            })
+        );
+        parts.iter().map(|part| part.shape.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_shape_is_raced_once() {
+        assert_eq!(shapes("4x4"), "4x4 1x4 4x1 2x4");
+        assert_eq!(shapes("8x2"), "8x2 1x2 8x1 4x2");
+        assert_eq!(shapes("2x8"), "2x8 1x8 2x1");
+        assert_eq!(shapes("1x8"), "1x8 1x7");
+        assert_eq!(shapes("1x2"), "1x2");
+        assert_eq!(shapes("5x1"), "5x1 2x1 4x1");
+        assert_eq!(shapes("4x2:cyclic"), "4x2:cyclic 1x2 4x1 2x2:cyclic");
+    }
+}
