@@ -19,7 +19,7 @@ pub(crate) struct Wanted {
     #[arg(long)]
     only: Option<String>,
     /// Launches of each case
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     launches: usize,
     /// How long `bruckner tune` may take where there is no profile
     #[arg(long, default_value = "10m")]
@@ -39,6 +39,8 @@ const CALLS: u32 = 2000;
 /// How near it must come to it, and what it may cost.
 const NEAR: f64 = 1.10;
 const COST: f64 = 1.01;
+/// How long a run is in which the cost is measured, in microseconds.
+const RUN: f64 = 1e6;
 
 /// One way to run the program.
 struct Way<'a> {
@@ -91,44 +93,48 @@ pub(crate) fn run(ask: &Wanted) -> Result<()> {
             "{}: calls {} to {} in us, right profile without watching and wrong ones with it",
             place.name,
             CALLS,
-            CALLS + CALLS / 4
+            2 * CALLS
         );
+        let mut lengths = Vec::new();
         for (collective, sizes) in CASES {
             for &bytes in sizes {
                 let case = (collective, bytes);
-                let mut columns: Vec<Vec<f64>> = vec![Vec::new(); 1 + WRONG.len()];
+                let (mut best, mut ratios) = (Vec::new(), vec![Vec::new(); WRONG.len()]);
                 for _ in 0..ask.launches {
-                    let best = Way { profile: &right, watch: false };
-                    columns[0].push(took(&place, &best, case, [200, CALLS / 4])?[0]);
-                    for (at, (_, file)) in wrong_files.iter().enumerate() {
+                    let right = Way { profile: &right, watch: false };
+                    let took_right = took(&place, &right, case, [CALLS, CALLS])?[0];
+                    best.push(took_right);
+                    for (ratios, (_, file)) in ratios.iter_mut().zip(&wrong_files) {
                         let way = Way { profile: file, watch: true };
-                        columns[1 + at].push(took(&place, &way, case, [CALLS, CALLS / 4])?[0]);
+                        ratios.push(took(&place, &way, case, [CALLS, CALLS])?[0] / took_right);
                     }
                 }
-                let times: Vec<f64> = columns.into_iter().map(median).collect();
-                let mut row = format!("{collective:<15} {:>8} {:>9.1}", bytes_text(bytes), times[0]);
-                for (wrong, (factor, _)) in times[1..].iter().zip(&wrong_files) {
-                    let ratio = wrong / times[0];
+                let best = median(best);
+                lengths.push((case, best));
+                let mut row = format!("{collective:<15} {:>8} {best:>10.3}", bytes_text(bytes));
+                for (ratios, (factor, _)) in ratios.into_iter().zip(&wrong_files) {
+                    let ratio = median(ratios);
                     let slow = ratio > NEAR;
                     broken += usize::from(slow);
-                    row += &format!("  x{factor} {wrong:>9.1} {ratio:.2}{}", if slow { " SLOW" } else { "" });
+                    row += &format!("  x{factor} {ratio:.2}{}", if slow { " SLOW" } else { "" });
                 }
                 println!("{row}");
             }
         }
-        println!("{}: all of 20,000 calls, right profile, with watching over without", place.name);
-        for (collective, sizes) in CASES {
-            let case = (collective, sizes[0]);
+        println!("{}: all calls, right profile, with watching over without", place.name);
+        for (case, time) in lengths.into_iter().filter(|((_, bytes), _)| *bytes == 8) {
+            // About as long as a launch takes.
+            let calls = (RUN / time).clamp(5000.0, 2e6) as u32;
             let mut ratios = Vec::new();
             for _ in 0..ask.launches {
-                let of = |watch| took(&place, &Way { profile: &right, watch }, case, [1, 19_999]);
+                let of = |watch| took(&place, &Way { profile: &right, watch }, case, [1, calls - 1]);
                 ratios.push(of(true)?[1] / of(false)?[1]);
             }
             let ratio = median(ratios);
             let dear = ratio > COST;
             broken += usize::from(dear);
             let remark = if dear { " DEAR" } else { "" };
-            println!("{collective:<15} {:>8} {ratio:.3}{remark}", bytes_text(sizes[0]));
+            println!("{:<15} {:>8} {calls:>8} {ratio:.3}{remark}", case.0, bytes_text(case.1));
         }
     }
     match broken {

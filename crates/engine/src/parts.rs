@@ -102,7 +102,9 @@ unsafe fn reduce_scatter_allgather(world: &impl World, call: &Call, comm: Word) 
     let counts: Vec<i64> = (0..size).map(|at| ((count + size - 1 - at) / size) as i64).collect();
     let at: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
     let element = world.shape(datatype)?.size;
-    let own = recv.wrapping_byte_add(at[rank] as usize * element);
+    // Behind the end may be the input, which would be one memory for two buffers.
+    let before = if counts[rank] == 0 { 0 } else { at[rank] as usize * element };
+    let own = recv.wrapping_byte_add(before);
     let in_place = world.in_place().cast_mut();
     let overlaps = world.is_in_place(send) || send == recv;
     let (from, to): (*mut c_void, _) = if overlaps { (in_place, recv) } else { (send, own) };
