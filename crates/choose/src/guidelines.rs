@@ -39,10 +39,10 @@ fn bounds(verdict: &Verdict) -> [f64; 2] {
     [verdict.native * low, verdict.native * high]
 }
 
-/// Everything that takes longer than need be, by what was raced on one shape; and how much was compared.
-pub fn breaches(raced: &Raced) -> (Vec<Breach>, usize) {
+/// Everything that takes longer than need be, by what was raced on one shape: of each case the worst.
+pub fn breaches(raced: &Raced) -> Vec<Breach> {
     let ranks = u64::from(raced.shape.ranks());
-    let (mut found, mut compared) = (Vec::new(), 0);
+    let mut found = Vec::new();
     let of = |name: Name| raced.verdicts.iter().filter(move |verdict| verdict.name == name);
     // What takes at least as long as so many bytes.
     let at_least = |name: Name, bytes: u64| {
@@ -50,11 +50,12 @@ pub fn breaches(raced: &Raced) -> (Vec<Breach>, usize) {
     };
     for verdict in &raced.verdicts {
         let Verdict { name, bytes, .. } = *verdict;
+        let [takes, _] = bounds(verdict);
+        let mut worst: Option<Breach> = None;
         let mut compare = |than: Instead, would: f64| {
-            compared += 1;
-            let [takes, _] = bounds(verdict);
-            if takes > LONGER * would {
-                found.push(Breach { name, bytes, takes, than, would });
+            let bound = worst.as_ref().map_or(takes / LONGER, |worst| worst.would);
+            if would < bound {
+                worst = Some(Breach { name, bytes, takes, than, would });
             }
         };
         for other in of(name) {
@@ -81,8 +82,9 @@ pub fn breaches(raced: &Raced) -> (Vec<Breach>, usize) {
             let would = known.iter().map(|other| bounds(other)[1]).sum();
             compare(Instead::Others(known.iter().map(|other| (other.name, other.bytes)).collect()), would);
         }
+        found.extend(worst);
     }
-    (found, compared)
+    found
 }
 
 #[cfg(test)]
@@ -97,7 +99,7 @@ mod tests {
             ..Verdict::won(name, bytes, "native")
         };
         let shape = Shape::of(&"2x2".parse().unwrap());
-        breaches(&Raced { shape, verdicts: figures.iter().map(verdict).collect() }).0
+        breaches(&Raced { shape, verdicts: figures.iter().map(verdict).collect() })
     }
 
     #[test]
@@ -147,7 +149,7 @@ mod tests {
         };
         let found = |low| {
             let verdicts = vec![verdict(8, 1.0, [low, 0.9]), verdict(64, 0.8, [0.5, 0.7])];
-            breaches(&Raced { shape, verdicts }).0.len()
+            breaches(&Raced { shape, verdicts }).len()
         };
         assert_eq!((found(0.5), found(0.6)), (0, 1));
     }

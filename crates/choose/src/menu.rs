@@ -23,6 +23,9 @@ const SPARE: usize = 2;
 /// The largest size, as a power of two, at which choices are compared: above, everything is as it is there.
 const LARGEST: u32 = 30;
 
+/// How often the choice may change between two sizes that are compared.
+const CHANGES: u32 = 4;
+
 /// What is shorter takes as long.
 const WORD: u64 = 8;
 
@@ -273,20 +276,24 @@ impl Menus {
         let mut from = 0;
         let mut known = first(sizes[0]);
         for pair in sizes.windows(2) {
-            let (mut low, mut high) = (pair[0], pair[1]);
-            let (before, after) = (known, first(high));
+            let (mut low, end) = (pair[0], pair[1]);
+            let (mut before, after) = (known, first(end));
             known = after;
-            if after == before {
-                continue;
+            for changes in 1.. {
+                if before == after {
+                    break;
+                }
+                // Between them only these two count, and the MPI's own: where that is the best for a while, there is another change.
+                let two: Vec<Expression> = [before.best, after.best].into_iter().flatten().cloned().collect();
+                let mut high = end;
+                while high - low > 1 && changes < CHANGES {
+                    let middle = low + (high - low) / 2;
+                    *(if field.first(middle, &two) == before { &mut low } else { &mut high }) = middle;
+                }
+                push(high - 1, from);
+                (low, from) = (high, high);
+                before = if high == end { after } else { first(high) };
             }
-            // Between them only these two count, and the MPI's own.
-            let two: Vec<Expression> = [before.best, after.best].into_iter().flatten().cloned().collect();
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                *(if field.first(middle, &two) == before { &mut low } else { &mut high }) = middle;
-            }
-            push(low, from);
-            from = high;
         }
         push(u64::MAX, from);
         Menu(classes)
@@ -451,6 +458,31 @@ mod tests {
         // Between sizes with different winners the model decides, as it does outside of them.
         assert_eq!(at(1), "native");
         assert!([at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
+    }
+
+    /// What was raced counts from its size on, whatever the model says before it, and however often that changes.
+    #[test]
+    fn what_was_raced_counts_from_its_size_on() {
+        for topology in ["1x2", "1x8", "4x4"] {
+            for winner in ["ring", "native", "spread-out"] {
+                for bytes in [8u64, 100, 4096, 32_768, 1 << 20] {
+                    let mut known = Knowledge::nominal(Vendor::Mpich);
+                    let shape = Shape::of(&topology.parse().unwrap());
+                    for collective in Collective::ALL {
+                        let name = need(collective).name;
+                        let verdicts =
+                            vec![Verdict::won(name, bytes, winner), Verdict::won(name, 8 * bytes, winner)];
+                        known.raced = vec![Raced { shape, verdicts }];
+                        let found = found(&menus(topology, known.clone()), collective);
+                        let at =
+                            |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
+                        for bytes in [bytes, bytes + 1, 2 * bytes, 8 * bytes] {
+                            assert_eq!(at(bytes), winner, "{collective} {bytes} B on {topology}: {found:?}");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

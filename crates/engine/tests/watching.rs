@@ -86,31 +86,44 @@ fn what_rounds_is_not_watched() {
 }
 
 /// A call for which there is not memory enough goes to the MPI, and those after it are served as before: on ranks that know them again,
-/// and on one that looks each time.
+/// and on one that looks each time; also if it is the first of a look.
 #[test]
 fn a_call_that_does_not_fit_changes_nothing_for_others() {
+    let machine =
+        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
+    let race = |bytes: u32| {
+        format!(
+            "{{ collective = \"allgather\", bytes = {bytes}, winner = \"bruck(2)\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
+        )
+    };
+    let races = [race(131_072), race(262_144)].concat();
+    let profile = format!(
+        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"1x4\"\nraces = [\n{races}]\n"
+    );
     for watch in ["on", "off"] {
-        run(
-            "1x4",
-            |_| {
-                settings(&format!(
-                    "BRUCKNER_ALGORITHM=allgather=bruck(2)\nBRUCKNER_MEMORY=450K\nBRUCKNER_WATCH={watch}"
-                ))
-            },
-            |engine, rank| {
-                let world = rank.world();
-                let call = |count, round| match rank.number() {
-                    0 => perform_anew(engine, rank, world, &gather(count), round),
-                    _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
-                };
-                (0..12).for_each(|round| call(25_000, round));
-                let natives = rank.natives();
-                call(32_500, 12);
-                assert_eq!(rank.natives(), natives + 1, "it was to be too much");
-                (13..25).for_each(|round| call(25_000, round));
-                assert_eq!(rank.natives(), natives + 1);
-            },
-        );
+        // Before anything is looked at, and in the place of the first call of a look.
+        for before in [12, 256] {
+            run(
+                "1x4",
+                |_| Options {
+                    profile: profile.clone(),
+                    ..settings(&format!("BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_WATCH={watch}"))
+                },
+                |engine, rank| {
+                    let world = rank.world();
+                    let call = |count, round| match rank.number() {
+                        0 => perform_anew(engine, rank, world, &gather(count), round),
+                        _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
+                    };
+                    (0..before).for_each(|round| call(25_000, round));
+                    let natives = rank.natives();
+                    call(32_500, before);
+                    assert_eq!(rank.natives(), natives + 1, "it was to be too much");
+                    (before..before + 12).for_each(|round| call(25_000, round));
+                    assert_eq!(rank.natives(), natives + 1);
+                },
+            );
+        }
     }
 }
 
