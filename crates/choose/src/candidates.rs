@@ -8,7 +8,7 @@
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::{Lanes, Plain};
 use bruckner_model::Shape;
-use bruckner_schedule::{Collective, Level};
+use bruckner_schedule::{Collective, Level, Topology};
 
 /// Parts of a pipeline.
 const PARTS: [u32; 2] = [4, 16];
@@ -124,6 +124,18 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     near
 }
 
+/// What looks at the parts of nodes, too, where they have several. Sketches know only nodes, so this is only raced.
+pub(crate) fn by_levels(collective: Collective, topology: &Topology) -> Option<Expression> {
+    let (nodes, parts) = (topology.regions(Level::NODE), topology.regions(Level::SOCKET));
+    let several = parts > nodes && topology.ranks() > parts && collective != Collective::Alltoall;
+    let parts =
+        Expression::Locality { level: Level::SOCKET, inside: Box::new(plain(Plain::Shm)), lanes: Lanes::ALL };
+    several.then(|| match nodes {
+        1 => parts,
+        _ => Expression::Locality { level: Level::NODE, inside: Box::new(parts), lanes: Lanes::ALL },
+    })
+}
+
 /// The MPI's own functions, put together otherwise than it does: they may win where it breaks its own guidelines, which no model knows, so
 /// they are only raced.
 pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
@@ -177,12 +189,34 @@ fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
 mod tests {
     use super::*;
 
+    /// Only where nodes have parts; and it can be planned.
+    #[test]
+    fn parts_of_nodes_count_where_there_are_some() {
+        use bruckner_algorithms::{Task, plan};
+        let found = |text: &str, collective| {
+            let topology: Topology = text.parse().unwrap();
+            let found = by_levels(collective, &topology)?;
+            let task = Task::new(collective, topology).bytes(4096);
+            assert!(plan(&task, &found).is_ok(), "{collective} {found} on {text}");
+            Some(found.to_string())
+        };
+        for collective in [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter] {
+            assert_eq!(found("4+4", collective).as_deref(), Some("locality(socket)"));
+            assert_eq!(
+                found("2+2,2+2", collective).as_deref(),
+                Some("locality(node, inside=locality(socket))")
+            );
+            assert_eq!(found("4x4", collective), None);
+            assert_eq!(found("1+1,1+1", collective), None);
+        }
+        assert_eq!(found("4+4", Collective::Alltoall), None);
+    }
+
     /// All that may be chosen can be planned and sketched where it is a candidate, and is written as users write it.
     #[test]
     fn candidates_can_be_planned() {
         use bruckner_algorithms::{Task, plan};
         use bruckner_model::Sketch;
-        use bruckner_schedule::Topology;
         for text in ["4x4", "8x2", "2x8", "5,3,2", "3x5:cyclic", "6x1", "1x2", "1x8", "1x24", "7x3"] {
             let topology: Topology = text.parse().unwrap();
             let shape = Shape::of(&topology);

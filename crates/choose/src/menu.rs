@@ -10,7 +10,7 @@ use bruckner_algorithms::work::{self, work};
 use bruckner_model::{Machine, Shape, Sketch};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 
-use crate::candidates::{candidates, compositions, is_bold, natives};
+use crate::candidates::{by_levels, candidates, compositions, is_bold, natives};
 use crate::choice::{Choice, Policy, native};
 use crate::kind::{Kind, Question, Size};
 use crate::knowledge::{Knowledge, Origin, Source, Verdict, verdict};
@@ -196,10 +196,12 @@ impl Menus {
         (ranked, all.native(machine, question.bytes()))
     }
 
-    /// What is worth racing for a call: so many algorithms that the model ranks first, and the MPI's own functions put together otherwise
-    /// than it does.
+    /// What is worth racing for a call: so many algorithms that the model ranks first, and what it knows nothing of: parts of nodes, and the
+    /// MPI's own functions put together otherwise than it does.
     pub fn racers(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
         let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
+        let levels = by_levels(question.problem.collective, &self.topology);
+        let ranked = ranked.chain(levels);
         ranked
             .chain(compositions(question.problem.collective).iter().copied().map(Expression::Plain))
             .collect()
@@ -375,7 +377,7 @@ impl Field<'_> {
         }
     }
 
-    /// The same by the model alone.
+    /// The best by the model alone.
     fn predicted<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Option<&'b Expression> {
         let Source { machine, origin } = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
@@ -386,10 +388,21 @@ impl Field<'_> {
 
     /// The algorithms for so many bytes, best first; the MPI's own function if none is known to be better. Never empty.
     fn choices(&self, bytes: u64) -> Vec<Choice> {
-        if let Some(verdict) = self.verdict(bytes) {
-            let reason = Reason::of(verdict);
-            return vec![Choice { expression: verdict.expression.clone(), reason }];
+        let raced = self
+            .verdict(bytes)
+            .map(|verdict| Choice { expression: verdict.expression.clone(), reason: Reason::of(verdict) });
+        match raced {
+            // Not every call can be served by others of the MPI's functions.
+            Some(raced) if raced.expression.is_left_to_mpi() && !raced.is_native() => {
+                [raced].into_iter().chain(self.by_model(bytes)).collect()
+            }
+            Some(raced) => vec![raced],
+            None => self.by_model(bytes),
         }
+    }
+
+    /// The same by the model alone.
+    fn by_model(&self, bytes: u64) -> Vec<Choice> {
         let source = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
         let ranked = self.ranked(&source.machine, bytes);

@@ -1,6 +1,7 @@
 //! One collective by two of the MPI's own: where an MPI's function is slower than what it is made of.
 //!
-//! Both calls go by the user's communicator, in the place of the one that was asked for: collectives there have one order.
+//! Both calls go by the user's communicator, in the place of the one that was asked for: collectives there have one order. The second is made
+//! though the first has failed on this rank, which may be the only one.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,7 +11,8 @@ use bruckner_choose::Name;
 use bruckner_mpi::{MpiError, Word};
 use bruckner_schedule::Counts;
 
-use crate::buffers::{Combine, Common};
+use crate::Error;
+use crate::buffers::{Combine, Common, Normal, Side};
 use crate::call::{Call, Count, Lists};
 use crate::world::World;
 
@@ -30,95 +32,143 @@ const ROOT: c_int = 0;
 
 impl Parts {
     /// What an expression means for a call, which is the same on all ranks; nothing where it is none of these, or does not fit.
+    ///
+    /// Elements are built in, or bytes: MPIs cut broadcasts and gathers by elements, and get it wrong where ranks have different types of
+    /// one signature.
     pub(crate) fn of(expression: &Expression, common: &Common) -> Option<Parts> {
         let Expression::Plain(plain) = expression else { return None };
-        // What is listed or long needs forms of functions that not every MPI has.
-        let fits = matches!(common.problem.counts, Counts::Equal(_)) && common.bytes() <= c_int::MAX as u64;
+        // What is listed or long needs forms of functions that not every MPI has, or gets right.
+        let all = common.bytes().saturating_mul(common.problem.ranks.into());
+        let fits = matches!(common.problem.counts, Counts::Equal(_)) && common.combine != Combine::Foreign;
         match (plain, common.name) {
-            _ if !fits => None,
+            _ if !fits || all > c_int::MAX as u64 => None,
             (Plain::NativeRooted, Name::Allreduce) => Some(Parts::ReduceBcast),
             (Plain::NativeRooted, Name::Allgather) => Some(Parts::GatherBcast),
-            // A block is moved as bytes.
-            (Plain::NativeHalves, Name::Allreduce) if common.combine != Combine::Foreign => {
-                Some(Parts::ReduceScatterAllgather)
-            }
+            (Plain::NativeHalves, Name::Allreduce) => Some(Parts::ReduceScatterAllgather),
             _ => None,
         }
     }
 
-    /// Does a call so.
+    /// Does a call so. `Ok` has what the MPI's own functions returned: 0, or an error that they have raised already.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub(crate) unsafe fn run(self, world: &impl World, call: &Call, comm: Word) -> Result<(), MpiError> {
+    pub(crate) unsafe fn run<W: World>(
+        self,
+        world: &'static W,
+        call: &Call,
+        normal: &Normal,
+        comm: Word,
+    ) -> Result<c_int, Error> {
         // SAFETY: as for this function.
         unsafe {
             match self {
                 Parts::ReduceBcast => reduce_bcast(world, call, comm),
-                Parts::ReduceScatterAllgather => reduce_scatter_allgather(world, call, comm),
-                Parts::GatherBcast => gather_bcast(world, call, comm),
+                Parts::ReduceScatterAllgather => reduce_scatter_allgather(world, call, normal, comm),
+                Parts::GatherBcast => gather_bcast(world, normal, comm),
             }
         }
     }
 }
 
-unsafe fn reduce_bcast(world: &impl World, call: &Call, comm: Word) -> Result<(), MpiError> {
-    let (send, recv, count) = (call.send.data, call.recv.data, call.recv.amount.each());
+/// What two functions returned.
+fn joined(first: Result<(), MpiError>, second: Result<(), MpiError>) -> c_int {
+    first.and(second).map_or_else(|error| error.code, |()| 0)
+}
+
+/// Whether input and output of a reduction are one memory. Some MPIs forgive that in one function and not in another.
+fn overlaps(world: &impl World, call: &Call) -> bool {
+    world.is_in_place(call.send.data) || call.send.data == call.recv.data
+}
+
+unsafe fn reduce_bcast(world: &impl World, call: &Call, comm: Word) -> Result<c_int, Error> {
+    let (recv, count, datatype) = (call.recv.data, call.recv.amount.each(), call.recv.datatype);
     let is_root = world.rank(comm)? == ROOT as u32;
     // Only the root may say that its input is where its output is, and only its output counts.
-    let (send, into) = match world.is_in_place(send) {
-        true if !is_root => (recv, std::ptr::null_mut()),
-        _ => (send, recv),
+    let (send, into) = match (overlaps(world, call), is_root) {
+        (true, true) => (world.in_place().cast_mut(), recv),
+        (true, false) => (recv, std::ptr::null_mut()),
+        (false, _) => (call.send.data, recv),
     };
-    let reduce = Call::reduce(send, into, count, call.recv.datatype, call.op, ROOT);
+    let reduce = Call::reduce(send, into, count, datatype, call.op, ROOT);
     // SAFETY: the same elements as in the call.
-    unsafe {
-        world.native(&reduce, comm)?;
-        world.native(&Call::bcast(recv, count, call.recv.datatype, ROOT), comm)
-    }
+    let [reduced, given] = unsafe {
+        [world.native(&reduce, comm), world.native(&Call::bcast(recv, count, datatype, ROOT), comm)]
+    };
+    Ok(joined(reduced, given))
 }
 
-unsafe fn gather_bcast(world: &impl World, call: &Call, comm: Word) -> Result<(), MpiError> {
-    let (rank, size) = (world.rank(comm)?, world.size(comm)?);
-    let (recv, count) = (call.recv, call.recv.amount.each());
-    let mut gather = *call;
-    if world.is_in_place(call.send.data) && rank != ROOT as u32 {
-        let before = rank as isize * count as isize * world.shape(recv.datatype)?.extent;
-        gather.send = recv;
-        gather.send.data = recv.data.wrapping_byte_offset(before);
+unsafe fn gather_bcast<W: World>(world: &'static W, normal: &Normal, comm: Word) -> Result<c_int, Error> {
+    let (own, all) = normal.bytes;
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    let send = match &normal.input {
+        Side::Direct(data) => *data,
+        side => {
+            input.resize(normal.staged_input().max(1), 0u8);
+            side.pack(world, input.as_mut_ptr(), own)?;
+            input.as_mut_ptr().cast()
+        }
+    };
+    let recv: *mut c_void = match &normal.output {
+        Side::Direct(data) => *data,
+        _ => {
+            output.resize(all.max(1), 0u8);
+            output.as_mut_ptr().cast()
+        }
+    };
+    let is_root = world.rank(comm)? == ROOT as u32;
+    let send = if is_root && send == recv { world.in_place().cast_mut() } else { send };
+    let (byte, own) = (world.byte(), own as Count);
+    let gather = Call::allgather(send, own, byte, recv, own, byte);
+    // SAFETY: bytes of the user's elements, or as many of ours.
+    let [gathered, given] = unsafe {
+        [
+            world.native_gather(&gather, ROOT, comm),
+            world.native(&Call::bcast(recv, all as Count, byte, ROOT), comm),
+        ]
+    };
+    let code = joined(gathered, given);
+    if code == 0 {
+        if !output.is_empty() {
+            normal.output.unpack(world, output.as_ptr(), all)?;
+        }
+        normal.verdict(world)?;
     }
-    // SAFETY: the same elements as in the call.
-    unsafe {
-        world.native_gather(&gather, ROOT, comm)?;
-        world.native(&Call::bcast(recv.data, count * Count::from(size), recv.datatype, ROOT), comm)
-    }
+    Ok(code)
 }
 
-unsafe fn reduce_scatter_allgather(world: &impl World, call: &Call, comm: Word) -> Result<(), MpiError> {
+unsafe fn reduce_scatter_allgather<W: World>(
+    world: &'static W,
+    call: &Call,
+    normal: &Normal,
+    comm: Word,
+) -> Result<c_int, Error> {
     let (rank, size) = (world.rank(comm)? as usize, world.size(comm)? as usize);
-    let (send, recv, datatype) = (call.send.data, call.recv.data, call.recv.datatype);
+    let (recv, datatype) = (call.recv.data, call.recv.datatype);
     let count = call.recv.amount.each() as usize;
     // As equal as can be, the longer ones first.
     let counts: Vec<i64> = (0..size).map(|at| ((count + size - 1 - at) / size) as i64).collect();
     let at: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
-    let element = world.shape(datatype)?.size;
+    let element = normal.common.problem.element as usize;
+    let length = counts[rank] as usize * element;
     // Behind the end may be the input, which would be one memory for two buffers.
-    let before = if counts[rank] == 0 { 0 } else { at[rank] as usize * element };
+    let before = if length == 0 { 0 } else { at[rank] as usize * element };
     let own = recv.wrapping_byte_add(before);
     let in_place = world.in_place().cast_mut();
-    let overlaps = world.is_in_place(send) || send == recv;
-    let (from, to): (*mut c_void, _) = if overlaps { (in_place, recv) } else { (send, own) };
+    let overlaps = overlaps(world, call);
+    let (from, to) = if overlaps { (in_place, recv) } else { (call.send.data, own) };
     let mut lists = Lists::default();
-    let (counts_list, at_list) = (lists.keep(&counts), lists.keep(&at));
-    let scatter = Call::reduce_scatter(from, to, counts_list, datatype, call.op);
-    let gather = Call::allgatherv(in_place, 0, datatype, recv, counts_list, at_list, datatype);
+    let (counts, at) = (lists.keep(&counts), lists.keep(&at));
+    let scatter = Call::reduce_scatter(from, to, counts, datatype, call.op);
+    let gather = Call::allgatherv(in_place, 0, datatype, recv, counts, at, datatype);
     // SAFETY: the same elements as in the call; blocks lie one behind the other.
-    unsafe {
-        world.native(&scatter, comm)?;
-        if overlaps {
-            // The result of such a reduce_scatter is at the beginning.
-            std::ptr::copy(recv.cast_const().cast::<u8>(), own.cast(), counts[rank] as usize * element);
-        }
-        world.native(&gather, comm)
+    let scattered = unsafe { world.native(&scatter, comm) };
+    if overlaps && before > 0 {
+        // The result of such a reduce_scatter is at the beginning. Blocks may overlap, and may be in device memory.
+        let mut block = vec![0u8; length];
+        Side::Direct(recv).pack(world, block.as_mut_ptr(), length)?;
+        Side::Direct(own).unpack(world, block.as_ptr(), length)?;
     }
+    // SAFETY: as above.
+    Ok(joined(scattered, unsafe { world.native(&gather, comm) }))
 }

@@ -40,6 +40,22 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = patient_launch(mpi, ranks, &corners).set("BRUCKNER", mode).test()?;
             table.tell(mpi.name(), &format!("corners, {mode}"), ranks, &outcome);
         }
+        // Others of the MPI's own functions than were called.
+        let parts = mpi.compile_plain("parts")?;
+        for way in ["native-rooted", "native-halves"] {
+            let rules = format!("allreduce={way}; allgather=native-rooted");
+            for program in [&parts, &traps, &corners] {
+                let mut launch = patient_launch(mpi, 3, program).set("BRUCKNER_ALGORITHM", &rules);
+                if matches!(mpi, Mpi::Openmpi4 | Mpi::Openmpi5) {
+                    launch = launch.argument("aliases");
+                }
+                let name = program.file_name().unwrap_or_default().to_string_lossy();
+                table.tell(mpi.name(), &format!("{name}, {way}"), 3, &launch.test()?);
+                if quick && program == &parts {
+                    break;
+                }
+            }
+        }
         let hangs = mpi.compile_plain("hangs")?;
         for mode in ["always", "on"] {
             let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;

@@ -37,6 +37,8 @@ const FIRST_BLOCKS: usize = 3;
 const LATE: Duration = Duration::from_millis(20);
 /// What is said of a contender that was wrong.
 pub(crate) const WRONG: &str = "WRONG RESULT";
+/// Lines of memory that may be taken before a plan is made.
+const BALLAST: usize = 64;
 /// A contender's share of a block.
 const SHARE: Duration = Duration::from_millis(4);
 
@@ -375,6 +377,8 @@ impl Ranks {
         for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
             places[at] = place;
             let mut collective = buffers.collective()?;
+            // Else a plan would come to lie where its like lay before.
+            let _ballast: Vec<u8> = Vec::with_capacity(64 * (1 + self.random.order(BALLAST)[0]));
             let ready = runners[at].contender.ready(&mut collective)?;
             self.one_run(&mut collective, &ready, &runners[at], counts, &mut mine)?;
         }

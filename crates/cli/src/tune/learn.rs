@@ -1,4 +1,4 @@
-//! What the library has seen while programs ran, noted in a profile: one launch, which another must confirm.
+//! What the library has seen while programs ran, noted in a profile: as advice, which a race must confirm before it counts.
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,8 @@ struct Seen {
 
 /// What wins by less is no difference.
 const WINS: f64 = 0.95;
+/// As well as times can be seen, in seconds.
+const RESOLUTION: f64 = 300e-9;
 /// Shorter calls are served alike.
 const WORD: u64 = 8;
 
@@ -52,18 +54,22 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
         ensure!(report.mpi == *known, "{shown} is of {}, and the profile is for {known}", report.mpi);
         text.push_str(&note(&report, &mut profile)?);
     }
-    ensure!(!text.is_empty(), "nothing was compared while these programs ran");
+    if text.is_empty() {
+        return Ok("nothing that these programs have seen is news\n".to_owned());
+    }
     keep(&profile, output)?;
     Ok(text)
 }
 
 fn note(report: &Report, profile: &mut Profile) -> Result<String> {
     let mut text = String::new();
+    // Figures of one node say nothing of several, and races are how a profile shows that it has others.
+    let between = profile.raced.iter().any(|raced| raced.shape.nodes > 1);
     for communicator in &report.communicators {
         let Ok(topology) = communicator.topology.parse::<Topology>() else { continue };
         let shape = Shape::of(&topology);
         // A profile speaks of nodes that have all as many ranks.
-        if shape.ranks() != topology.ranks() {
+        if shape.ranks() != topology.ranks() || (shape.nodes > 1 && !between) {
             continue;
         }
         for seen in &communicator.seen {
@@ -71,7 +77,7 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
             let at = profile.of_shape(shape);
             let verdicts = &mut profile.raced[at].verdicts;
             let before = verdicts.iter().position(|old| (old.name, old.bytes) == (new.name, new.bytes));
-            let new = new.after(before.map(|before| &verdicts[before]));
+            let Some(new) = advice(seen, new, before.map(|before| &verdicts[before])) else { continue };
             text.push_str(&format!("{shape} {}", row(&new)));
             match before {
                 Some(before) => verdicts[before] = new,
@@ -80,6 +86,30 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// What was seen of one that took so long and one that was faster, if it surely was.
+fn is_faster(than: f64, time: f64) -> bool {
+    time <= WINS * than && than - time >= RESOLUTION
+}
+
+/// What is noted of what was seen, beside what is known: something that does not count before a race has confirmed it. What was confirmed
+/// is asked about again only where it was seen to be slower than something else.
+fn advice(seen: &Seen, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
+    let of = |name: &str| seen.times.iter().find(|(other, _)| other == name).map(|(_, time)| *time);
+    match before {
+        Some(before) if before.expression == new.expression => None,
+        Some(before) => {
+            let (known, best) = (of(&before.expression.to_string())?, of(&new.expression.to_string())?);
+            if !is_faster(known, best) {
+                return None;
+            }
+            // Native counts without being confirmed: then who won before has to win again.
+            let again = Verdict { launches: 1, ..before.clone() };
+            Some(if new.is_native() { again } else { new })
+        }
+        None => (!new.is_native()).then_some(new),
+    }
 }
 
 /// What was seen as the outcome of a race, if the MPI's own function took part in it.
@@ -92,8 +122,8 @@ fn verdict(seen: &Seen) -> Result<Option<Verdict>> {
     }
     let all = seen.times.iter().filter(|(_, at)| time(*at));
     let (best, took) = all.min_by(|a, b| a.1.total_cmp(&b.1)).context("native is one of them")?;
-    let ratio = thousandth(took / native);
-    let (best, ratio) = if ratio <= WINS { (best.as_str(), ratio) } else { ("native", 1.0) };
+    let wins = is_faster(*native, *took);
+    let (best, ratio) = if wins { (best.as_str(), thousandth(took / native)) } else { ("native", 1.0) };
     Ok(Some(Verdict {
         name,
         bytes: seen.exact.max(WORD),
@@ -109,19 +139,48 @@ fn verdict(seen: &Seen) -> Result<Option<Verdict>> {
 mod tests {
     use super::*;
 
-    fn seen(times: &str) -> Option<(String, f64)> {
+    fn seen(times: &str) -> Seen {
         let text = format!(r#"{{"collective":"allgather","bytes":128,"exact":100,"times":{times}}}"#);
-        let verdict = verdict(&serde_json::from_str(&text).unwrap()).unwrap()?;
-        assert_eq!((verdict.bytes, verdict.launches), (100, 1));
-        Some((verdict.expression.to_string(), verdict.ratio))
+        serde_json::from_str(&text).unwrap()
     }
 
     #[test]
     fn what_was_seen_is_an_outcome() {
-        assert_eq!(seen(r#"[["shm", 5e-7], ["native", 1e-6]]"#), Some(("shm".into(), 0.5)));
-        assert_eq!(seen(r#"[["shm", 9.9e-7], ["native", 1e-6]]"#), Some(("native".into(), 1.0)));
-        assert_eq!(seen(r#"[["shm", 2e-6], ["native", 1e-6]]"#), Some(("native".into(), 1.0)));
-        assert_eq!(seen(r#"[["shm", 2e-6]]"#), None);
-        assert_eq!(seen(r#"[["shm", 0.0], ["native", 1e-6]]"#), Some(("native".into(), 1.0)));
+        let of = |times: &str| {
+            let verdict = verdict(&seen(times)).unwrap()?;
+            assert_eq!((verdict.bytes, verdict.launches), (100, 1));
+            Some((verdict.expression.to_string(), verdict.ratio))
+        };
+        assert_eq!(of(r#"[["shm", 5e-6], ["native", 1e-5]]"#), Some(("shm".into(), 0.5)));
+        assert_eq!(of(r#"[["shm", 9.9e-6], ["native", 1e-5]]"#), Some(("native".into(), 1.0)));
+        assert_eq!(of(r#"[["shm", 2e-5], ["native", 1e-5]]"#), Some(("native".into(), 1.0)));
+        assert_eq!(of(r#"[["shm", 2e-6]]"#), None);
+        assert_eq!(of(r#"[["shm", 0.0], ["native", 1e-6]]"#), Some(("native".into(), 1.0)));
+        // As well as can be measured.
+        assert_eq!(of(r#"[["shm", 4e-7], ["native", 6e-7]]"#), Some(("native".into(), 1.0)));
+    }
+
+    #[test]
+    fn what_was_seen_counts_only_when_it_is_raced() {
+        let noted = |times: &str, before: Option<(&str, u32)>| {
+            let seen = seen(times);
+            let new = verdict(&seen).unwrap().unwrap();
+            let before = before.map(|(expression, launches)| Verdict {
+                expression: expression.parse().unwrap(),
+                launches,
+                ..new.clone()
+            });
+            advice(&seen, new, before.as_ref()).map(|noted| (noted.expression.to_string(), noted.launches))
+        };
+        let fast = r#"[["shm", 5e-6], ["native", 1e-5]]"#;
+        assert_eq!(noted(fast, None), Some(("shm".into(), 1)));
+        // It does not confirm itself, nor does it replace what it was not compared with.
+        assert_eq!(noted(fast, Some(("shm", 1))), None);
+        assert_eq!(noted(fast, Some(("ring", 2))), None);
+        assert_eq!(noted(fast, Some(("native", 2))), Some(("shm".into(), 1)));
+        // Native is no news, but who lost against it must win again.
+        let slow = r#"[["shm", 2e-5], ["native", 1e-5]]"#;
+        assert_eq!(noted(slow, None), None);
+        assert_eq!(noted(slow, Some(("shm", 2))), Some(("shm".into(), 1)));
     }
 }

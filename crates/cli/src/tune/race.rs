@@ -44,6 +44,8 @@ const WORST: f64 = 1.05;
 const BACK_TO_BACK: f64 = 1.0;
 /// Who was confirmed stays as long as nobody is faster by more than this.
 const ALIKE: f64 = 1.1;
+/// What calls that are served by two of the MPI's own functions take longer to get there, in seconds.
+const LONGER_WAY: f64 = 1e-6;
 
 /// Races some algorithms, one of which may have won before. Collective; all ranks get the same.
 pub(super) fn race(
@@ -89,6 +91,14 @@ fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result
         }
     }
     winners.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let first = case.contenders.iter().position(|contender| contender.name == native);
+    let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
+    let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
+    // Two of the MPI's own functions serve fewer calls than an algorithm does, and on a longer way.
+    let planned = winners.iter().find(|winner| !winner.expression.is_left_to_mpi());
+    let bar = planned.map_or(f64::INFINITY, |planned| planned.ratio / ALIKE);
+    let worth = |winner: &Winner| winner.ratio < bar && native * (1.0 - winner.ratio) >= LONGER_WAY;
+    winners.retain(|winner| !winner.expression.is_left_to_mpi() || worth(winner));
     // Who has won before, and wins again, is the winner: of two that are alike, now one is ahead and now the other, and none would be
     // confirmed.
     let best = winners.first().map_or(0.0, |best| best.ratio);
@@ -99,9 +109,6 @@ fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result
         })
     };
     let winner = winners.iter().find(|winner| again(winner)).or(winners.first()).cloned();
-    let first = case.contenders.iter().position(|contender| contender.name == native);
-    let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
-    let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
     Ok(Found { native, winner })
 }
 
@@ -184,5 +191,31 @@ mod tests {
         assert_eq!(won([500, 520], "sparbit", 2), "sparbit");
         assert_eq!(won([500, 1000], "sparbit", 1), "ring");
         assert_eq!(won([500, 520], "native", 2), "ring");
+    }
+
+    /// Two of the MPI's own functions must save what it takes longer to get to them, and more than an algorithm does.
+    #[test]
+    fn compositions_must_be_worth_it() {
+        let won = |native: u64, [algorithm, parts]: [u64; 2]| {
+            let run = |contender, time| Run {
+                contender,
+                from_barrier: vec![vec![time]],
+                back_to_back: vec![time],
+                calls: 1,
+            };
+            let named = |name: &str| Named { name: name.into(), refused: None };
+            let block = || Block { runs: vec![run(0, native), run(1, algorithm), run(2, parts)] };
+            let case = Case {
+                contenders: vec![named("native"), named("ring"), named("native-rooted")],
+                blocks: (0..20).map(|_| block()).collect(),
+                ..case(std::iter::empty(), 0)
+            };
+            let found = judge(&case, &["ring".to_owned(), "native-rooted".to_owned()], None).unwrap();
+            found.winner.map(|winner| winner.expression.to_string())
+        };
+        assert_eq!(won(10_000, [9_900, 5_000]).as_deref(), Some("native-rooted"));
+        assert_eq!(won(10_000, [5_200, 5_000]).as_deref(), Some("ring"));
+        assert_eq!(won(10_000, [6_000, 5_000]).as_deref(), Some("native-rooted"));
+        assert_eq!(won(1_000, [990, 500]), None);
     }
 }

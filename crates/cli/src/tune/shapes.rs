@@ -1,6 +1,7 @@
 //! The shapes that are raced in one launch: programs do not only use all ranks, but also those of a node, one of each node, or of half
 //! the nodes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,11 +24,15 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
     let ranks = topology.ranks();
     let node = |rank: u32| topology.region_of(Level::NODE, Rank(rank));
     let nodes = topology.regions(Level::NODE);
-    let first = |rank: u32| !(0..rank).any(|other| node(other) == node(rank));
-    let wanted: [&dyn Fn(u32) -> bool; 5] =
-        [&|_| true, &|rank| node(rank) == node(0), &first, &|rank| node(rank) < nodes / 2, &|rank| {
-            rank + 1 < ranks
-        }];
+    let mut seen = HashSet::new();
+    let firsts: Vec<bool> = (0..ranks).map(|rank| seen.insert(node(rank))).collect();
+    let wanted: [&dyn Fn(u32) -> bool; 5] = [
+        &|_| true,
+        &|rank| node(rank) == node(0),
+        &|rank| firsts[rank as usize],
+        &|rank| node(rank) < nodes / 2,
+        &|rank| rank + 1 < ranks,
+    ];
     let mut parts: Vec<Part> = Vec::new();
     for is_member in wanted {
         let members: Vec<bool> = (0..ranks).map(is_member).collect();

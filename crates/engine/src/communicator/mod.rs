@@ -307,11 +307,6 @@ impl<W: World> Communicator<W> {
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let (before, rest) = candidates.split_at_mut(at);
             let candidate = &mut rest[0];
-            let expression = &candidate.choice.expression;
-            let parts = expression.is_left_to_mpi() && !candidate.is_native();
-            if parts && Parts::of(expression, &normal.common).is_none() {
-                continue;
-            }
             let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
                 Look::Version(id) => id,
                 Look::Nothing if candidate.is_native() => candidate.put_native(versions, before),
@@ -327,6 +322,11 @@ impl<W: World> Communicator<W> {
                 }
                 Look::Unfit => continue,
             };
+            // What is served so has the same form as what cannot be.
+            let parts = matches!(versions.get(id).prepared, Some(Prepared::Parts(_)));
+            if parts && Parts::of(&candidate.choice.expression, &normal.common).is_none() {
+                continue;
+            }
             if self.fit(versions.get(id), normal, site.topology, room, memos)? {
                 return Ok((id, at));
             }

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use bruckner_choose::{Choice, Name};
 use bruckner_mpi::{Word, Work};
+use bruckner_schedule::Counts;
 
 use crate::Error;
 use crate::buffers::{Normal, Stage, normal, personal};
@@ -277,7 +278,8 @@ impl<W: World> Engine<W> {
                         // A call that failed here is one of a look as well: all ranks count it.
                         let seen = communicator.looked(&mut state, &served, start.elapsed())?;
                         if let Some(ledger) = entry.ledger.as_ref().filter(|_| !seen.is_empty()) {
-                            ledger.seen(call.name(), served.bytes, &seen);
+                            let equal = matches!(normal.common.problem.counts, Counts::Equal(_));
+                            ledger.seen(call.name(), served.bytes, equal, &seen);
                         }
                         return result;
                     }
@@ -349,8 +351,9 @@ impl<W: World> Engine<W> {
             Prepared::Native => {}
             Prepared::Parts(parts) => {
                 // SAFETY: as for this function.
-                if let Err(error) = unsafe { parts.run(self.world, call, comm) } {
-                    return Ok(error.code);
+                let code = unsafe { parts.run(self.world, call, normal, comm) }?;
+                if code != 0 {
+                    return Ok(code);
                 }
             }
             Prepared::Ready(plan) => {

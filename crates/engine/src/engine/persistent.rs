@@ -43,7 +43,7 @@ impl<W: World> Engine<W> {
         };
         let made = self.bound(communicator, comm, call, made);
         match asked {
-            Some(asked) if made.is_native() && asked.to_string() != "native" => {
+            Some(asked) if made.is_left_to_mpi() && asked.to_string() != "native" => {
                 let why = made.reason();
                 Err(Error::Argument(format!("`{asked}` does not serve this {} here: {why}", call.name())))
             }
@@ -75,7 +75,7 @@ impl<W: World> Engine<W> {
         let one_round = !communicator.hidden.hooked;
         let made = self.planned_for(communicator, normal, None, one_round)?;
         let mut made = self.bound(Some(communicator.clone()), comm, call, made);
-        if made.is_native() {
+        if made.is_left_to_mpi() {
             let reason = match made.reason() {
                 Reason::Chosen(reason) if one_round => Reason::NotAdvanced(reason.clone()),
                 reason => reason.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bruckner_mpi::{Style, Word};
+use bruckner_mpi::{MpiError, Style, Word};
 use bruckner_runtime::{Buffers, Scratch};
 
 use crate::Error;
@@ -108,10 +108,6 @@ impl<W: World> Body<W> {
             }
             return stage.take(normal, output);
         }
-        if let Prepared::Parts(parts) = &self.prepared {
-            // SAFETY: ARGUMENTS.
-            return unsafe { parts.run(bound.world, &bound.call, bound.comm) }.map_err(Error::from);
-        }
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start(bound) }?;
         if self.is_active {
@@ -149,6 +145,14 @@ impl<W: World> Body<W> {
                 unsafe { plan.start(&communicator.hidden.wire, buffers) }?;
                 self.received = Some(received);
                 self.is_active = true;
+            }
+            // It is done where it is started: nothing of it can be left alone.
+            (Prepared::Parts(parts), Some(_), Some(normal)) => {
+                // SAFETY: ARGUMENTS.
+                let code = unsafe { parts.run(world, &bound.call, normal, bound.comm) }?;
+                if code != 0 {
+                    return Err(MpiError { call: bound.call.function.name(), code }.into());
+                }
             }
             _ => {
                 // SAFETY: the arguments are right as long as the operation is used, and it is under way until it is done.

@@ -243,8 +243,13 @@ impl<W: World> Persistent<W> {
         self.body().is_active
     }
 
-    /// Whether it is the MPI's own collective.
+    /// Whether the MPI's own collectives do it.
     pub fn is_native(&self) -> bool {
+        matches!(self.body().prepared, Prepared::Native | Prepared::Parts(_))
+    }
+
+    /// Whether it is the MPI's own collective of the same name.
+    pub(crate) fn is_left_to_mpi(&self) -> bool {
         matches!(self.body().prepared, Prepared::Native)
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
         .filter(|(_, row)| row.ground == Ground::Watched)
         .map(|(_, row)| row.collective.as_str())
         .collect();
+    left.sort_unstable();
     left.dedup();
     if !left.is_empty() {
         advice.push(format!(
@@ -52,7 +53,8 @@ pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
     }
     for (record, row) in rows() {
         let compared = record.seen.iter().any(|seen| seen.collective == row.collective);
-        let part = row.seconds / seconds.max(1e-9);
+        // Communicators that are alike may be used at the same time, by different ranks.
+        let part = row.seconds / record.communicators.max(1) as f64 / seconds.max(1e-9);
         if row.ground == Ground::Predicted && !compared && part >= WORTH {
             advice.push(format!(
                 "{} on {} took {:.0} % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest",

@@ -48,7 +48,7 @@ pub(crate) struct Seen {
     pub(super) collective: String,
     /// The next power of two.
     bytes: u64,
-    /// What calls really had.
+    /// What calls really had; 0 where ranks had different amounts.
     #[serde(default)]
     exact: u64,
     /// Algorithms, and seconds for a call.
@@ -59,7 +59,7 @@ pub(crate) struct Seen {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     communicator: String,
-    communicators: u64,
+    pub(super) communicators: u64,
     ranks: u32,
     pub(super) topology: String,
     /// What messages were found to take when it was first used.
@@ -202,9 +202,9 @@ impl Ledger {
     }
 
     /// What was seen when algorithms were compared.
-    pub(crate) fn seen(&self, name: Name, bytes: u64, times: &[(Arc<Choice>, f64)]) {
+    pub(crate) fn seen(&self, name: Name, bytes: u64, equal: bool, times: &[(Arc<Choice>, f64)]) {
         let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
-        let (collective, exact) = (name.text().to_owned(), bytes);
+        let (collective, exact) = (name.text().to_owned(), if equal { bytes } else { 0 });
         let seen = Seen { collective, bytes: bytes.next_power_of_two(), exact, times };
         self.record.lock().unwrap_or_else(PoisonError::into_inner).saw(seen);
     }
@@ -485,7 +485,7 @@ mod tests {
             ]
         );
         // What was compared needs no more.
-        world.seen(Name::Allreduce, 8, &[]);
+        world.seen(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
         world.add(&Event { ground: Ground::Watched, ..event("ring", "was faster", 8) });
         assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
