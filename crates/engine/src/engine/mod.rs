@@ -24,7 +24,7 @@ use crate::communicator::{
 };
 use crate::error::raise;
 use crate::files;
-use crate::observe::{Books, Event, Ground, Shadow, join};
+use crate::observe::{Books, Event, Ground, Shadow, whole};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -185,7 +185,8 @@ impl<W: World> Engine<W> {
             Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
         };
         let mode = format!("{:?}", hidden.settings.mode).to_lowercase();
-        let whole = join(&texts, self.world.name(), &mode, self.books.seconds(), &hidden.settings.complaints);
+        let whole =
+            whole(&texts, self.world.name(), &mode, self.books.seconds(), &hidden.settings.complaints);
         match to {
             Report::Stderr => eprint!("{}", whole.table()),
             Report::File(path) => {

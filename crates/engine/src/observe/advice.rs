@@ -1,39 +1,9 @@
 //! What a user might do about what was seen.
 
-use serde::{Deserialize, Serialize};
-
-use bruckner_choose::Reason;
-
-use super::report::Record;
+use super::report::{Ground, Record};
 
 /// A part of the run below which nothing is worth a word.
 const WORTH: f64 = 0.05;
-
-/// What a choice rests on.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Ground {
-    /// A rule, a user's word, or that there is no other.
-    #[default]
-    Other,
-    /// A race.
-    Raced,
-    /// The model.
-    Predicted,
-    /// What was seen in this run.
-    Watched,
-}
-
-impl Ground {
-    pub(crate) fn of(reason: &Reason) -> Ground {
-        match reason {
-            Reason::Raced { .. } => Ground::Raced,
-            Reason::Predicted(_) | Reason::NotWorth { .. } => Ground::Predicted,
-            Reason::Watched { .. } => Ground::Watched,
-            _ => Ground::Other,
-        }
-    }
-}
 
 /// Sentences for a user whose program ran so long, in seconds.
 pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
@@ -66,4 +36,41 @@ pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
     }
     advice.dedup();
     advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Books, Event, join};
+    use super::*;
+    use bruckner_choose::Name;
+    use std::sync::Arc;
+
+    fn event(ground: Ground) -> Event<'static> {
+        let (name, algorithm, why) = (Name::Allreduce, "shm", "");
+        Event { name, persistent: false, algorithm, why, ground, bytes: 8, seconds: 0.5 }
+    }
+
+    #[test]
+    fn what_is_long_and_only_predicted_is_worth_a_word() {
+        let books = Arc::new(Books::default());
+        let world = books.open("MPI_COMM_WORLD", 4);
+        world.placed("2x2", "");
+        world.add(&event(Ground::Predicted));
+        let said = |seconds| {
+            let whole = join(&[books.text()], "MPICH 5", "on", seconds, &[]);
+            advice(&whole.communicators, whole.seconds)
+        };
+        assert_eq!(said(20.0), [] as [&str; 0]);
+        assert_eq!(
+            said(5.0),
+            [
+                "allreduce on 2x2 took 10 % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest"
+            ]
+        );
+        // What was compared needs no more.
+        world.seen(Name::Allreduce, 8, true, &[]);
+        assert_eq!(said(5.0), [] as [&str; 0]);
+        world.add(&event(Ground::Watched));
+        assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
+    }
 }

@@ -8,10 +8,34 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use bruckner_choose::{Choice, Name};
+use bruckner_choose::{Choice, Name, Reason};
 use serde::{Deserialize, Serialize};
 
-use super::advice::{Ground, advice};
+/// What a choice rests on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ground {
+    /// A rule, a user's word, or that there is no other.
+    #[default]
+    Other,
+    /// A race.
+    Raced,
+    /// The model.
+    Predicted,
+    /// What was seen in this run.
+    Watched,
+}
+
+impl Ground {
+    pub(crate) fn of(reason: &Reason) -> Ground {
+        match reason {
+            Reason::Raced { .. } => Ground::Raced,
+            Reason::Predicted(_) | Reason::NotWorth { .. } => Ground::Predicted,
+            Reason::Watched { .. } => Ground::Watched,
+            _ => Ground::Other,
+        }
+    }
+}
 
 /// What one algorithm did for one collective on one communicator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -306,13 +330,13 @@ pub(crate) struct Whole {
     calls: u64,
     served: u64,
     /// How long the program ran.
-    seconds: f64,
+    pub(super) seconds: f64,
     /// What was saved of that, as far as native was measured beside.
     saved: Option<f64>,
     /// What might be done about it.
-    advice: Vec<String>,
+    pub(super) advice: Vec<String>,
     complaints: Vec<String>,
-    communicators: Vec<Record>,
+    pub(super) communicators: Vec<Record>,
 }
 
 /// The whole report, of the texts of all ranks.
@@ -339,7 +363,7 @@ pub(crate) fn join(texts: &[String], mpi: &str, mode: &str, seconds: f64, compla
         served,
         seconds,
         saved: saved.reduce(|a, b| a + b),
-        advice: advice(&records, seconds),
+        advice: Vec::new(),
         complaints: complaints.to_vec(),
         communicators: records,
     }
@@ -431,7 +455,7 @@ mod tests {
     use super::*;
 
     fn event<'a>(algorithm: &'a str, why: &'a str, bytes: u64) -> Event<'a> {
-        let ground = if why == "predicted" { Ground::Predicted } else { Ground::Other };
+        let ground = Ground::Other;
         Event { name: Name::Allreduce, persistent: false, algorithm, why, ground, bytes, seconds: 0.5 }
     }
 
@@ -468,26 +492,5 @@ mod tests {
             "{table}"
         );
         assert!(serde_json::from_str::<serde_json::Value>(&whole.json()).is_ok());
-    }
-
-    #[test]
-    fn what_is_long_and_only_predicted_is_worth_a_word() {
-        let books = Arc::new(Books::default());
-        let world = books.open("MPI_COMM_WORLD", 4);
-        world.placed("2x2", "");
-        world.add(&event("shm", "predicted", 8));
-        let said = |seconds| join(&[books.text()], "MPICH 5", "on", seconds, &[]).advice;
-        assert_eq!(said(20.0), [] as [&str; 0]);
-        assert_eq!(
-            said(5.0),
-            [
-                "allreduce on 2x2 took 10 % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest"
-            ]
-        );
-        // What was compared needs no more.
-        world.seen(Name::Allreduce, 8, true, &[]);
-        assert_eq!(said(5.0), [] as [&str; 0]);
-        world.add(&Event { ground: Ground::Watched, ..event("ring", "was faster", 8) });
-        assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
     }
 }
