@@ -46,7 +46,8 @@ mod tests {
     use std::sync::Arc;
 
     fn event(ground: Ground) -> Event<'static> {
-        let (name, algorithm, why) = (Name::Allreduce, "shm", "");
+        let (name, algorithm) = (Name::Allreduce, "shm");
+        let why = if ground == Ground::Watched { "it was faster" } else { "" };
         Event { name, persistent: false, algorithm, why, ground, bytes: 8, seconds: 0.5 }
     }
 
