@@ -8,7 +8,7 @@ use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
 use bruckner_engine::{Call, Door, Engine, Error, Name};
 use bruckner_runtime::{Peer, Transport as _};
-use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, persistent};
+use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, perform_anew, persistent};
 
 fn all_kinds() -> [Collective; 4] {
     [
@@ -407,6 +407,33 @@ fn results_are_compared_and_reported() {
     assert_eq!((report["calls"].as_u64(), report["served"].as_u64()), (Some(12), Some(12)), "{text}");
     let checks = &report["communicators"][0]["checks"];
     assert_eq!((checks["compared"].as_u64(), checks["differed"].as_u64()), (Some(12), Some(0)), "{text}");
+}
+
+/// Counts that can be cut evenly and others take turns, on ranks that know them again and on ranks that look each time.
+#[test]
+fn counts_in_turn_are_cut_alike_on_all_ranks() {
+    for algorithm in ["shm-rotate", "pipeline(3, recursive-doubling)", "rabenseifner"] {
+        run(
+            "1x4",
+            |_| Options {
+                settings: format!("BRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM=allreduce={algorithm}"),
+                ..Options::default()
+            },
+            |engine, rank| {
+                let world = rank.world();
+                for round in 0..400u64 {
+                    let count = 600 - (round as usize * 7) % 90;
+                    let call = Collective { count, ..SUM_OF_FLOATS };
+                    match (round + u64::from(rank.number())) % 3 {
+                        0 => perform_anew(engine, rank, world, &call, round),
+                        _ => perform(engine, rank, world, &call, round, Door::Mpi),
+                    }
+                }
+                let by = engine.algorithm_of(world, Name::Allreduce).unwrap();
+                assert_eq!(by.as_deref(), Some(algorithm));
+            },
+        );
+    }
 }
 
 /// What won a race on communicators of this shape serves, where it was raced; a line that is broken is told and dropped.

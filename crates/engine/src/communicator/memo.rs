@@ -91,11 +91,22 @@ pub(crate) struct Memo {
     pub(crate) problem: Problem,
     /// Elements of the problem for each of the call.
     pub(crate) elements: u64,
+    /// Into how many pieces equal blocks are cut, and whether these are equal: another plan serves where that is otherwise.
+    pub(crate) cut: (u64, bool),
     /// The count that the plan was last bound to for this, and its number of bindings then.
     pub(crate) bound: (u64, u64),
     /// Bytes for each.
     pub(crate) bytes: usize,
     pub(crate) combine: Combine,
+}
+
+impl Memo {
+    /// Whether so many elements are cut as the plan wants it.
+    #[inline]
+    fn cuts(&self, count: u64) -> bool {
+        let (pieces, equal) = self.cut;
+        pieces == 1 || (count * self.elements).is_multiple_of(pieces) == equal
+    }
 }
 
 /// Memos of a communicator. A bucket has several: calls of one kind may be served by one plan for some sizes, by another for others.
@@ -106,7 +117,9 @@ impl Memos {
     #[inline]
     pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
         let bucket = &mut self.0[bucket(&arguments.words, self.0.len())];
-        let fits = |memo: &&mut Memo| memo.words == arguments.words && memo.counts.contains(&arguments.count);
+        let Arguments { words, count } = arguments;
+        let fits =
+            |memo: &&mut Memo| memo.words == *words && memo.counts.contains(count) && memo.cuts(*count);
         bucket.iter_mut().map_while(Option::as_mut).find(fits)
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bruckner_mpi::{Function, Word};
 use bruckner_runtime::{Buffers, Failure};
+use bruckner_schedule::Counts;
 
 use super::{Engine, Serving};
 use crate::buffers::{Common, Normal};
@@ -64,6 +65,7 @@ impl<W: World> Engine<W> {
                         version: id,
                         problem: problem.clone(),
                         elements: 0,
+                        cut: (1, true),
                         bound: (0, 0),
                         bytes: bytes as usize,
                         combine: *combine,
@@ -75,15 +77,16 @@ impl<W: World> Engine<W> {
                 if normal.is_direct(plan.compiled(), true, self.world.has_device())
                     && normal.foreign.is_none() =>
             {
-                // There is room for no more; and pieces may be equal for one count and not for the next.
-                let least = if problem.pieces == 1 { *alike(changed).start() } else { count };
+                let pieces = if matches!(problem.counts, Counts::Equal(_)) { problem.pieces } else { 1 };
                 state.store.memos.put(Memo {
                     words,
-                    counts: least..=count,
+                    // There is room for no more.
+                    counts: *alike(changed).start()..=count,
                     watch,
                     version: id,
                     problem: problem.clone(),
                     elements: each(problem.largest()),
+                    cut: (pieces, problem.equal().is_some()),
                     bound: (0, 0),
                     bytes: bytes as usize,
                     combine: *combine,
