@@ -269,6 +269,18 @@ impl FromStr for Expression {
     }
 }
 
+/// The names of algorithms with parameters.
+const WITH_PARAMETERS: [&str; 9] =
+    ["bruck", "modified-bruck", "shm-tree", "locality", "leader", "lanes", "reorder", "halves", "pipeline"];
+
+/// The name that somebody may have meant.
+pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const NEAR: f64 = 0.8;
+    let near = |name: &'a str| (strsim::jaro_winkler(text, name), name);
+    let best = names.into_iter().map(near).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(near, _)| *near > NEAR).map(|(_, name)| name)
+}
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -381,6 +393,11 @@ impl<'a> Parser<'a> {
             "" => Err(self.error_at(start, "expected an algorithm")),
             _ => {
                 let known: Vec<&str> = Plain::ALL.iter().map(|(_, n)| *n).collect();
+                if let Some(near) = nearest(name, known.iter().copied().chain(WITH_PARAMETERS)) {
+                    return Err(
+                        self.error_at(start, format!("`{name}` is no algorithm (did you mean `{near}`?)"))
+                    );
+                }
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
@@ -505,6 +522,8 @@ mod tests {
     #[test]
     fn errors_name_place_and_reason() {
         let error = |t: &str| t.parse::<Expression>().unwrap_err().to_string();
+        assert_eq!(error("rign"), "`rign` is no algorithm (did you mean `ring`?) at column 1 of `rign`");
+        assert!(error("xyz").starts_with("`xyz` is no algorithm; there are ring, "));
         assert_eq!(
             error("locality(nod)"),
             "expected a level: `node`, `socket` or `level2` and on at column 10 of `locality(nod)`"
@@ -517,7 +536,7 @@ mod tests {
         assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
         assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");
         assert_eq!(error("ring ring"), "expected the end of the expression at column 6 of `ring ring`");
-        assert!(error("brick(2)").starts_with("`brick` is no algorithm; there are ring, "));
+        assert!(error("brick(2)").starts_with("`brick` is no algorithm (did you mean `bruck`?)"));
     }
 
     #[test]

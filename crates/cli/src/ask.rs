@@ -1,6 +1,8 @@
-//! What both subcommands ask: which collective, how much, by which algorithm.
+//! What subcommands ask: which collective, how much, by which algorithm; in the words that people use.
 
 use anyhow::{Context, Result, bail, ensure};
+use bruckner_algorithms::catalogue::kinds;
+use bruckner_algorithms::expression::nearest;
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
@@ -10,7 +12,7 @@ use clap::Args;
 pub(crate) struct Sizes {
     /// Bytes: of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result
     /// (reduce_scatter), or from one rank to one other (alltoall)
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = size)]
     pub(crate) bytes: u64,
     /// Elements of 8 bytes in each rank's block, such as 2,0,3,1; or `local` for an alltoall whose sizes each
     /// rank knows only for itself
@@ -27,6 +29,58 @@ pub(crate) struct Sizes {
 /// The collectives by the names that users know.
 pub(crate) const COLLECTIVES: [&str; 7] =
     ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
+
+/// A number of bytes as people write it: 8, 64K, 1MiB.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let expected = || "expected bytes such as 8, 64K or 1MiB".to_owned();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..end], text[end..].trim_start());
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "kb" | "mb" | "gb" => {
+            let letter = &unit[..1];
+            return Err(format!(
+                "{unit} may be a power of ten or of two: write {number}{letter} for the power of two"
+            ));
+        }
+        _ => return Err(expected()),
+    };
+    number
+        .checked_shl(shift)
+        .filter(|bytes| bytes >> shift == number)
+        .ok_or_else(|| "too many bytes".to_owned())
+}
+
+/// A collective by any name that people have for it: that of its MPI function, of its nonblocking, persistent or large form, with lists of counts
+/// or without.
+pub(crate) fn collective(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let mut name = lower.strip_prefix("pmpi_").or(lower.strip_prefix("mpi_")).unwrap_or(&lower);
+    for ending in ["_c", "_init", "_block"] {
+        name = name.strip_suffix(ending).unwrap_or(name);
+    }
+    let known = |name: &str| COLLECTIVES.into_iter().find(|known| *known == name);
+    let forms = [Some(name), name.strip_prefix('i'), name.strip_suffix('v')];
+    let both = name.strip_prefix('i').and_then(|name| name.strip_suffix('v'));
+    match forms.into_iter().chain([both]).flatten().find_map(known) {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(format!("{}there are {}", did_you_mean(name, COLLECTIVES), COLLECTIVES.join(", "))),
+    }
+}
+
+/// The same, or all of them.
+pub(crate) fn collective_or_all(text: &str) -> Result<String, String> {
+    if text == "all" { Ok(text.to_owned()) } else { collective(text) }
+}
+
+/// A question, if one of the names is near.
+pub(crate) fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(text, names).map_or_else(String::new, |name| format!("did you mean {name}? "))
+}
 
 impl Sizes {
     /// The task that these sizes make of a collective.
@@ -90,6 +144,54 @@ pub(crate) fn default_algorithm(collective: &str) -> &'static str {
 /// Finds the plan, or says why there is none.
 pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, Plan)> {
     let expression: Expression = algorithm.parse().context("--algorithm")?;
-    let plan = plan(task, &expression)?;
-    Ok((expression, plan))
+    match plan(task, &expression) {
+        Ok(plan) => Ok((expression, plan)),
+        Err(why) => {
+            let others = kinds(task.collective, &task.topology);
+            let fits = others.iter().filter(|other| plan(task, other).is_ok()).map(ToString::to_string);
+            bail!("{why}; what there is: {}", fits.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("8", 8), ("64K", 65536), ("64k", 65536), ("1MiB", 1 << 20), ("2 GiB", 2 << 30), ("7B", 7)]
+        {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        assert!(["", "K", "-8", "8x", "1.5M", "99999999999G"].iter().all(|text| size(text).is_err()));
+        assert_eq!(
+            size("64KB").unwrap_err(),
+            "KB may be a power of ten or of two: write 64K for the power of two"
+        );
+    }
+
+    #[test]
+    fn collectives_have_many_names() {
+        for (text, name) in [
+            ("allreduce", "allreduce"),
+            ("MPI_Allreduce", "allreduce"),
+            ("MPI_Iallreduce", "allreduce"),
+            ("PMPI_Allgatherv", "allgather"),
+            ("allgatherv", "allgather"),
+            ("MPI_Ialltoallv", "alltoall"),
+            ("MPI_Reduce_scatter_block", "reduce_scatter"),
+            ("MPI_Allreduce_init_c", "allreduce"),
+            ("MPI_Ibarrier", "barrier"),
+        ] {
+            assert_eq!(collective(text).as_deref(), Ok(name), "{text}");
+        }
+        assert!(
+            collective("alreduce").unwrap_err().starts_with("did you mean allreduce? there are allgather, ")
+        );
+        assert!(collective("gather").unwrap_err().contains("there are allgather"));
+        assert!(collective("xyz").unwrap_err().starts_with("there are "));
+        assert!(collective("all").is_err() && collective_or_all("all").is_ok());
+    }
 }

@@ -16,15 +16,15 @@ use bruckner_render::ti;
 use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
-use crate::ask::{COLLECTIVES, Sizes, find_plan};
+use crate::ask::{Sizes, collective, find_plan};
 use crate::compare::compare;
 use crate::{Answer, json, print, table};
 
 /// Show which algorithm the library would choose, or what any algorithm does, rank by rank.
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// Which collective
-    #[arg(value_parser = COLLECTIVES)]
+    /// Which collective: allgather, allreduce, reduce_scatter, alltoall, bcast, reduce or barrier; MPI_Allreduce will do as well
+    #[arg(value_parser = collective)]
     collective: String,
     /// Nodes and ranks: 16x4, 16x2x8, 4,4,3,1, 2+2,2+1; then :cyclic or :permuted=SEED
     #[arg(long, value_name = "T")]

@@ -12,7 +12,7 @@ use bruckner_model::{Machine, Model, Played, steps_of};
 use bruckner_schedule::{Level, Rank, Topology};
 use clap::{Args, ValueEnum};
 
-use crate::ask::{COLLECTIVES, Sizes};
+use crate::ask::{Sizes, collective_or_all, size};
 use crate::machines::machine;
 use crate::{Answer, print, ratios};
 
@@ -20,7 +20,7 @@ use crate::{Answer, print, ratios};
 #[derive(Args)]
 pub(crate) struct Simulate {
     /// Which collective; with --ratios also `all`
-    #[arg(value_parser = COLLECTIVES.into_iter().chain(["all"]).collect::<Vec<_>>())]
+    #[arg(value_parser = collective_or_all)]
     collective: String,
     /// A machine of `bruckner machines`, or a profile in TOML
     #[arg(long, value_name = "M")]
@@ -29,7 +29,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "T")]
     topology: Topology,
     /// Bytes, as for `explain`; several with commas
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8")]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8", value_parser = size)]
     bytes: Vec<u64>,
     /// The algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, all of the
     /// catalogue that fit

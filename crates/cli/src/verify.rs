@@ -13,19 +13,19 @@ use bruckner_schedule::verify::{Report, verify, verify_sequence};
 use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
 
-use crate::ask::{COLLECTIVES, Sizes, default_algorithm};
+use crate::ask::{COLLECTIVES, Sizes, collective, default_algorithm, did_you_mean};
 use crate::bar::bar;
 use crate::{Answer, catalogue, compiled, print};
 
 /// Prove algorithms and programs right, or test the proof itself.
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// A collective; `all`, every algorithm in the catalogue; `probes`, the examples of docs/language.md; or a file in
-    /// the schedule language
+    /// A collective; `all`, every algorithm in the catalogue; `probes`, the examples of docs/language.md; a file in
+    /// the schedule language, or `-` for standard input
     #[arg(value_name = "COLLECTIVE|all|probes|FILE", required_unless_present_any = ["self_test", "random", "catalogue"])]
     what: Option<String>,
     /// With `all`: up to so many ranks
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=4096))]
     max_ranks: u32,
     /// With `all` and --catalogue: above 24 ranks, too, every entry for every number of ranks, not some of them in turn
     #[arg(long)]
@@ -83,7 +83,7 @@ impl Verify {
         if what == "probes" {
             return verify_all(probes());
         }
-        if COLLECTIVES.contains(&what) {
+        if let Ok(what) = collective(what).as_deref() {
             ensure!(
                 !self.topology.is_empty(),
                 "say on which nodes and ranks: add --topology T, such as --topology 4x2"
@@ -96,10 +96,14 @@ impl Verify {
             };
             return verify_all(self.topology.iter().map(probe).collect::<Result<Vec<_>>>()?);
         }
-        if Path::new(what).exists() {
+        if what == "-" || Path::new(what).exists() {
             return verify_file(what);
         }
-        bail!("`{what}` is neither `all` nor `probes`, nor one of {}, nor a file", COLLECTIVES.join(", "))
+        let near = did_you_mean(what, COLLECTIVES);
+        let all = COLLECTIVES.join(", ");
+        bail!(
+            "{near}`{what}` is neither `all` nor `probes`, nor one of {all}, nor a file; `-` is standard input"
+        )
     }
 }
 
@@ -171,7 +175,10 @@ fn found(program: &Program, report: &Report) -> String {
 }
 
 fn verify_file(file: &str) -> Result<Answer> {
-    let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+    let text = match file {
+        "-" => std::io::read_to_string(std::io::stdin()).context("standard input")?,
+        file => std::fs::read_to_string(file).with_context(|| file.to_owned())?,
+    };
     let read = read(&text).with_context(|| file.to_owned())?;
     let program = read.document.to_program();
     let report = verify(&program);

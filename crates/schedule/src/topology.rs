@@ -87,7 +87,7 @@ struct Table {
 
 /// Why a text is not a topology.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{reason} at column {column} of `{text}`")]
+#[error("{reason} at column {column} of `{text}`; 16x4, for example, is 16 nodes with 4 ranks each")]
 pub struct TopologyError {
     text: String,
     column: usize,

@@ -21,7 +21,7 @@ use bruckner_engine::{Engine, Mpi};
 use bruckner_measure::{Launch, Results};
 use clap::Args;
 
-use crate::ask::COLLECTIVES;
+use crate::ask::{collective, size};
 use crate::{Answer, print};
 pub(crate) use contender::Contender;
 use contender::{NATIVE_BEST, REFERENCE};
@@ -40,11 +40,11 @@ pub(crate) use talk::Talk;
 /// are taken block by block, with a bootstrap interval. Results are checked before and after.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
-    /// Which collectives; equal sizes of a reduce_scatter are MPI_Reduce_scatter_block
-    #[arg(value_parser = COLLECTIVES, value_name = "COLLECTIVE", required_unless_present = "cases")]
+    /// Which collectives, such as allreduce or MPI_Allreduce; equal sizes of a reduce_scatter are MPI_Reduce_scatter_block
+    #[arg(value_parser = collective, value_name = "COLLECTIVE", required_unless_present = "cases")]
     collectives: Vec<String>,
     /// Bytes, as `bruckner explain` counts them; reductions are of doubles
-    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768")]
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768", value_parser = size)]
     bytes: Vec<u64>,
     /// Elements of 8 bytes in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros): MPI_Allgatherv,
     /// MPI_Reduce_scatter, MPI_Alltoallv

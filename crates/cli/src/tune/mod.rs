@@ -27,7 +27,7 @@ use clap::Args;
 
 use crate::bench::Talk;
 use crate::explain::read_profile;
-use crate::{Answer, bench, print, probe};
+use crate::{Answer, ask, bench, print, probe};
 use race::{Found, race};
 
 /// Measures which algorithms are fastest here, and writes that as the profile of the machine
@@ -55,7 +55,7 @@ pub(crate) struct Tune {
     collectives: Vec<Collective>,
     /// Bytes, as `bruckner explain` counts them
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,64,512,4096,32768,262144,1048576",
-          value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
+          value_parser = size)]
     bytes: Vec<u64>,
     /// How many algorithms are raced against the MPI's own function
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -96,7 +96,14 @@ fn time(text: &str) -> Result<Duration, String> {
 
 fn collective(text: &str) -> Result<Collective, String> {
     let all = || Collective::ALL.map(|collective| collective.to_string()).join(", ");
-    Collective::from_name(text).ok_or_else(|| format!("expected one of {}", all()))
+    let name = ask::collective(text)?;
+    Collective::from_name(&name).ok_or_else(|| format!("expected one of {}", all()))
+}
+
+/// Bytes that are worth a race.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = ask::size(text)?;
+    if (8..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected from 8 bytes to 1G".to_owned()) }
 }
 
 /// Launches that must agree.
