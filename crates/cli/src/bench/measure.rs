@@ -41,6 +41,16 @@ pub(crate) const WRONG: &str = "WRONG RESULT";
 const BALLAST: usize = 64;
 /// A contender's share of a block.
 const SHARE: Duration = Duration::from_millis(4);
+/// What takes so long takes as long the first time, and one behind the other.
+const SLOW: Duration = Duration::from_millis(40);
+
+/// How many calls a run has: not timed, each from a barrier, and one behind the other.
+#[derive(Clone, Copy)]
+struct Calls {
+    before: usize,
+    apart: usize,
+    together: usize,
+}
 
 /// The ranks of a communicator, ready to measure.
 pub(crate) struct Ranks {
@@ -266,14 +276,15 @@ impl Ranks {
         let mut found = [Duration::ZERO; 2];
         for calls in [1, 2, 20] {
             let mut mine = Vec::new();
-            self.one_run(&mut collective, &ready, first, [calls; 2], &mut mine)?;
+            let all = Calls { before: calls.min(3), apart: calls, together: calls };
+            self.one_run(&mut collective, &ready, first, all, &mut mine)?;
             let times: Vec<f64> = mine[calls..2 * calls].iter().map(|time| *time as f64).collect();
             let mine = [median(&times) as u64, mine[2 * calls] / calls as u64];
             let all = self.mpi.gather(self.world.handle(), &mine)?;
             let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
             found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
             // The first may have been unlucky.
-            if calls > 1 && found[0] > SHARE {
+            if found[0] > SLOW || (calls > 1 && found[0] > SHARE) {
                 break;
             }
         }
@@ -291,9 +302,13 @@ impl Ranks {
         let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
         let [one, next] = self.calibrate(buffers, runners)?;
         // Of what takes long one call is enough: blocks are what counts.
-        let counts = match one > SHARE {
-            true => [1, 1],
-            false => [fit(one).clamp(3, 50), fit(next).clamp(4, 500)],
+        let counts = match one {
+            one if one > SLOW => Calls { before: 0, apart: 1, together: 0 },
+            one if one > SHARE => Calls { before: 1, apart: 1, together: 1 },
+            one => {
+                let apart = fit(one).clamp(3, 50);
+                Calls { before: 3, apart, together: fit(next).clamp(4, 500) }
+            }
         };
         let began = Instant::now();
         let mut measured = Measured::default();
@@ -369,7 +384,7 @@ impl Ranks {
         &mut self,
         buffers: &mut Buffers,
         runners: &[Runner<'_>],
-        counts: [usize; 2],
+        counts: Calls,
         began: Instant,
     ) -> Result<(Vec<Vec<u64>>, Vec<usize>)> {
         let mut places = vec![0; runners.len()];
@@ -392,16 +407,16 @@ impl Ranks {
         on: &mut Collective<'_>,
         ready: &Ready,
         runner: &Runner<'_>,
-        [repetitions, calls]: [usize; 2],
+        calls: Calls,
         into: &mut Vec<u64>,
     ) -> Result<()> {
         // What ran before has left its traces in caches, and new memory is touched for the first time.
-        for _ in 0..repetitions.min(3) {
+        for _ in 0..calls.before {
             ready.run(on)?;
         }
         let [single, together] = &runner.handicaps;
-        let mut samples: Vec<Sample> = Vec::with_capacity(repetitions);
-        for _ in 0..repetitions {
+        let mut samples: Vec<Sample> = Vec::with_capacity(calls.apart);
+        for _ in 0..calls.apart {
             self.barrier.run()?;
             let start = Instant::now();
             ready.run(on)?;
@@ -411,9 +426,13 @@ impl Ranks {
         }
         into.extend(samples.iter().map(|(start, _)| start.wrapping_add_signed(self.offset)));
         into.extend(samples.iter().map(|(_, took)| took));
+        if calls.together == 0 {
+            into.push(samples.iter().map(|(_, took)| took).sum());
+            return Ok(());
+        }
         self.barrier.run()?;
         let start = Instant::now();
-        for _ in 0..calls {
+        for _ in 0..calls.together {
             ready.run(on)?;
             together.pass();
         }
@@ -430,7 +449,7 @@ fn sorted_out(
     rows: &[Vec<u64>],
     places: &[usize],
     runners: &[Runner<'_>],
-    [repetitions, calls]: [usize; 2],
+    Calls { apart: repetitions, together, .. }: Calls,
     skews: &mut Vec<u64>,
 ) -> Block {
     let each = 2 * repetitions + 1;
@@ -446,7 +465,7 @@ fn sorted_out(
             contender: runners[at].number,
             from_barrier: rows.iter().map(|row| row[repetitions..2 * repetitions].to_vec()).collect(),
             back_to_back: rows.iter().map(|row| row[2 * repetitions]).collect(),
-            calls: calls as u32,
+            calls: if together == 0 { repetitions } else { together } as u32,
         }
     };
     Block { runs: (0..places.len()).map(run).collect() }
