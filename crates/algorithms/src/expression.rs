@@ -173,7 +173,12 @@ impl Expression {
 
     /// Whether the MPI's own functions do it all: there is nothing to plan.
     pub fn is_left_to_mpi(&self) -> bool {
-        matches!(self, Expression::Plain(Plain::Native | Plain::NativeRooted | Plain::NativeHalves))
+        *self == Expression::Plain(Plain::Native) || self.is_composition()
+    }
+
+    /// Whether it is put together of others of the MPI's own functions than the one that is called.
+    pub fn is_composition(&self) -> bool {
+        matches!(self, Expression::Plain(Plain::NativeRooted | Plain::NativeHalves))
     }
 
     /// Whether ranks of a node read each other's buffers.

@@ -393,7 +393,7 @@ impl Field<'_> {
             .map(|verdict| Choice { expression: verdict.expression.clone(), reason: Reason::of(verdict) });
         match raced {
             // Not every call can be served by others of the MPI's functions.
-            Some(raced) if raced.expression.is_left_to_mpi() && !raced.is_native() => {
+            Some(raced) if raced.expression.is_composition() => {
                 [raced].into_iter().chain(self.by_model(bytes)).collect()
             }
             Some(raced) => vec![raced],

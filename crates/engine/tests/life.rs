@@ -8,7 +8,7 @@ use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
 use bruckner_engine::{Call, Door, Engine, Error, Name};
 use bruckner_runtime::{Peer, Transport as _};
-use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, perform_anew, persistent};
+use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, perform_anew, persistent, profile};
 
 fn all_kinds() -> [Collective; 4] {
     [
@@ -439,17 +439,7 @@ fn counts_in_turn_are_cut_alike_on_all_ranks() {
 /// What won a race on communicators of this shape serves, where it was raced; a line that is broken is told and dropped.
 #[test]
 fn a_profile_counts() {
-    let race = |bytes: u32, winner: &str| {
-        format!(
-            "  {{ collective = \"allreduce\", bytes = {bytes}, winner = \"{winner}\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
-        )
-    };
-    let machine =
-        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
-    let races = [race(8, "rabenseifner"), race(32, "rabenseifner"), race(64, "rnig")].concat();
-    let profile = format!(
-        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"1x4\"\nraces = [\n{races}]\n"
-    );
+    let profile = profile("1x4", "allreduce", &[(8, "rabenseifner"), (32, "rabenseifner"), (64, "rnig")]);
     run(
         "1x4",
         |rank| Options {

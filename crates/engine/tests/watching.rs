@@ -7,7 +7,7 @@ use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
-use common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew};
+use common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, profile};
 
 /// An allgather of so many numbers.
 fn gather(count: usize) -> Collective {
@@ -89,17 +89,7 @@ fn what_rounds_is_not_watched() {
 /// and on one that looks each time; also if it is the first of a look.
 #[test]
 fn a_call_that_does_not_fit_changes_nothing_for_others() {
-    let machine =
-        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
-    let race = |bytes: u32| {
-        format!(
-            "{{ collective = \"allgather\", bytes = {bytes}, winner = \"bruck(2)\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
-        )
-    };
-    let races = [race(131_072), race(262_144)].concat();
-    let profile = format!(
-        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"1x4\"\nraces = [\n{races}]\n"
-    );
+    let profile = profile("1x4", "allgather", &[(131_072, "bruck(2)"), (262_144, "bruck(2)")]);
     for watch in ["on", "off"] {
         // Before anything is looked at, and in the place of the first call of a look.
         for before in [12, 256] {

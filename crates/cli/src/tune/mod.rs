@@ -258,7 +258,7 @@ impl Tune {
                 let at = profile.of_shape(part.shape);
                 text.push_str(&self.race_all(races, &cases(number), &mut profile, at, &mut talk)?);
             }
-            shapes::meet(mpi, world)?;
+            shapes::meet(Communicator::world()?)?;
         }
         talk.finish();
         let wins = |verdict: &&Verdict| !verdict.is_native();

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use bruckner_engine::world::Natives as _;
-use bruckner_engine::{Call, Mpi};
+use bruckner::Communicator;
 use bruckner_model::Shape;
 use bruckner_schedule::{Level, Rank, Topology};
 
@@ -55,14 +54,13 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
 }
 
 /// Waits until all are here, asleep: those who race need the cores. Collective.
-pub(super) fn meet(mpi: &Mpi, comm: u64) -> Result<()> {
-    // SAFETY: a barrier has no buffers.
-    #[allow(unsafe_code)]
-    let mut request = unsafe { mpi.native_start(&Call::barrier(), comm) }?;
-    while !mpi.native_test(&mut request)? {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+pub(super) fn meet(ranks: Communicator) -> Result<()> {
+    ranks.barrier().plan("native")?.overlap(|barrier| -> Result<()> {
+        while !barrier.advance()? {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    })?
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl<W: World> Engine<W> {
         };
         let made = self.bound(communicator, comm, call, made);
         match asked {
-            Some(asked) if made.is_left_to_mpi() && asked.to_string() != "native" => {
+            Some(asked) if made.is_the_call_itself() && asked.to_string() != "native" => {
                 let why = made.reason();
                 Err(Error::Argument(format!("`{asked}` does not serve this {} here: {why}", call.name())))
             }
@@ -75,7 +75,7 @@ impl<W: World> Engine<W> {
         let one_round = !communicator.hidden.hooked;
         let made = self.planned_for(communicator, normal, None, one_round)?;
         let mut made = self.bound(Some(communicator.clone()), comm, call, made);
-        if made.is_left_to_mpi() {
+        if made.is_the_call_itself() {
             let reason = match made.reason() {
                 Reason::Chosen(reason) if one_round => Reason::NotAdvanced(reason.clone()),
                 reason => reason.clone(),
@@ -116,8 +116,8 @@ impl<W: World> Engine<W> {
             None => choices(&kind, &state.menus, &state.rules, state.device),
         };
         // Of these, nothing can be started and left alone; whoever asks for them waits for them.
-        let started = |choice: &Choice| choice.is_native() || !choice.expression.is_left_to_mpi();
-        let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || started(choice)).collect();
+        let waits = |choice: &Choice| choice.expression.is_composition();
+        let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || !waits(choice)).collect();
         drop(state);
         let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
         let mut store = Store::new(Room::of_operation());

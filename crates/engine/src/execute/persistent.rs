@@ -249,7 +249,7 @@ impl<W: World> Persistent<W> {
     }
 
     /// Whether it is the MPI's own collective of the same name.
-    pub(crate) fn is_left_to_mpi(&self) -> bool {
+    pub(crate) fn is_the_call_itself(&self) -> bool {
         matches!(self.body().prepared, Prepared::Native)
     }
 }

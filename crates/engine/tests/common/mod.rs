@@ -73,6 +73,21 @@ impl Type {
     }
 }
 
+/// A profile as a rank finds it: what won races of a collective on a shape, by size.
+pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -> String {
+    let race = |(bytes, winner): &(u32, &str)| {
+        format!(
+            "  {{ collective = \"{collective}\", bytes = {bytes}, winner = \"{winner}\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
+        )
+    };
+    let races: String = races.iter().map(race).collect();
+    let machine =
+        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
+    format!(
+        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{races}]\n"
+    )
+}
+
 /// One call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Collective {
