@@ -1,8 +1,42 @@
 /* How long calls take after so many have been made, and all of them.
 
    watching COLLECTIVE BYTES BEFORE AFTER: makes calls, then measures as many as are asked for. Rank 0 prints the microseconds of one of
-   these, and of one of all. Calls move data, or add integers: what serves them may change. */
+   these, and of one of all. Calls move data, or add integers: what serves them may change.
+
+   And what looks cost, as a part of all: calls are timed by the window of 64. A look begins about every 256 * 4^k calls; by how much the
+   windows around it take longer than one of the last ones usually does, and those before the last look, is its price. Nothing else in
+   the process differs, and other launches do not come into it. */
 #include "common.h"
+
+#define WINDOW 64
+#define AROUND 8
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double middle_of(const double *times, int count) {
+  double *sorted = malloc(count * sizeof *sorted);
+  memcpy(sorted, times, count * sizeof *sorted);
+  qsort(sorted, count, sizeof *sorted, ascending);
+  double found = sorted[count / 2];
+  free(sorted);
+  return found;
+}
+
+static double cost(const double *windows, int count) {
+  if (count < 256) return 0;
+  double usual = middle_of(windows + count / 2, count - count / 2), excess = 0, all = 0;
+  for (int at = 0; at < count; at++) all += windows[at];
+  int from = 0;
+  for (long look = 256; look / WINDOW + AROUND < count / 2; look *= 4) {
+    int at = look / WINDOW - 1;
+    if (at > from) excess += (middle_of(windows + from, at - from) - usual) * (at - from);
+    for (from = at; from < at + AROUND; from++) excess += windows[from] - usual;
+  }
+  return excess / all;
+}
 
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
@@ -11,10 +45,14 @@ int main(int argc, char **argv) {
   const char *what = argv[1];
   int bytes = atoi(argv[2]), before = atoi(argv[3]), after = atoi(argv[4]), count = bytes / 8;
   long *in = calloc(size, bytes), *out = calloc(size, bytes);
-  double start = 0, middle = 0;
+  int windows = 0;
+  double start = 0, middle = 0, *ends = calloc((before + after) / WINDOW + 1, sizeof *ends);
+  /* New processes may share a core until the system has seen that they are busy. */
+  for (start = MPI_Wtime(); MPI_Wtime() - start < 0.1;) continue;
   MPI_Barrier(MPI_COMM_WORLD);
   start = MPI_Wtime();
   for (int call = 0; call < before + after; call++) {
+    if (call % WINDOW == WINDOW - 1) ends[windows++] = MPI_Wtime();
     if (call == before) MPI_Barrier(MPI_COMM_WORLD), middle = MPI_Wtime();
     if (!strcmp(what, "allgather")) MPI_Allgather(in, count, MPI_LONG, out, count, MPI_LONG, MPI_COMM_WORLD);
     else if (!strcmp(what, "alltoall")) MPI_Alltoall(in, count, MPI_LONG, out, count, MPI_LONG, MPI_COMM_WORLD);
@@ -23,6 +61,7 @@ int main(int argc, char **argv) {
   }
   double end = MPI_Wtime(), mine[2] = {(end - middle) / after, (end - start) / (before + after)}, most[2];
   MPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-  if (rank == 0) printf("took %.3f %.3f\n", most[0] * 1e6, most[1] * 1e6);
+  for (int at = windows - 1; at >= 0; at--) ends[at] -= at ? ends[at - 1] : start;
+  if (rank == 0) printf("took %.3f %.3f cost %.5f\n", most[0] * 1e6, most[1] * 1e6, cost(ends, windows));
   return MPI_Finalize();
 }

@@ -333,7 +333,7 @@ impl Ranks {
                 let interval = median_interval(ratios, effort.confidence);
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
             };
-            let enough = blocks >= effort.blocks && ratios.iter().flatten().all(known);
+            let enough = is_time_to_look(blocks, effort.blocks) && ratios.iter().flatten().all(known);
             let late = elapsed >= effort.most && blocks >= effort.least;
             if enough || late || blocks >= MOST_BLOCKS {
                 told(1.0);
@@ -439,6 +439,13 @@ impl Ranks {
         into.push(start.elapsed().as_nanos() as u64);
         Ok(())
     }
+}
+
+/// Whether so many blocks are the least, or twice that, or four times, and so on. Who asks after every block whether an interval is
+/// narrow enough stops when it is so by chance, and then its end is no longer where it should be.
+fn is_time_to_look(blocks: usize, least: usize) -> bool {
+    let times = blocks / least.max(1);
+    blocks == times * least.max(1) && times.is_power_of_two()
 }
 
 /// What a row begins with: the time since the beginning, and that of a hop.

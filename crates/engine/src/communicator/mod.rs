@@ -271,7 +271,7 @@ impl<W: World> Communicator<W> {
                     store.plans.versions.get(id).looked_for = *calls;
                     let asked = turn.candidate();
                     let fallback = candidate != asked;
-                    if fallback && matches!(turn, Watched::Look(_)) {
+                    if fallback && turn.is_of_a_look() {
                         watches.lacks(watch, bytes, asked);
                     }
                     let turn = if fallback { Watched::Serve(candidate) } else { turn };
@@ -280,7 +280,7 @@ impl<W: World> Communicator<W> {
                 Err(Stopped::Device) => state.leave_to_mpi(),
                 Err(Stopped::Different) => {
                     // Nothing but native can serve such calls.
-                    if matches!(turn, Watched::Look(_)) {
+                    if turn.is_of_a_look() {
                         watches.stop(watch, bytes);
                     }
                     return Ok(None);
@@ -338,7 +338,7 @@ impl<W: World> Communicator<W> {
     pub(crate) fn gather_for(&self, served: &Served) -> Result<(), Error> {
         match served.turn {
             Watched::Look(_) => self.agree(Agree::Max, &mut [0]),
-            Watched::Serve(_) => Ok(()),
+            Watched::Serve(_) | Watched::Next(_) => Ok(()),
         }
     }
 
@@ -349,7 +349,10 @@ impl<W: World> Communicator<W> {
         served: &Served,
         took: Duration,
     ) -> Result<Vec<(Arc<Choice>, f64)>, Error> {
-        let Served { watch, bytes, turn: Watched::Look(_), .. } = *served else { return Ok(Vec::new()) };
+        let Served { watch, bytes, turn, .. } = *served;
+        if !turn.is_of_a_look() {
+            return Ok(Vec::new());
+        }
         let State { watches, store, .. } = state;
         let Some(mut times) = watches.note(watch, bytes, took.as_nanos() as u64) else {
             return Ok(Vec::new());

@@ -20,9 +20,13 @@ const FACTOR: u32 = 4;
 const LONGEST: u32 = 1 << 20;
 /// How often each contender is timed in a look.
 const TIMES: usize = 4;
-/// A contender must be faster by this factor to count, and by so many nanoseconds: ranks do not leave a barrier at once.
+/// Where that cannot tell, so many calls behind the first are timed each time.
+const RUN: usize = 8;
+/// A contender must be faster by this factor to count, and by so many nanoseconds: ranks do not leave a barrier at once. The second is
+/// for runs of calls.
 const FASTER: f64 = 1.05;
 const RESOLUTION: f64 = 300.0;
+const FINER_RESOLUTION: f64 = 50.0;
 /// One that is so much slower than the best is not looked at again, unless it is the MPI's own function.
 const HOPELESS: f64 = 1.5;
 /// The MPI's own function is left alone when it was the best in so many looks, one after the other, since it serves.
@@ -56,13 +60,20 @@ pub(crate) enum Turn {
     Serve(usize),
     /// It is served by this candidate, from a barrier, and timed.
     Look(usize),
+    /// The same without a barrier: behind another of the same candidate.
+    Next(usize),
 }
 
 impl Turn {
     pub(crate) fn candidate(self) -> usize {
         match self {
-            Turn::Serve(candidate) | Turn::Look(candidate) => candidate,
+            Turn::Serve(candidate) | Turn::Look(candidate) | Turn::Next(candidate) => candidate,
         }
+    }
+
+    /// Whether the call is one of a look.
+    pub(crate) fn is_of_a_look(self) -> bool {
+        !matches!(self, Turn::Serve(_))
     }
 }
 
@@ -89,8 +100,33 @@ struct Look {
     /// The calls that it is about: only what is the same can be compared.
     what: u64,
     strays: u32,
+    /// Those who were not behind the one that serves when single calls were timed; runs of calls are timed now, which also show by how
+    /// much ranks come late, and so nobody else may win by them.
+    runs: Option<Vec<usize>>,
+    /// Calls of the run under way.
+    calls: usize,
     /// Of the contenders in turn, in every other round in the opposite order: calls may come in turns, too.
     times: Vec<u64>,
+}
+
+impl Look {
+    /// Notes a call. The first of a run only makes ranks begin the others together.
+    fn note(&mut self, nanoseconds: u64) {
+        self.calls += 1;
+        match (self.runs.is_some(), self.calls) {
+            (false, _) | (true, 2) => self.times.push(nanoseconds),
+            (true, 1) => return,
+            (true, _) => *self.times.last_mut().expect("the run has begun") += nanoseconds,
+        }
+        if self.runs.is_none() || self.calls > RUN {
+            self.calls = 0;
+        }
+    }
+
+    /// How many runs are over.
+    fn taken(&self) -> usize {
+        self.times.len() - usize::from(self.calls > 1)
+    }
 }
 
 /// The place in a field of so many of the contender whose turn it is after so many.
@@ -164,7 +200,8 @@ impl Watches {
         });
         if let Some(look) = &mut watch.look {
             if look.what == what() {
-                return Turn::Look(watch.field[place(look.times.len(), watch.field.len())]);
+                let candidate = watch.field[place(look.taken(), watch.field.len())];
+                return if look.calls == 0 { Turn::Look(candidate) } else { Turn::Next(candidate) };
             }
             look.strays += 1;
             if look.strays >= STRAYS {
@@ -182,7 +219,7 @@ impl Watches {
             *left = FIRST - 1;
             return Turn::Serve(watch.serving);
         }
-        watch.look = Some(Look { what: what(), strays: 0, times: Vec::new() });
+        watch.look = Some(Look { what: what(), strays: 0, runs: None, calls: 0, times: Vec::new() });
         Turn::Look(watch.field[0])
     }
 
@@ -201,7 +238,7 @@ impl Watches {
         }
         // Times are of another field.
         if let Some(look) = &mut watch.look {
-            look.times.clear();
+            (look.calls, look.times) = (0, Vec::new());
         }
     }
 
@@ -209,11 +246,12 @@ impl Watches {
     pub(crate) fn note(&mut self, kind: KindId, bytes: u64, nanoseconds: u64) -> Option<Vec<u64>> {
         let watch = self.watches.get_mut(&(kind, power(bytes)))?;
         let look = watch.look.as_mut()?;
-        look.times.push(nanoseconds);
-        (look.times.len() == TIMES * watch.field.len()).then(|| std::mem::take(&mut look.times))
+        look.note(nanoseconds);
+        (look.taken() == TIMES * watch.field.len()).then(|| std::mem::take(&mut look.times))
     }
 
-    /// What follows from what all ranks took; the candidates of the look with their times, in seconds.
+    /// What follows from what all ranks took; the candidates of the look with their times, in seconds. Nothing yet where contenders are
+    /// nearer to each other than could be told: then the look goes on.
     pub(crate) fn conclude(
         &mut self,
         kind: KindId,
@@ -223,23 +261,34 @@ impl Watches {
     ) -> Vec<(usize, f64)> {
         let key = (kind, power(bytes));
         let Some(watch) = self.watches.get_mut(&key) else { return Vec::new() };
-        watch.look = None;
-        watch.looks += 1;
+        let Some(look) = &mut watch.look else { return Vec::new() };
         let width = watch.field.len();
+        let each = if look.runs.is_some() { RUN as u64 } else { 1 };
         // The second of four: the first may have been lucky, and others had to make room or wait for a core.
         let time = |at: usize| {
             let own = times.iter().enumerate().filter(|(taken, _)| place(*taken, width) == at);
             let mut own: Vec<u64> = own.map(|(_, time)| *time).collect();
             own.sort_unstable();
-            own.get(1).copied().unwrap_or(u64::MAX)
+            own.get(1).map_or(u64::MAX, |time| time / each)
         };
         let seen: Vec<(usize, u64)> = (0..width).map(|at| (watch.field[at], time(at))).collect();
         let of = |candidate: usize| {
             let found = seen.iter().find(|(other, _)| *other == candidate);
             found.map_or(f64::INFINITY, |(_, time)| *time as f64)
         };
-        let best = seen.iter().min_by_key(|(_, time)| *time).map_or(watch.serving, |(best, _)| *best);
-        let slower = |than: usize| of(watch.serving) > (FASTER * of(than)).max(of(than) + RESOLUTION);
+        let may_win = |candidate: &usize| look.runs.as_ref().is_none_or(|able| able.contains(candidate));
+        let able = seen.iter().filter(|(candidate, _)| may_win(candidate));
+        let best = able.min_by_key(|(_, time)| *time).map_or(watch.serving, |(best, _)| *best);
+        let serving = of(watch.serving);
+        let is_slower = |than: usize, by: f64| serving > (FASTER * of(than)).max(of(than) + by);
+        let resolution = if look.runs.is_some() { FINER_RESOLUTION } else { RESOLUTION };
+        if look.runs.is_none() && is_slower(best, 0.0) && !is_slower(best, RESOLUTION) {
+            look.runs = Some(watch.field.iter().copied().filter(|at| of(*at) <= serving).collect());
+            return Vec::new();
+        }
+        watch.look = None;
+        watch.looks += 1;
+        let slower = |than: usize| is_slower(than, resolution);
         let ahead = slower(best).then_some(best);
         // Twice in a row the same, or others that are as good.
         if let (Some(now), Some(before)) = (ahead, watch.ahead)
@@ -265,8 +314,9 @@ impl Watches {
 
     /// A number that two looks have in common only if they are the same.
     pub(crate) fn label(&self, kind: KindId, bytes: u64) -> u64 {
-        let looks = self.watches.get(&(kind, power(bytes))).map_or(0, |watch| watch.looks);
-        FxBuildHasher.hash_one((kind, bytes, looks))
+        let watch = self.watches.get(&(kind, power(bytes)));
+        let look = watch.map(|watch| (watch.looks, watch.look.as_ref().map(|look| look.runs.is_some())));
+        FxBuildHasher.hash_one((kind, bytes, look))
     }
 
     /// Stops watching calls of a kind and size.
@@ -302,7 +352,7 @@ impl Watches {
     ) -> Option<Reason> {
         let watch = self.watches.get(&(kind, power(bytes)))?;
         match turn {
-            Turn::Look(candidate) if candidate != watch.serving => {
+            Turn::Look(candidate) | Turn::Next(candidate) if candidate != watch.serving => {
                 Some(Reason::Tried { beside: expression(watch.serving) })
             }
             _ => {
@@ -349,7 +399,7 @@ mod tests {
             served[turn.candidate()] += 1;
             match turn {
                 Turn::Serve(candidate) => last = candidate,
-                Turn::Look(candidate) => {
+                Turn::Look(candidate) | Turn::Next(candidate) => {
                     if let Some(times) = watches.note(kind, bytes, took(candidate)) {
                         watches.conclude(kind, bytes, &times, |at| at == NATIVE);
                     }
@@ -386,8 +436,19 @@ mod tests {
     /// Nor do differences that cannot be measured.
     #[test]
     fn short_times_change_nothing() {
-        let (_, last, _) = calls(20_000, &[64], |candidate| [500, 400, 300][candidate]);
+        let (_, last, _) = calls(20_000, &[64], |candidate| [340, 320, 300][candidate]);
         assert_eq!(last, 0);
+    }
+
+    /// Small ones are measured for longer, where it matters and before it is too late.
+    #[test]
+    fn what_is_near_is_timed_more_often() {
+        let (served, last, _) = calls(2000, &[64], |candidate| [500, 400, 300][candidate]);
+        assert_eq!(last, NATIVE);
+        assert_eq!(served[1], 2 * (TIMES + TIMES * (RUN + 1)) as u32);
+        // Where what serves is the best, nothing is to be told.
+        let (served, last, _) = calls(2000, &[64], |candidate| [300, 400, 500][candidate]);
+        assert_eq!((last, served[1]), (0, 2 * TIMES as u32));
     }
 
     /// Once is not enough: what was faster in one look is slower in the next.
@@ -479,7 +540,7 @@ mod tests {
         for _ in 0..5000 {
             match watches.turn(kind, 8, || 8, || vec![NATIVE]) {
                 Turn::Serve(candidate) => assert_eq!(candidate, 0),
-                Turn::Look(candidate) => watches.lacks(kind, 8, candidate),
+                Turn::Look(candidate) | Turn::Next(candidate) => watches.lacks(kind, 8, candidate),
             }
         }
     }

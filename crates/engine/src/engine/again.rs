@@ -10,7 +10,7 @@ use bruckner_schedule::Counts;
 use super::{Engine, Serving};
 use crate::buffers::{Common, Normal};
 use crate::call::Call;
-use crate::communicator::{Arguments, Memo, Prepared, Served, State, Store, Watched, about, arguments};
+use crate::communicator::{Arguments, Memo, Prepared, Served, State, Store, about, arguments};
 use crate::world::World;
 
 impl<W: World> Engine<W> {
@@ -26,7 +26,7 @@ impl<W: World> Engine<W> {
         normal: &Normal,
     ) {
         // Calls of nothing go one way or another by the door that they come in by, and calls of a look each another.
-        let looks = matches!(served.turn, Watched::Look(_));
+        let looks = served.turn.is_of_a_look();
         if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() || looks {
             return;
         }
