@@ -27,6 +27,8 @@ const RUN: usize = 8;
 const FASTER: f64 = 1.05;
 const RESOLUTION: f64 = 300.0;
 const FINER_RESOLUTION: f64 = 50.0;
+/// Of calls that take no longer, in nanoseconds, the first cannot tell what counts.
+const SHORT: f64 = 2.0 * RESOLUTION / (FASTER - 1.0);
 /// One that is so much slower than the best is not looked at again, unless it is the MPI's own function.
 const HOPELESS: f64 = 1.5;
 /// The MPI's own function is left alone when it was the best in so many looks, one after the other, since it serves.
@@ -100,8 +102,8 @@ struct Look {
     /// The calls that it is about: only what is the same can be compared.
     what: u64,
     strays: u32,
-    /// Those who were not behind the one that serves when single calls were timed; runs of calls are timed now, which also show by how
-    /// much ranks come late, and so nobody else may win by them.
+    /// Those who were not far behind the one that serves when single calls were timed; runs of calls are timed now, which also show by
+    /// how much ranks come late, and so nobody else may win by them.
     runs: Option<Vec<usize>>,
     /// Calls of the run under way.
     calls: usize,
@@ -282,8 +284,11 @@ impl Watches {
         let serving = of(watch.serving);
         let is_slower = |than: usize, by: f64| serving > (FASTER * of(than)).max(of(than) + by);
         let resolution = if look.runs.is_some() { FINER_RESOLUTION } else { RESOLUTION };
-        if look.runs.is_none() && is_slower(best, 0.0) && !is_slower(best, RESOLUTION) {
-            look.runs = Some(watch.field.iter().copied().filter(|at| of(*at) <= serving).collect());
+        // What is not much slower from a barrier, its memory cold, may be faster in a row.
+        let is_near = |at: &usize| of(*at) <= serving + RESOLUTION;
+        let able: Vec<usize> = watch.field.iter().copied().filter(is_near).collect();
+        if look.runs.is_none() && able.len() > 1 && !is_slower(best, RESOLUTION) && serving < SHORT {
+            look.runs = Some(able);
             return Vec::new();
         }
         watch.look = None;
@@ -304,7 +309,9 @@ impl Watches {
         }
         let serving = watch.serving;
         watch.field.retain(|candidate| {
-            *candidate == serving || is_native(*candidate) || of(*candidate) <= HOPELESS * of(best)
+            *candidate == serving
+                || is_native(*candidate)
+                || of(*candidate) <= (HOPELESS * of(best)).max(of(best) + RESOLUTION)
         });
         watch.field.sort_by_key(|candidate| *candidate != serving);
         let done = watch.field.len() < 2 || (is_native(serving) && watch.settled >= ENOUGH);
@@ -446,9 +453,9 @@ mod tests {
         let (served, last, _) = calls(2000, &[64], |candidate| [500, 400, 300][candidate]);
         assert_eq!(last, NATIVE);
         assert_eq!(served[1], 2 * (TIMES + TIMES * (RUN + 1)) as u32);
-        // Where what serves is the best, nothing is to be told.
-        let (served, last, _) = calls(2000, &[64], |candidate| [300, 400, 500][candidate]);
-        assert_eq!((last, served[1]), (0, 2 * TIMES as u32));
+        // What is far behind is not.
+        let (served, last, _) = calls(2000, &[64], |candidate| [300, 700, 800][candidate]);
+        assert_eq!((last, served[1]), (0, TIMES as u32));
     }
 
     /// Once is not enough: what was faster in one look is slower in the next.
@@ -523,7 +530,7 @@ mod tests {
             served[candidate] += 1;
             if candidate == 1 {
                 watches.lacks(kind, 8, 1);
-            } else if let Some(times) = watches.note(kind, 8, 10_000) {
+            } else if let Some(times) = watches.note(kind, 8, 100_000) {
                 watches.conclude(kind, 8, &times, |at| at == NATIVE);
             }
         }
