@@ -1,9 +1,9 @@
 /* How long calls take after so many have been made, and all of them.
 
-   watching COLLECTIVE BYTES BEFORE AFTER: makes calls, then measures as many as are asked for. Rank 0 prints the microseconds of one of
-   these, and of one of all. Calls move data, or add integers: what serves them may change.
+   watching COLLECTIVE BYTES BEFORE AFTER: makes calls, then measures as many as are asked for, by the window of 64. Rank 0 prints the
+   microseconds of a call in the middle one of these windows. Calls move data, or add integers: what serves them may change.
 
-   And what looks cost, as a part of all: calls are timed by the window of 64. A look begins about every 256 * 4^k calls; by how much the
+   And what looks cost, as a part of all. A look begins about every 256 * 4^k calls; by how much the
    windows around it take longer than one of the last ones usually does, and those before the last look, is its price. Nothing else in
    the process differs, and other launches do not come into it. */
 #include "common.h"
@@ -46,22 +46,22 @@ int main(int argc, char **argv) {
   int bytes = atoi(argv[2]), before = atoi(argv[3]), after = atoi(argv[4]), count = bytes / 8;
   long *in = calloc(size, bytes), *out = calloc(size, bytes);
   int windows = 0;
-  double start = 0, middle = 0, *ends = calloc((before + after) / WINDOW + 1, sizeof *ends);
+  double start = 0, *ends = calloc((before + after) / WINDOW + 1, sizeof *ends);
   /* New processes may share a core until the system has seen that they are busy. */
   for (start = MPI_Wtime(); MPI_Wtime() - start < 0.1;) continue;
   MPI_Barrier(MPI_COMM_WORLD);
   start = MPI_Wtime();
   for (int call = 0; call < before + after; call++) {
     if (call % WINDOW == WINDOW - 1) ends[windows++] = MPI_Wtime();
-    if (call == before) MPI_Barrier(MPI_COMM_WORLD), middle = MPI_Wtime();
     if (!strcmp(what, "allgather")) MPI_Allgather(in, count, MPI_LONG, out, count, MPI_LONG, MPI_COMM_WORLD);
     else if (!strcmp(what, "alltoall")) MPI_Alltoall(in, count, MPI_LONG, out, count, MPI_LONG, MPI_COMM_WORLD);
     else if (!strcmp(what, "allreduce")) MPI_Allreduce(in, out, count, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     else MPI_Reduce_scatter_block(in, out, count, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
   }
-  double end = MPI_Wtime(), mine[2] = {(end - middle) / after, (end - start) / (before + after)}, most[2];
-  MPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   for (int at = windows - 1; at >= 0; at--) ends[at] -= at ? ends[at - 1] : start;
-  if (rank == 0) printf("took %.3f %.3f cost %.5f\n", most[0] * 1e6, most[1] * 1e6, cost(ends, windows));
+  int from = before / WINDOW + 1;
+  double took = middle_of(ends + from, windows - from) / WINDOW, most;
+  MPI_Reduce(&took, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  if (rank == 0) printf("took %.3f cost %.5f\n", most * 1e6, cost(ends, windows));
   return MPI_Finalize();
 }

@@ -22,6 +22,11 @@ pub(crate) fn run() -> Result<()> {
     for &mpi in Mpi::TODAY {
         same_bits(mpi)?;
     }
+    for (file, mpis) in UNMODIFIED {
+        for &mpi in mpis {
+            unmodified(mpi, file)?;
+        }
+    }
     let program = rust()?;
     expect(Mpi::Openmpi4, 3, &program, "3 ranks: the sum is 6")?;
     let command = root().join("target/release/bruckner");
@@ -33,10 +38,62 @@ pub(crate) fn run() -> Result<()> {
         println!("{:<10} bruckner doctor: {}", mpi.name(), said.out.lines().next().unwrap_or_default());
     }
     let said = Launch::new(Mpi::Mpich5, 2, &command).argument("doctor").run()?;
-    // Where the library is differs.
+    // Where the library is differs, and whether ranks are pinned.
     readme::compare("mpirun -n 2 bruckner doctor", &said.out, |line| {
-        (!line.starts_with("library")).then(|| line.to_owned())
+        (!line.starts_with("library") && !line.starts_with("note")).then(|| line.to_owned())
     })
+}
+
+/// Programs that know nothing of the library, and the MPIs that they run on. Only Debian's MPIs have Fortran.
+const UNMODIFIED: [(&str, &[Mpi]); 5] = [
+    ("fft.c", &[Mpi::Openmpi5, Mpi::Mpich5]),
+    ("filter.c", &[Mpi::Openmpi5, Mpi::Mpich5]),
+    ("histogram.cpp", &[Mpi::Openmpi5, Mpi::Mpich5]),
+    ("heat.f90", &[Mpi::Openmpi4, Mpi::Mpich4]),
+    ("means.py", &[Mpi::Openmpi5, Mpi::Mpich5]),
+];
+
+/// Runs one without the library and with it: it succeeds and says the same, and calls were served.
+fn unmodified(mpi: Mpi, file: &str) -> Result<()> {
+    let words = built(mpi, file)?;
+    let bruckner = root().join("target/release/bruckner");
+    let first = PathBuf::from(&words[0]);
+    let without =
+        words[1..].iter().fold(Launch::plain(mpi, 4, &first).patiently(), Launch::argument).run()?;
+    let with = Launch::plain(mpi, 4, &bruckner).patiently().argument("exec").set("BRUCKNER_REPORT", "stderr");
+    let with = words.iter().fold(with, Launch::argument).run()?;
+    let served = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls served "));
+    let served = served.and_then(|line| line.rsplit(": ").next()).unwrap_or_default();
+    if !without.succeeded
+        || !with.succeeded
+        || without.out != with.out
+        || served.is_empty()
+        || served.starts_with("0 ")
+    {
+        bail!("{file} on {}: {}{}{}{}", mpi.name(), without.out, without.err, with.out, with.err);
+    }
+    println!("{:<10} {file}, without and with: {} ({served})", mpi.name(), with.out.trim());
+    Ok(())
+}
+
+/// What an example is started by, without a launcher.
+fn built(mpi: Mpi, file: &str) -> Result<Vec<String>> {
+    let source = root().join("examples").join(file).display().to_string();
+    let (name, ending) = file.rsplit_once('.').context("an ending")?;
+    if ending == "py" {
+        return Ok(vec![mpi.python().display().to_string(), source]);
+    }
+    let output = place(mpi, &format!("example-{name}"))?;
+    let fortran = if mpi.is_open_mpi() { "mpif90.openmpi" } else { "mpif90.mpich" };
+    let (compiler, flags): (PathBuf, &[&str]) = match ending {
+        "cpp" => (mpi.compiler().with_file_name("mpicxx"), &["-Wall"]),
+        "f90" => (fortran.into(), &["-Wall"]),
+        _ => (mpi.compiler(), &["-Wall", "-Werror"]),
+    };
+    let mut command = mpi.command(compiler);
+    command.arg("-O2").args(flags).arg(&source).arg("-o").arg(&output).arg("-lm");
+    compile(command)?;
+    Ok(vec![output.display().to_string()])
 }
 
 /// Conjugate gradients, an unmodified program: two runs with the library, in which calls are watched, have the same bits, on all ranks.

@@ -126,6 +126,10 @@ impl<'a> Launch<'a> {
         };
         command.args(&self.options);
         for (name, value) in &self.environment {
+            if *name == "BRUCKNER_REPORT" {
+                // One of an earlier run would stay, and be read instead.
+                let _ = std::fs::remove_file(value);
+            }
             command.env(name, value);
         }
         if !self.preloads.is_empty() {

@@ -20,6 +20,7 @@ mod speed;
 mod suite;
 mod suites;
 mod watching;
+mod worth;
 
 use std::process::Command;
 
@@ -150,6 +151,18 @@ enum Ask {
         #[command(flatten)]
         ask: watching::Wanted,
     },
+    /// Asks `bruckner compare` about programs of which is known what it must say; fails where it is wrong more than once in ten.
+    Worth {
+        /// So often each.
+        #[arg(long, default_value_t = 10)]
+        times: u32,
+        /// Launches of each kind.
+        #[arg(long, default_value_t = 10)]
+        launches: u32,
+        /// Only what contains this.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
@@ -257,6 +270,7 @@ fn ask() -> Result<()> {
             interrupt::listen()?;
             chooser::run(&ask)
         }
+        Ask::Worth { times, launches, only } => worth::run(times, launches, only.as_deref()),
         Ask::Watching { ask } => {
             interrupt::listen()?;
             watching::run(&ask)

@@ -67,7 +67,7 @@ fn took(place: &Place, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Res
     let words =
         said.out.lines().find_map(|line| Some(line.strip_prefix("took ")?.split(' ').collect::<Vec<_>>()));
     match words.as_deref() {
-        Some([after, _, "cost", part]) => Ok([after.parse()?, part.trim().parse()?]),
+        Some([after, "cost", part]) => Ok([after.parse()?, part.trim().parse()?]),
         _ => bail!("{}{}", said.out, said.err),
     }
 }

@@ -21,6 +21,8 @@ use std::str::FromStr;
 
 use bruckner_schedule::Level;
 
+use crate::written::{self, Written};
+
 /// The name of an algorithm, with its parameters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expression {
@@ -70,6 +72,8 @@ pub enum Expression {
         /// Of what.
         of: Box<Expression>,
     },
+    /// What somebody has written down.
+    File(Written),
 }
 
 macro_rules! plain {
@@ -194,6 +198,7 @@ impl Expression {
             }
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
             Expression::ShmTree(_) => true,
+            Expression::File(written) => written.shares_memory(),
             Expression::Pipeline { of, .. } | Expression::Halves(of) => of.shares_memory(),
             _ => false,
         }
@@ -237,6 +242,7 @@ impl fmt::Display for Expression {
             Expression::Reorder(of) => write!(f, "reorder({of})"),
             Expression::Halves(of) => write!(f, "halves({of})"),
             Expression::Pipeline { parts, of } => write!(f, "pipeline({parts}, {of})"),
+            Expression::File(written) => write!(f, "file({})", written.name()),
         }
     }
 }
@@ -275,8 +281,18 @@ impl FromStr for Expression {
 }
 
 /// The names of algorithms with parameters.
-const WITH_PARAMETERS: [&str; 9] =
-    ["bruck", "modified-bruck", "shm-tree", "locality", "leader", "lanes", "reorder", "halves", "pipeline"];
+const WITH_PARAMETERS: [&str; 10] = [
+    "bruck",
+    "modified-bruck",
+    "shm-tree",
+    "locality",
+    "leader",
+    "lanes",
+    "reorder",
+    "halves",
+    "pipeline",
+    "file",
+];
 
 /// The name that somebody may have meant.
 pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -395,6 +411,14 @@ impl<'a> Parser<'a> {
                 Ok(Expression::Pipeline { parts, of })
             }
             "locality" | "nap" | "leader" | "lanes" => self.regional(name, depth),
+            "file" if depth == 0 => {
+                self.expect('(')?;
+                let end = self.rest().find(')').ok_or_else(|| self.error("expected `)`"))?;
+                let inside = &self.rest()[..end];
+                let written = written::parse(inside).map_err(|why| self.error_at(start, why))?;
+                self.at += end + 1;
+                Ok(Expression::File(written))
+            }
             "" => Err(self.error_at(start, "expected an algorithm")),
             _ => {
                 let known: Vec<&str> = Plain::ALL.iter().map(|(_, n)| *n).collect();
@@ -406,7 +430,7 @@ impl<'a> Parser<'a> {
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), halves(…), pipeline(N, …) and factors such as 8(-1 1 1 1)"),
+                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), halves(…), pipeline(N, …), file(NAME) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }

@@ -42,6 +42,7 @@ pub mod shm;
 pub mod shm_rotate;
 pub mod shm_split;
 pub mod work;
+pub mod written;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
@@ -70,6 +71,11 @@ pub trait Algorithm: Send + Sync {
     /// Whether messages meet in the same round of both ranks, counted from a first one of each: then parts of a pipeline can
     /// each be a round behind the one before.
     fn in_step(&self) -> bool {
+        false
+    }
+
+    /// Whether its rounds themselves end with whatever lets the next execution find everyone gone from segments.
+    fn closes_segments(&self) -> bool {
         false
     }
 

@@ -104,7 +104,7 @@ impl Plan {
         rounds.retain(|round| *round != Round::default());
         let local = rounds.iter().flat_map(|round| &round.local);
         let used: BTreeSet<Level> = local.flat_map(Local::shared).collect();
-        if let Some(last) = rounds.last_mut() {
+        if let Some(last) = rounds.last_mut().filter(|_| !self.algorithm.closes_segments()) {
             let close = match self.through {
                 Exchange::Meeting => Local::Barrier,
                 Exchange::Ring => Local::Leave,
@@ -202,6 +202,9 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
             }
             _ => return Ok(Box::new(ReadDirect(task.collective))),
         }
+    }
+    if let Expression::File(written) = expression {
+        return written.for_task(task);
     }
     if let Expression::Pipeline { parts, of } = expression {
         if of.reads_buffers() {

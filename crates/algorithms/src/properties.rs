@@ -62,6 +62,7 @@ pub fn properties(
         _ if ranks == 1 => BOTH,
         // Each result is computed once, on one rank, from whatever comes first.
         (Collective::ReduceScatter, _) => CONSISTENT,
+        (_, Expression::File(written)) => written.properties(),
         (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
         (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::ShmTree(_)) => regional,
         (_, Expression::Locality { .. }) => regional,

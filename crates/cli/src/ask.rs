@@ -1,9 +1,10 @@
 //! What subcommands ask: which collective, how much, by which algorithm; in the words that people use.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::expression::nearest;
-use bruckner_algorithms::{Expression, Plan, Task, plan};
+use bruckner_algorithms::written::{with_files, without_files};
+use bruckner_algorithms::{Expression, ExpressionError, Plan, Task, plan};
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
 
@@ -141,9 +142,18 @@ pub(crate) fn default_algorithm(collective: &str) -> &'static str {
     }
 }
 
+/// The algorithm that a text names, files read.
+pub(crate) fn expression(text: &str) -> Result<Expression> {
+    let read = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
+    let whole = with_files(text, read).map_err(|why| anyhow!("--algorithm {why}"))?;
+    whole
+        .parse()
+        .map_err(|error: ExpressionError| anyhow!("--algorithm: {}", without_files(&error.to_string())))
+}
+
 /// Finds the plan, or says why there is none.
 pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, Plan)> {
-    let expression: Expression = algorithm.parse().context("--algorithm")?;
+    let expression = expression(algorithm)?;
     match plan(task, &expression) {
         Ok(plan) => Ok((expression, plan)),
         Err(why) => {

@@ -17,7 +17,7 @@ use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
 
 use crate::ask::{Sizes, collective, find_plan};
-use crate::compare::compare;
+use crate::overview::overview;
 use crate::{Answer, json, print, table};
 
 /// Show which algorithm the library would choose, or what any algorithm does, rank by rank.
@@ -128,7 +128,7 @@ impl Explain {
                 self.format == Format::Table && self.rank.is_none(),
                 "--algorithm all compares algorithms in a table: add --format table, and leave out --rank"
             );
-            return self.show(&compare(&task)?);
+            return self.show(&overview(&task)?);
         }
         let (expression, plan) = find_plan(&task, algorithm)?;
         self.show(&self.text(&expression, &plan)?)

@@ -13,11 +13,15 @@ mod compiled;
 mod doctor;
 mod exec;
 mod explain;
+mod generate;
 mod json;
 mod machines;
+mod overview;
 mod plot;
 mod probe;
 mod ratios;
+mod report;
+mod settings;
 mod simulate;
 mod table;
 mod tune;
@@ -60,6 +64,13 @@ enum Command {
     Plot(plot::Plot),
     /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
     Exec(exec::Exec),
+    /// Is it worth it? Run a program with and without the library: bruckner compare -- mpirun -n 4 ./app
+    Compare(compare::Compare),
+    /// Read reports of BRUCKNER_REPORT=FILE.json, and add up those of several runs
+    Report(report::ReportOf),
+    Settings(settings::SettingsHere),
+    #[command(hide = true)]
+    Generate(generate::Generate),
 }
 
 /// What a command found out.
@@ -80,6 +91,10 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Plot(plot) => plot.run(),
         Command::Exec(exec) => return exec.run(),
+        Command::Compare(compare) => compare.run(),
+        Command::Report(report) => report.run(),
+        Command::Settings(settings) => settings.run(),
+        Command::Generate(generate) => generate.run(),
     };
     match answer {
         Ok(Answer::Holds) => ExitCode::SUCCESS,

@@ -33,7 +33,7 @@ pub(crate) struct Simulate {
     bytes: Vec<u64>,
     /// The algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, all of the
     /// catalogue that fit
-    #[arg(long, value_name = "EXPR")]
+    #[arg(long, value_name = "EXPR", value_parser = crate::ask::expression)]
     algorithm: Vec<Expression>,
     /// Root of a bcast or reduce
     #[arg(long, value_name = "RANK", default_value_t = 0)]

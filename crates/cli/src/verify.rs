@@ -91,7 +91,7 @@ impl Verify {
             let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
             let probe = |topology| -> Result<Probe> {
                 let task = self.sizes.task(what, topology)?;
-                let expression = algorithm.parse().context("--algorithm")?;
+                let expression = crate::ask::expression(algorithm)?;
                 Ok(Probe { name: "", task, expression, claims: Claims::default() })
             };
             return verify_all(self.topology.iter().map(probe).collect::<Result<Vec<_>>>()?);

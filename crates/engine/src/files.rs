@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a file says that one of these users owns and nobody else may change; nothing if it is not there.
 pub(crate) fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
@@ -40,13 +40,81 @@ pub(crate) fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<Str
     }
 }
 
-/// Opens a file to write a report to: a new one, or one that is there, but not what a link points to.
-pub(crate) fn create(path: &Path) -> std::io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+/// The name of a file as a pattern says: `%j` is the job, `%h` this host and `%p` this process.
+pub(crate) fn named(pattern: &str) -> PathBuf {
+    const JOBS: [&str; 5] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"];
+    let mut name = String::new();
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '%' => match letters.next() {
+                Some('j') => {
+                    let job = JOBS.iter().find_map(|job| std::env::var(job).ok());
+                    name.push_str(&as_part(&job.unwrap_or_else(|| "nojob".into())));
+                }
+                Some('h') => name.push_str(&as_part(&host())),
+                Some('p') => name.push_str(&std::process::id().to_string()),
+                Some('%') | None => name.push('%'),
+                Some(other) => name.extend(['%', other]),
+            },
+            letter => name.push(letter),
+        }
     }
-    file.set_len(0)?;
-    Ok(file)
+    name.into()
+}
+
+/// A text as a part of a file's name.
+fn as_part(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    text.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect()
+}
+
+/// The name of this host.
+fn host() -> String {
+    let mut bytes = [0u8; 256];
+    // SAFETY: it writes at most so many bytes, and the last stays 0.
+    unsafe { libc::gethostname(bytes.as_mut_ptr().cast(), bytes.len() - 1) };
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// So many files of one name may be there.
+const MOST: u32 = 10_000;
+
+/// Makes a file to write a report to. What is there already is left alone, a link as well: then it is one of another name, which is
+/// told.
+pub(crate) fn create_new(path: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
+    let mut other = None;
+    for number in 1..MOST {
+        match OpenOptions::new().write(true).create_new(true).open(other.as_deref().unwrap_or(path)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => other = Some(numbered(path, number)),
+            file => return Ok((file?, other)),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// The same name with a number before its ending.
+pub(crate) fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{number}"));
+    if let Some(ending) = path.extension() {
+        name.push(".");
+        name.push(ending);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_filled_in() {
+        let me = std::process::id();
+        assert_eq!(named("a/%p.json"), PathBuf::from(format!("a/{me}.json")));
+        assert_eq!(named("%%-%x-100%"), PathBuf::from("%-%x-100%"));
+        assert_eq!(named("%h.json"), PathBuf::from(format!("{}.json", as_part(&host()))));
+        assert_eq!(as_part("12[3].host/../x"), "12_3_.host_.._x");
+    }
 }

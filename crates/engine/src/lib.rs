@@ -42,6 +42,7 @@ pub use call::Call;
 pub use engine::{Door, Engine, Findings};
 pub use error::Error;
 pub use execute::Persistent;
+pub use observe::{Checks, Ground, InCollectives, Machine, NoReport, Record, Report, Row, Seen};
 pub use requests::Requests;
-pub use settings::{Here, settings_here};
+pub use settings::{Here, Shown, settings_here, show_settings};
 pub use world::World;

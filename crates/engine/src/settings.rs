@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use bruckner_algorithms::written::{with_files, without_files};
 use bruckner_choose::{BadRule, Name, Policy, Profile, Rules};
 use bruckner_mpi::{has_raised_privileges, variable};
 use bruckner_schedule::Topology;
@@ -14,7 +15,7 @@ use bruckner_schedule::Topology;
 use crate::files;
 use crate::profile::{self, Profiles};
 
-/// The administrator's file. What it says, no user can change.
+/// The administrator's file: defaults, which users may change, and what they cannot.
 const ADMINISTRATORS: &str = "/etc/bruckner.conf";
 
 /// No file of settings is longer.
@@ -33,11 +34,11 @@ pub(crate) enum Mode {
 
 /// Where the report goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Report {
+pub(crate) enum Destination {
     /// Text on standard error.
     Stderr,
-    /// JSON in a file.
-    File(PathBuf),
+    /// JSON in a file; its name may have `%j`, `%h` and `%p`.
+    File(String),
 }
 
 /// The settings, the same on all ranks.
@@ -53,7 +54,7 @@ pub(crate) struct Settings {
     pub(crate) reads: bool,
     /// Every so many calls one is compared with the MPI's own; 0 for none.
     pub(crate) check: u64,
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<Destination>,
     /// Calls on a communicator before it is served.
     pub(crate) after: u32,
     /// The most temporary memory of a plan.
@@ -92,15 +93,22 @@ impl Default for Settings {
     }
 }
 
-/// A setting: its name, and how its value is taken in.
+/// A setting: its name, its usual value, what it is about, and how a value is taken in.
 struct Setting {
     name: &'static str,
+    usual: &'static str,
+    about: &'static str,
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
+
+/// The setting that may name files.
+const ALGORITHM: &str = "BRUCKNER_ALGORITHM";
 
 const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER",
+        usual: "on",
+        about: "on, off: nothing is served, or always: whatever has a right algorithm is, for tests",
         take: |to, value| {
             to.mode = match value {
                 "off" | "0" => Mode::Off,
@@ -112,7 +120,9 @@ const SETTINGS: [Setting; 14] = [
         },
     },
     Setting {
-        name: "BRUCKNER_ALGORITHM",
+        name: ALGORITHM,
+        usual: "",
+        about: "algorithms by collective, as allreduce=locality(node); allgather=sparbit",
         take: |to, value| {
             to.rules = value.parse().map_err(|error: BadRule| error.to_string())?;
             Ok(())
@@ -120,6 +130,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_LEAVE",
+        usual: "",
+        about: "collectives that are left to the MPI, as alltoall, bcast, or all",
         take: |to, value| {
             let names = value.split([',', ' ', ';']).filter(|name| !name.is_empty());
             let read = |name: &str| match name {
@@ -134,6 +146,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_TOPOLOGY",
+        usual: "",
+        about: "takes ranks to be placed so, as 4,4,2; for tests",
         take: |to, value| {
             to.topology = Some(value.parse().map_err(|error| format!("{error}"))?);
             Ok(())
@@ -141,6 +155,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_SHM",
+        usual: "on",
+        about: "whether ranks of a node use shared memory",
         take: |to, value| {
             to.shared_memory = truth(value)?;
             Ok(())
@@ -148,6 +164,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_READ",
+        usual: "on",
+        about: "whether ranks of a node may read each other's buffers",
         take: |to, value| {
             to.reads = truth(value)?;
             Ok(())
@@ -155,6 +173,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_CHECK",
+        usual: "0",
+        about: "every so many calls one is compared with native",
         take: |to, value| {
             to.check = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -162,10 +182,14 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_REPORT",
+        usual: "",
+        about: "where the report goes: stderr, or a file as run-%j.json",
         take: |to, value| {
             to.report = Some(match value {
-                "stderr" => Report::Stderr,
-                file if Path::new(file).extension().is_some_and(|e| e == "json") => Report::File(file.into()),
+                "stderr" => Destination::Stderr,
+                file if Path::new(file).extension().is_some_and(|e| e == "json") => {
+                    Destination::File(file.into())
+                }
                 _ => return Err("expected stderr or a file that ends in .json".into()),
             });
             Ok(())
@@ -173,6 +197,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_AFTER",
+        usual: "3",
+        about: "calls on a communicator before it is served",
         take: |to, value| {
             to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -180,6 +206,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_MEMORY",
+        usual: "64M",
+        about: "the most temporary memory of a plan",
         take: |to, value| {
             to.memory = bytes(value).ok_or("expected a size as 64M or 1G")?;
             Ok(())
@@ -187,6 +215,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_PROFILE",
+        usual: "",
+        about: "a profile of bruckner tune; off: none",
         take: |to, value| {
             to.profiles = match value {
                 "off" | "0" => Profiles::Off,
@@ -197,6 +227,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_MEASURE",
+        usual: "on",
+        about: "whether messages may be measured at first use of several nodes",
         take: |to, value| {
             to.measure = truth(value)?;
             Ok(())
@@ -204,6 +236,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_WATCH",
+        usual: "on",
+        about: "whether what serves is compared with what else might",
         take: |to, value| {
             to.watch = truth(value)?;
             Ok(())
@@ -211,6 +245,8 @@ const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_FAST_MATH",
+        usual: "off",
+        about: "whether ranks may get different roundings of one result",
         take: |to, value| {
             to.fast_math = truth(value)?;
             Ok(())
@@ -240,52 +276,108 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_shl(shift).filter(|bytes| bytes >> shift == number)
 }
 
-/// What rank 0 found: values by name, and complaints about files. Lines of text, to be given to all.
+/// A value, and where it was found.
+struct Value {
+    text: String,
+    place: String,
+}
+
+/// What rank 0 found: values by name, each behind those that it replaces, and complaints about files. Lines of text, to be given to all.
 #[derive(Default)]
 struct Found {
-    values: BTreeMap<String, String>,
+    values: BTreeMap<String, Vec<Value>>,
     complaints: Vec<String>,
+}
+
+/// What the lines of a file are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What others may change.
+    Default,
+    /// What nobody may.
+    Fixed,
 }
 
 impl Found {
     fn put(&mut self, name: &str, value: &str, place: &str) {
         if SETTINGS.iter().any(|setting| setting.name == name) {
-            self.values.insert(name.to_owned(), value.replace('\n', " ").trim().to_owned());
+            let text = value.replace('\n', " ").trim().to_owned();
+            self.values.entry(name.to_owned()).or_default().push(Value { text, place: place.to_owned() });
         } else if !OTHERS.contains(&name) {
             let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+            let place = if place == ENVIRONMENT { String::new() } else { format!("{place}: ") };
             self.complaints.push(format!("{place}`{name}` is no setting; there are {}", known.join(", ")));
         }
     }
 
-    /// Reads a file of lines `NAME = value`, if it is there and belongs to whom it must.
-    fn file(&mut self, path: &Path, trusted: &[u32]) {
+    /// The lines `NAME = value` of a file, if it is there and belongs to whom it must: each with its number and its part.
+    fn lines(&mut self, path: &Path, trusted: &[u32]) -> Vec<(usize, Part, String)> {
         let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
         let text = match files::read(path, trusted, LONGEST) {
             Ok(Some(text)) => text,
-            Ok(None) => return,
-            Err(why) => return complain(why),
+            Ok(None) => return Vec::new(),
+            Err(why) => {
+                complain(why);
+                return Vec::new();
+            }
         };
-        for (number, line) in text.lines().enumerate() {
+        let mut part = Part::Fixed;
+        let mut lines = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();
+            match line {
+                "" => {}
+                "[default]" => part = Part::Default,
+                "[fixed]" => part = Part::Fixed,
+                line => lines.push((number, part, line.to_owned())),
+            }
+        }
+        lines
+    }
+
+    /// Takes in lines of a file.
+    fn take(&mut self, path: &Path, lines: &[(usize, Part, String)], kind: &str) {
+        for (number, _, line) in lines {
+            let place = format!("{}, line {number}{kind}", path.display());
             match line.split_once('=') {
-                Some((name, value)) => {
-                    let place = format!("{}, line {}: ", path.display(), number + 1);
-                    self.put(name.trim(), value, &place);
-                }
-                None if line.is_empty() => {}
-                None => self.complaints.push(format!(
-                    "{}, line {}: expected NAME = value",
-                    path.display(),
-                    number + 1
-                )),
+                Some((name, value)) => self.put(name.trim(), value, &place),
+                None => self.complaints.push(format!("{place}: expected NAME = value, [default] or [fixed]")),
+            }
+        }
+    }
+
+    /// Takes in all lines of a user's file, which nothing is fixed by.
+    fn file(&mut self, path: &Path, trusted: &[u32]) {
+        let lines = self.lines(path, trusted);
+        self.take(path, &lines, "");
+    }
+
+    /// Puts what files of algorithms say in the place of their names: other ranks may not have them.
+    fn read_algorithms(&mut self) {
+        // SAFETY: always succeeds.
+        let me = unsafe { libc::geteuid() };
+        let read = |name: &str| match files::read(Path::new(name), &[0, me], LONGEST) {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err("there is no such file".to_owned()),
+            Err(why) => Err(why),
+        };
+        let Some(values) = self.values.get_mut(ALGORITHM) else { return };
+        let Some(value) = values.last_mut() else { return };
+        match with_files(&value.text, read) {
+            Ok(text) => value.text = text,
+            Err(why) => {
+                self.complaints.push(format!("{ALGORITHM}: {why}"));
+                self.values.remove(ALGORITHM);
             }
         }
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, value) in &self.values {
-            let _ = writeln!(text, "{name}={value}");
+        for (name, values) in &self.values {
+            if let Some(value) = values.last() {
+                let _ = writeln!(text, "{name}={}", value.text);
+            }
         }
         for complaint in &self.complaints {
             let _ = writeln!(text, "!{}", complaint.replace('\n', " "));
@@ -299,27 +391,90 @@ pub(crate) fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
 }
 
+/// Whether this process's environment alone asks for a report.
+pub(crate) fn is_reported_here() -> bool {
+    variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty())
+}
+
+/// Where a variable is found.
+const ENVIRONMENT: &str = "environment";
+
 /// What this process finds, as text for [`Settings::of`].
 pub(crate) fn find() -> String {
+    let mut found = found();
+    found.read_algorithms();
+    found.text()
+}
+
+/// The administrator's defaults, then the user's file, then the environment, then what the administrator fixed: what comes later counts.
+fn found() -> Found {
     // SAFETY: always succeeds.
     let me = unsafe { libc::geteuid() };
     let mut found = Found::default();
-    let users = variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
-        let home = variable("HOME")?;
-        Some(Path::new(&home).join(".config/bruckner.conf"))
-    });
-    if let Some(file) = users {
+    let administrators = Path::new(ADMINISTRATORS);
+    let lines = found.lines(administrators, &[0]);
+    let (defaults, fixed): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|(_, part, _)| *part == Part::Default);
+    found.take(administrators, &defaults, ", default");
+    if let Some(file) = users_file() {
         found.file(&file, &[0, me]);
     }
     let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
     for (name, value) in all.into_iter().flatten() {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
         if (name == "BRUCKNER" || name.starts_with("BRUCKNER_")) && !value.trim().is_empty() {
-            found.put(name, value, "");
+            found.put(name, value, ENVIRONMENT);
         }
     }
-    found.file(Path::new(ADMINISTRATORS), &[0]);
-    found.text()
+    found.take(administrators, &fixed, ", fixed");
+    found
+}
+
+/// The user's file, which need not be there.
+fn users_file() -> Option<PathBuf> {
+    variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
+        let home = variable("HOME")?;
+        Some(Path::new(&home).join(".config/bruckner.conf"))
+    })
+}
+
+/// A setting as this process finds it, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value; nothing, where there is none.
+    pub value: String,
+    /// Where it was found.
+    pub source: String,
+    /// What it replaces: values, and where they were found.
+    pub replaces: Vec<(String, String)>,
+    /// What it is about.
+    pub about: &'static str,
+}
+
+/// All settings as this process finds them, and what is wrong with them.
+pub fn show_settings() -> (Vec<Shown>, Vec<String>) {
+    let found = found();
+    let shown = SETTINGS.iter().map(|setting| {
+        let usual = (setting.usual.to_owned(), "usual".to_owned());
+        let others = found.values.get(setting.name).into_iter().flatten();
+        let mut all: Vec<(String, String)> = [usual]
+            .into_iter()
+            .chain(others.map(|value| (value.text.clone(), value.place.clone())))
+            .collect();
+        let (value, source) = all.pop().unwrap_or_default();
+        // The usual value is no news.
+        let replaces = all.into_iter().skip(1).collect();
+        Shown { name: setting.name, value, source, replaces, about: setting.about }
+    });
+    let shown = shown.collect();
+    let mut complaints = Settings::of(&found.text(), 0).complaints;
+    complaints.retain(|complaint| !complaint.ends_with("and there are 0"));
+    if let Some(file) = variable("BRUCKNER_CONFIG").map(PathBuf::from).filter(|file| !file.exists()) {
+        complaints.push(format!("BRUCKNER_CONFIG={}: there is no such file", file.display()));
+    }
+    (shown, complaints)
 }
 
 /// The profile of the machine that this process finds where settings of this text say.
@@ -367,7 +522,7 @@ impl Settings {
                 && let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name)
                 && let Err(why) = (setting.take)(&mut settings, value)
             {
-                settings.complaints.push(format!("{name}={value}: {why}"));
+                settings.complaints.push(without_files(&format!("{name}={value}: {why}")));
             }
         }
         if let Some(topology) = &settings.topology
@@ -386,7 +541,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::create;
+    use crate::files::{create_new, numbered};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
     fn of(text: &str) -> Settings {
@@ -399,7 +554,7 @@ mod tests {
         assert_eq!((s.mode, s.check, s.memory), (Mode::Always, 10, 1 << 20));
         assert_eq!(s.left, [Name::Bcast, Name::Reduce]);
         assert!(s.complaints.is_empty());
-        assert_eq!(of("BRUCKNER_REPORT=a/b.json").report, Some(Report::File("a/b.json".into())));
+        assert_eq!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
         assert_eq!(of(""), Settings::default());
     }
 
@@ -441,11 +596,43 @@ mod tests {
         assert!(
             settings.complaints[0].contains("line 3: `BRUCKNER_CHEK` is no setting; there are BRUCKNER, ")
         );
-        assert!(settings.complaints[1].ends_with("line 4: expected NAME = value"));
+        assert!(settings.complaints[1].ends_with("line 4: expected NAME = value, [default] or [fixed]"));
         assert!(read(me + 1).complaints[0].contains("it belongs to user"));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
         assert!(read(me).complaints[0].ends_with("others may write to it"));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// What the administrator fixes beats the environment, which beats what is only a default.
+    #[test]
+    fn defaults_and_what_is_fixed_are_told_apart() {
+        let path = std::env::temp_dir().join(format!("bruckner-parts-{}", std::process::id()));
+        std::fs::write(
+            &path,
+            "BRUCKNER_CHECK = 7\n[default]\nBRUCKNER_AFTER = 5\n[fixed]\nBRUCKNER_SHM = off\n",
+        )
+        .unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let me = std::fs::metadata(&path).unwrap().uid();
+        let mut found = Found::default();
+        let lines = found.lines(&path, &[me]);
+        std::fs::remove_file(&path).unwrap();
+        let parts: Vec<(usize, bool)> =
+            lines.iter().map(|(number, part, _)| (*number, *part == Part::Fixed)).collect();
+        assert_eq!(parts, [(1, true), (3, false), (5, true)]);
+    }
+
+    /// The usual values are those that the library has.
+    #[test]
+    fn usual_values_change_nothing() {
+        for setting in SETTINGS.iter().filter(|setting| !setting.usual.is_empty()) {
+            assert_eq!(
+                of(&format!("{}={}", setting.name, setting.usual)),
+                Settings::default(),
+                "{}",
+                setting.name
+            );
+        }
     }
 
     #[test]
@@ -469,11 +656,15 @@ mod tests {
         assert!(settings.complaints[0].ends_with("link: is not read: it is a symbolic link"));
         assert!(read(&place).complaints[0].ends_with("is not read: it is no file"));
         assert!(read(&place.join("nothing")).complaints.is_empty());
-        // Nor where a report is written to.
-        assert!(create(&link).is_err());
+        // Nor where a report is written to, and what is there is left alone.
+        let (new, taken) = (place.join("new.json"), |path: &Path| create_new(path).unwrap().1);
+        assert_eq!(taken(&link), Some(numbered(&link, 1)));
+        assert_eq!(taken(&file), Some(numbered(&file, 1)));
+        assert_eq!(
+            (taken(&new), taken(&new), taken(&new)),
+            (None, Some(place.join("new-1.json")), Some(place.join("new-2.json")))
+        );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "BRUCKNER_CHECK = 7");
-        assert!(create(&file).is_ok() && create(&place.join("new")).is_ok());
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
         std::fs::remove_dir_all(&place).unwrap();
     }
 }

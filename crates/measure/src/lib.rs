@@ -24,5 +24,5 @@ pub use random::Random;
 pub use results::{Block, Case, Contender, Launch, Look, Machine, MpiInfo, Results, Run, WrongFile};
 pub use said::{bytes as bytes_text, shortened, time as time_text};
 pub use statistics::{
-    Comparison, Interval, Times, Verdict, compare, median, median_interval, quantile, times,
+    Comparison, Interval, Times, Verdict, compare, median, median_interval, paired, quantile, times,
 };

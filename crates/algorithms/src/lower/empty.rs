@@ -55,6 +55,7 @@ fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> b
             topology.largest(*level) > 1
         }
         Expression::Pipeline { of, .. } | Expression::Halves(of) => uses_segment(of, topology, level),
+        Expression::File(written) => written.shares_memory(),
         _ => false,
     }
 }

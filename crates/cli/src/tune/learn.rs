@@ -5,34 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use bruckner::Name;
 use bruckner_choose::{Profile, Verdict};
+use bruckner_engine::{Report, Seen};
 use bruckner_model::Shape;
 use bruckner_schedule::Topology;
-use serde::Deserialize;
 
 use super::{keep, row, thousandth};
 use crate::explain::read_profile;
-
-/// What is read of a report.
-#[derive(Deserialize)]
-struct Report {
-    mpi: String,
-    communicators: Vec<Communicator>,
-}
-
-#[derive(Deserialize)]
-struct Communicator {
-    topology: String,
-    #[serde(default)]
-    seen: Vec<Seen>,
-}
-
-#[derive(Deserialize)]
-struct Seen {
-    collective: String,
-    #[serde(default)]
-    exact: u64,
-    times: Vec<(String, f64)>,
-}
 
 /// What wins by less is no difference.
 const WINS: f64 = 0.95;
@@ -47,9 +25,7 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
     let mut text = String::new();
     for path in reports {
         let shown = path.display();
-        let report = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
-        let report: Report = serde_json::from_str(&report)
-            .with_context(|| format!("{shown} is no report of BRUCKNER_REPORT"))?;
+        let report = crate::report::read(path)?;
         let known = &profile.made.mpi;
         ensure!(report.mpi == *known, "{shown} is of {}, and the profile is for {known}", report.mpi);
         text.push_str(&note(&report, &mut profile)?);
@@ -96,7 +72,7 @@ fn is_faster(than: f64, time: f64) -> bool {
 /// What is noted of what was seen, beside what is known: something that does not count before a race has confirmed it. What was confirmed
 /// is asked about again only where it was seen to be slower than something else.
 fn advice(seen: &Seen, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
-    let of = |name: &str| seen.times.iter().find(|(other, _)| other == name).map(|(_, time)| *time);
+    let of = |name: &str| seen.of(name);
     match before {
         Some(before) if before.expression == new.expression => None,
         Some(before) => {

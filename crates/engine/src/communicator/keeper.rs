@@ -108,6 +108,10 @@ impl Keeper {
         self.shelves().programs.get(program).map(|(_, compiled)| compiled.clone())
     }
 
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "a written algorithm is known by its text alone, which does not change"
+    )]
     pub(crate) fn put(&self, program: Program, topology: &Arc<Topology>, compiled: Arc<Compiled>) {
         let programs = &mut self.shelves().programs;
         if programs.len() >= PROGRAMS {

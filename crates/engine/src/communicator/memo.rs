@@ -5,8 +5,10 @@
 //! at without taking anything: nothing must be slower than native by more than a look.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use bruckner_choose::Choice;
 use bruckner_mpi::{Function, Word};
 use bruckner_schedule::Problem;
 
@@ -98,6 +100,8 @@ pub(crate) struct Memo {
     /// Bytes for each.
     pub(crate) bytes: usize,
     pub(crate) combine: Combine,
+    /// What serves, and why, if that is counted.
+    pub(crate) why: Option<Arc<Choice>>,
 }
 
 impl Memo {

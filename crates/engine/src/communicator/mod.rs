@@ -96,12 +96,12 @@ impl<W: World> State<W> {
     }
 
     /// What serves a call, and why.
-    pub(crate) fn why(&mut self, served: &Served) -> Choice {
-        let choice = (*self.store.plans.versions.get(served.id).choice).clone();
+    pub(crate) fn why(&mut self, served: &Served) -> Arc<Choice> {
+        let choice = self.store.plans.versions.get(served.id).choice.clone();
         let candidates = self.store.plans.known(&served.kind);
         let named = |at: usize| candidates[at].choice.expression.clone();
         match self.watches.reason(served.watch, served.bytes, served.turn, named) {
-            Some(reason) => Choice { reason, ..choice },
+            Some(reason) => Arc::new(Choice { reason, expression: choice.expression.clone() }),
             None => choice,
         }
     }
@@ -334,10 +334,15 @@ impl<W: World> Communicator<W> {
         unreachable!("the MPI's own function fits")
     }
 
+    /// Waits until all ranks have come. Collective.
+    pub(crate) fn meet(&self) -> Result<(), Error> {
+        self.agree(Agree::Max, &mut [0])
+    }
+
     /// Makes ranks begin a call of a look together. Collective.
     pub(crate) fn gather_for(&self, served: &Served) -> Result<(), Error> {
         match served.turn {
-            Watched::Look(_) => self.agree(Agree::Max, &mut [0]),
+            Watched::Look(_) => self.meet(),
             Watched::Serve(_) | Watched::Next(_) => Ok(()),
         }
     }

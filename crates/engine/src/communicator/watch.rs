@@ -28,7 +28,7 @@ const FASTER: f64 = 1.05;
 const RESOLUTION: f64 = 300.0;
 const FINER_RESOLUTION: f64 = 50.0;
 /// Of calls that take no longer, in nanoseconds, the first cannot tell what counts.
-const SHORT: f64 = 2.0 * RESOLUTION / (FASTER - 1.0);
+const SHORT: f64 = RESOLUTION / (FASTER - 1.0);
 /// One that is so much slower than the best is not looked at again, unless it is the MPI's own function.
 const HOPELESS: f64 = 1.5;
 /// The MPI's own function is left alone when it was the best in so many looks, one after the other, since it serves.
@@ -284,9 +284,9 @@ impl Watches {
         let serving = of(watch.serving);
         let is_slower = |than: usize, by: f64| serving > (FASTER * of(than)).max(of(than) + by);
         let resolution = if look.runs.is_some() { FINER_RESOLUTION } else { RESOLUTION };
+        let is_hopeless = |at: usize, beside: f64| of(at) > (HOPELESS * beside).max(beside + RESOLUTION);
         // What is not much slower from a barrier, its memory cold, may be faster in a row.
-        let is_near = |at: &usize| of(*at) <= serving + RESOLUTION;
-        let able: Vec<usize> = watch.field.iter().copied().filter(is_near).collect();
+        let able: Vec<usize> = watch.field.iter().copied().filter(|at| !is_hopeless(*at, serving)).collect();
         if look.runs.is_none() && able.len() > 1 && !is_slower(best, RESOLUTION) && serving < SHORT {
             look.runs = Some(able);
             return Vec::new();
@@ -309,9 +309,7 @@ impl Watches {
         }
         let serving = watch.serving;
         watch.field.retain(|candidate| {
-            *candidate == serving
-                || is_native(*candidate)
-                || of(*candidate) <= (HOPELESS * of(best)).max(of(best) + RESOLUTION)
+            *candidate == serving || is_native(*candidate) || !is_hopeless(*candidate, of(best))
         });
         watch.field.sort_by_key(|candidate| *candidate != serving);
         let done = watch.field.len() < 2 || (is_native(serving) && watch.settled >= ENOUGH);

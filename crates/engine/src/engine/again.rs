@@ -1,16 +1,20 @@
 //! The short way for a call that came before.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use bruckner_choose::Choice;
 use bruckner_mpi::{Function, Word};
 use bruckner_runtime::{Buffers, Failure};
 use bruckner_schedule::Counts;
 
-use super::{Engine, Serving};
+use super::{Engine, Entry, Serving};
 use crate::buffers::{Common, Normal};
 use crate::call::Call;
 use crate::communicator::{Arguments, Memo, Prepared, Served, State, Store, about, arguments};
+use crate::observe::{By, Event};
 use crate::world::World;
 
 impl<W: World> Engine<W> {
@@ -31,6 +35,7 @@ impl<W: World> Engine<W> {
             return;
         }
         let (id, watch) = (served.id, served.watch);
+        let why = self.counts.load(Ordering::Relaxed).then(|| state.why(served));
         let Common { problem, combine, .. } = &normal.common;
         let version = state.store.plans.versions.get(id);
         let Arguments { words, count } = arguments;
@@ -54,10 +59,10 @@ impl<W: World> Engine<W> {
         match &version.prepared {
             Some(Prepared::Native) => {
                 let watched = state.watches.is_watched(watch, served.bytes);
-                if state.watches.is_over(watch, served.bytes) {
+                if state.watches.is_over(watch, served.bytes) && why.is_none() {
                     self.natives.put(comm, generation, &words, alike(watched));
                 }
-                if watched {
+                if watched || why.is_some() {
                     state.store.memos.put(Memo {
                         words,
                         counts: alike(changed),
@@ -69,6 +74,7 @@ impl<W: World> Engine<W> {
                         bound: (0, 0),
                         bytes: bytes as usize,
                         combine: *combine,
+                        why,
                     });
                 }
             }
@@ -90,6 +96,7 @@ impl<W: World> Engine<W> {
                     bound: (0, 0),
                     bytes: bytes as usize,
                     combine: *combine,
+                    why,
                 });
             }
             _ => {}
@@ -139,6 +146,11 @@ impl<W: World> Engine<W> {
             return None;
         }
         let Serving::Planned(communicator) = &entry.serving else { return None };
+        // Where ranks are to meet first, that is done the longer way.
+        if entry.counted.as_ref().is_some_and(|counted| counted.meets_next(call)) {
+            return None;
+        }
+        let start = entry.counted.as_ref().map(|_| Instant::now());
         let mut taken = communicator.take().ok()?;
         let state = &mut *taken;
         let State { store: Store { memos, room, plans }, staged_input, watches, .. } = state;
@@ -148,9 +160,12 @@ impl<W: World> Engine<W> {
         let plan = match &mut version.prepared {
             Some(Prepared::Ready(plan)) => plan,
             Some(Prepared::Native) if watches.pass(memo.watch, block as u64) => {
+                let why = memo.why.clone();
                 drop(taken);
                 // SAFETY: as for this function.
-                return Some(Ok(unsafe { self.native(call, comm) }));
+                let code = unsafe { self.native(call, comm) };
+                self.count_again(entry, call, start, why.as_ref(), block);
+                return Some(Ok(code));
             }
             _ => return None,
         };
@@ -189,7 +204,29 @@ impl<W: World> Engine<W> {
         let temporary = room.temporary.start();
         let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
         // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
-        Some(unsafe { plan.run(&communicator.hidden.wire, buffers) }.map(|()| 0))
+        let ran = unsafe { plan.run(&communicator.hidden.wire, buffers) };
+        self.count_again(entry, call, start, memo.why.as_ref(), block);
+        Some(ran.map(|()| 0))
+    }
+
+    /// Counts a call that came before, if calls are counted.
+    #[inline]
+    fn count_again(
+        &self,
+        entry: &Entry<W>,
+        call: &Call,
+        start: Option<Instant>,
+        why: Option<&Arc<Choice>>,
+        bytes: usize,
+    ) {
+        let (Some(start), Some(counted)) = (start, &entry.counted) else { return };
+        let took = start.elapsed();
+        counted.count(call);
+        self.books.spent(took, None);
+        if let (Some(ledger), Some(why)) = (&counted.ledger, why) {
+            let (name, bytes, seconds) = (call.name(), bytes as u64, took.as_secs_f64());
+            ledger.add(&Event { name, persistent: false, by: By::Choice(why), bytes, seconds });
+        }
     }
 
     /// The buffers of a call of dense data, if they are as a plan wants them; those of a reduction may be one. What has no

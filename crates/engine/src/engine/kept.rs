@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bruckner_mpi::{Agree, Word};
+use bruckner_mpi::{Agree, Function, Word};
 
 use super::{Door, Engine};
 use crate::Error;
 use crate::buffers::{normal, personal};
-use crate::call::Call;
+use crate::call::{Amount, Call};
 use crate::communicator::{Communicator, Hidden};
 use crate::observe::Ledger;
 use crate::reason::Reason;
@@ -23,7 +23,64 @@ const QUOTA: usize = 64;
 /// What is kept for a communicator.
 pub(crate) struct Entry<W: World> {
     pub(crate) serving: Serving<W>,
+    /// Where its calls are counted, if there is to be a report.
+    pub(crate) counted: Option<Counted>,
+}
+
+impl<W: World> Entry<W> {
+    /// Its ledger, on the rank that keeps it.
+    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
+        self.counted.as_ref()?.ledger.as_ref()
+    }
+}
+
+/// Of so many calls that all ranks make together one begins with a barrier, which shows how long ranks wait for each other. A number that
+/// is in step with few programs.
+const EVERY: u32 = 61;
+/// And it is this one, when a communicator's first calls are over.
+const SEVENTH: u32 = 7;
+
+/// How the calls of a communicator are counted for the report; on all of its ranks.
+#[derive(Default)]
+pub(crate) struct Counted {
+    /// On its first rank.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// Calls that all ranks make together.
+    calls: AtomicU32,
+}
+
+impl Counted {
+    fn new(ledger: Option<Arc<Ledger>>) -> Counted {
+        Counted { ledger, calls: AtomicU32::new(0) }
+    }
+
+    /// Counts a call; whether ranks are to meet before it. Only those count that end on no rank before all have begun, which all ranks
+    /// know alike: the functions in which each gives to all others.
+    pub(super) fn meets(&self, call: &Call) -> bool {
+        let meets = self.meets_next(call);
+        self.count(call);
+        meets
+    }
+
+    /// The same without counting it.
+    #[inline]
+    pub(super) fn meets_next(&self, call: &Call) -> bool {
+        is_by_all(call) && self.calls.load(Ordering::Relaxed) % EVERY == SEVENTH
+    }
+
+    /// Counts it.
+    #[inline]
+    pub(super) fn count(&self, call: &Call) {
+        self.calls.fetch_add(u32::from(is_by_all(call)), Ordering::Relaxed);
+    }
+}
+
+/// Whether each rank gives to all others in a call.
+#[inline]
+fn is_by_all(call: &Call) -> bool {
+    use Function::{Allgather, Allreduce, Alltoall, ReduceScatterBlock};
+    matches!(call.function, Allgather | Allreduce | Alltoall | ReduceScatterBlock)
+        && !matches!(call.recv.amount, Amount::Each(0))
 }
 
 /// Whether a communicator is served.
@@ -93,8 +150,8 @@ impl<W: World> Engine<W> {
                 (Some(door), _) => self.kept(comm, door)?,
                 (None, Some(kept)) => kept,
                 (None, None) => {
-                    let ledger = self.ledger(comm)?;
-                    self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), ledger })?
+                    let counted = self.counted(comm)?;
+                    self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), counted })?
                 }
             },
         };
@@ -150,7 +207,7 @@ impl<W: World> Engine<W> {
 
     /// The same, shared: for plans, which may outlive the communicator's handle.
     pub(crate) fn kept(&self, comm: Word, door: Door) -> Result<Arc<Entry<W>>, Error> {
-        let mut ledger = None;
+        let mut counted = None;
         if let Some(kept) = self.known(comm)? {
             match &kept.serving {
                 Serving::NotYet(calls) => {
@@ -159,27 +216,28 @@ impl<W: World> Engine<W> {
                     if door == Door::Mpi && before < self.patience() {
                         return Ok(kept);
                     }
-                    ledger = kept.ledger.clone();
+                    counted = kept.counted.as_ref().map(|counted| Counted::new(counted.ledger.clone()));
                 }
                 _ => return Ok(kept),
             }
         } else if door == Door::Mpi && self.patience() > 0 {
-            let ledger = self.ledger(comm)?;
-            return self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(1)), ledger });
+            let counted = self.counted(comm)?;
+            return self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(1)), counted });
         }
         let serving = self.serve(comm)?;
         let (topology, measured) = match &serving {
             Serving::Planned(communicator) => communicator.texts(),
             _ => Default::default(),
         };
-        let ledger = match ledger {
-            Some(ledger) => Some(ledger),
-            None => self.ledger(comm)?,
+        let counted = match counted {
+            Some(counted) => Some(counted),
+            None => self.counted(comm)?,
         };
-        if let Some(ledger) = &ledger {
+        let entry = Entry { serving, counted };
+        if let Some(ledger) = entry.ledger() {
             ledger.placed(&topology, &measured);
         }
-        self.keep(comm, Entry { serving, ledger })
+        self.keep(comm, entry)
     }
 
     /// The same if there is something. Communicates with nobody.
@@ -196,20 +254,29 @@ impl<W: World> Engine<W> {
         Ok(entry)
     }
 
-    /// A communicator's ledger, if there is to be a report; its first rank keeps it.
-    fn ledger(&self, comm: Word) -> Result<Option<Arc<Ledger>>, Error> {
+    /// How a communicator's calls are counted, if there is to be a report.
+    fn counted(&self, comm: Word) -> Result<Option<Counted>, Error> {
         let hidden = self.hidden_now();
-        if hidden.is_none_or(|hidden| hidden.settings.report.is_none()) || self.world.rank(comm)? != 0 {
+        if hidden.is_none_or(|hidden| hidden.settings.report.is_none()) {
             return Ok(None);
         }
         let name = if comm == self.world.world() { "MPI_COMM_WORLD" } else { "" };
-        Ok(Some(self.books.open(name, self.world.size(comm)?)))
+        let ledger = match self.world.rank(comm)? {
+            0 => Some(self.books.open(name, self.world.size(comm)?)),
+            _ => None,
+        };
+        Ok(Some(Counted::new(ledger)))
+    }
+
+    /// Whether the settings say that nothing is served.
+    pub(super) fn is_off(&self) -> bool {
+        self.hidden_now().is_some_and(|hidden| hidden.settings.mode == Mode::Off)
     }
 
     /// Calls that a communicator must have had before it is served.
     fn patience(&self) -> u32 {
         self.hidden_now().map_or(0, |hidden| match hidden.settings.mode {
-            Mode::Always => 0,
+            Mode::Always | Mode::Off => 0,
             _ => hidden.settings.after,
         })
     }

@@ -10,11 +10,11 @@ use std::ffi::c_int;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bruckner_choose::{Choice, Name};
-use bruckner_mpi::{Word, Work};
-use bruckner_schedule::Counts;
+use bruckner_mpi::{Agree, Word, Work};
+use bruckner_schedule::{Counts, Level};
 
 use crate::Error;
 use crate::buffers::{Normal, Stage, normal, personal};
@@ -24,12 +24,12 @@ use crate::communicator::{
 };
 use crate::error::raise;
 use crate::files;
-use crate::observe::{Books, Event, Ground, Shadow, whole};
+use crate::observe::{self, Books, By, Event, Machine, Shadow};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Requests;
-use crate::settings::Report;
+use crate::settings::Destination;
 use crate::world::World;
 use kept::{Entry, Serving};
 
@@ -53,8 +53,10 @@ pub struct Engine<W: World> {
     requests: Requests<W>,
     books: Arc<Books>,
     natives: Natives,
-    /// Whether calls that come again may be recognised: not if each is to be counted or compared.
+    /// Whether calls that come again may be recognised: not if each may have to be compared.
     quick: AtomicBool,
+    /// Whether calls are counted, for a report: then none goes to the MPI unseen.
+    counts: AtomicBool,
     /// Collectives whose MPI functions are left alone, as bits; all, as long as there is no hidden communicator.
     left: AtomicU8,
 }
@@ -76,23 +78,28 @@ pub struct Findings {
     pub complaints: Vec<String>,
 }
 
-/// What served a call, for the report.
+/// What became of a call, for the report.
 #[derive(Default)]
 struct Outcome {
-    algorithm: String,
-    why: String,
-    ground: Ground,
+    /// What was chosen, or why it went to the MPI's own function without a choice.
+    choice: Option<Arc<Choice>>,
+    reason: Option<Reason>,
     bytes: u64,
+    /// Whether this rank is to see how long it waits for the others.
+    meets: bool,
+    /// How long it waited.
+    waited: Option<Duration>,
 }
 
 impl Outcome {
-    fn native(&mut self, reason: &Reason) {
-        (self.algorithm, self.why) = ("native".to_owned(), reason.to_string());
-    }
-
-    fn served(&mut self, choice: &Choice, bytes: u64) {
-        (self.algorithm, self.why) = (choice.expression.to_string(), choice.reason.to_string());
-        (self.ground, self.bytes) = (Ground::of(&choice.reason), bytes);
+    /// Waits until all ranks have come, if that is to be seen.
+    fn meet(&mut self, meet: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        if self.meets {
+            let start = Instant::now();
+            meet()?;
+            self.waited = Some(start.elapsed());
+        }
+        Ok(())
     }
 }
 
@@ -108,6 +115,7 @@ impl<W: World> Engine<W> {
             books: Arc::default(),
             natives: Natives::new(),
             quick: AtomicBool::new(true),
+            counts: AtomicBool::new(false),
             left: AtomicU8::new(u8::MAX),
         }
     }
@@ -151,8 +159,8 @@ impl<W: World> Engine<W> {
             return Ok(hidden);
         }
         let made = Arc::new(Hidden::new(self.world, self.world.world(), self.active.clone())?);
-        let quick = made.settings.report.is_none() && made.settings.check == 0;
-        self.quick.store(quick, Ordering::Relaxed);
+        self.quick.store(made.settings.check == 0, Ordering::Relaxed);
+        self.counts.store(made.settings.report.is_some(), Ordering::Relaxed);
         *self.hidden.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
         Ok(made)
     }
@@ -185,15 +193,34 @@ impl<W: World> Engine<W> {
             Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
         };
         let mode = format!("{:?}", hidden.settings.mode).to_lowercase();
-        let whole =
-            whole(&texts, self.world.name(), &mode, self.books.seconds(), &hidden.settings.complaints);
+        let machine = Machine {
+            nodes: hidden.places.regions(Level::NODE),
+            shared_cores: hidden.shared_cores,
+            pinned: is_pinned(),
+        };
+        let run = observe::Run {
+            mpi: self.world.name(),
+            mode: &mode,
+            seconds: self.books.seconds(),
+            machine,
+            complaints: &hidden.settings.complaints,
+        };
+        let report = observe::Report::join(&texts, &run);
         match to {
-            Report::Stderr => eprint!("{}", whole.table()),
-            Report::File(path) => {
-                let written =
-                    files::create(path).and_then(|mut file| file.write_all(whole.json().as_bytes()));
-                if let Err(error) = written {
-                    eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display());
+            Destination::Stderr => eprint!("{}", report.table()),
+            Destination::File(pattern) => {
+                let path = files::named(pattern);
+                match files::create_new(&path).and_then(|(mut file, other)| {
+                    file.write_all(report.json().as_bytes())?;
+                    Ok(other)
+                }) {
+                    Ok(None) => {}
+                    Ok(Some(other)) => eprintln!(
+                        "bruckner: {} is there already; the report is {}",
+                        path.display(),
+                        other.display()
+                    ),
+                    Err(error) => eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display()),
                 }
             }
         }
@@ -213,24 +240,31 @@ impl<W: World> Engine<W> {
             Door::Api => self.entry(comm, door)?,
             Door::Mpi => self.entry_for(call, comm)?,
         };
-        let Some(ledger) = &entry.ledger else {
+        let Some(counted) = &entry.counted else {
             // SAFETY: as for this function.
             return unsafe { self.serve_call(entry, call, comm, door, None) };
         };
         let start = Instant::now();
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { meets: counted.meets(call), ..Outcome::default() };
         // SAFETY: as for this function.
         let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
-        let Outcome { algorithm, why, ground, mut bytes } = outcome;
+        let took = start.elapsed();
+        self.books.spent(took, outcome.waited);
+        let Some(ledger) = &counted.ledger else { return result };
+        let Outcome { choice, reason, mut bytes, .. } = outcome;
         if bytes == 0
             && !self.world.is_inter(comm)?
             && let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?)
         {
             bytes = normal.common.bytes();
         }
-        let (name, algorithm, why) = (call.name(), algorithm.as_str(), why.as_str());
-        let seconds = start.elapsed().as_secs_f64();
-        ledger.add(&Event { name, persistent: false, algorithm, why, ground, bytes, seconds });
+        let why = reason.map(|reason| reason.to_string());
+        let by = match (&choice, &why) {
+            (Some(choice), _) => By::Choice(choice),
+            (None, why) => By::Words("native", why.as_deref().unwrap_or_default()),
+        };
+        let (name, seconds) = (call.name(), took.as_secs_f64());
+        ledger.add(&Event { name, persistent: false, by, bytes, seconds });
         result
     }
 
@@ -241,7 +275,7 @@ impl<W: World> Engine<W> {
         call: &Call,
         comm: Word,
         door: Door,
-        outcome: Option<&mut Outcome>,
+        mut outcome: Option<&mut Outcome>,
     ) -> Result<c_int, Error> {
         let generation = self.world.generation();
         let known = arguments(self.world, call).filter(|_| is_built_in(self.world, call));
@@ -260,15 +294,16 @@ impl<W: World> Engine<W> {
                         }
                         let Some(served) = communicator.plan_for(&mut state, &mut normal)? else {
                             if let Some(outcome) = outcome {
-                                outcome.native(&Reason::Different);
+                                outcome.reason = Some(Reason::Different);
                             }
                             return native();
                         };
                         if let Some(arguments) = known {
                             self.remember(comm, generation, &mut state, arguments, &served, &normal);
                         }
-                        if let Some(outcome) = outcome {
-                            outcome.served(&state.why(&served), served.bytes);
+                        if let Some(outcome) = &mut outcome {
+                            (outcome.choice, outcome.bytes) = (Some(state.why(&served)), served.bytes);
+                            outcome.meet(|| communicator.meet())?;
                         }
                         communicator.gather_for(&served)?;
                         let start = Instant::now();
@@ -278,7 +313,7 @@ impl<W: World> Engine<W> {
                         };
                         // A call that failed here is one of a look as well: all ranks count it.
                         let seen = communicator.looked(&mut state, &served, start.elapsed())?;
-                        if let Some(ledger) = entry.ledger.as_ref().filter(|_| !seen.is_empty()) {
+                        if let Some(ledger) = entry.ledger().filter(|_| !seen.is_empty()) {
                             let equal = matches!(normal.common.problem.counts, Counts::Equal(_));
                             ledger.seen(call.name(), served.bytes, equal, &seen);
                         }
@@ -293,18 +328,28 @@ impl<W: World> Engine<W> {
                 }
             }
             Serving::Native(reason) => {
-                if let Some(arguments) = known.filter(|_| self.quick.load(Ordering::Relaxed)) {
+                if let Some(arguments) = known.filter(|_| self.passes_unseen()) {
                     self.natives.put(comm, generation, &arguments.words, 0..=u64::MAX);
                 }
                 reason.clone()
             }
+            Serving::NotYet(_) if self.is_off() => Reason::Off,
             Serving::NotYet(_) => Reason::FirstCalls,
         };
         if let Some(outcome) = outcome {
-            outcome.native(&reason);
+            // Where nothing is served, this is the way of all calls, on all ranks.
+            if reason == Reason::Off {
+                outcome.meet(|| Ok(self.world.agree(comm, Agree::Max, &mut [0])?))?;
+            }
+            outcome.reason = Some(reason);
         }
         // SAFETY: as for this function.
         Ok(unsafe { self.native(call, comm) })
+    }
+
+    /// Whether a call that came before may go to the MPI's own function without a look at it.
+    fn passes_unseen(&self) -> bool {
+        self.quick.load(Ordering::Relaxed) && !self.counts.load(Ordering::Relaxed)
     }
 
     /// The MPI's own function, and what it returns.
@@ -384,7 +429,7 @@ impl<W: World> Engine<W> {
         }
         if let Some(shadow) = shadow {
             let same = shadow.compare(self.world, comm, call, &version.choice.expression)?;
-            if let Some(ledger) = &entry.ledger {
+            if let Some(ledger) = entry.ledger() {
                 ledger.checked(same);
             }
         }
@@ -395,4 +440,11 @@ impl<W: World> Engine<W> {
     pub fn raise(&self, comm: Word, error: &Error) -> c_int {
         raise(self.world, comm, error)
     }
+}
+
+/// Whether this process has its own part of the node's cores.
+fn is_pinned() -> bool {
+    // SAFETY: always succeeds.
+    let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    std::thread::available_parallelism().is_ok_and(|mine| (mine.get() as libc::c_long) < all)
 }

@@ -17,6 +17,11 @@ use crate::requests::Known;
 use crate::settings::{self, Mode};
 use crate::world::{by_rival, native_init};
 
+/// What is to become of calls, by what a rank's environment says: they are left to the MPI, left to it and counted, or served.
+const LEFT: u64 = 0;
+const COUNTED: u64 = 1;
+const SERVED: u64 = 2;
+
 static ENGINE: OnceLock<Engine<Mpi>> = OnceLock::new();
 
 impl Engine<Mpi> {
@@ -47,7 +52,8 @@ impl Engine<Mpi> {
     }
 
     /// Prepares for calls of MPI's own functions, at the end of `MPI_Init`. Collective over `MPI_COMM_WORLD`. Whether
-    /// anything is taken over is agreed on: a single rank whose environment says `BRUCKNER=off` keeps all from it.
+    /// anything is taken over is agreed on: a single rank whose environment says `BRUCKNER=off` keeps all from it. With a report
+    /// calls are still counted then.
     ///
     /// As long as a rank may lack the library, nobody says a word to another: then everything stays with the MPI, and the
     /// first rank tells the user what to do.
@@ -61,10 +67,17 @@ impl Engine<Mpi> {
             return Ok(());
         }
         // Where MPI tells of failures and goes on, it alone must wait.
-        let on = !settings::is_off_here() && !mpi.survives_failures();
-        let mut on = [u64::from(on)];
-        mpi.agree(mpi.world(), Agree::Min, &mut on)?;
-        if on[0] == 0 {
+        let wanted = match settings::is_off_here() {
+            false => SERVED,
+            true if settings::is_reported_here() => COUNTED,
+            true => LEFT,
+        };
+        let wanted = if mpi.survives_failures() { LEFT } else { wanted };
+        let mut all = [wanted, !wanted];
+        mpi.agree(mpi.world(), Agree::Min, &mut all)?;
+        // Calls are counted only if all ranks want nothing else.
+        let [least, most] = [all[0], !all[1]];
+        if least == LEFT || least != most {
             return Ok(());
         }
         let hidden = self.hidden()?;
@@ -75,7 +88,8 @@ impl Engine<Mpi> {
             }
         }
         let bits = settings.left.iter().fold(0, |bits, name| bits | 1 << *name as u8);
-        self.left.store(if settings.mode == Mode::Off { u8::MAX } else { bits }, Ordering::Release);
+        let nothing = settings.mode == Mode::Off && settings.report.is_none();
+        self.left.store(if nothing { u8::MAX } else { bits }, Ordering::Release);
         Ok(())
     }
 
@@ -155,8 +169,8 @@ impl Engine<Mpi> {
         {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
-        if served.is_ok() || entry.ledger.is_some() {
-            let (name, ledger, started) = (call.name(), entry.ledger.clone(), Mutex::default());
+        if served.is_ok() || entry.ledger().is_some() {
+            let (name, ledger, started) = (call.name(), entry.ledger().cloned(), Mutex::default());
             let known = Known { served, name, comm, ledger, started, types, _lists: lists };
             // SAFETY: the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);

@@ -1,14 +1,17 @@
 //! What a user might do about what was seen.
 
-use super::report::{Ground, Record};
+use super::record::Ground;
+use super::report::Report;
 
 /// A part of the run below which nothing is worth a word.
 const WORTH: f64 = 0.05;
 
-/// Sentences for a user whose program ran so long, in seconds.
-pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
+/// Sentences for a user.
+pub(super) fn advice(report: &Report) -> Vec<String> {
     let mut advice = Vec::new();
-    let rows = || records.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
+    let seconds = report.seconds.max(1e-9);
+    let rows =
+        || report.communicators.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
     let mut left: Vec<&str> = rows()
         .filter(|(_, row)| row.ground == Ground::Watched)
         .map(|(_, row)| row.collective.as_str())
@@ -24,7 +27,7 @@ pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
     for (record, row) in rows() {
         let compared = record.seen.iter().any(|seen| seen.collective == row.collective);
         // Communicators that are alike may be used at the same time, by different ranks.
-        let part = row.seconds / record.communicators.max(1) as f64 / seconds.max(1e-9);
+        let part = row.seconds / record.communicators.max(1) as f64 / seconds;
         if row.ground == Ground::Predicted && !compared && part >= WORTH {
             advice.push(format!(
                 "{} on {} took {:.0} % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest",
@@ -34,32 +37,65 @@ pub(super) fn advice(records: &[Record], seconds: f64) -> Vec<String> {
             ));
         }
     }
+    if let Some(spent) = report.in_collectives {
+        advice.extend(about_the_whole(report, spent.mean / seconds, spent.waiting.unwrap_or(0.0) / seconds));
+    }
     advice.dedup();
     advice
 }
 
+/// What follows from the parts of the run that ranks were in collectives, and waited there.
+fn about_the_whole(report: &Report, part: f64, waiting: f64) -> Option<String> {
+    let machine = report.machine;
+    Some(if part < WORTH {
+        format!("collectives are {:.1} % of the run: making them faster cannot change much", 100.0 * part)
+    } else if waiting > part / 2.0 {
+        "most of the time in collectives goes by waiting for ranks that come late: better balance would help more than faster collectives".to_owned()
+    } else if machine.shared_cores {
+        "ranks outnumber cores: collectives mostly wait for a core".to_owned()
+    } else if !machine.pinned {
+        "ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)".to_owned()
+    } else if machine.nodes == 1 && report.mode != "off" {
+        "all ranks run on one node: across several there is more to gain".to_owned()
+    } else {
+        return None;
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Books, Event, join};
-    use super::*;
-    use bruckner_choose::Name;
     use std::sync::Arc;
+    use std::time::Duration;
 
-    fn event(ground: Ground) -> Event<'static> {
-        let (name, algorithm) = (Name::Allreduce, "shm");
-        let why = if ground == Ground::Watched { "it was faster" } else { "" };
-        Event { name, persistent: false, algorithm, why, ground, bytes: 8, seconds: 0.5 }
+    use bruckner_algorithms::Expression;
+    use bruckner_choose::{Choice, Forecast, Name, Origin, Reason};
+
+    use super::super::ledger::{Books, By, Event};
+    use super::super::report::{Machine, Run};
+    use super::*;
+
+    fn said(books: &Books, seconds: f64, machine: Machine) -> Vec<String> {
+        let run = Run { mpi: "MPICH 5", mode: "on", seconds, machine, complaints: &[] };
+        Report::join(&[books.text()], &run).advice
+    }
+
+    fn event(choice: &Arc<Choice>) -> Event<'_> {
+        Event { name: Name::Allreduce, persistent: false, by: By::Choice(choice), bytes: 8, seconds: 0.5 }
     }
 
     #[test]
     fn what_is_long_and_only_predicted_is_worth_a_word() {
+        let shm: Expression = "shm".parse().unwrap();
+        let choice = |reason| Arc::new(Choice { expression: shm.clone(), reason });
         let books = Arc::new(Books::default());
         let world = books.open("MPI_COMM_WORLD", 4);
         world.placed("2x2", "");
-        world.add(&event(Ground::Predicted));
+        let forecast = Forecast { bytes: 8, times: 2.0, origin: Origin::Profile };
+        world.add(&event(&choice(Reason::Predicted(forecast))));
         let said = |seconds| {
-            let whole = join(&[books.text()], "MPICH 5", "on", seconds, &[]);
-            advice(&whole.communicators, whole.seconds)
+            let mut said = said(&books, seconds, Machine::default());
+            said.retain(|line| line.contains("allreduce"));
+            said
         };
         assert_eq!(said(20.0), [] as [&str; 0]);
         assert_eq!(
@@ -71,7 +107,23 @@ mod tests {
         // What was compared needs no more.
         world.seen(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
-        world.add(&event(Ground::Watched));
+        world.add(&event(&choice(Reason::Watched { before: shm.clone(), ratio: 0.5 })));
         assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
+    }
+
+    #[test]
+    fn it_says_what_would_change_the_picture() {
+        let books = Books::default();
+        books.spent(Duration::from_secs(2), Some(Duration::ZERO));
+        let on = |seconds, nodes, shared_cores, pinned| {
+            said(&books, seconds, Machine { nodes, shared_cores, pinned }).concat()
+        };
+        assert!(on(100.0, 1, true, false).starts_with("collectives are 2.0 % of the run"));
+        assert!(on(10.0, 1, true, false).starts_with("ranks outnumber cores"));
+        assert!(on(10.0, 1, false, false).starts_with("ranks may move"));
+        assert!(on(10.0, 1, false, true).starts_with("all ranks run on one node"));
+        assert_eq!(on(10.0, 2, false, true), "");
+        books.spent(Duration::from_secs(30), Some(Duration::from_secs(29)));
+        assert!(on(50.0, 2, false, true).starts_with("most of the time in collectives goes by waiting"));
     }
 }

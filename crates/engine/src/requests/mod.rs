@@ -21,7 +21,7 @@ use crate::Error;
 use crate::call::Lists;
 use crate::error::raise;
 use crate::execute::Persistent;
-use crate::observe::{Event, Ground, Ledger};
+use crate::observe::{By, Event, Ledger};
 use crate::reason::Reason;
 use crate::world::World;
 
@@ -63,8 +63,7 @@ impl<W: World> Known<W> {
             Err(reason) => ("native", reason.to_string()),
         };
         let (name, bytes, persistent) = (self.name, 0, true);
-        let ground = Ground::Other;
-        ledger.add(&Event { name, persistent, algorithm, why: &why, ground, bytes, seconds });
+        ledger.add(&Event { name, persistent, by: By::Words(algorithm, &why), bytes, seconds });
     }
 }
 

@@ -98,7 +98,7 @@ fn line(task: &Task, expression: &Expression) -> Result<String> {
 }
 
 /// The table.
-pub(crate) fn compare(task: &Task) -> Result<String> {
+pub(crate) fn overview(task: &Task) -> Result<String> {
     let topology = &task.topology;
     let kinds = kinds(task.collective, topology);
     let problem = plan(task, &kinds[0])?.problem;

@@ -1,0 +1,161 @@
+//! `bruckner compare`: whether the library is worth it for a program.
+//!
+//! The program runs as it is and with the library, in turns, and in every other pair in the opposite order, so that whatever changes
+//! slowly on the machine is the same for both. These runs are as users' are: nothing is counted. Then each way runs once more with a
+//! report, which says how long ranks were in collectives.
+
+mod verdict;
+mod words;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bruckner_engine::{InCollectives, Report};
+use clap::Args;
+
+use self::verdict::{Outcome, Times};
+use self::words::Words;
+use crate::bar::bar;
+use crate::{Answer, print, report};
+
+/// Runs a program with and without the library in turns, and says whether it is worth it
+#[derive(Args)]
+#[command(after_help = "Examples:
+  bruckner compare -- mpirun -n 4 ./app input
+  bruckner compare --launches 20 -- srun -n 64 python3 app.py
+  bruckner compare -- mpirun -n 4 bruckner exec app      where the program is, if it is not found
+
+Exit status 0: faster, or no difference; 1: slower.")]
+pub(crate) struct Compare {
+    /// Launches of each kind
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    launches: u32,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show what the program prints
+    #[arg(long)]
+    talk: bool,
+    /// The launcher, the program and their arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How the program runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Without,
+    With,
+}
+
+impl Compare {
+    pub(crate) fn run(&self) -> Result<Answer> {
+        let words = Words::of(&self.command, &is_program)?;
+        let here = std::env::current_exe().context("where this command is")?;
+        let exec = [here.display().to_string(), "exec".to_owned()];
+        let ways = [words.with(&[]), words.with(&exec)];
+        if !self.json {
+            eprintln!("without: {}\nwith:    {}", ways[0].join(" "), ways[1].join(" "));
+        }
+        let bar = bar(u64::from(2 * self.launches + 2));
+        let mut times = Times::default();
+        for pair in 0..self.launches {
+            let mut order = [Way::Without, Way::With];
+            if pair % 2 == 1 {
+                order.reverse();
+            }
+            let mut took = [0.0; 2];
+            for way in order {
+                took[way as usize] = self.launch(&ways[way as usize])?;
+                bar.inc(1);
+            }
+            times.push(took);
+        }
+        let mut reported = [None; 2];
+        for (reported, mode) in reported.iter_mut().zip(["off", "on"]) {
+            *reported = self.reported(&words, &exec, mode)?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let outcome = Outcome::of(&times, reported);
+        print(&if self.json { outcome.json() } else { outcome.table() })?;
+        Ok(if outcome.is_slower() { Answer::DoesNotHold } else { Answer::Holds })
+    }
+
+    /// Runs a command; how long it took, in seconds.
+    fn launch(&self, words: &[String]) -> Result<f64> {
+        let mut command = Command::new(&words[0]);
+        // What is preloaded already is there in both.
+        command.args(&words[1..]).env("LD_PRELOAD", without_library()).stdin(Stdio::null());
+        for name in ["BRUCKNER", "BRUCKNER_REPORT"] {
+            command.env_remove(name);
+        }
+        if !self.talk {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+        }
+        let start = Instant::now();
+        let ended = command.spawn().and_then(std::process::Child::wait_with_output);
+        let seconds = start.elapsed().as_secs_f64();
+        let ended = ended.with_context(|| words[0].clone())?;
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            let from = said.len().saturating_sub(4000);
+            let tail: String = said.chars().skip(from).collect();
+            bail!("{tail}`{}` failed ({}): there is nothing to compare", words.join(" "), ended.status);
+        }
+        Ok(seconds)
+    }
+
+    /// What ranks spend in collectives; nothing where the library writes no report.
+    fn reported(&self, words: &Words, exec: &[String], mode: &str) -> Result<Option<InCollectives>> {
+        let file = Scrap::new()?;
+        let env =
+            ["env".to_owned(), format!("BRUCKNER={mode}"), format!("BRUCKNER_REPORT={}", file.0.display())];
+        self.launch(&words.with(&[&env[..], exec].concat()))?;
+        match file.0.exists() {
+            true => report::read(&file.0).map(|report: Report| report.in_collectives),
+            false => Ok(None),
+        }
+    }
+}
+
+/// The name of a file that goes when it is not needed any more.
+struct Scrap(PathBuf);
+
+impl Scrap {
+    fn new() -> Result<Scrap> {
+        let name = format!("bruckner-compare-{}.json", std::process::id());
+        // Where ranks on other nodes may see it, too.
+        let file = std::env::current_dir().context("the directory")?.join(name);
+        ensure!(!file.exists(), "{} is there already", file.display());
+        Ok(Scrap(file))
+    }
+}
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What is preloaded, without the library.
+fn without_library() -> String {
+    let all = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let is_other = |one: &&str| !one.is_empty() && !one.contains("libbruckner");
+    all.split([':', ' ']).filter(is_other).collect::<Vec<_>>().join(":")
+}
+
+/// Whether a word is a file that can be run, or a command that is found.
+fn is_program(word: &str) -> bool {
+    let runs = |path: &Path| {
+        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    match word.contains('/') {
+        true => runs(Path::new(word)),
+        false => std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|place| runs(&place.join(word)))),
+    }
+}

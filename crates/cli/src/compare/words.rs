@@ -1,0 +1,150 @@
+//! Where the program is in the words of a launcher's command.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+/// Options of launchers that have no value, so that what follows one may be the program. All others may have one.
+const FLAGS: [&str; 18] = [
+    "--allow-run-as-root",
+    "--oversubscribe",
+    "-oversubscribe",
+    "--overcommit",
+    "-O",
+    "--exclusive",
+    "--label",
+    "-l",
+    "--unbuffered",
+    "-u",
+    "--report-bindings",
+    "--display-map",
+    "--tag-output",
+    "--verbose",
+    "-v",
+    "-q",
+    "--quiet",
+    "--do-not-launch-daemons",
+];
+
+/// What a command is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Words {
+    words: Vec<String>,
+    /// Where programs begin; in jobs of several programs there are several.
+    programs: Vec<usize>,
+}
+
+impl Words {
+    /// The words of a command. `is_program` tells whether a word is a file that can be run, or a command that is found.
+    pub(super) fn of(words: &[String], is_program: &dyn Fn(&str) -> bool) -> Result<Words> {
+        let mut all = Words { words: Vec::new(), programs: Vec::new() };
+        for (number, part) in words.split(|word| word == ":").enumerate() {
+            if number > 0 {
+                all.words.push(":".to_owned());
+            }
+            let part = without_exec(part);
+            let from = usize::from(number == 0);
+            let Some(at) = program_of(&part.words, from, part.at, is_program) else {
+                bail!(
+                    "no program is found in `{}`; spell it as in `bruckner compare -- mpirun -n 4 ./app`, or say where it is: \
+                     `bruckner compare -- mpirun -n 4 bruckner exec app`",
+                    words.join(" ")
+                );
+            };
+            all.programs.push(all.words.len() + at);
+            all.words.extend(part.words);
+        }
+        Ok(all)
+    }
+
+    /// The command with these words before each program.
+    pub(super) fn with(&self, before: &[String]) -> Vec<String> {
+        let mut all = Vec::new();
+        for (at, word) in self.words.iter().enumerate() {
+            if self.programs.contains(&at) {
+                all.extend_from_slice(before);
+            }
+            all.push(word.clone());
+        }
+        all
+    }
+}
+
+/// The words of one program's command without `bruckner exec`, and where that was.
+struct Part {
+    words: Vec<String>,
+    at: Option<usize>,
+}
+
+fn without_exec(words: &[String]) -> Part {
+    let is_exec = |pair: &[String]| {
+        Path::new(&pair[0]).file_name().is_some_and(|name| name == "bruckner") && pair[1] == "exec"
+    };
+    let at = words.windows(2).position(is_exec);
+    let mut words = words.to_vec();
+    if let Some(at) = at {
+        words.drain(at..at + 2);
+    }
+    Part { words, at }
+}
+
+/// Where the program is: where it is said to be, or the first word behind the launcher that is one, and no option's value.
+fn program_of(
+    words: &[String],
+    from: usize,
+    said: Option<usize>,
+    is_program: &dyn Fn(&str) -> bool,
+) -> Option<usize> {
+    if let Some(at) = said {
+        return (at < words.len()).then_some(at);
+    }
+    (from..words.len()).find(|&at| {
+        let word = words[at].as_str();
+        let before = at.checked_sub(1).map_or("", |before| words[before].as_str());
+        // `node`, which an option may be given, is also a command.
+        let may_be_value = before.starts_with('-') && !before.contains('=') && !FLAGS.contains(&before);
+        !word.starts_with('-') && (word.contains('/') || !may_be_value) && is_program(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn found(text: &str) -> Result<String> {
+        let known = |word: &str| ["./app", "/opt/lmp", "python3", "node", "mpirun", "4"].contains(&word);
+        Ok(Words::of(&words(text), &known)?.with(&words("bruckner exec")).join(" "))
+    }
+
+    #[test]
+    fn the_program_is_found_behind_the_launcher() {
+        let same = [
+            ("mpirun -n 4 ./app x", "mpirun -n 4 bruckner exec ./app x"),
+            ("mpirun --map-by node -n 4 ./app", "mpirun --map-by node -n 4 bruckner exec ./app"),
+            ("mpirun --oversubscribe python3 x.py", "mpirun --oversubscribe bruckner exec python3 x.py"),
+            ("srun --mpi=pmix python3 x.py", "srun --mpi=pmix bruckner exec python3 x.py"),
+            ("mpirun -n 4 python3 x.py", "mpirun -n 4 bruckner exec python3 x.py"),
+            (
+                "mpirun -n 2 ./app : -n 2 /opt/lmp",
+                "mpirun -n 2 bruckner exec ./app : -n 2 bruckner exec /opt/lmp",
+            ),
+            // It is said where it is.
+            ("mpirun -n 4 /usr/bin/bruckner exec other y", "mpirun -n 4 bruckner exec other y"),
+        ];
+        for (asked, wanted) in same {
+            assert_eq!(found(asked).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn where_there_is_none_a_right_spelling_is_shown() {
+        for wrong in ["mpirun -n 4", "mpirun -n 4 app", "./app", "mpirun -n 2 ./app :"] {
+            let why = found(wrong).unwrap_err().to_string();
+            assert!(why.contains("bruckner compare -- mpirun -n 4 ./app"), "{wrong}: {why}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether the library can serve a program: one that is static or has raised privileges preloads nothing.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object as _, ObjectSymbol as _};
+
+use super::Findings;
+
+/// Looks at a program.
+pub(super) fn examine(program: &Path, findings: &mut Findings) {
+    let shown = program.display();
+    let Some(path) = find(program) else {
+        return findings.wrong.push(format!("{shown}: there is no such program"));
+    };
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) => return findings.wrong.push(format!("{shown}: {error}")),
+    };
+    if path.metadata().is_ok_and(|about| about.permissions().mode() & 0o6000 != 0) {
+        findings
+            .wrong
+            .push(format!("{shown} is set-user-id or set-group-id: nothing can be preloaded under it"));
+    }
+    let Ok(file) = object::File::parse(&*bytes) else {
+        return findings.found("program", format!("{shown}: a script; give doctor what it starts"));
+    };
+    if file.dynamic_symbol_table().is_none() {
+        return findings
+            .wrong
+            .push(format!("{shown} is static: nothing can be preloaded under it; link it dynamically"));
+    }
+    let calls = Calls::of(&file);
+    findings.found("program", format!("{shown}: {}", calls.text()));
+    if calls.has_mpi_inside {
+        findings
+            .wrong
+            .push(format!("{shown} has its MPI inside, as a static library: its calls cannot be taken over"));
+    }
+    if calls.fortran {
+        fortran(&path, findings);
+    }
+}
+
+/// The file of a program, as a shell would find it.
+fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 || program.exists() {
+        return program.exists().then(|| program.to_owned());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
+}
+
+/// What a program has of MPI.
+#[derive(Default)]
+struct Calls {
+    c: bool,
+    fortran: bool,
+    has_mpi_inside: bool,
+}
+
+/// A function of MPI's that nearly every program calls, and the collective that most do, as C and Fortran have them.
+const C: [&str; 2] = ["MPI_Init", "MPI_Allreduce"];
+const FORTRAN: [&str; 4] = ["mpi_init_", "mpi_allreduce_", "mpi_init_f08_", "mpi_allreduce_f08_"];
+
+impl Calls {
+    fn of(file: &object::File<'_>) -> Calls {
+        let mut calls = Calls::default();
+        for symbol in file.dynamic_symbols().chain(file.symbols()) {
+            let Ok(name) = symbol.name() else { continue };
+            let name = name.split('@').next().unwrap_or(name);
+            calls.c |= name.starts_with("MPI_") && symbol.is_undefined();
+            calls.fortran |= symbol.is_undefined() && name.starts_with("mpi_") && name.ends_with('_');
+            calls.has_mpi_inside |= C.contains(&name) && symbol.is_definition();
+        }
+        calls
+    }
+
+    fn text(&self) -> &'static str {
+        match (self.has_mpi_inside, self.c, self.fortran) {
+            (true, ..) => "its MPI is inside",
+            (_, true, true) => "calls MPI from C and Fortran",
+            (_, true, false) => "calls MPI from C",
+            (_, false, true) => "calls MPI from Fortran",
+            _ => "calls no MPI itself; a library that it loads may",
+        }
+    }
+}
+
+/// Whether the Fortran functions of a program's MPI call those of C where these can be taken over.
+fn fortran(program: &Path, findings: &mut Findings) {
+    // The dynamic linker says what it loads.
+    let Ok(said) = Command::new("ldd").arg(program).output() else { return };
+    let text = String::from_utf8_lossy(&said.stdout);
+    let libraries = text.lines().filter_map(|line| line.split_once("=> ")?.1.split(" (").next());
+    for library in libraries {
+        let Ok(bytes) = std::fs::read(library) else { continue };
+        let Ok(file) = object::File::parse(&*bytes) else { continue };
+        let symbols =
+            || file.dynamic_symbols().filter_map(|symbol| Some((symbol.name().ok()?, symbol.is_undefined())));
+        let has = |wanted: &[&str], undefined: bool| {
+            symbols().any(|(name, is_undefined)| is_undefined == undefined && wanted.contains(&name))
+        };
+        if has(&FORTRAN[1..2], false) && !has(&["MPI_Allreduce", "PMPI_Allreduce"], true) {
+            findings.wrong.push(format!(
+                "Fortran calls are not taken over: {library} does not call MPI_Allreduce or PMPI_Allreduce of a library"
+            ));
+        }
+    }
+}

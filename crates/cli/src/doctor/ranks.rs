@@ -1,0 +1,142 @@
+//! What ranks find when they look at each other.
+
+use anyhow::Result;
+use bruckner::{Communicator, Name, Operation};
+use bruckner_engine::{Engine, Mpi, show_settings};
+use rustix::fs::statvfs;
+
+use super::Findings;
+
+/// Variables by which launchers tell a process which one it is and how many there are, and whose they are.
+const LAUNCHERS: [(&str, &str, &str); 3] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+    ("PMI_RANK", "PMI_SIZE", "the mpirun of MPICH or Intel MPI"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
+];
+
+/// Bytes of shared memory that a rank may need.
+const FOR_A_RANK: u64 = 4 << 20;
+
+/// The number of this process and how many there are, by its launcher.
+fn launched() -> Option<(u32, u32, &'static str)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    LAUNCHERS.iter().find_map(|(rank, size, whose)| Some((number(rank)?, number(size)?, *whose)))
+}
+
+/// Whether this is the first process that the launcher started.
+pub(super) fn is_first_of_job() -> bool {
+    launched().is_none_or(|(rank, ..)| rank == 0)
+}
+
+/// Looks at everything. Collective.
+pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
+    let world = mpi.world();
+    let (major, minor) = mpi.standard();
+    findings.found("MPI", mpi.name());
+    findings.found("library", mpi.library.path.display().to_string());
+    findings.found("family", format!("{}, MPI {major}.{minor}", mpi.family.name()));
+    if let Some((_, started, whose)) =
+        launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1))
+    {
+        findings.wrong.push(format!(
+            "{whose} has started {started} processes, and each is alone in its world: launcher and library are of \
+             different MPIs, or speak differently (srun: try --mpi=pmix or --mpi=pmi2)"
+        ));
+    }
+    on_all(mpi, findings)?;
+    let engine = Engine::get()?;
+    engine.init()?;
+    let found = engine.findings()?;
+    findings.found("ranks", found.ranks.to_string());
+    findings.found("topology", found.topology);
+    let cores = if found.shared_cores { "shared: ranks outnumber them" } else { "one for each rank" };
+    findings.found("cores", cores);
+    let shared = if found.shared_memory { "yes" } else { "no: ranks of a node exchange messages" };
+    findings.found("shared memory", shared);
+    findings.found("direct reads", if found.reads { "yes" } else { "no" });
+    if !found.shared_memory && std::env::var("BRUCKNER_SHM").as_deref() != Ok("off") {
+        findings.wrong.push(
+            "the ranks of a node cannot attach one POSIX shared memory object; is /dev/shm mounted and shared \
+             (containers: --ipc=host)?"
+                .into(),
+        );
+    }
+    if found.shared_cores {
+        findings.notes.push("ranks outnumber cores: collectives mostly wait for a core".into());
+    }
+    // What is wrong with the settings as the first rank finds them, and as the engine does with all.
+    let (_, mut complaints) = show_settings();
+    complaints.extend(found.complaints);
+    complaints.dedup();
+    findings.wrong.extend(complaints);
+    a_test(engine, mpi, findings)
+}
+
+/// What each rank finds for itself, brought together. Collective.
+fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let preloads = variable("LD_PRELOAD").contains("libbruckner");
+    let off = matches!(variable("BRUCKNER").as_str(), "off" | "0");
+    let room = statvfs("/dev/shm").map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
+    let (cores, online) = (std::thread::available_parallelism().map_or(1, usize::from), online_cores());
+    let mine = [u64::from(preloads), u64::from(off), room, u64::from(cores < online || online == 1)];
+    let all = mpi.gather(mpi.world(), &mine)?;
+    let rows: Vec<&[u64]> = all.chunks(mine.len()).collect();
+    let ranks = rows.len() as u64;
+    let those = |column: usize| rows.iter().enumerate().filter(move |(_, row)| row[column] != 0);
+    let preloaded = those(0).count();
+    if preloaded > 0 && preloaded < rows.len() {
+        findings.wrong.push(format!(
+            "the library is preloaded on {preloaded} of {ranks} ranks: start the program by `bruckner exec`"
+        ));
+    }
+    if let Some((rank, _)) = those(1).next() {
+        findings.wrong.push(format!("BRUCKNER=off is set on rank {rank}: nothing is served"));
+    }
+    let settings = show_settings().0;
+    let switch = settings.iter().find(|setting| setting.name == "BRUCKNER");
+    if let Some(switch) = switch.filter(|switch| !off && matches!(switch.value.as_str(), "off" | "0")) {
+        findings.wrong.push(format!("BRUCKNER = off in {}: nothing is served", switch.source));
+    }
+    let least = rows.iter().map(|row| row[2]).min().unwrap_or(u64::MAX);
+    if least < FOR_A_RANK.saturating_mul(ranks) {
+        findings.wrong.push(format!(
+            "/dev/shm has room for {} MiB, and {ranks} ranks may need {}: make it larger (containers: --shm-size)",
+            least >> 20,
+            (FOR_A_RANK * ranks) >> 20
+        ));
+    }
+    if ranks > 1 && those(3).count() < rows.len() {
+        findings.notes.push(
+            "ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// How many cores the machine has.
+fn online_cores() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let each = text.trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(last.parse::<usize>().ok()?.saturating_sub(first.parse().ok()?) + 1)
+    });
+    each.sum::<usize>().max(1)
+}
+
+/// A collective that all can check.
+fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
+    let world = mpi.world();
+    let (rank, ranks) = (u64::from(mpi.rank(world)?), u64::from(mpi.size(world)?));
+    let mut sum = [0u64];
+    let ran = Communicator::world()?.allreduce(&[rank + 1], &mut sum, Operation::Sum)?.run();
+    let right = ran.is_ok() && sum[0] == ranks * (ranks + 1) / 2;
+    let by = engine.algorithm_of(world, Name::Allreduce)?.unwrap_or_else(|| "native".into());
+    let said = if right { "right" } else { "WRONG" };
+    findings.found("a test", format!("an allreduce by {by}: {said}"));
+    if !right {
+        findings.wrong.push("an allreduce gave a wrong result".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! `bruckner report`: reads what runs have reported, and adds it up.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use bruckner_engine::Report;
+use clap::Args;
+
+use crate::{Answer, print};
+
+/// Reads reports of BRUCKNER_REPORT=FILE.json, and adds up those of several runs
+#[derive(Args)]
+#[command(after_help = "Examples:
+  BRUCKNER_REPORT=run-%j.json mpirun -n 4 bruckner exec ./app
+  bruckner report run-*.json")]
+pub(crate) struct ReportOf {
+    /// Reports, of runs with the same MPI
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// JSON, as in the files, instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl ReportOf {
+    pub(crate) fn run(&self) -> Result<Answer> {
+        let mut all: Option<Report> = None;
+        for file in &self.files {
+            let new = read(file)?;
+            match &mut all {
+                None => all = Some(new),
+                Some(all) => {
+                    let both = |report: &Report| format!("{}, BRUCKNER={}", report.mpi, report.mode);
+                    ensure!(
+                        both(all) == both(&new),
+                        "{} is of {}, and what comes before it of {}: they cannot be added up",
+                        file.display(),
+                        both(&new),
+                        both(all)
+                    );
+                    all.add(new);
+                }
+            }
+        }
+        let all = all.context("there is no file")?;
+        print(&if self.json { all.json() } else { all.table() })?;
+        Ok(Answer::Holds)
+    }
+}
+
+/// The report in a file.
+pub(crate) fn read(file: &Path) -> Result<Report> {
+    let shown = || file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(shown)?;
+    Report::read(&text).with_context(shown)
+}

@@ -1,0 +1,61 @@
+//! `bruckner settings`: every setting, its value and where it comes from.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use bruckner_engine::{Shown, show_settings};
+use clap::Args;
+use serde_json::json;
+
+use crate::{Answer, print};
+
+/// Shows every setting with its value and where that comes from, as a program started here would find them
+///
+/// What comes later counts: the usual value, a [default] of /etc/bruckner.conf, the user's file (~/.config/bruckner.conf, or the one that
+/// BRUCKNER_CONFIG names), the environment, and what is [fixed] in /etc/bruckner.conf. Exit status 1: something is wrong with one.
+#[derive(Args)]
+pub(crate) struct SettingsHere {
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl SettingsHere {
+    pub(crate) fn run(&self) -> Result<Answer> {
+        let (settings, complaints) = show_settings();
+        print(&if self.json { in_json(&settings, &complaints) } else { table(&settings, &complaints) })?;
+        Ok(if complaints.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+    }
+}
+
+fn in_json(settings: &[Shown], complaints: &[String]) -> String {
+    let shown = |setting: &Shown| {
+        json!({
+            "name": setting.name,
+            "value": setting.value,
+            "source": setting.source,
+            "replaces": setting.replaces,
+            "about": setting.about,
+        })
+    };
+    let all: Vec<_> = settings.iter().map(shown).collect();
+    format!("{:#}\n", json!({ "settings": all, "wrong": complaints }))
+}
+
+fn table(settings: &[Shown], complaints: &[String]) -> String {
+    let mut text = String::new();
+    let wide = |of: &dyn Fn(&Shown) -> usize| settings.iter().map(of).max().unwrap_or(0);
+    let (name, value) =
+        (wide(&|setting| setting.name.len()), wide(&|setting| setting.value.len()).clamp(1, 40));
+    for setting in settings {
+        let shown = if setting.value.is_empty() { "-" } else { &setting.value };
+        let _ = writeln!(text, "{:<name$}  {shown:<value$}  {}", setting.name, setting.source);
+        for (other, source) in setting.replaces.iter().rev() {
+            let _ = writeln!(text, "{:<name$}  instead of {other}, {source}", "");
+        }
+    }
+    for complaint in complaints {
+        let _ = writeln!(text, "wrong: {complaint}");
+    }
+    text
+}
