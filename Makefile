@@ -92,7 +92,7 @@ tarball:
 	@echo target/bruckner-$(VERSION)-$(MACHINE).tar.gz
 
 wheel: build
-	$(PYTHON) packaging/python/wheel.py --version $(VERSION) --stage $(STAGE) --library $(LIBRARY) --out target
+	$(PYTHON) packaging/python/make_wheel.py --version $(VERSION) --stage $(STAGE) --library $(LIBRARY) --out target
 
 clean:
 	$(CARGO) clean

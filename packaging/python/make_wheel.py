@@ -1,23 +1,28 @@
 """Makes the wheel: the library, the command, and `bruckner-run`. Needs setuptools 70 or newer."""
 
 import argparse
+import os
 import pathlib
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 
-from setuptools import Distribution, setup
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).absolute().parent
 
 
-class Binary(Distribution):
-    """It has files for one kind of machine."""
+class ForAnyPython(bdist_wheel):
+    """It is for one kind of machine, and for every Python."""
 
-    def has_ext_modules(self):
-        return True
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", self.plat_name
 
 
 def newest(file):
@@ -31,7 +36,7 @@ def main():
     for name in ["version", "stage", "library", "out"]:
         ask.add_argument(f"--{name}", required=True)
     asked = ask.parse_args()
-    stage, out = pathlib.Path(asked.stage), pathlib.Path(asked.out).absolute()
+    stage, out = pathlib.Path(asked.stage).absolute(), pathlib.Path(asked.out).absolute()
     needs = max(newest(stage / asked.library), newest(stage / "bruckner"))
     tag = f"manylinux_{needs[0]}_{needs[1]}_{platform.machine()}"
     with tempfile.TemporaryDirectory() as scratch:
@@ -39,8 +44,7 @@ def main():
         shutil.copytree(HERE / "bruckner", package, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(stage / asked.library, package / "libbruckner.so")
         shutil.copy(stage / "bruckner", package / "bruckner")
-        sys.argv = ["setup.py", "-q", "bdist_wheel", "--python-tag", "py3", "--plat-name", tag,
-                    "--bdist-dir", f"{scratch}/bdist", "--dist-dir", str(out)]
+        os.chdir(scratch)
         setup(
             name="bruckner",
             version=asked.version,
@@ -48,13 +52,12 @@ def main():
             license="MIT OR Apache-2.0",
             python_requires=">=3.8",
             packages=["bruckner"],
-            package_dir={"bruckner": str(package)},
             package_data={"bruckner": ["libbruckner.so", "bruckner"]},
             entry_points={
                 "console_scripts": ["bruckner = bruckner:main", "bruckner-run = bruckner:run"]
             },
-            distclass=Binary,
-            script_args=sys.argv[1:],
+            cmdclass={"bdist_wheel": ForAnyPython},
+            script_args=["-q", "bdist_wheel", "--plat-name", tag, "--dist-dir", str(out)],
         )
 
 
