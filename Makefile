@@ -24,7 +24,7 @@ BUILD := $(CARGO)
 TARGET :=
 OUT := target/release
 else
-BUILD := $(CARGO) zigbuild
+BUILD := cargo-zigbuild
 TARGET := --target $(MACHINE)-unknown-linux-gnu.$(GLIBC)
 OUT := target/$(MACHINE)-unknown-linux-gnu/release
 endif
@@ -52,6 +52,8 @@ build:
 	cp $(OUT)/libbruckner.so $(STAGE)/$(LIBRARY)
 	cp $(OUT)/bruckner $(STAGE)/bruckner
 	strip --strip-unneeded $(STAGE)/bruckner
+	# What cargo build makes is left where it makes it.
+	$(BUILD) build --release --locked $(TARGET) -p bruckner-preload
 	$(STAGE)/bruckner generate --man $(STAGE)/man --completions $(STAGE)/completions
 	packaging/needs $(STAGE)/$(LIBRARY) $(STAGE)/bruckner $(GLIBC)
 

@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  side = argc > 1 ? atoi(argv[1]) : 128;
+  side = argc > 1 ? atoi(argv[1]) : 64;
   if (side % size || side & (side - 1)) {
     if (rank == 0) fprintf(stderr, "%d is no power of two, or no multiple of %d ranks\n", side, size);
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -28,7 +28,7 @@ program heat
     change = maxval(abs(next - rod(1:points)))
     rod(1:points) = next
     call MPI_Allreduce(change, greatest, 1, MPI_DOUBLE_PRECISION, MPI_MAX, MPI_COMM_WORLD)
-    if (greatest < 1e-4_wide) exit
+    if (greatest < 3e-4_wide) exit
   end do
   if (rank == 0) print '(i0, a, i0, a, f8.6)', size, ' ranks: ', steps, ' steps, the last change is ', greatest
   call MPI_Finalize()

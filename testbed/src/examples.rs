@@ -29,6 +29,10 @@ pub(crate) fn run() -> Result<()> {
     }
     let program = rust()?;
     expect(Mpi::Openmpi4, 3, &program, "3 ranks: the sum is 6")?;
+    let off = Launch::new(Mpi::Openmpi4, 3, &program).set("BRUCKNER", "off").run()?;
+    if !off.succeeded || !off.out.contains("3 ranks: the sum is 6") {
+        bail!("rsmpi with BRUCKNER=off: {}{}", off.out, off.err);
+    }
     let command = root().join("target/release/bruckner");
     for &mpi in Mpi::ALL.iter().filter(|mpi| !matches!(mpi, Mpi::MpichAbi | Mpi::IntelAbi)) {
         let said = Launch::new(mpi, 3, &command).argument("doctor").run()?;

@@ -204,7 +204,12 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
         }
     }
     if let Expression::File(written) = expression {
-        return written.for_task(task);
+        let fits = written.is_for(task.collective, &task.topology)
+            && !matches!(task.counts, Counts::Local | Counts::Root { .. });
+        return match fits {
+            true => Ok(Box::new(written.clone())),
+            false => Err(Refusal(format!("`{expression}` is for {}", written.purpose()))),
+        };
     }
     if let Expression::Pipeline { parts, of } = expression {
         if of.reads_buffers() {

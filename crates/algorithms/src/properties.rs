@@ -8,6 +8,7 @@
 use bruckner_schedule::{Collective, Topology};
 
 use crate::expression::{Expression, Factor, Plain};
+use crate::written::Proven;
 
 /// How ranks lie in regions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -62,7 +63,10 @@ pub fn properties(
         _ if ranks == 1 => BOTH,
         // Each result is computed once, on one rank, from whatever comes first.
         (Collective::ReduceScatter, _) => CONSISTENT,
-        (_, Expression::File(written)) => written.properties(),
+        (_, Expression::File(written)) => {
+            let Proven { consistent, ordered } = written.proven();
+            Properties { consistent, ordered }
+        }
         (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
         (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::ShmTree(_)) => regional,
         (_, Expression::Locality { .. }) => regional,

@@ -14,13 +14,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bruckner_schedule::verify::{verify, verify_sequence};
-use bruckner_schedule::{
-    Collective, Counts, Document, Problem, Program, Rank, Round, Schedule, Topology, read,
-};
+use bruckner_schedule::{Collective, Counts, Document, Problem, Rank, Round, Schedule, Topology, read};
 
-use crate::lower::{OnNode, lower};
-use crate::properties::Properties;
-use crate::{Algorithm, Plan, Refusal, Task};
+use crate::Algorithm;
 
 /// A schedule that was read, and what was proven of it.
 #[derive(Clone, Debug)]
@@ -34,8 +30,17 @@ struct Inner {
     topology: Topology,
     overlap: u32,
     ranks: BTreeMap<Rank, Vec<Round>>,
-    properties: Properties,
+    proven: Proven,
     shares_memory: bool,
+}
+
+/// What the verifier found of its reductions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Proven {
+    /// All ranks compute the same expression.
+    pub consistent: bool,
+    /// Expressions keep rank order.
+    pub ordered: bool,
 }
 
 impl PartialEq for Written {
@@ -53,32 +58,28 @@ impl Hash for Written {
 }
 
 impl Written {
-    /// Reads a schedule and proves it, as it stands and as it will run. Why not, if it is not right.
+    /// Reads a schedule and proves it: once, and again behind itself, when segments are as the last execution left them. Why not, if it
+    /// is not right.
     pub fn new(name: &str, text: &str) -> Result<Written, String> {
         let document = read(text).map_err(|error| error.to_string())?.document;
         let Document::Schedule(schedule) = document else {
             return Err("it is a program; what can be run is a schedule, in rounds".into());
         };
+        let (said, all) = (schedule.ranks.len(), schedule.problem.ranks);
+        if said as u32 != all {
+            return Err(format!("it says what {said} of {all} ranks do"));
+        }
+        // Of an empty piece anything could be proven.
+        if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1))
+        {
+            return Err("what can be run has equal counts of at least one element a piece; it then serves all others, too".into());
+        }
+        let proven = prove(&schedule)?;
         let Schedule { problem, topology, overlap, ranks, .. } = schedule;
-        if ranks.len() as u32 != problem.ranks {
-            return Err(format!("it says what {} of {} ranks do", ranks.len(), problem.ranks));
-        }
-        if !matches!(problem.counts, Counts::Equal(_)) {
-            return Err("what can be run has equal counts; it then serves all others, too".into());
-        }
         let mut local = ranks.values().flatten().flat_map(|round| &round.local);
         let shares_memory = local.any(|local| local.shared().next().is_some());
-        let mut inner = Inner {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            problem,
-            topology,
-            overlap,
-            ranks,
-            properties: Properties { consistent: false, ordered: false },
-            shares_memory,
-        };
-        inner.properties = inner.proven()?;
+        let (name, text) = (name.to_owned(), text.to_owned());
+        let inner = Inner { name, text, problem, topology, overlap, ranks, proven, shares_memory };
         Ok(Written(Arc::new(inner)))
     }
 
@@ -88,8 +89,8 @@ impl Written {
     }
 
     /// What was proven of its reductions.
-    pub fn properties(&self) -> Properties {
-        self.0.properties
+    pub fn proven(&self) -> Proven {
+        self.0.proven
     }
 
     /// Whether it uses segments.
@@ -97,51 +98,25 @@ impl Written {
         self.0.shares_memory
     }
 
-    /// The algorithm, if it is one for a task.
-    pub(crate) fn for_task(&self, task: &Task) -> Result<Box<dyn Algorithm>, Refusal> {
-        let Inner { name, problem, topology, .. } = &*self.0;
-        let fits = |collective: Collective| collective == task.collective && task.topology == *topology;
-        if !fits(problem.collective) || matches!(task.counts, Counts::Local | Counts::Root { .. }) {
-            return Err(Refusal(format!("`file({name})` is for {} on {topology}", problem.collective)));
-        }
-        Ok(Box::new(self.clone()))
+    /// Whether it is for a collective on a topology.
+    pub fn is_for(&self, collective: Collective, topology: &Topology) -> bool {
+        self.0.problem.collective == collective && self.0.topology == *topology
+    }
+
+    /// What it is for, in words.
+    pub fn purpose(&self) -> String {
+        format!("{} on {}", self.0.problem.collective, self.0.topology)
     }
 }
 
-impl Inner {
-    /// What the verifier finds, of the schedule and of what lowering makes of it.
-    fn proven(&self) -> Result<Properties, String> {
-        let algorithm = Written(Arc::new(Inner {
-            name: String::new(),
-            text: String::new(),
-            problem: self.problem.clone(),
-            topology: self.topology.clone(),
-            overlap: self.overlap,
-            ranks: self.ranks.clone(),
-            properties: self.properties,
-            shares_memory: self.shares_memory,
-        }));
-        let plan = Plan::new(self.problem.clone(), self.topology.clone(), Box::new(algorithm));
-        let schedule = plan.schedule();
-        let mut found = Properties { consistent: true, ordered: true };
-        let passes: [fn(&Schedule) -> Program; 3] = [
-            Schedule::flatten,
-            |schedule| lower(schedule, OnNode::Segment),
-            |schedule| lower(schedule, OnNode::Messages),
-        ];
-        for pass in passes {
-            let program = pass(&schedule);
-            // Once, and again behind itself, when segments are as the last execution left them.
-            for report in [verify(&program), verify_sequence(&[&program, &program, &program])] {
-                if let Some(violation) = report.violations.first() {
-                    return Err(format!("it is not right: {violation}"));
-                }
-                found.consistent &= report.consistent;
-                found.ordered &= report.ordered;
-            }
-        }
-        Ok(found)
+/// What the verifier finds.
+fn prove(schedule: &Schedule) -> Result<Proven, String> {
+    let program = schedule.flatten();
+    let [once, again] = [verify(&program), verify_sequence(&[&program, &program, &program])];
+    if let Some(violation) = once.violations.iter().chain(&again.violations).next() {
+        return Err(format!("it is not right: {violation}"));
     }
+    Ok(Proven { consistent: once.consistent && again.consistent, ordered: once.ordered && again.ordered })
 }
 
 impl Algorithm for Written {
@@ -211,7 +186,7 @@ pub(crate) fn parse(inside: &str) -> Result<Written, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Expression, plan};
+    use crate::{Expression, Task, plan};
 
     fn named(text: &str) -> Result<Expression, String> {
         let whole = with_files("file( my.bruck )", |name| {
@@ -249,6 +224,8 @@ mod tests {
         assert!(named(&wrong).unwrap_err().contains("it is not right"), "{wrong}");
         assert!(named("schedule\nnonsense").unwrap_err().contains("line 2"));
         assert_eq!(without_files("a=file(b:00ff); c=file(d)"), "a=file(b); c=file(d)");
+        let nothing = right.replacen("counts equal 6", "counts equal 0", 1);
+        assert!(named(&nothing).unwrap_err().contains("at least one element a piece"));
         let alone = "file(my.bruck)".parse::<Expression>().unwrap_err();
         assert!(alone.message.contains("named by BRUCKNER_ALGORITHM"), "{alone}");
     }

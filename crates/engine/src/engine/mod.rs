@@ -205,7 +205,7 @@ impl<W: World> Engine<W> {
             machine,
             complaints: &hidden.settings.complaints,
         };
-        let report = observe::Report::join(&texts, &run);
+        let report = observe::whole(&texts, &run);
         match to {
             Destination::Stderr => eprint!("{}", report.table()),
             Destination::File(pattern) => {

@@ -76,7 +76,7 @@ mod tests {
 
     fn said(books: &Books, seconds: f64, machine: Machine) -> Vec<String> {
         let run = Run { mpi: "MPICH 5", mode: "on", seconds, machine, complaints: &[] };
-        Report::join(&[books.text()], &run).advice
+        advice(&Report::join(&[books.text()], &run))
     }
 
     fn event(choice: &Arc<Choice>) -> Event<'_> {

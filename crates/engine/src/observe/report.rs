@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::advice::advice;
 use super::ledger::{Spent, Told};
 use super::record::{Checks, Record, Row, merge_into};
 
@@ -133,7 +132,6 @@ impl Report {
             communicators,
         };
         report.add_up();
-        report.advice = advice(&report);
         report
     }
 
