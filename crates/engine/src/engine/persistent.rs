@@ -18,7 +18,8 @@ use crate::world::World;
 
 impl<W: World> Engine<W> {
     /// Makes a persistent operation of a call. Collective. An algorithm that is named is used, or refused with the reason; an
-    /// empty name leaves the choice to the library.
+    /// empty name leaves the choice to the library. Where the library is switched off, the MPI's own function serves whatever was
+    /// named: a switch breaks no program.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name, and stay so as long as the operation is used.
@@ -43,7 +44,11 @@ impl<W: World> Engine<W> {
         };
         let made = self.bound(communicator, comm, call, made);
         match asked {
-            Some(asked) if made.is_the_call_itself() && asked.to_string() != "native" => {
+            Some(asked)
+                if made.is_the_call_itself()
+                    && asked.to_string() != "native"
+                    && *made.reason() != Reason::Off =>
+            {
                 let why = made.reason();
                 Err(Error::Argument(format!("`{asked}` does not serve this {} here: {why}", call.name())))
             }
