@@ -1,6 +1,7 @@
 //! `bruckner exec`: runs a program with the library preloaded, and leaves a mark by which its ranks know that all have it.
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -66,4 +67,16 @@ impl Exec {
             format!("there is no {LIBRARY} in {}; name it by --library", places.join(", "))
         })
     }
+}
+
+/// The file of a program, as a shell would find it, if it can be run.
+pub(crate) fn find_program(program: &Path) -> Option<PathBuf> {
+    let runs = |path: &PathBuf| {
+        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    if program.components().count() > 1 {
+        return Some(program.to_owned()).filter(runs);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|place| place.join(program)).find(runs)
 }

@@ -71,11 +71,7 @@ fn as_part(text: &str) -> String {
 
 /// The name of this host.
 fn host() -> String {
-    let mut bytes = [0u8; 256];
-    // SAFETY: it writes at most so many bytes, and the last stays 0.
-    unsafe { libc::gethostname(bytes.as_mut_ptr().cast(), bytes.len() - 1) };
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// So many files of one name may be there.

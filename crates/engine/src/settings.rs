@@ -354,8 +354,7 @@ impl Found {
 
     /// Puts what files of algorithms say in the place of their names: other ranks may not have them.
     fn read_algorithms(&mut self) {
-        // SAFETY: always succeeds.
-        let me = unsafe { libc::geteuid() };
+        let me = user();
         let read = |name: &str| match files::read(Path::new(name), &[0, me], LONGEST) {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err("there is no such file".to_owned()),
@@ -408,8 +407,7 @@ pub(crate) fn find() -> String {
 
 /// The administrator's defaults, then the user's file, then the environment, then what the administrator fixed: what comes later counts.
 fn found() -> Found {
-    // SAFETY: always succeeds.
-    let me = unsafe { libc::geteuid() };
+    let me = user();
     let mut found = Found::default();
     let administrators = Path::new(ADMINISTRATORS);
     let lines = found.lines(administrators, &[0]);
@@ -428,6 +426,12 @@ fn found() -> Found {
     }
     found.take(administrators, &fixed, ", fixed");
     found
+}
+
+/// The user that this process runs as.
+fn user() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::geteuid() }
 }
 
 /// The user's file, which need not be there.

@@ -409,6 +409,26 @@ fn results_are_compared_and_reported() {
     assert_eq!((checks["compared"].as_u64(), checks["differed"].as_u64()), (Some(12), Some(0)), "{text}");
 }
 
+/// Where nothing is served, calls are still counted, and ranks meet now and then to see who waits.
+#[test]
+fn what_is_off_is_counted() {
+    let file = std::env::temp_dir().join(format!("bruckner-off-{}.json", std::process::id()));
+    let settings = format!("BRUCKNER=off\nBRUCKNER_REPORT={}", file.display());
+    run(
+        "2x2",
+        |_| Options { settings: settings.clone(), ..Options::default() },
+        |engine, rank| {
+            engine.init().unwrap();
+            (0..200).for_each(|round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi));
+        },
+    );
+    let report = bruckner_engine::Report::read(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((report.calls, report.served, report.mode.as_str()), (200, 0, "off"));
+    let spent = report.in_collectives.unwrap();
+    assert!(spent.waiting.is_some_and(|waiting| waiting <= spent.mean), "{spent:?}");
+}
+
 /// Counts that can be cut evenly and others take turns, on ranks that know them again and on ranks that look each time.
 #[test]
 fn counts_in_turn_are_cut_alike_on_all_ranks() {

@@ -34,7 +34,7 @@ pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges, variab
 pub use registry::Kept;
 pub use rival::Rival;
 pub use tags::{TagRange, Tags};
-pub use topology::{Place, places, sharers};
+pub use topology::{Place, is_pinned, places, sharers};
 pub use transport::{Messages, Requests, Style};
 pub use types::{Shape, Types};
 

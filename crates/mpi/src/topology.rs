@@ -56,6 +56,13 @@ fn cores() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
+/// Whether this process has its own part of the machine's cores, or there is but one.
+pub fn is_pinned() -> bool {
+    // SAFETY: always succeeds.
+    let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    all == 1 || (cores().len() as libc::c_long) < all
+}
+
 /// The socket that all these cores are on.
 fn socket(cores: &[usize]) -> Option<u64> {
     let of = |core: &usize| -> Option<u64> {

@@ -7,8 +7,7 @@
 mod verdict;
 mod words;
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -19,6 +18,7 @@ use clap::Args;
 use self::verdict::{Outcome, Times};
 use self::words::Words;
 use crate::bar::bar;
+use crate::exec::find_program;
 use crate::{Answer, print, report};
 
 /// Runs a program with and without the library in turns, and says whether it is worth it
@@ -53,7 +53,7 @@ enum Way {
 
 impl Compare {
     pub(crate) fn run(&self) -> Result<Answer> {
-        let words = Words::of(&self.command, &is_program)?;
+        let words = Words::of(&self.command, &|word| find_program(word.as_ref()).is_some())?;
         let here = std::env::current_exe().context("where this command is")?;
         let exec = [here.display().to_string(), "exec".to_owned()];
         let ways = [words.with(&[]), words.with(&exec)];
@@ -102,8 +102,7 @@ impl Compare {
         let ended = ended.with_context(|| words[0].clone())?;
         if !ended.status.success() {
             let said = String::from_utf8_lossy(&ended.stderr);
-            let from = said.len().saturating_sub(4000);
-            let tail: String = said.chars().skip(from).collect();
+            let tail: String = said.chars().skip(said.chars().count().saturating_sub(4000)).collect();
             bail!("{tail}`{}` failed ({}): there is nothing to compare", words.join(" "), ended.status);
         }
         Ok(seconds)
@@ -146,16 +145,4 @@ fn without_library() -> String {
     let all = std::env::var("LD_PRELOAD").unwrap_or_default();
     let is_other = |one: &&str| !one.is_empty() && !one.contains("libbruckner");
     all.split([':', ' ']).filter(is_other).collect::<Vec<_>>().join(":")
-}
-
-/// Whether a word is a file that can be run, or a command that is found.
-fn is_program(word: &str) -> bool {
-    let runs = |path: &Path| {
-        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
-    match word.contains('/') {
-        true => runs(Path::new(word)),
-        false => std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|place| runs(&place.join(word)))),
-    }
 }

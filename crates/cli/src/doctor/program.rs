@@ -1,17 +1,18 @@
 //! Whether the library can serve a program: one that is static or has raised privileges preloads nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use object::{Object as _, ObjectSymbol as _};
 
 use super::Findings;
+use crate::exec::find_program;
 
 /// Looks at a program.
 pub(super) fn examine(program: &Path, findings: &mut Findings) {
     let shown = program.display();
-    let Some(path) = find(program) else {
+    let Some(path) = find_program(program) else {
         return findings.wrong.push(format!("{shown}: there is no such program"));
     };
     let bytes = match std::fs::read(&path) {
@@ -41,15 +42,6 @@ pub(super) fn examine(program: &Path, findings: &mut Findings) {
     if calls.fortran {
         fortran(&path, findings);
     }
-}
-
-/// The file of a program, as a shell would find it.
-fn find(program: &Path) -> Option<PathBuf> {
-    if program.components().count() > 1 || program.exists() {
-        return program.exists().then(|| program.to_owned());
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 /// What a program has of MPI.

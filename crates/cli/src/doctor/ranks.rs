@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use bruckner::{Communicator, Name, Operation};
+use bruckner_engine::mpi::is_pinned;
 use bruckner_engine::{Engine, Mpi, show_settings};
 use rustix::fs::statvfs;
 
@@ -78,8 +79,7 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let preloads = variable("LD_PRELOAD").contains("libbruckner");
     let off = matches!(variable("BRUCKNER").as_str(), "off" | "0");
     let room = statvfs("/dev/shm").map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
-    let (cores, online) = (std::thread::available_parallelism().map_or(1, usize::from), online_cores());
-    let mine = [u64::from(preloads), u64::from(off), room, u64::from(cores < online || online == 1)];
+    let mine = [u64::from(preloads), u64::from(off), room, u64::from(is_pinned())];
     let all = mpi.gather(mpi.world(), &mine)?;
     let rows: Vec<&[u64]> = all.chunks(mine.len()).collect();
     let ranks = rows.len() as u64;
@@ -113,16 +113,6 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// How many cores the machine has.
-fn online_cores() -> usize {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let each = text.trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(last.parse::<usize>().ok()?.saturating_sub(first.parse().ok()?) + 1)
-    });
-    each.sum::<usize>().max(1)
 }
 
 /// A collective that all can check.

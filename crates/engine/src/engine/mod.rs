@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bruckner_choose::{Choice, Name};
-use bruckner_mpi::{Agree, Word, Work};
+use bruckner_mpi::{Agree, Word, Work, is_pinned};
 use bruckner_schedule::{Counts, Level};
 
 use crate::Error;
@@ -440,11 +440,4 @@ impl<W: World> Engine<W> {
     pub fn raise(&self, comm: Word, error: &Error) -> c_int {
         raise(self.world, comm, error)
     }
-}
-
-/// Whether this process has its own part of the node's cores.
-fn is_pinned() -> bool {
-    // SAFETY: always succeeds.
-    let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    std::thread::available_parallelism().is_ok_and(|mine| (mine.get() as libc::c_long) < all)
 }
