@@ -2,6 +2,7 @@
 #
 #   make install PREFIX=/opt/bruckner      make uninstall PREFIX=/opt/bruckner
 #   make tarball                           make wheel
+#   make twice     builds in two other places, and compares the libraries byte by byte (7 minutes)
 #
 # The library is built for the C library of this machine; GLIBC=2.17 builds it for one that is as old, which needs cargo-zigbuild
 # (pip install cargo-zigbuild ziglang).
@@ -19,14 +20,19 @@ SONAME := libbruckner.so.$(MAJOR)
 LIBRARY := libbruckner.so.$(VERSION)
 MACHINE := $(shell uname -m)
 
+# Where sources of other crates lie does not show in what is built, so that everybody builds the same.
+CARGO_HOME ?= $(HOME)/.cargo
+export RUSTFLAGS := $(RUSTFLAGS) --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/bruckner
+PLACE := --target-dir target/package
+
 ifeq ($(GLIBC),)
 BUILD := $(CARGO)
 TARGET :=
-OUT := target/release
+OUT := target/package/release
 else
 BUILD := cargo-zigbuild
 TARGET := --target $(MACHINE)-unknown-linux-gnu.$(GLIBC)
-OUT := target/$(MACHINE)-unknown-linux-gnu/release
+OUT := target/package/$(MACHINE)-unknown-linux-gnu/release
 endif
 
 STAGE := target/stage
@@ -41,19 +47,17 @@ FILES := bin/bruckner bin/bruckner-run include/bruckner.h \
   share/doc/bruckner/README.md share/doc/bruckner/LICENSE-MIT share/doc/bruckner/LICENSE-APACHE
 LIBRARIES := $(LIBRARY) $(SONAME) libbruckner.so pkgconfig/bruckner.pc
 
-.PHONY: build install uninstall tarball wheel needs clean
+.PHONY: build install uninstall tarball wheel twice clean
 
 build:
-	$(BUILD) build --release --locked $(TARGET) -p bruckner-cli
-	$(BUILD) rustc --release --locked $(TARGET) -p bruckner-preload --crate-type cdylib -- \
+	$(BUILD) build --release --locked $(PLACE) $(TARGET) -p bruckner-cli
+	$(BUILD) rustc --release --locked $(PLACE) $(TARGET) -p bruckner-preload --crate-type cdylib -- \
 	  -C link-arg=-Wl,-soname,$(SONAME) -C strip=symbols
 	rm -rf $(STAGE)
 	mkdir -p $(STAGE)/man $(STAGE)/completions
 	cp $(OUT)/libbruckner.so $(STAGE)/$(LIBRARY)
 	cp $(OUT)/bruckner $(STAGE)/bruckner
 	strip --strip-unneeded $(STAGE)/bruckner
-	# What cargo build makes is left where it makes it.
-	$(BUILD) build --release --locked $(TARGET) -p bruckner-preload
 	$(STAGE)/bruckner generate --man $(STAGE)/man --completions $(STAGE)/completions
 	packaging/needs $(STAGE)/$(LIBRARY) $(STAGE)/bruckner $(GLIBC)
 
@@ -95,6 +99,16 @@ tarball:
 
 wheel: build
 	$(PYTHON) packaging/python/make_wheel.py --version $(VERSION) --stage $(STAGE) --library $(LIBRARY) --out target
+
+# What is committed, built in two places; CARGO_HOME, too, may differ.
+twice:
+	rm -rf target/twice
+	for place in one another/place; do \
+	  mkdir -p target/twice/$$place && git archive HEAD | tar -xf - -C target/twice/$$place && \
+	  env -u RUSTFLAGS $(MAKE) -s -C target/twice/$$place build CARGO_HOME=$(CARGO_HOME) || exit 1; done
+	cmp target/twice/one/$(STAGE)/$(LIBRARY) target/twice/another/place/$(STAGE)/$(LIBRARY)
+	cmp target/twice/one/$(STAGE)/bruckner target/twice/another/place/$(STAGE)/bruckner
+	sha256sum target/twice/one/$(STAGE)/$(LIBRARY)
 
 clean:
 	$(CARGO) clean

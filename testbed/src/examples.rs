@@ -27,6 +27,7 @@ pub(crate) fn run() -> Result<()> {
             unmodified(mpi, file)?;
         }
     }
+    documentation()?;
     let program = rust()?;
     expect(Mpi::Openmpi4, 3, &program, "3 ranks: the sum is 6")?;
     let off = Launch::new(Mpi::Openmpi4, 3, &program).set("BRUCKNER", "off").run()?;
@@ -173,23 +174,28 @@ fn fortran(mpi: Mpi) -> Result<PathBuf> {
     Ok(output)
 }
 
-fn rust() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args([
-        "build",
-        "--release",
-        "--quiet",
-        "--package",
-        "bruckner",
-        "--features",
-        "rsmpi",
-        "--example",
-        "rsmpi",
-    ]);
-    command.env("MPICC", Mpi::Openmpi4.compiler()).current_dir(root());
+/// Cargo on the crate that Rust programs use, with an MPI for rsmpi.
+fn cargo(words: &[&str]) -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words).args(["--quiet", "--locked", "--package", "bruckner"]).current_dir(root());
+    command.env("MPICC", Mpi::Openmpi4.compiler()).env("RUSTDOCFLAGS", "-D warnings");
+    // Where an example cannot start this MPI, it fails.
+    command.env("BRUCKNER_MPI", Mpi::library_of_openmpi4()?);
     if !command.status()?.success() {
-        bail!("the example for rsmpi does not build");
+        bail!("cargo {} does not succeed", words.join(" "));
     }
+    Ok(())
+}
+
+fn rust() -> Result<PathBuf> {
+    cargo(&["build", "--release", "--features", "rsmpi", "--example", "rsmpi"])?;
     Ok(root().join("target/release/examples/rsmpi"))
+}
+
+/// Pages with all features, and the examples of every function, each as a job of one rank.
+fn documentation() -> Result<()> {
+    cargo(&["doc", "--no-deps", "--features", "rsmpi"])?;
+    cargo(&["test", "--doc"])?;
+    println!("{:<10} the documentation of the Rust API, and its examples", Mpi::Openmpi4.name());
+    Ok(())
 }

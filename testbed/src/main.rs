@@ -11,6 +11,7 @@ mod matrix;
 mod measure;
 mod mpis;
 mod papers;
+mod paths;
 mod peers;
 mod predict;
 mod readme;
@@ -151,6 +152,12 @@ enum Ask {
         #[command(flatten)]
         ask: watching::Wanted,
     },
+    /// What users, administrators, Rust developers and researchers do first, on a clean root file system; the time of each. As root.
+    Paths {
+        /// In an empty directory of this system instead.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Asks `bruckner compare` about programs of which is known what it must say; fails where it is wrong more than once in ten.
     Worth {
         /// So often each.
@@ -270,6 +277,7 @@ fn ask() -> Result<()> {
             interrupt::listen()?;
             chooser::run(&ask)
         }
+        Ask::Paths { quick } => paths::run(quick),
         Ask::Worth { times, launches, only } => worth::run(times, launches, only.as_deref()),
         Ask::Watching { ask } => {
             interrupt::listen()?;

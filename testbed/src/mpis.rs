@@ -112,6 +112,14 @@ impl Mpi {
         }
     }
 
+    /// The library of Debian's Open MPI.
+    pub(crate) fn library_of_openmpi4() -> Result<PathBuf> {
+        let asked = Command::new(Mpi::Openmpi4.compiler()).arg("--showme:libdirs").output()?;
+        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+        let place = said.split_whitespace().next().context("mpicc knows where its library is")?;
+        Ok(Path::new(place).join("libmpi.so"))
+    }
+
     /// What starts its programs.
     pub(crate) fn launcher(self) -> PathBuf {
         match self {

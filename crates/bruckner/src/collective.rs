@@ -29,6 +29,12 @@ impl<'a> Collective<'a> {
     }
 
     /// Does it. Collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// world.barrier()?.run()?;
+    /// # Ok(()) });
+    /// ```
     pub fn run(&mut self) -> Result<(), Error> {
         let (engine, comm) = (self.engine, self.comm);
         // SAFETY: whoever made the call has checked lengths against counts.
@@ -41,12 +47,31 @@ impl<'a> Collective<'a> {
     }
 
     /// Does it by the MPI's own function, whatever the library would choose. Collective.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// world.allreduce(&[1], &mut sum, Operation::Sum)?.run_native()?;
+    /// assert_eq!(sum[0], world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn run_native(&mut self) -> Result<(), Error> {
         // SAFETY: whoever made the call has checked lengths against counts.
         self.done(unsafe { self.engine.native(&self.call, self.comm) })
     }
 
     /// Does it by another library's function, to be compared with this one's. Collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let other = "/opt/other/libcollectives.so";
+    /// // Whoever names a library vouches for it.
+    /// if let Ok(rival) = unsafe { bruckner::Rival::load(other.as_ref()) } {
+    ///     world.barrier()?.run_rival(&rival)?;
+    /// }
+    /// # Ok(()) });
+    /// ```
     pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
         // SAFETY: whoever made the call has checked lengths against counts.
         unsafe { self.engine.by_rival(rival, &self.call, self.comm) }
@@ -62,6 +87,20 @@ impl<'a> Collective<'a> {
 
     /// Plans it by another algorithm beside those that there are; its number. Nothing stays behind of one that does not fit.
     /// Collective.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// let mut sums = world.allreduce(&[1], &mut sum, Operation::Sum)?;
+    /// for algorithm in ["recursive-doubling", "native"] {
+    ///     // On one rank there is nothing to plan.
+    ///     if let Ok(number) = sums.add(algorithm) {
+    ///         sums.run_by(number)?;
+    ///     }
+    /// }
+    /// # Ok(()) });
+    /// ```
     pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
         // SAFETY: buffers and lists live as long as this, and so the plan.
         let plan = unsafe { self.engine.persistent(self.call, self.comm, algorithm) }?;
@@ -73,12 +112,37 @@ impl<'a> Collective<'a> {
     ///
     /// # Panics
     /// If there is no algorithm of this number.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// let mut sums = world.allreduce(&[1], &mut sum, Operation::Sum)?;
+    /// let native = sums.add("native")?;
+    /// sums.run_by(native)?;
+    /// drop(sums);
+    /// assert_eq!(sum[0], world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn run_by(&mut self, number: usize) -> Result<(), Error> {
         // SAFETY: the buffers are borrowed as long as this lives, and nobody else uses them until it returns.
         unsafe { self.plans[number].run() }
     }
 
     /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// let mut plan = world.allreduce(&[1], &mut sum, Operation::Sum)?.plan("")?;
+    /// for _ in 0..3 {
+    ///     plan.run()?;
+    /// }
+    /// drop(plan);
+    /// assert_eq!(sum[0], world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
         let Collective { engine, comm, call, lists, buffers, .. } = self;
         // SAFETY: as above; buffers and lists live as long as the plan.
@@ -99,6 +163,14 @@ pub struct Progress<'p>(&'p Persistent);
 
 impl Progress<'_> {
     /// Does what can be done without waiting; whether the plan is done.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let mut plan = world.barrier()?.plan("")?;
+    /// let done = plan.overlap(|progress| progress.advance())??;
+    /// println!("{}", if done { "done at once" } else { "done in the end" });
+    /// # Ok(()) });
+    /// ```
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.0.test()
     }
@@ -106,11 +178,26 @@ impl Progress<'_> {
 
 impl Plan<'_> {
     /// Whether it is the MPI's own collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let plan = world.barrier()?.plan("native")?;
+    /// assert!(plan.is_native());
+    /// # Ok(()) });
+    /// ```
     pub fn is_native(&self) -> bool {
         self.plan.is_native()
     }
 
     /// Does it once. Collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let mut plan = world.barrier()?.plan("")?;
+    /// plan.run()?;
+    /// plan.run()?;
+    /// # Ok(()) });
+    /// ```
     pub fn run(&mut self) -> Result<(), Error> {
         // SAFETY: the buffers are borrowed as long as the plan lives.
         unsafe { self.plan.run() }
@@ -118,6 +205,22 @@ impl Plan<'_> {
 
     /// Starts it, works, and waits until it is done. The work may advance it now and then; so does every other collective of this
     /// library that waits. Collective.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// let mut plan = world.allreduce(&[1], &mut sum, Operation::Sum)?.plan("")?;
+    /// let worked = plan.overlap(|progress| {
+    ///     let mut steps = 0;
+    ///     while steps < 1000 && !progress.advance().unwrap_or(true) {
+    ///         steps += 1;
+    ///     }
+    ///     steps
+    /// })?;
+    /// assert!(worked <= 1000);
+    /// # Ok(()) });
+    /// ```
     pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
         /// Waits in any case: the buffers are in use.
         struct Wait<'p>(&'p Persistent);

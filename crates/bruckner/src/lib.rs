@@ -2,15 +2,28 @@
 //!
 //! [`Communicator`] is any MPI communicator, by its handle. Each collective on slices is run at once or becomes a [`Plan`]
 //! that borrows them. Nothing here links an MPI; the one that the process uses is found at run time. The feature `rsmpi`
-//! adds `bruckner::rsmpi::Collectives`, by which any rsmpi communicator becomes a [`Communicator`].
+//! adds `bruckner::rsmpi::Collectives`, by which any rsmpi communicator becomes a [`Communicator`]; without it, [`init`] starts MPI.
+//!
+//! ```no_run
+//! fn main() -> Result<(), bruckner::Error> {
+//!     let universe = bruckner::init()?;
+//!     let world = universe.world()?;
+//!     let mut sum = [0];
+//!     world.allreduce(&[world.rank()? + 1], &mut sum, bruckner::Operation::Sum)?.run()?;
+//!     println!("the sum is {}", sum[0]);
+//!     Ok(())
+//! }
+//! ```
 
 mod collective;
 #[cfg(feature = "rsmpi")]
 pub mod rsmpi;
 mod safe;
+mod universe;
 
 pub use bruckner_engine::mpi::Rival;
 pub use bruckner_engine::{Error, Name};
 pub use bruckner_runtime::reduce::Operation;
 pub use collective::{Collective, Plan, Progress};
 pub use safe::{Communicator, Element, InPlace, Input};
+pub use universe::{Universe, example, init};

@@ -158,48 +158,108 @@ impl Communicator {
     ///
     /// # Safety
     /// A valid handle of a communicator of the MPI that this process uses.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// // SAFETY: the handle of a communicator that is there.
+    /// let same = unsafe { bruckner::Communicator::from_handle(world.handle()) }?;
+    /// assert_eq!(same.size()?, world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub unsafe fn from_handle(handle: u64) -> Result<Communicator, Error> {
         let engine = Engine::get()?;
         Ok(Communicator { engine, comm: engine.handle(handle) })
     }
 
     /// `MPI_COMM_WORLD`.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// assert_eq!(bruckner::Communicator::world()?.rank()?, world.rank()?);
+    /// # Ok(()) });
+    /// ```
     pub fn world() -> Result<Communicator, Error> {
         let engine = Engine::get()?;
         Ok(Communicator { engine, comm: engine.world().world() })
     }
 
     /// Those of this communicator that share memory with this process. Collective. It lives as long as MPI runs.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// assert!(world.on_node()?.size()? <= world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn on_node(&self) -> Result<Communicator, Error> {
         Ok(Communicator { engine: self.engine, comm: self.engine.world().node(self.comm)? })
     }
 
     /// Its processes that give the same number, in the same order, as a communicator. Collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let halves = world.split(world.rank()? % 2)?;
+    /// assert!(halves.size()? <= world.size()?.div_ceil(2));
+    /// # Ok(()) });
+    /// ```
     pub fn split(&self, number: u32) -> Result<Communicator, Error> {
         Ok(Communicator { engine: self.engine, comm: self.engine.world().split(self.comm, number)? })
     }
 
     /// Its handle.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let same = unsafe { bruckner::Communicator::from_handle(world.handle()) }?;
+    /// assert_eq!(same.handle(), world.handle());
+    /// # Ok(()) });
+    /// ```
     pub fn handle(&self) -> u64 {
         self.comm
     }
 
     /// This process's rank.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// assert!(world.rank()? < world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn rank(&self) -> Result<u32, Error> {
         Ok(self.engine.world().rank(self.comm)?)
     }
 
     /// How many processes there are.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// assert!(world.size()? > 0);
+    /// # Ok(()) });
+    /// ```
     pub fn size(&self) -> Result<u32, Error> {
         Ok(self.engine.world().size(self.comm)?)
     }
 
     /// Uses these algorithms from now on: `allreduce=locality(node); allgather=sparbit`. Collective.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// world.set_algorithms("allreduce=recursive-doubling; allgather=ring")?;
+    /// assert!(world.set_algorithms("allreduce=rnig").is_err());
+    /// # Ok(()) });
+    /// ```
     pub fn set_algorithms(&self, rules: &str) -> Result<(), Error> {
         self.engine.set_algorithms(self.comm, rules)
     }
 
     /// The algorithm that last served a collective.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Name};
+    /// # bruckner::example(|world| {
+    /// assert_eq!(world.algorithm_of(Name::Alltoall)?, None);
+    /// # Ok(()) });
+    /// ```
     pub fn algorithm_of(&self, name: Name) -> Result<Option<String>, Error> {
         self.engine.algorithm_of(self.comm, name)
     }
@@ -229,18 +289,53 @@ impl Communicator {
         }
     }
 
+    /// A root, if it is one of the ranks: where it is not, MPI would end the job.
+    fn root(&self, root: u32) -> Result<c_int, Error> {
+        let size = self.size()?;
+        match root < size {
+            true => Ok(root as c_int),
+            false => Err(Error::Argument(format!("root {root} is not one of {size} ranks"))),
+        }
+    }
+
     /// `MPI_Barrier`.
-    pub fn barrier(&self) -> Collective<'static> {
-        self.collective(Call::barrier(), Lists::default())
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// world.barrier()?.run()?;
+    /// # Ok(()) });
+    /// ```
+    pub fn barrier(&self) -> Result<Collective<'static>, Error> {
+        Ok(self.collective(Call::barrier(), Lists::default()))
     }
 
     /// `MPI_Bcast`.
-    pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Collective<'a> {
-        let call = Call::bcast(to(data), data.len() as Count, self.datatype::<T>(), root as c_int);
-        self.collective(call, Lists::default())
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let mut data = if world.rank()? == 0 { [1.5, 2.5] } else { [0.0, 0.0] };
+    /// world.bcast(&mut data, 0)?.run()?;
+    /// assert_eq!(data, [1.5, 2.5]);
+    /// // A root that is not there is an error, and no end of the job.
+    /// let size = world.size()?;
+    /// assert!(world.bcast(&mut data, size).is_err());
+    /// # Ok(()) });
+    /// ```
+    pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Result<Collective<'a>, Error> {
+        let call = Call::bcast(to(data), data.len() as Count, self.datatype::<T>(), self.root(root)?);
+        Ok(self.collective(call, Lists::default()))
     }
 
     /// `MPI_Allreduce`.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut sum = [0];
+    /// world.allreduce(&[1], &mut sum, Operation::Sum)?.run()?;
+    /// assert_eq!(sum[0], world.size()?);
+    /// # Ok(()) });
+    /// ```
     pub fn allreduce<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -258,6 +353,19 @@ impl Communicator {
     }
 
     /// `MPI_Reduce` to a root. Others give no output: what they have is the input. The root may reduce [`InPlace`].
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mut most = [0];
+    /// let mine = [world.rank()?];
+    /// match world.rank()? {
+    ///     0 => world.reduce(&mine, &mut most, Operation::Max, 0)?.run()?,
+    ///     _ => world.reduce(&mine, &mut [], Operation::Max, 0)?.run()?,
+    /// }
+    /// assert!(world.rank()? != 0 || most[0] == world.size()? - 1);
+    /// # Ok(()) });
+    /// ```
     pub fn reduce<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -266,7 +374,7 @@ impl Communicator {
         root: u32,
     ) -> Result<Collective<'a>, Error> {
         let input = input.into();
-        let is_root = self.rank()? == root;
+        let (is_root, root) = (self.rank()? == root, self.root(root)?);
         let count = match (&input, is_root) {
             (Input::Elements(elements), false) => elements.len(),
             (Input::InPlace, false) => {
@@ -280,7 +388,7 @@ impl Communicator {
             count as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
-            root as c_int,
+            root,
         );
         Ok(self.collective(call, Lists::default()))
     }
@@ -297,6 +405,14 @@ impl Communicator {
     }
 
     /// `MPI_Allgather`.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let mut all = vec![0; world.size()? as usize];
+    /// world.allgather(&[world.rank()?], &mut all)?.run()?;
+    /// assert!((0..world.size()?).eq(all));
+    /// # Ok(()) });
+    /// ```
     pub fn allgather<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -310,6 +426,17 @@ impl Communicator {
     }
 
     /// `MPI_Allgatherv`, blocks one behind the other: rank r's has `counts[r]` elements.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// // Rank r gives r elements.
+    /// let counts: Vec<usize> = (0..world.size()? as usize).collect();
+    /// let mine = vec![7u8; world.rank()? as usize];
+    /// let mut all = vec![0u8; counts.iter().sum()];
+    /// world.allgatherv(&mine, &mut all, &counts)?.run()?;
+    /// assert!(all.iter().all(|one| *one == 7));
+    /// # Ok(()) });
+    /// ```
     pub fn allgatherv<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -333,6 +460,16 @@ impl Communicator {
     }
 
     /// `MPI_Reduce_scatter_block`. In place, the output has all blocks, and the first of them becomes the result.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let mine = vec![1u64; world.size()? as usize];
+    /// let mut own = [0];
+    /// world.reduce_scatter_block(&mine, &mut own, Operation::Sum)?.run()?;
+    /// assert_eq!(own[0], u64::from(world.size()?));
+    /// # Ok(()) });
+    /// ```
     pub fn reduce_scatter_block<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -356,6 +493,17 @@ impl Communicator {
 
     /// `MPI_Reduce_scatter`: rank r gets `counts[r]` elements. In place, the output has all blocks, and its beginning becomes
     /// the result.
+    ///
+    /// ```standalone_crate
+    /// # use bruckner::{Operation};
+    /// # bruckner::example(|world| {
+    /// let counts = vec![2; world.size()? as usize];
+    /// let mine = vec![1.0; 2 * counts.len()];
+    /// let mut own = [0.0; 2];
+    /// world.reduce_scatter(&mine, &mut own, &counts, Operation::Sum)?.run()?;
+    /// assert_eq!(own, [f64::from(world.size()?); 2]);
+    /// # Ok(()) });
+    /// ```
     pub fn reduce_scatter<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -378,6 +526,15 @@ impl Communicator {
     }
 
     /// `MPI_Alltoall`.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// let mine = vec![world.rank()?; world.size()? as usize];
+    /// let mut theirs = vec![0; mine.len()];
+    /// world.alltoall(&mine, &mut theirs)?.run()?;
+    /// assert!((0..world.size()?).eq(theirs));
+    /// # Ok(()) });
+    /// ```
     pub fn alltoall<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,
@@ -398,6 +555,18 @@ impl Communicator {
 
     /// `MPI_Alltoallv`, blocks one behind the other: `sent[r]` elements to rank r, `received[r]` from it. In place, what is
     /// sent is what is received.
+    ///
+    /// ```standalone_crate
+    /// # bruckner::example(|world| {
+    /// // Each gives the next one element, and nobody else anything.
+    /// let (me, size) = (world.rank()? as usize, world.size()? as usize);
+    /// let count = |with: usize| (0..size).map(|rank| usize::from(rank == with)).collect::<Vec<_>>();
+    /// let (sent, received) = (count((me + 1) % size), count((me + size - 1) % size));
+    /// let mut got = [0];
+    /// world.alltoallv(&[me as u64], &sent, &mut got, &received)?.run()?;
+    /// assert_eq!(got[0] as usize, (me + size - 1) % size);
+    /// # Ok(()) });
+    /// ```
     pub fn alltoallv<'a, T: Element>(
         &self,
         input: impl Into<Input<'a, T>>,

@@ -10,6 +10,8 @@ use bruckner_algorithms::expression::{Lanes, Plain};
 use bruckner_model::Shape;
 use bruckner_schedule::{Collective, Level, Topology};
 
+use crate::knowledge::{Origin, Vendor};
+
 /// Parts of a pipeline.
 const PARTS: [u32; 2] = [4, 16];
 /// Messages of a rank at once, where it reaches several nodes.
@@ -49,8 +51,12 @@ fn gathers(members: u32) -> Vec<Expression> {
     gathers
 }
 
-/// What an MPI that knows nothing of nodes may do: the best of these stands for it where nothing was measured.
-pub(crate) fn natives(collective: Collective, shape: Shape) -> Vec<Expression> {
+/// MPIs do short alltoalls by Bruck's algorithm: up to so many bytes, from so many ranks on. MPICH and what comes from it, up to 256 and from 8;
+/// Open MPI, below 512 and from 16.
+const SHORT_ALLTOALL: (u64, u32) = (256, 16);
+
+/// What an MPI that knows nothing of nodes may do with blocks of so many bytes: the best of these stands for it where nothing was measured.
+pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, bytes: u64) -> Vec<Expression> {
     let bruck = Expression::Bruck(2);
     let even = shape.ranks().is_power_of_two();
     match collective {
@@ -60,13 +66,27 @@ pub(crate) fn natives(collective: Collective, shape: Shape) -> Vec<Expression> {
         }
         Collective::ReduceScatter => {
             let halving = if even { plain(Plain::RecursiveHalving) } else { bruck };
-            vec![halving, plain(Plain::Ring)]
+            // Open MPI's MPI_Reduce_scatter_block has no ring; what it does above 512 KiB is slower still.
+            let ring = (vendor != Vendor::OpenMpi).then_some(plain(Plain::Ring));
+            [halving].into_iter().chain(ring).collect()
         }
         Collective::Allreduce => {
             vec![plain(Plain::RecursiveDoubling), plain(Plain::Rabenseifner), plain(Plain::Ring)]
         }
-        Collective::Alltoall => vec![bruck, plain(Plain::SpreadOut), plain(Plain::Pairwise)],
+        Collective::Alltoall => {
+            let (short, many) = SHORT_ALLTOALL;
+            match bytes <= short && shape.ranks() >= many {
+                true => vec![bruck],
+                false => vec![bruck, plain(Plain::SpreadOut), plain(Plain::Pairwise)],
+            }
+        }
     }
+}
+
+/// What an MPI does that knows nodes: Open MPI 5 has a leader on each for its allgather.
+pub(crate) fn native_on_nodes(collective: Collective, shape: Shape, vendor: Vendor) -> Option<Expression> {
+    let knows = vendor == Vendor::OpenMpi && collective == Collective::Allgather;
+    (knows && shape.nodes > 1 && shape.on_node > 1).then(|| leader(Expression::Bruck(2), 1))
 }
 
 /// Algorithms that may be better than the MPI's own.
@@ -146,24 +166,28 @@ pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
     }
 }
 
-/// Whether an algorithm's advantage hangs on how much a network takes at once, which nobody knows who has not measured: where every rank is alone
-/// on its node, or many messages of a rank are under way together, or parts of a pipeline.
-pub(crate) fn is_bold(expression: &Expression, shape: Shape) -> bool {
-    const AT_ONCE: u32 = 16;
-    let many = |between: &Expression| match between {
-        Expression::Plain(Plain::SpreadOut) => shape.nodes > AT_ONCE,
+/// Whether an algorithm's advantage hangs on what nobody has measured. At first use, messages are measured one at a time, so nothing is known of many
+/// messages of a rank together. Where nothing was measured, the same holds for the parts of a pipeline, and where every rank is alone on its node.
+pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> bool {
+    const AT_ONCE: u32 = 8;
+    let many = |between: &Expression, others: u32| match between {
+        Expression::Plain(Plain::SpreadOut) => others > AT_ONCE,
         Expression::Bruck(radix) => *radix > AT_ONCE,
         _ => false,
     };
+    let at_once = || match expression {
+        Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => {
+            many(if let Expression::Halves(of) = &**between { of } else { between }, shape.nodes - 1)
+        }
+        other => many(other, shape.ranks() - 1),
+    };
+    let usual = || shape.on_node == 1 || matches!(expression, Expression::Pipeline { .. });
     shape.nodes > 1
-        && (shape.on_node == 1
-            || match expression {
-                Expression::Pipeline { .. } => true,
-                Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => {
-                    many(if let Expression::Halves(of) = &**between { of } else { between })
-                }
-                other => many(other),
-            })
+        && match origin {
+            Origin::Profile => false,
+            Origin::ThisRun => at_once(),
+            Origin::Nominal => usual() || at_once(),
+        }
 }
 
 /// The same on one node.
@@ -223,7 +247,7 @@ mod tests {
             for collective in Collective::ALL {
                 let all = candidates(collective, shape);
                 assert!(!all.is_empty());
-                for expression in all.into_iter().chain(natives(collective, shape)) {
+                for expression in all.into_iter().chain(natives(collective, shape, Vendor::Other, 1 << 20)) {
                     let printed = expression.to_string();
                     assert_eq!(printed.parse(), Ok(expression.clone()), "{printed}");
                     let task = Task::new(collective, topology.clone()).bytes(4096);

@@ -10,10 +10,10 @@ use bruckner_algorithms::work::{self, work};
 use bruckner_model::{Machine, Shape, Sketch};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 
-use crate::candidates::{by_levels, candidates, compositions, is_bold, natives};
+use crate::candidates::{by_levels, candidates, compositions, is_bold, native_on_nodes, natives};
 use crate::choice::{Choice, Policy, native};
 use crate::kind::{Kind, Question, Size};
-use crate::knowledge::{Knowledge, Origin, Source, Verdict, verdict};
+use crate::knowledge::{Knowledge, Source, Verdict, verdict};
 use crate::name::Name;
 use crate::reason::{Forecast, Lack, Reason};
 
@@ -326,17 +326,16 @@ pub(crate) struct Field<'a> {
     menus: &'a Menus,
     need: Need,
     candidates: Vec<Expression>,
-    natives: Vec<Expression>,
 }
 
 impl Field<'_> {
     pub(crate) fn new(menus: &Menus, need: Need) -> Field<'_> {
-        let nominal = menus.source(need).origin == Origin::Nominal;
+        let origin = menus.source(need).origin;
         let right = |expression: &Expression| {
-            menus.can(need, expression) && !(nominal && is_bold(expression, menus.shape))
+            menus.can(need, expression) && !is_bold(expression, menus.shape, origin)
         };
         let candidates = candidates(need.collective, menus.shape).into_iter().filter(right).collect();
-        Field { menus, need, candidates, natives: natives(need.collective, menus.shape) }
+        Field { menus, need, candidates }
     }
 
     fn time(&self, machine: &Machine, expression: &Expression, bytes: u64) -> Option<f64> {
@@ -353,12 +352,17 @@ impl Field<'_> {
         all
     }
 
-    /// What the MPI's own function takes, by the model. An MPI does not measure: it is taken to choose what is best on a usual machine.
+    /// What the MPI's own function takes, by the model. An MPI does not measure: it is taken to choose what is best on a usual machine. One that
+    /// knows nodes is thought to know when that is better.
     fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
-        let usual = &self.menus.knowledge.usual;
-        let times = self.natives.iter().filter_map(|of| Some((of, self.time(usual, of, bytes)?)));
+        let Knowledge { usual, vendor, .. } = &*self.menus.knowledge;
+        let (collective, shape) = (self.need.collective, self.menus.shape);
+        let natives = natives(collective, shape, *vendor, bytes);
+        let times = natives.iter().filter_map(|of| Some((of, self.time(usual, of, bytes)?)));
         let (chosen, _) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
-        self.time(machine, chosen, bytes)
+        let flat = self.time(machine, chosen, bytes)?;
+        let on_nodes = native_on_nodes(collective, shape, *vendor);
+        Some(on_nodes.and_then(|of| self.time(machine, &of, bytes)).map_or(flat, |time| time.min(flat)))
     }
 
     /// What was raced for so many bytes, if it is right.
@@ -438,7 +442,7 @@ fn too_many(problem: &Problem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Raced, Vendor};
+    use crate::{Origin, Raced, Vendor};
 
     fn menus(topology: &str, knowledge: Knowledge) -> Menus {
         Menus::new(

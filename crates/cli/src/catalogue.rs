@@ -4,15 +4,16 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use anyhow::Result;
 use bruckner_algorithms::catalogue::{Entry, entries, list};
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::plan;
 use bruckner_schedule::Counts;
 use bruckner_schedule::verify::verify as prove;
+use serde_json::json;
 
 use crate::bar::bar;
-use crate::{Answer, compiled, print};
+use crate::compiled;
+use crate::verify::Found;
 
 /// The entries for every number of ranks up to a limit, the largest first: they take longest.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
@@ -24,14 +25,20 @@ fn describe(entry: &Entry) -> String {
     format!("{} {} on {}, counts {}", task.collective, entry.expression, task.topology, task.counts)
 }
 
-/// Prints the catalogue.
-pub(crate) fn print_all(max_ranks: u32, whole: bool) -> Result<Answer> {
-    let mut text = String::new();
+/// The catalogue itself.
+pub(crate) fn all_of_it(max_ranks: u32, whole: bool) -> Found {
+    let (mut text, mut all) = (String::new(), Vec::new());
     for entry in (1..=max_ranks).flat_map(if whole { list } else { entries }) {
         let _ = writeln!(text, "{}", describe(&entry));
+        let Entry { task, expression } = &entry;
+        all.push(json!({
+            "collective": task.collective.to_string(),
+            "counts": task.counts.to_string(),
+            "topology": task.topology.to_string(),
+            "algorithm": expression.to_string(),
+        }));
     }
-    print(&text)?;
-    Ok(Answer::Holds)
+    Found { text, json: all.into(), holds: true }
 }
 
 /// What is wrong with an entry: as schedule, as program, and as program on messages where it shares memory.
@@ -69,7 +76,7 @@ fn judge_compiled(entry: &Entry) -> Result<u64, String> {
 }
 
 /// Proves the catalogue, or what runs of it.
-pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Result<Answer> {
+pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Found {
     let judge = if compiled { judge_compiled } else { judge };
     let entries = all(max_ranks, whole);
     let bar = bar(entries.len() as u64);
@@ -101,7 +108,15 @@ pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Result<Answ
     }
     let _ = writeln!(text, "{} tasks with their algorithms, up to {max_ranks} ranks", entries.len());
     let what = if compiled { "compiled programs" } else { "schedules" };
-    let _ = writeln!(text, "verified {} {what}, {} refused", verified.into_inner(), refused.len());
-    print(&text)?;
-    Ok(if refused.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+    let verified = verified.into_inner();
+    let _ = writeln!(text, "verified {verified} {what}, {} refused", refused.len());
+    let json = json!({
+        "tasks": entries.len(),
+        "max_ranks": max_ranks,
+        "what": what,
+        "verified": verified,
+        "refused": refused.len(),
+        "violations": refused,
+    });
+    Found { text, json, holds: refused.is_empty() }
 }

@@ -8,16 +8,17 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Reason, Vendor, choose};
+use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Ranked, Reason, Vendor, choose};
 use bruckner_engine::settings_here;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
 use bruckner_render::ti;
 use bruckner_schedule::{Problem, Rank, Schedule, Topology};
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
 use crate::ask::{Sizes, collective, find_plan};
-use crate::overview::overview;
+use crate::overview::Overview;
 use crate::{Answer, json, print, table};
 
 /// Show which algorithm the library would choose, or what any algorithm does, rank by rank.
@@ -31,8 +32,8 @@ pub(crate) struct Explain {
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (table
-    /// only). Without it, what the library would choose here, and why
+    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as
+    /// table or JSON). Without it, what the library would choose here, and why
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
     /// The MPI that the library would run on, on a usual machine: its own functions are the alternative. Without it, the profile of
@@ -124,11 +125,13 @@ impl Explain {
         }
         let Some(algorithm) = self.algorithm.as_deref() else { return self.chosen(&task) };
         if algorithm == "all" {
+            let as_table = matches!(self.format, Format::Table | Format::Json);
             ensure!(
-                self.format == Format::Table && self.rank.is_none(),
-                "--algorithm all compares algorithms in a table: add --format table, and leave out --rank"
+                as_table && self.rank.is_none(),
+                "--algorithm all compares algorithms in a table: add --format table or json, and leave out --rank"
             );
-            return self.show(&overview(&task)?);
+            let all = Overview::of(&task)?;
+            return self.show(&if self.format == Format::Json { all.json() } else { all.table() });
         }
         let (expression, plan) = find_plan(&task, algorithm)?;
         self.show(&self.text(&expression, &plan)?)
@@ -156,7 +159,9 @@ impl Explain {
         let menus =
             Menus::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
         let choices = choose(&menus.kind(&question), &menus, &here.rules);
-        let mut text = self.ranking(&menus, &question)?;
+        let ranking = Ranking::of(&menus, &question);
+        let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
+        let (mut tried, mut served) = (Vec::new(), None);
         for choice in &choices {
             let left = choice.expression.is_left_to_mpi();
             let planned = if left { None } else { Some(plan(task, &choice.expression)) };
@@ -171,55 +176,36 @@ impl Explain {
                 },
             };
             writeln!(text, "; {}: {why}", choice.expression)?;
+            tried.push(json!({ "algorithm": choice.expression.to_string(), "why": why }));
             match planned {
                 Some(Ok(plan)) => {
-                    let shown = self.text(&choice.expression, &plan)?;
-                    if self.format == Format::Text {
-                        text.push_str(&shown);
-                    } else {
-                        // Other forms have no room for comments.
-                        eprint!("{text}");
-                        text = shown;
-                    }
+                    served = Some((choice.expression.clone(), plan));
                     break;
                 }
                 None => break,
                 Some(Err(_)) => {}
             }
         }
-        self.show(&text)
-    }
-
-    /// What the model says of all algorithms that would be right, the fastest first, as comments.
-    fn ranking(&self, menus: &Menus, question: &Question<'_>) -> Result<String> {
-        let (ranked, native) = menus.ranking(question);
-        let mut text = String::new();
-        let Some(native) = native.filter(|_| !ranked.is_empty()) else { return Ok(text) };
-        let mut rows: Vec<(String, f64)> =
-            ranked.into_iter().map(|of| (of.expression.to_string(), of.predicted)).collect();
-        let at = rows.partition_point(|(_, predicted)| *predicted <= native);
-        rows.insert(at, ("native, or the best that knows no nodes".to_owned(), native));
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let verdict = menus.verdict(question);
-        let column = if verdict.is_some() { "measured" } else { "" };
-        writeln!(
-            text,
-            "{}",
-            format!("; {:<width$} {:>12} {column:>12}", "algorithm", "predicted").trim_end()
-        )?;
-        for (at_row, (name, predicted)) in rows.into_iter().enumerate() {
-            let measured = match verdict {
-                Some(verdict) if at_row == at => time_text(verdict.native),
-                Some(verdict) if verdict.expression.to_string() == name => {
-                    time_text(verdict.native * verdict.ratio)
-                }
-                _ => String::new(),
-            };
-            let line = format!("; {name:<width$} {:>12} {measured:>12}", time_text(predicted));
-            writeln!(text, "{}", line.trim_end())?;
+        match (self.format, served) {
+            (Format::Json, served) => {
+                let shown = |(expression, plan): (Expression, Plan)| {
+                    Ok::<_, anyhow::Error>(json::json(&expression, &plan, &self.shown(&plan)?))
+                };
+                let document = json!({
+                    "candidates": ranking.as_ref().map(Ranking::json),
+                    "choices": tried,
+                    "plan": served.map(shown).transpose()?,
+                });
+                self.show(&format!("{document:#}\n"))
+            }
+            (Format::Text, Some((expression, plan))) => self.show(&(text + &self.text(&expression, &plan)?)),
+            (_, Some((expression, plan))) => {
+                // Other forms have no room for comments.
+                eprint!("{text}");
+                self.show(&self.text(&expression, &plan)?)
+            }
+            (_, None) => self.show(&text),
         }
-        text.push_str(";\n");
-        Ok(text)
     }
 
     fn show(&self, text: &str) -> Result<Answer> {
@@ -274,7 +260,7 @@ impl Explain {
                 let rank = self.one_rank("table")?;
                 Ok(table::table(expression, plan, rank, &self.shown(plan)?.ranks[&rank]))
             }
-            (Format::Json, _) => Ok(json::json(expression, plan, &self.shown(plan)?)),
+            (Format::Json, _) => Ok(format!("{:#}\n", json::json(expression, plan, &self.shown(plan)?))),
             (Format::Stages, _) => self.stages(expression, plan),
             (Format::Ti, _) => self.traces(expression, plan),
         }
@@ -323,5 +309,51 @@ impl Explain {
         writeln!(text, "PARAMETER MESSAGE_SIZES {}", sizes.join(" "))?;
         text.push_str(&factored.stages(rank));
         Ok(text)
+    }
+}
+
+/// What the model says of all algorithms that would be right, and of the MPI's own function, the fastest first; and what was measured.
+struct Ranking {
+    rows: Vec<(String, f64, Option<f64>)>,
+    is_measured: bool,
+}
+
+impl Ranking {
+    fn of(menus: &Menus, question: &Question<'_>) -> Option<Ranking> {
+        let (ranked, native) = menus.ranking(question);
+        let native = native.filter(|_| !ranked.is_empty())?;
+        let verdict = menus.verdict(question);
+        let measured = |name: &str| {
+            let verdict = verdict.filter(|verdict| verdict.expression.to_string() == name)?;
+            Some(verdict.native * verdict.ratio)
+        };
+        let row = |of: Ranked| {
+            let name = of.expression.to_string();
+            let measured = measured(&name);
+            (name, of.predicted, measured)
+        };
+        let mut rows: Vec<(String, f64, Option<f64>)> = ranked.into_iter().map(row).collect();
+        let at = rows.partition_point(|(_, predicted, _)| *predicted <= native);
+        let name = "native, or the best that knows no nodes".to_owned();
+        rows.insert(at, (name, native, verdict.map(|verdict| verdict.native)));
+        Some(Ranking { rows, is_measured: verdict.is_some() })
+    }
+
+    fn comments(&self) -> String {
+        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let line = |name: &str, predicted: &str, measured: &str| {
+            let line = format!("; {name:<width$} {predicted:>12} {measured:>12}");
+            line.trim_end().to_owned() + "\n"
+        };
+        let mut text = line("algorithm", "predicted", if self.is_measured { "measured" } else { "" });
+        for (name, predicted, measured) in &self.rows {
+            text += &line(name, &time_text(*predicted), &measured.map(time_text).unwrap_or_default());
+        }
+        text + ";\n"
+    }
+
+    fn json(&self) -> Value {
+        let row = |(name, predicted, measured): &(String, f64, Option<f64>)| json!({ "algorithm": name, "predicted_seconds": predicted, "measured_seconds": measured });
+        self.rows.iter().map(row).collect()
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::table::Totals;
 
 /// The schedules of some ranks.
-pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) -> String {
+pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) -> Value {
     let rank = |(&rank, rounds): (&Rank, &Vec<Round>)| {
         let totals = Totals::of(plan, rank, rounds);
         json!({
@@ -18,7 +18,7 @@ pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) ->
             "rounds": rounds.iter().map(round).collect::<Vec<_>>(),
         })
     };
-    let document = json!({
+    json!({
         "collective": plan.problem.collective.to_string(),
         "ranks": plan.problem.ranks,
         "counts": plan.problem.counts.to_string(),
@@ -26,8 +26,7 @@ pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) ->
         "topology": plan.topology.to_string(),
         "algorithm": expression.to_string(),
         "schedule": schedule.ranks.iter().map(rank).collect::<Vec<_>>(),
-    });
-    format!("{document:#}\n")
+    })
 }
 
 fn round(round: &Round) -> Value {

@@ -1,12 +1,12 @@
 //! `bruckner machines`: the profiles that come with the library.
 
-use std::fmt::Write;
-
 use anyhow::{Context, Result};
 use bruckner_measure::time_text;
 use bruckner_model::{Machine, Reach};
 use clap::Args;
+use serde_json::{Value, json};
 
+use crate::columns::{self, numbers, words};
 use crate::{Answer, print};
 
 /// List the machines that `bruckner simulate` knows, or show one with the source of every number.
@@ -14,6 +14,9 @@ use crate::{Answer, print};
 pub(crate) struct Machines {
     /// Show this one, or a profile in TOML, with all its numbers: a beginning for a profile of your own
     name: Option<String>,
+    /// For programs: times in seconds
+    #[arg(long)]
+    json: bool,
 }
 
 /// A machine by its name, or from a file.
@@ -36,37 +39,76 @@ impl Machines {
     pub(crate) fn run(self) -> Result<Answer> {
         if let Some(name) = &self.name {
             let shown = machine(name)?;
-            print(&Machine::text(name).map_or_else(|| shown.write(), str::to_owned))?;
+            let text = Machine::text(name).map_or_else(|| shown.write(), str::to_owned);
+            print(&if self.json { in_json(&text)? } else { text })?;
             return Ok(Answer::Holds);
         }
-        let mut text = String::new();
-        writeln!(
-            text,
-            "{:<18} {:>9} {:>9} {:>6} {:>10}  what it is",
-            "8 bytes on", "network", "node", "ratio", "node sends"
-        )?;
-        for machine in Machine::all() {
-            let latency = |reach| {
-                let protocol = machine.wire(reach).protocol(8);
-                protocol.latency + 8.0 * protocol.per_byte
-            };
-            let (far, near) = (latency(Reach::Network), latency(Reach::Socket));
-            let has_node = machine.node.is_some() || machine.socket.is_some();
-            let (node, ratio) = match has_node {
-                true => (time_text(near), format!("{:.1}", far / near)),
-                false => ("-".to_owned(), "-".to_owned()),
-            };
-            let rate =
-                machine.limit(u64::MAX).map_or("-".to_owned(), |rate| format!("{:.1} GB/s", rate / 1e9));
-            writeln!(
-                text,
-                "{:<18} {:>9} {node:>9} {ratio:>6} {rate:>10}  {}",
-                machine.name,
-                time_text(far),
-                machine.about
-            )?;
-        }
-        print(&text)?;
+        let all: Vec<Beside> = Machine::all().map(Beside::of).collect();
+        print(&if self.json { listed(&all) } else { table(&all) })?;
         Ok(Answer::Holds)
     }
+}
+
+/// What is said of a machine beside others.
+struct Beside {
+    machine: Machine,
+    /// 8 bytes to another node, and on one, in seconds.
+    far: f64,
+    near: Option<f64>,
+    /// What a node sends at most, in bytes a second.
+    rate: Option<f64>,
+}
+
+impl Beside {
+    fn of(machine: Machine) -> Beside {
+        let latency = |reach| {
+            let protocol = machine.wire(reach).protocol(8);
+            protocol.latency + 8.0 * protocol.per_byte
+        };
+        let has_node = machine.node.is_some() || machine.socket.is_some();
+        let (far, near) = (latency(Reach::Network), has_node.then(|| latency(Reach::Socket)));
+        Beside { far, near, rate: machine.limit(u64::MAX), machine }
+    }
+}
+
+fn table(all: &[Beside]) -> String {
+    let head = [
+        words("8 bytes on"),
+        numbers("network"),
+        numbers("node"),
+        numbers("ratio"),
+        numbers("node sends"),
+        words("what it is"),
+    ];
+    let row = |Beside { machine, far, near, rate }: &Beside| {
+        let said = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+        vec![
+            machine.name.clone(),
+            time_text(*far),
+            said(near.map(time_text)),
+            said(near.map(|near| format!("{:.1}", far / near))),
+            said(rate.map(|rate| format!("{:.1} GB/s", rate / 1e9))),
+            machine.about.clone(),
+        ]
+    };
+    columns::table(&head, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+fn listed(all: &[Beside]) -> String {
+    let row = |Beside { machine, far, near, rate }: &Beside| {
+        json!({
+            "name": machine.name,
+            "about": machine.about,
+            "network_seconds": far,
+            "node_seconds": near,
+            "node_bytes_a_second": rate,
+        })
+    };
+    format!("{:#}\n", all.iter().map(row).collect::<Value>())
+}
+
+/// A profile, as JSON.
+pub(crate) fn in_json(profile: &str) -> Result<String> {
+    let profile: toml::Table = toml::from_str(profile)?;
+    Ok(serde_json::to_string_pretty(&profile)? + "\n")
 }

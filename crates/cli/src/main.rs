@@ -8,6 +8,7 @@ mod ask;
 mod bar;
 mod bench;
 mod catalogue;
+mod columns;
 mod compare;
 mod compiled;
 mod doctor;

@@ -1,15 +1,15 @@
 //! `bruckner explain … --algorithm all`: every algorithm for a collective, what it sends between nodes beside the least
 //! that is possible, and its properties.
 
-use std::fmt::Write;
-
 use anyhow::Result;
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::properties::{Placement, properties};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_schedule::bound::{Party, bound};
 use bruckner_schedule::{Counts, End, Level, Payload, Rank, Round, Topology};
+use serde_json::{Value, json};
 
+use crate::columns::{self, numbers, words};
 use crate::table::{apart, elements};
 
 /// Above so many ranks only those of three nodes are looked at.
@@ -58,83 +58,139 @@ impl Traffic {
     }
 }
 
-/// One line: rounds of the busiest rank, messages and bytes of the busiest rank and node, properties.
-fn line(task: &Task, expression: &Expression) -> Result<String> {
-    let plan = plan(task, expression)?;
-    let topology = &plan.topology;
-    let (mut rounds, mut rank, mut node) = (0, Traffic::default(), Traffic::default());
-    for number in nodes(topology) {
-        let mut sum = Traffic::default();
-        for member in topology.span(Level::NODE, number).map(|at| topology.rank_at(at)) {
-            let schedule = plan.rounds(member);
-            rounds = rounds.max(schedule.iter().filter(|round| !round.messages.is_empty()).count());
-            let traffic = Traffic::of(&plan, member, &schedule);
-            rank.most(traffic);
-            sum.add(traffic);
-        }
-        node.most(sum);
-    }
-    let most = |both: [u64; 2]| both[0].max(both[1]);
-    let bytes = |both: [u64; 2]| match task.counts {
-        Counts::Local => "later".to_owned(),
-        _ => (most(both) * u64::from(task.element)).to_string(),
-    };
-    let said = properties(task.collective, expression, Placement::of(topology), topology.ranks());
-    let yes = |so| match (task.collective.reduces(), so) {
-        (false, _) => "",
-        (_, true) => "yes",
-        (_, false) => "no",
-    };
-    Ok(format!(
-        "{:<42} {rounds:>6} {:>9} {:>9} {:>12} {:>12}  {:<10} {}",
-        expression.to_string(),
-        most(rank.messages),
-        most(node.messages),
-        bytes(rank.elements),
-        bytes(node.elements),
-        yes(said.consistent),
-        yes(said.ordered)
-    ))
+/// What is said of an algorithm: rounds of the busiest rank, messages and bytes between nodes of the busiest rank and node, properties.
+struct Line {
+    rounds: u64,
+    messages: [u64; 2],
+    /// Nothing where ranks know only their own sizes.
+    bytes: Option<[u64; 2]>,
+    /// Of reductions: whether all ranks have the same bits, and whether operands stay in the order of ranks.
+    properties: Option<[bool; 2]>,
 }
 
-/// The table.
-pub(crate) fn overview(task: &Task) -> Result<String> {
-    let topology = &task.topology;
-    let kinds = kinds(task.collective, topology);
-    let problem = plan(task, &kinds[0])?.problem;
-    let least = bound(&problem, topology, Party::Node, 1);
-    let element = u64::from(task.element);
-    let mut text = String::new();
-    writeln!(
-        text,
-        "{}, counts {} of {element} bytes, on {topology}: between nodes\n",
-        task.collective, task.counts
-    )?;
-    writeln!(text, "{:<42} {:>6} {:>9} {:>9} {:>12} {:>12}", "", "", "messages", "", "bytes", "")?;
-    writeln!(
-        text,
-        "{:<42} {:>6} {:>9} {:>9} {:>12} {:>12}  consistent ordered",
-        "algorithm", "rounds", "rank", "node", "rank", "node"
-    )?;
-    writeln!(
-        text,
-        "{:<42} {:>6} {:>9} {:>9} {:>12} {:>12}",
-        "at least",
-        least.rounds,
-        least.messages_of_rank(),
-        least.messages,
-        least.elements_of_rank().unwrap_or(0) * element,
-        least.elements.unwrap_or(0) * element
-    )?;
-    for expression in &kinds {
-        // What does not fit the task says why.
-        match line(task, expression) {
-            Ok(line) => writeln!(text, "{line}")?,
-            Err(refusal) => writeln!(text, "{:<42} {refusal}", expression.to_string())?,
+impl Line {
+    fn of(task: &Task, expression: &Expression) -> Result<Line> {
+        let plan = plan(task, expression)?;
+        let topology = &plan.topology;
+        let (mut rounds, mut rank, mut node) = (0, Traffic::default(), Traffic::default());
+        for number in nodes(topology) {
+            let mut sum = Traffic::default();
+            for member in topology.span(Level::NODE, number).map(|at| topology.rank_at(at)) {
+                let schedule = plan.rounds(member);
+                rounds = rounds.max(schedule.iter().filter(|round| !round.messages.is_empty()).count());
+                let traffic = Traffic::of(&plan, member, &schedule);
+                rank.most(traffic);
+                sum.add(traffic);
+            }
+            node.most(sum);
         }
+        let most = |both: [u64; 2]| both[0].max(both[1]);
+        let bytes = |both: [u64; 2]| most(both) * u64::from(task.element);
+        let said = properties(task.collective, expression, Placement::of(topology), topology.ranks());
+        Ok(Line {
+            rounds: rounds as u64,
+            messages: [most(rank.messages), most(node.messages)],
+            bytes: (task.counts != Counts::Local).then(|| [bytes(rank.elements), bytes(node.elements)]),
+            properties: task.collective.reduces().then_some([said.consistent, said.ordered]),
+        })
     }
-    if topology.ranks() > MANY {
-        writeln!(text, "\nThe first, a middle and the last node were looked at.")?;
+
+    /// The least that is possible.
+    fn least(task: &Task, any: &Expression) -> Result<Line> {
+        let problem = plan(task, any)?.problem;
+        let least = bound(&problem, &task.topology, Party::Node, 1);
+        let bytes = |elements: Option<u64>| elements.unwrap_or(0) * u64::from(task.element);
+        Ok(Line {
+            rounds: least.rounds.into(),
+            messages: [least.messages_of_rank(), least.messages],
+            bytes: Some([bytes(least.elements_of_rank()), bytes(least.elements)]),
+            properties: None,
+        })
     }
-    Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
+
+    fn cells(&self) -> [String; 7] {
+        let [rank, node] = self.messages.map(|messages| messages.to_string());
+        let bytes = |of: usize| self.bytes.map_or("later".to_owned(), |bytes| bytes[of].to_string());
+        let yes = |of: usize| match self.properties {
+            None => String::new(),
+            Some(both) => if both[of] { "yes" } else { "no" }.to_owned(),
+        };
+        [self.rounds.to_string(), rank, node, bytes(0), bytes(1), yes(0), yes(1)]
+    }
+
+    fn json(&self) -> Value {
+        let both = |of: Option<[u64; 2]>| of.map(|[rank, node]| json!({ "rank": rank, "node": node }));
+        json!({
+            "rounds": self.rounds,
+            "messages_between_nodes": both(Some(self.messages)),
+            "bytes_between_nodes": both(self.bytes),
+            "consistent": self.properties.map(|both| both[0]),
+            "ordered": self.properties.map(|both| both[1]),
+        })
+    }
+}
+
+/// Every algorithm, with what is said of it, or why it does not fit.
+pub(crate) struct Overview {
+    task: Task,
+    least: Line,
+    all: Vec<(Expression, Result<Line>)>,
+}
+
+impl Overview {
+    pub(crate) fn of(task: &Task) -> Result<Overview> {
+        let kinds = kinds(task.collective, &task.topology);
+        let least = Line::least(task, &kinds[0])?;
+        let of = |expression: Expression| {
+            let line = Line::of(task, &expression);
+            (expression, line)
+        };
+        Ok(Overview { task: task.clone(), least, all: kinds.into_iter().map(of).collect() })
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let Task { collective, counts, element, topology, .. } = &self.task;
+        let mut text =
+            format!("{collective}, counts {counts} of {element} bytes, on {topology}: between nodes\n\n");
+        let mut head = vec![words("\nalgorithm"), numbers("\nrounds")];
+        head.extend(["messages\nof a rank", "\nof a node", "bytes\nof a rank", "\nof a node"].map(numbers));
+        head.extend(["\nconsistent", "\nordered", "\n"].map(words));
+        let row = |name: &str, cells: [String; 7], why: String| {
+            [name.to_owned()].into_iter().chain(cells).chain([why]).collect::<Vec<_>>()
+        };
+        let mut rows = vec![row("at least", self.least.cells(), String::new())];
+        for (expression, line) in &self.all {
+            let name = expression.to_string();
+            rows.push(match line {
+                Ok(line) => row(&name, line.cells(), String::new()),
+                Err(why) => row(&name, Default::default(), why.to_string()),
+            });
+        }
+        text += &columns::table(&head, &rows);
+        if topology.ranks() > MANY {
+            text += "\nThe first, a middle and the last node were looked at.\n";
+        }
+        text
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let Task { collective, counts, element, topology, .. } = &self.task;
+        let of = |(expression, line): &(Expression, Result<Line>)| {
+            let mut said = match line {
+                Ok(line) => line.json(),
+                Err(why) => json!({ "refused": why.to_string() }),
+            };
+            said["algorithm"] = expression.to_string().into();
+            said
+        };
+        let document = json!({
+            "collective": collective.to_string(),
+            "counts": counts.to_string(),
+            "element": element,
+            "topology": topology.to_string(),
+            "at_least": self.least.json(),
+            "algorithms": self.all.iter().map(of).collect::<Vec<_>>(),
+        });
+        format!("{document:#}\n")
+    }
 }

@@ -1,7 +1,5 @@
 //! `bruckner simulate … --ratios`: where locality pays.
 
-use std::fmt::Write;
-
 use anyhow::{Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::{Task, plan};
@@ -9,6 +7,9 @@ use bruckner_measure::bytes_text;
 use bruckner_model::{Machine, Played};
 use bruckner_render::{Chart, Figure, Point, Scale, Series};
 use bruckner_schedule::Topology;
+use serde_json::json;
+
+use crate::columns;
 
 /// How many times as fast the best algorithm that knows nodes is as the best that does not, for each ratio of latencies.
 pub(crate) struct Gain {
@@ -88,16 +89,29 @@ fn pays(gain: &Gain) -> String {
 }
 
 /// As a table.
-pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> Result<String> {
-    let mut text = format!("{:<24}", "");
-    ratios.iter().try_for_each(|ratio| write!(text, " {ratio:>6}"))?;
-    writeln!(text, "  pays")?;
-    for gain in gains {
-        write!(text, "{:<15} {:>8}", gain.collective, bytes_text(gain.bytes))?;
-        gain.speeds.iter().try_for_each(|speed| write!(text, " {speed:>6.2}"))?;
-        writeln!(text, "  {}", pays(gain))?;
-    }
-    Ok(text)
+pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> String {
+    let head = [columns::words(""), columns::numbers("")].into_iter();
+    let head = head.chain(ratios.iter().map(|ratio| columns::numbers(ratio.to_string())));
+    let row = |gain: &Gain| {
+        let name = [gain.collective.clone(), bytes_text(gain.bytes)].into_iter();
+        let speeds = gain.speeds.iter().map(|speed| format!("{speed:.2}"));
+        name.chain(speeds).chain([pays(gain)]).collect()
+    };
+    let rows: Vec<Vec<String>> = gains.iter().map(row).collect();
+    columns::table(&head.chain([columns::words("pays")]).collect::<Vec<_>>(), &rows)
+}
+
+/// For programs.
+pub(crate) fn json(ratios: &[f64], gains: &[Gain]) -> String {
+    let row = |gain: &Gain| {
+        json!({
+            "collective": gain.collective,
+            "bytes": gain.bytes,
+            "speeds": gain.speeds,
+            "break_even": gain.break_even,
+        })
+    };
+    format!("{:#}\n", json!({ "ratios": ratios, "gains": gains.iter().map(row).collect::<Vec<_>>() }))
 }
 
 /// As a picture, real machines marked.

@@ -7,6 +7,7 @@ use bruckner_engine::{Shown, show_settings};
 use clap::Args;
 use serde_json::json;
 
+use crate::columns::{self, words};
 use crate::{Answer, print};
 
 /// Shows every setting with its value and where that comes from, as a program started here would find them
@@ -43,17 +44,15 @@ fn in_json(settings: &[Shown], complaints: &[String]) -> String {
 }
 
 fn table(settings: &[Shown], complaints: &[String]) -> String {
-    let mut text = String::new();
-    let wide = |of: &dyn Fn(&Shown) -> usize| settings.iter().map(of).max().unwrap_or(0);
-    let (name, value) =
-        (wide(&|setting| setting.name.len()), wide(&|setting| setting.value.len()).clamp(1, 40));
+    let mut rows = Vec::new();
     for setting in settings {
         let shown = if setting.value.is_empty() { "-" } else { &setting.value };
-        let _ = writeln!(text, "{:<name$}  {shown:<value$}  {}", setting.name, setting.source);
+        rows.push(vec![setting.name.to_owned(), shown.to_owned(), setting.source.to_string()]);
         for (other, source) in setting.replaces.iter().rev() {
-            let _ = writeln!(text, "{:<name$}  instead of {other}, {source}", "");
+            rows.push(vec![String::new(), format!("instead of {other}"), source.to_string()]);
         }
     }
+    let mut text = columns::table(&[words("setting"), words("value"), words("from")], &rows);
     for complaint in complaints {
         let _ = writeln!(text, "wrong: {complaint}");
     }

@@ -1,6 +1,5 @@
 //! `bruckner simulate`: how long algorithms take on a machine that need not be there.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -11,8 +10,10 @@ use bruckner_measure::{bytes_text, time_text};
 use bruckner_model::{Machine, Model, Played, steps_of};
 use bruckner_schedule::{Level, Rank, Topology};
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
 use crate::ask::{Sizes, collective_or_all, size};
+use crate::columns::{numbers, table, words};
 use crate::machines::machine;
 use crate::{Answer, print, ratios};
 
@@ -45,6 +46,9 @@ pub(crate) struct Simulate {
     /// took so many times as long to begin as those on a node
     #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
     ratios: Vec<f64>,
+    /// For programs: times in seconds
+    #[arg(long)]
+    json: bool,
     /// The picture of that, as FILE.svg
     #[arg(short, long, value_name = "FILE", requires = "ratios")]
     output: Option<PathBuf>,
@@ -71,7 +75,7 @@ impl Simulate {
         ensure!(self.collective != "all", "`all` goes with --ratios");
         let started = Instant::now();
         let mut classes = 0;
-        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        let mut rows: Vec<(String, Vec<f64>)> = Vec::new();
         let first = self.task(self.bytes[0])?;
         let all = || {
             kinds(first.collective, &self.topology)
@@ -99,30 +103,52 @@ impl Simulate {
                         played.on(&machine).with_context(|| expression.to_string())?.last()
                     }
                 };
-                row.push(time_text(seconds));
+                row.push(seconds);
             }
             rows.push((expression.to_string(), row));
         }
         let what = match self.model {
-            Some(_) => "what rank 0 spends".to_owned(),
-            None => "when the last rank is through".to_owned(),
+            Some(_) => "what rank 0 spends",
+            None => "when the last rank is through",
         };
-        let mut text = format!("{} on {}, {}: {what}\n", self.collective, self.topology, machine.name);
-        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(9);
-        write!(text, "{:<width$}", "algorithm")?;
-        self.bytes.iter().try_for_each(|bytes| write!(text, " {:>10}", bytes_text(*bytes)))?;
-        text.push('\n');
-        for (name, row) in rows {
-            write!(text, "{name:<width$}")?;
-            row.iter().try_for_each(|time| write!(text, " {time:>10}"))?;
-            text.push('\n');
-        }
+        let text = match self.json {
+            true => self.in_json(&machine, what, &rows),
+            false => {
+                let head = [words("algorithm")].into_iter();
+                let head = head.chain(self.bytes.iter().map(|bytes| numbers(bytes_text(*bytes))));
+                let row = |(name, times): &(String, Vec<f64>)| {
+                    [name.clone()].into_iter().chain(times.iter().map(|time| time_text(*time))).collect()
+                };
+                let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+                let title = format!("{} on {}, {}: {what}\n", self.collective, self.topology, machine.name);
+                title + &table(&head.collect::<Vec<_>>(), &rows)
+            }
+        };
         print(&text)?;
         if self.model.is_none() && started.elapsed().as_secs() > 0 {
             let (ranks, took) = (self.topology.ranks(), time_text(started.elapsed().as_secs_f64()));
             eprintln!("{ranks} ranks in at most {classes} classes, simulated in {took}");
         }
         Ok(Answer::Holds)
+    }
+
+    fn in_json(&self, machine: &Machine, what: &str, rows: &[(String, Vec<f64>)]) -> String {
+        let times = |seconds: &[f64]| -> Vec<Value> {
+            let pairs = self.bytes.iter().zip(seconds);
+            pairs.map(|(bytes, seconds)| json!({ "bytes": bytes, "seconds": seconds })).collect()
+        };
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(algorithm, seconds)| json!({ "algorithm": algorithm, "times": times(seconds) }))
+            .collect();
+        let document = json!({
+            "collective": self.collective,
+            "topology": self.topology.to_string(),
+            "machine": machine.name,
+            "what": what,
+            "algorithms": rows,
+        });
+        format!("{document:#}\n")
     }
 
     /// Where locality pays.
@@ -155,7 +181,11 @@ impl Simulate {
                 )?);
             }
         }
-        print(&ratios::table(&self.ratios, &gains)?)?;
+        print(&if self.json {
+            ratios::json(&self.ratios, &gains)
+        } else {
+            ratios::table(&self.ratios, &gains)
+        })?;
         if let Some(file) = &self.output {
             let figure = ratios::figure(ratios::title(machine, &self.topology), &self.ratios, &gains);
             std::fs::write(file, figure.svg()?).with_context(|| file.display().to_string())?;

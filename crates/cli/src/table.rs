@@ -8,6 +8,8 @@ use bruckner_schedule::{
     Collective, Counts, End, Level, Local, Message, Payload, Place, Rank, Round, Topology,
 };
 
+use crate::columns::{self, numbers, words};
+
 /// Sums over one rank's schedule.
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -77,24 +79,27 @@ pub(crate) fn elements(plan: &Plan, message: &Message) -> Option<u64> {
 /// The table.
 pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[Round]) -> String {
     let (problem, topology) = (&plan.problem, &plan.topology);
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{}, counts {} of {} bytes, on {topology}, by {expression}: rank {rank}\n",
+    let mut text = format!(
+        "{}, counts {} of {} bytes, on {topology}, by {expression}: rank {rank}\n\n",
         problem.collective, problem.counts, problem.element
     );
-    let _ = writeln!(
-        text,
-        "{:>5}  {:<10} {:>10}  {:<16} {:>12} {:>14}  places",
-        "round", "does", "peer", "reach", "chunks", "bytes"
-    );
+    let head = [
+        numbers("round"),
+        words("does"),
+        numbers("peer"),
+        words("reach"),
+        numbers("chunks"),
+        numbers("bytes"),
+        words("places"),
+    ];
     let bytes = |elements: Option<u64>| {
         elements
             .map_or("known later".to_owned(), |n| (u128::from(n) * u128::from(problem.element)).to_string())
     };
-    let chunks = |places: &[Place]| places.iter().map(|p| p.set.len()).sum::<u64>();
     let named = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(" ");
+    let mut rows = Vec::new();
     for (number, round) in rounds.iter().enumerate() {
+        let mut row = |cells: [String; 6]| rows.push([number.to_string()].into_iter().chain(cells).collect());
         for message in &round.messages {
             let does = match (message.end, message.payload) {
                 (End::Send, Payload::Data) => "send",
@@ -106,33 +111,28 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
                 Payload::Data => bytes(elements(plan, message)),
                 Payload::Sizes => String::new(),
             };
-            let _ = writeln!(
-                text,
-                "{number:>5}  {does:<10} {:>10}  {:<16} {:>12} {amount:>14}  {}",
-                message.peer,
-                reach(topology, apart(topology, rank, message.peer)),
-                message.len(),
-                named(&message.places)
-            );
+            let reach = reach(topology, apart(topology, rank, message.peer));
+            let (peer, chunks) = (message.peer.to_string(), message.len().to_string());
+            row([does.to_owned(), peer, reach, chunks, amount, named(&message.places)]);
         }
         for local in &round.local {
-            let _ = match local {
+            let none = String::new;
+            match local {
                 Local::Copy { to: left, from: right } | Local::Reduce { into: left, with: right } => {
-                    let does = if matches!(local, Local::Copy { .. }) { "copy" } else { "reduce" };
-                    let amount = bytes(problem.elements_of(&left.set));
-                    let places = [left.clone()];
-                    writeln!(
-                        text,
-                        "{number:>5}  {does:<10} {:>10}  {:<16} {:>12} {amount:>14}  {left} <- {right}",
-                        "",
-                        "",
-                        chunks(&places)
-                    )
+                    let does = if matches!(local, Local::Copy { .. }) { "copy" } else { "reduce" }.to_owned();
+                    let (chunks, amount) =
+                        (left.set.len().to_string(), bytes(problem.elements_of(&left.set)));
+                    row([does, none(), none(), chunks, amount, format!("{left} <- {right}")]);
                 }
-                other => writeln!(text, "{number:>5}  {other}"),
-            };
+                other => {
+                    let said = other.to_string();
+                    let (does, what) = said.split_once(' ').unwrap_or((&said, ""));
+                    row([does.to_owned(), none(), none(), none(), none(), what.to_owned()]);
+                }
+            }
         }
     }
+    text += &columns::table(&head, &rows);
     summary(&mut text, expression, plan, &Totals::of(plan, rank, rounds));
     text
 }

@@ -9,12 +9,14 @@ use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::probes::{Probe, neighbour, probes};
 use bruckner_algorithms::selftest::Tally;
 use bruckner_algorithms::{Task, selftest};
-use bruckner_schedule::verify::{Report, verify, verify_sequence};
+use bruckner_schedule::verify::{Report, Traffic, Violation, verify, verify_sequence};
 use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::ask::{COLLECTIVES, Sizes, collective, default_algorithm, did_you_mean};
 use crate::bar::bar;
+use crate::columns::{self, numbers, words};
 use crate::{Answer, catalogue, compiled, print};
 
 /// Prove algorithms and programs right, or test the proof itself.
@@ -54,10 +56,26 @@ pub(crate) struct Verify {
     /// The seed of both tests
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found, as text or for programs; and what it comes to.
+pub(crate) struct Found {
+    pub(crate) text: String,
+    pub(crate) json: Value,
+    pub(crate) holds: bool,
 }
 
 impl Verify {
     pub(crate) fn run(self) -> Result<Answer> {
+        let found = self.find()?;
+        print(&if self.json { format!("{:#}\n", found.json) } else { found.text })?;
+        Ok(if found.holds { Answer::Holds } else { Answer::DoesNotHold })
+    }
+
+    fn find(&self) -> Result<Found> {
         ensure!(
             self.self_test != Some(0) && self.random != Some(0),
             "--self-test and --random take a number of programs, at least 1"
@@ -66,10 +84,10 @@ impl Verify {
             return self_test(wanted, self.seed, self.compiled);
         }
         if let Some(wanted) = self.random {
-            return random(wanted, self.seed);
+            return Ok(random(wanted, self.seed));
         }
         if self.catalogue {
-            return catalogue::print_all(self.max_ranks, self.whole);
+            return Ok(catalogue::all_of_it(self.max_ranks, self.whole));
         }
         let what =
             self.what.as_deref().context("say what to verify: a collective, `all`, `probes` or a file")?;
@@ -78,7 +96,7 @@ impl Verify {
                 self.topology.is_empty() && self.algorithm.is_none(),
                 "`verify all` goes through the whole catalogue: it takes neither --topology nor --algorithm"
             );
-            return catalogue::verify(self.max_ranks, self.whole, self.compiled);
+            return Ok(catalogue::verify(self.max_ranks, self.whole, self.compiled));
         }
         if what == "probes" {
             return verify_all(probes());
@@ -111,9 +129,9 @@ impl Verify {
 const MOST_RANKS: u32 = 1024;
 
 /// Schedules and what lowering makes of them.
-fn verify_all(probes: Vec<Probe>) -> Result<Answer> {
+fn verify_all(probes: Vec<Probe>) -> Result<Found> {
     let (mut verified, mut refused) = (0, 0);
-    let mut text = String::new();
+    let (mut text, mut all) = (String::new(), Vec::new());
     for probe in probes {
         let Probe { task, expression, .. } = &probe;
         ensure!(
@@ -132,6 +150,13 @@ fn verify_all(probes: Vec<Probe>) -> Result<Answer> {
                 "{}, counts {}, on {}, by {expression}: {name}",
                 task.collective, schedule.problem.counts, task.topology
             );
+            let mut of = in_json(&program, &report, &[]);
+            of["collective"] = task.collective.to_string().into();
+            of["counts"] = schedule.problem.counts.to_string().into();
+            of["topology"] = task.topology.to_string().into();
+            of["algorithm"] = expression.to_string().into();
+            of["form"] = name.into();
+            all.push(of);
             if report.holds() {
                 verified += 1;
                 let _ = writeln!(text, "{head} holds, {}", found(&program, &report));
@@ -145,8 +170,33 @@ fn verify_all(probes: Vec<Probe>) -> Result<Answer> {
         }
     }
     let _ = writeln!(text, "verified {verified} schedules, {refused} refused");
-    print(&text)?;
-    Ok(if refused == 0 { Answer::Holds } else { Answer::DoesNotHold })
+    let json = json!({ "verified": verified, "refused": refused, "programs": all });
+    Ok(Found { text, json, holds: refused == 0 })
+}
+
+/// What was found out about a program, and where its violations are in a file.
+fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
+    let mut violations = Vec::new();
+    for (at, violation) in report.violations.iter().enumerate() {
+        violations.push(json!({ "what": violation.to_string(), "line": lines.get(at).copied().flatten() }));
+    }
+    let [messages, between_nodes] = busiest(report);
+    let reduces = program.problem.collective.reduces();
+    json!({
+        "holds": report.holds(),
+        "violations": violations,
+        "consistent": reduces.then_some(report.consistent),
+        "ordered": reduces.then_some(report.ordered),
+        "most_messages_of_a_rank": messages,
+        "most_between_nodes": between_nodes,
+        "elements_of_memory": report.memory,
+    })
+}
+
+/// The most messages of a rank, and between nodes.
+fn busiest(report: &Report) -> [u64; 2] {
+    let most = |of: fn(&Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
+    [most(|traffic| traffic.messages.iter().sum()), most(Traffic::nonlocal)]
 }
 
 /// Verifies a program; on a single node also three times with another one behind it on the same segment.
@@ -166,15 +216,13 @@ fn found(program: &Program, report: &Report) -> String {
         words.push(if report.consistent { "consistent" } else { "not consistent" }.to_owned());
         words.push(if report.ordered { "ordered" } else { "not ordered" }.to_owned());
     }
-    let most =
-        |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
-    let (all, far) = (most(|t| t.messages.iter().sum()), most(bruckner_schedule::verify::Traffic::nonlocal));
+    let [all, far] = busiest(report);
     words.push(format!("at most {all} messages a rank, {far} between nodes"));
     words.push(format!("{} elements of memory", report.memory));
     words.join(", ")
 }
 
-fn verify_file(file: &str) -> Result<Answer> {
+fn verify_file(file: &str) -> Result<Found> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin()).context("standard input")?,
         file => std::fs::read_to_string(file).with_context(|| file.to_owned())?,
@@ -182,41 +230,45 @@ fn verify_file(file: &str) -> Result<Answer> {
     let read = read(&text).with_context(|| file.to_owned())?;
     let program = read.document.to_program();
     let report = verify(&program);
-    let mut out = String::new();
-    for violation in &report.violations {
-        let line = violation.site.and_then(|site| {
-            read.lines.get(&site.rank)?.get(site.instr? as usize).map(|line| format!(":{line}"))
-        });
-        let _ = writeln!(out, "{file}{}: {violation}", line.unwrap_or_default());
+    let line = |violation: &Violation| {
+        let site = violation.site?;
+        read.lines.get(&site.rank)?.get(site.instr? as usize).copied()
+    };
+    let lines: Vec<Option<u32>> = report.violations.iter().map(line).collect();
+    let mut text = String::new();
+    for (violation, line) in report.violations.iter().zip(&lines) {
+        let line = line.map_or(String::new(), |line| format!(":{line}"));
+        let _ = writeln!(text, "{file}{line}: {violation}");
     }
     if report.holds() {
-        let _ = writeln!(out, "{file}: holds, {}", found(&program, &report));
+        let _ = writeln!(text, "{file}: holds, {}", found(&program, &report));
     }
-    print(&out)?;
-    Ok(if report.holds() { Answer::Holds } else { Answer::DoesNotHold })
+    let mut json = in_json(&program, &report, &lines);
+    json["file"] = file.into();
+    Ok(Found { text, json, holds: report.holds() })
 }
 
-fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Answer> {
+fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Found> {
     let bar = bar(wanted);
     let on = |done| bar.set_position(done);
     if compiled {
         let tallies = compiled::mutants(wanted, seed, on)?;
         bar.finish_and_clear();
         // Much of what runs may be done in another order, or once more than is needed.
-        let answer = tell(&tallies, wanted, seed, 25.0)?;
+        let whole = tell(&tallies, wanted, seed, 25.0);
         // Steps on sizes known only locally are instructions one by one, so they are broken as such.
         let wanted = wanted.div_ceil(10);
         let tallies = selftest::mutants_of(&compiled::sized_probes()?, wanted, seed, |_| ());
-        print("\nsizes known only locally, ")?;
-        let sized = tell(&tallies, wanted, seed, 5.0)?;
-        return Ok(match sized {
-            Answer::Holds => answer,
-            other => other,
+        let sized = tell(&tallies, wanted, seed, 5.0);
+        return Ok(Found {
+            text: whole.text + "\nsizes known only locally, " + &sized.text,
+            json: json!({ "sizes_known_to_all": whole.json, "sizes_known_locally": sized.json }),
+            holds: whole.holds && sized.holds,
         });
     }
     let tallies = selftest::mutants(wanted, seed, on);
     bar.finish_and_clear();
-    tell(&tallies, wanted, seed, 5.0)
+    Ok(tell(&tallies, wanted, seed, 5.0))
 }
 
 /// Tells what became of mutants. A kind of which more than some percents make no difference says little.
@@ -225,26 +277,33 @@ fn tell<K: Ord + std::fmt::Display>(
     wanted: u64,
     seed: u64,
     percents: f64,
-) -> Result<Answer> {
-    let mut text = format!("seed {seed}\n");
-    let _ = writeln!(
-        text,
-        "{:<26} {:>8} {:>8} {:>10} {:>11} {:>7}",
-        "mutation", "mutants", "refused", "run wrong", "equivalent", "missed"
-    );
+) -> Found {
+    let head = [
+        words("mutation"),
+        numbers("mutants"),
+        numbers("refused"),
+        numbers("run wrong"),
+        numbers("equivalent"),
+        numbers("missed"),
+    ];
+    let (mut rows, mut kinds) = (Vec::new(), Vec::new());
     let (mut total, mut refused, mut equivalent, mut missed) = (0, 0, 0, 0);
     let mut too_many = Vec::new();
     for (kind, tally) in tallies {
         let share = 100.0 * tally.equivalent as f64 / tally.total() as f64;
-        let _ = writeln!(
-            text,
-            "{kind:<26} {:>8} {:>8} {:>10} {:>5} {share:>4.1}% {:>7}",
-            tally.total(),
-            tally.refused,
-            tally.shown,
-            tally.equivalent,
-            tally.missed.len()
-        );
+        let counts = [tally.total(), tally.refused, tally.shown];
+        let mut row = vec![kind.to_string()];
+        row.extend(counts.map(|count| count.to_string()));
+        row.extend([format!("{} {share:>4.1}%", tally.equivalent), tally.missed.len().to_string()]);
+        rows.push(row);
+        kinds.push(json!({
+            "mutation": kind.to_string(),
+            "mutants": tally.total(),
+            "refused": tally.refused,
+            "run_wrong": tally.shown,
+            "equivalent": tally.equivalent,
+            "missed": tally.missed.len(),
+        }));
         total += tally.total();
         refused += tally.refused;
         equivalent += tally.equivalent;
@@ -256,6 +315,7 @@ fn tell<K: Ord + std::fmt::Display>(
             eprintln!("missed: {text}");
         }
     }
+    let mut text = format!("seed {seed}\n") + &columns::table(&head, &rows);
     let _ = writeln!(
         text,
         "run wrong: also seen to fail on data; equivalent: accepted, and right on data; missed: accepted and wrong"
@@ -264,26 +324,33 @@ fn tell<K: Ord + std::fmt::Display>(
         eprintln!("{kind}: {percents} % or more are equivalent, so the kind says little");
     }
     let _ = writeln!(text, "{total} mutants: {refused} refused, {equivalent} equivalent, {missed} missed");
-    print(&text)?;
     let enough = total >= wanted;
     if !enough {
         eprintln!("only {total} different mutants were found, not {wanted}");
     }
-    Ok(if missed == 0 && too_many.is_empty() && enough { Answer::Holds } else { Answer::DoesNotHold })
+    let json = json!({
+        "seed": seed,
+        "mutants": total,
+        "refused": refused,
+        "equivalent": equivalent,
+        "missed": missed,
+        "mutations": kinds,
+    });
+    Found { text, json, holds: missed == 0 && too_many.is_empty() && enough }
 }
 
-fn random(wanted: u64, seed: u64) -> Result<Answer> {
+fn random(wanted: u64, seed: u64) -> Found {
     let bar = bar(wanted);
     let grown = selftest::random_programs(wanted, seed, |done| bar.set_position(done));
     bar.finish_and_clear();
     for text in grown.refused.iter().chain(&grown.wrong).take(10) {
         eprintln!("{text}");
     }
-    print(&format!(
-        "seed {seed}\n{wanted} programs: {} accepted and right, {} refused, {} accepted and wrong\n",
-        grown.right,
-        grown.refused.len(),
-        grown.wrong.len()
-    ))?;
-    Ok(if grown.right == wanted { Answer::Holds } else { Answer::DoesNotHold })
+    let (right, refused, wrong) = (grown.right, grown.refused.len(), grown.wrong.len());
+    let text = format!(
+        "seed {seed}\n{wanted} programs: {right} accepted and right, {refused} refused, {wrong} accepted and wrong\n"
+    );
+    let json =
+        json!({ "seed": seed, "programs": wanted, "right": right, "refused": refused, "wrong": wrong });
+    Found { text, json, holds: right == wanted }
 }

@@ -34,7 +34,7 @@ fn algorithms_serve() {
             }
             assert_eq!(rank.natives(), before);
             let by = engine.algorithm_of(rank.world(), Name::Allreduce).unwrap();
-            assert_eq!(by.as_deref(), Some("locality(node)"));
+            assert!(by.is_some_and(|by| by != "native"));
         },
     );
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod catalogue;
 mod cluster;
+mod doctor;
 mod faults;
 mod mpi4py;
 mod mpich;
@@ -27,6 +28,8 @@ pub(crate) enum Suite {
     Stress,
     /// What goes wrong: kills, bad configurations, missing memory, programs without MPI.
     Faults,
+    /// What `bruckner doctor` must find, made wrong on purpose.
+    Doctor,
     /// Two nodes, of which the launcher's environment may reach only one.
     Nodes,
     /// Programs that hung once, random calls and a node that vanishes, on emulated nodes.
@@ -80,6 +83,7 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Programs => programs::run(&mut table, quick)?,
             Suite::Stress => programs::stress(&mut table, quick, seed)?,
             Suite::Faults => faults::run(&mut table)?,
+            Suite::Doctor => doctor::run(&mut table)?,
             Suite::Nodes => nodes::run(&mut table)?,
             Suite::Bench => bench::run(&mut table, quick)?,
             Suite::Cluster => cluster::run(&mut table, quick, seed)?,

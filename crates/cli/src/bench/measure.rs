@@ -100,7 +100,7 @@ impl Ranks {
         }
         let mut refused = None;
         for name in ["locality(node)", "sparbit"] {
-            match world.barrier().plan(name) {
+            match world.barrier().and_then(|barrier| barrier.plan(name)) {
                 Ok(barrier) => {
                     let (zero, random) = (Instant::now(), Random::new(seed));
                     let apart = Messages::new(mpi, mpi.hide(world.handle())?, 1, false);

@@ -22,7 +22,7 @@ use bruckner_measure::{Launch, Results};
 use clap::Args;
 
 use crate::ask::{collective, size};
-use crate::{Answer, print};
+use crate::{Answer, columns, print};
 pub(crate) use contender::Contender;
 use contender::{NATIVE_BEST, REFERENCE};
 pub(crate) use measure::{Effort, Ranks};
@@ -76,6 +76,9 @@ pub(crate) struct Bench {
     /// Adds the results, every sample of every rank, to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// For programs: medians and ratios with their intervals; every sample is in the file of --output
+    #[arg(long)]
+    json: bool,
     /// Starts the launcher so often
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
@@ -105,6 +108,9 @@ pub(crate) struct Bench {
     #[arg(skip = any as fn(&str, Name, &str) -> bool)]
     may: fn(&str, Name, &str) -> bool,
 }
+
+/// A table in a file is as wide as this.
+const FOR_A_FILE: usize = 100;
 
 /// Any of them.
 fn any(_: &str, _: Name, _: &str) -> bool {
@@ -292,8 +298,8 @@ impl Bench {
 
     /// Shows the table of new results and adds them to the file. Whether all were right.
     fn keep(&self, mut new: Results) -> Result<Answer> {
-        let width = talk::width();
-        print(&show::table(&new, self.confidence, width))?;
+        let table = || show::table(&new, self.confidence, columns::terminal().unwrap_or(FOR_A_FILE));
+        print(&if self.json { show::json(&new, self.confidence) } else { table() })?;
         let cases = || new.launches.iter().flat_map(|launch| &launch.cases);
         let wrong =
             |contender: &bruckner_measure::Contender| contender.refused.as_deref() == Some(measure::WRONG);

@@ -53,6 +53,7 @@ pub(crate) fn best_natives(
         seed: 1,
         labels: Vec::new(),
         output: None,
+        json: false,
         launches: LAUNCHES,
         self_test: None,
         cases,

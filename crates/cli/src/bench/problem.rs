@@ -189,8 +189,8 @@ impl Buffers {
     pub(crate) fn collective(&mut self) -> Result<Collective<'_>, Error> {
         let (world, counts) = (self.world, self.counts());
         match (&mut self.data, self.problem.name, counts) {
-            (_, Name::Barrier, _) => Ok(world.barrier()),
-            (Data::Bytes { output, .. }, Name::Bcast, _) => Ok(world.bcast(output, ROOT)),
+            (_, Name::Barrier, _) => world.barrier(),
+            (Data::Bytes { output, .. }, Name::Bcast, _) => world.bcast(output, ROOT),
             (Data::Bytes { input, output }, Name::Alltoall, None) => world.alltoall(&*input, output),
             (Data::Bytes { input, output }, Name::Alltoall, Some(counts)) => {
                 let received = vec![counts[self.rank]; self.ranks];

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use bruckner_measure::{
     Comparison, Joined, Look, Results, Verdict, bytes_text, join, native, shortened, time_text,
 };
+use serde_json::{Value, json};
 
 /// How many times as fast, with its interval; a plain word where there is no difference.
 fn speed_text(comparison: &Comparison) -> String {
@@ -28,6 +29,44 @@ pub(crate) fn table(results: &Results, confidence: f64, width: usize) -> String 
         text.push('\n');
     }
     text
+}
+
+/// The same for programs.
+pub(crate) fn json(results: &Results, confidence: f64) -> String {
+    let look = |case: &Joined<'_>, name: &str, look: Look| {
+        let times = case.times(name, native::NATIVE, look)?;
+        let compared = (name != native::NATIVE)
+            .then(|| case.compare(name, native::NATIVE, look, confidence))
+            .flatten()
+            .map(|compared| compared.inverted());
+        let speed = compared.map(|speed| {
+            let interval = [speed.interval.low, speed.interval.high];
+            json!({ "ratio": speed.ratio, "interval": interval, "too_few_blocks": speed.too_few })
+        });
+        Some(json!({ "median_seconds": times.median, "times_as_fast_as_native": speed }))
+    };
+    let contender = |case: &Joined<'_>, name: &str| {
+        json!({
+            "name": name,
+            "from_barrier": look(case, name, Look::FromBarrier),
+            "back_to_back": look(case, name, Look::BackToBack),
+            "refused": case.refused.get(name),
+        })
+    };
+    let case = |case: &Joined<'_>| {
+        json!({
+            "collective": case.collective,
+            "function": case.function(),
+            "bytes": case.bytes,
+            "counts": case.counts,
+            "topology": case.topology,
+            "labels": case.labels,
+            "mpi": case.mpi,
+            "confidence": confidence,
+            "contenders": case.contenders.iter().map(|name| contender(case, name)).collect::<Vec<_>>(),
+        })
+    };
+    format!("{:#}\n", join(results).iter().map(case).collect::<Value>())
 }
 
 /// A line that says what a case is, cut into several where it is too long.

@@ -91,14 +91,6 @@ impl Talk {
     }
 }
 
-/// The columns of the terminal; enough for a table in a pipe.
-pub(crate) fn width() -> usize {
-    let named =
-        std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
-    let terminal = || console::Term::stdout().size_checked().map(|(_, columns)| columns.into());
-    named.or_else(terminal).unwrap_or(100)
-}
-
 /// Starts this command again with variables that MPI reads when it starts, unless they are set already. It comes back only
 /// with an error.
 pub(crate) fn start_again_with(variables: &[(String, String)]) -> Option<std::io::Error> {

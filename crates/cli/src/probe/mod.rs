@@ -16,6 +16,7 @@ use bruckner_model::fit::{Sample, protocols};
 use bruckner_model::machine::{Costs, Machine, Wire};
 use clap::Args;
 
+use crate::machines::in_json;
 use crate::{Answer, print};
 use messages::LONGEST;
 pub(crate) use messages::Ranks;
@@ -34,6 +35,9 @@ pub(crate) struct Probe {
     /// Writes the profile to this file; without it, to the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// The profile as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
 }
 
 /// Messages of twice the size that take less than this part of the time were not measured well.
@@ -88,6 +92,7 @@ impl Probe {
                 file.write_all(machine.write().as_bytes())?;
                 print(&samples)?;
             }
+            _ if self.json => print(&in_json(&machine.write())?)?,
             _ => print(&machine.write())?,
         }
         Ok(Answer::Holds)

@@ -1,10 +1,9 @@
 //! What is different in two profiles.
 
-use std::fmt::Write as _;
-
 use bruckner_choose::{Profile, Raced, Verdict};
 use bruckner_measure::{bytes_text, time_text};
 use bruckner_model::{Machine, Reach, Shape};
+use serde_json::{Value, json};
 
 fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
     let wire = |reach, bytes| {
@@ -19,16 +18,22 @@ fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
     ]
 }
 
-/// The differences, line by line: figures that changed by more than a tenth, and races that ended otherwise.
-pub(super) fn diff(old: &Profile, new: &Profile) -> String {
-    let mut text = String::new();
+/// What is different, as it was and as it is now.
+pub(super) struct Change {
+    what: String,
+    before: String,
+    now: String,
+}
+
+/// The differences, one by one: figures that changed by more than a tenth, and races that ended otherwise.
+pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
+    let mut changes = Vec::new();
     if old.made.mpi != new.made.mpi {
-        let _ = writeln!(text, "MPI: {}, now {}", old.made.mpi, new.made.mpi);
+        changes.push(Change { what: "MPI".into(), before: old.made.mpi.clone(), now: new.made.mpi.clone() });
     }
     for ((name, before), (_, now)) in figures(&old.machine).into_iter().zip(figures(&new.machine)) {
-        let ratio = now / before;
-        if !(0.9..=1.1).contains(&ratio) {
-            let _ = writeln!(text, "{name}: {}, now {}", time_text(before), time_text(now));
+        if !(0.9..=1.1).contains(&(now / before)) {
+            changes.push(Change { what: name.into(), before: time_text(before), now: time_text(now) });
         }
     }
     let find = |profile: &Profile, shape: Shape, of: &Verdict| {
@@ -39,24 +44,36 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> String {
         None => "not raced".to_owned(),
         Some(verdict) => format!("{} ({:.2})", verdict.expression, verdict.ratio),
     };
-    let mut line = |shape: Shape, of: &Verdict, before: Option<Verdict>, now: Option<Verdict>| {
+    let mut compare = |shape: Shape, of: &Verdict, before: Option<Verdict>, now: Option<Verdict>| {
         let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
         if !same {
-            let place = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
-            let _ = writeln!(text, "{place}: {}, now {}", said(&before), said(&now));
+            let what = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
+            changes.push(Change { what, before: said(&before), now: said(&now) });
         }
     };
     for Raced { shape, verdicts } in &old.raced {
         for verdict in verdicts {
-            line(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
+            compare(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
         }
     }
     for Raced { shape, verdicts } in &new.raced {
         for verdict in verdicts.iter().filter(|verdict| find(old, *shape, verdict).is_none()) {
-            line(*shape, verdict, None, Some(verdict.clone()));
+            compare(*shape, verdict, None, Some(verdict.clone()));
         }
     }
-    if text.is_empty() { "no difference\n".to_owned() } else { text }
+    changes
+}
+
+/// Line by line.
+pub(super) fn text(changes: &[Change]) -> String {
+    let line = |Change { what, before, now }: &Change| format!("{what}: {before}, now {now}\n");
+    if changes.is_empty() { "no difference\n".to_owned() } else { changes.iter().map(line).collect() }
+}
+
+/// For programs.
+pub(super) fn json(changes: &[Change]) -> String {
+    let one = |Change { what, before, now }: &Change| json!({ "what": what, "before": before, "now": now });
+    format!("{:#}\n", changes.iter().map(one).collect::<Value>())
 }
 
 #[cfg(test)]
@@ -80,12 +97,12 @@ mod tests {
             Made { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
         let raced = vec![Raced { shape, verdicts: vec![verdict(8, "ring"), verdict(64, "ring")] }];
         let old = Profile { machine: Machine::known("lassen").unwrap(), made, raced, natives: Vec::new() };
-        assert_eq!(diff(&old, &old), "no difference\n");
+        assert_eq!(text(&diff(&old, &old)), "no difference\n");
         let mut new = old.clone();
         new.raced[0].verdicts = vec![verdict(8, "native"), verdict(512, "ring")];
         new.machine.network.protocols[0].latency *= 2.0;
         assert_eq!(
-            diff(&old, &new),
+            text(&diff(&old, &new)),
             "8 B to another node: 1.3 us, now 2.5 us\n\
              4x4 allreduce 8 B: ring (0.50), now native (0.50)\n\
              4x4 allreduce 64 B: ring (0.50), now not raced\n\

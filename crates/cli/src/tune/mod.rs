@@ -9,7 +9,7 @@ mod race;
 mod shapes;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +27,7 @@ use clap::Args;
 
 use crate::bench::Talk;
 use crate::explain::read_profile;
+use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
 use race::{Found, race};
 
@@ -76,6 +77,9 @@ pub(crate) struct Tune {
     /// Shows what is different in a second profile, and measures nothing
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "output")]
     diff: Option<Vec<PathBuf>>,
+    /// For programs: the profile, or with `--diff` what is different, as JSON
+    #[arg(long, conflicts_with_all = ["export", "learn"])]
+    json: bool,
     /// The launcher and its options, such as mpirun -n 16
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
@@ -122,7 +126,8 @@ impl Tune {
     pub(crate) fn run(self) -> Result<Answer> {
         if let Some(files) = &self.diff {
             let [old, new] = &files[..] else { bail!("--diff takes two profiles") };
-            print(&diff::diff(&read_profile(old)?, &read_profile(new)?))?;
+            let changes = diff::diff(&read_profile(old)?, &read_profile(new)?);
+            print(&if self.json { diff::json(&changes) } else { diff::text(&changes) })?;
             return Ok(Answer::Holds);
         }
         let output = self.output.as_deref().context("a file for the profile")?;
@@ -152,13 +157,22 @@ impl Tune {
                 .arg(list(self.collectives.iter().map(ToString::to_string).collect()));
             command.arg("--bytes").arg(list(self.bytes.iter().map(ToString::to_string).collect()));
             command.arg("--candidates").arg(self.candidates.to_string());
+            if self.json {
+                command.stdout(Stdio::null());
+            }
             let status = command.status().with_context(|| self.launcher[0].clone())?;
             ensure!(status.success(), "{} ended with {status}", self.launcher[0]);
         }
         if self.natives {
             eprintln!("bruckner tune: the MPI's own algorithms");
             let time = self.budget.saturating_sub(self.races());
-            print(&natives::find(&self.launcher, &self.collectives, &self.bytes, time, output)?)?;
+            let found = natives::find(&self.launcher, &self.collectives, &self.bytes, time, output)?;
+            if !self.json {
+                print(&found)?;
+            }
+        }
+        if self.json {
+            print(&in_json(&std::fs::read_to_string(output)?)?)?;
         }
         Ok(Answer::Holds)
     }
@@ -177,8 +191,10 @@ impl Tune {
             mpi.abort(2)
         });
         mpi.stop()?;
-        if let Some(text) = done {
-            print(&text)?;
+        match done {
+            Some(_) if self.json => print(&in_json(&std::fs::read_to_string(output)?)?)?,
+            Some(text) => print(&text)?,
+            None => {}
         }
         Ok(Answer::Holds)
     }

@@ -55,7 +55,7 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
 
 /// Waits until all are here, asleep: those who race need the cores. Collective.
 pub(super) fn meet(ranks: Communicator) -> Result<()> {
-    ranks.barrier().plan("native")?.overlap(|barrier| -> Result<()> {
+    ranks.barrier()?.plan("native")?.overlap(|barrier| -> Result<()> {
         while !barrier.advance()? {
             std::thread::sleep(Duration::from_millis(2));
         }

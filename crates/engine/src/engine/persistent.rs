@@ -11,7 +11,7 @@ use crate::Error;
 use crate::buffers::{Normal, normal};
 use crate::call::Call;
 use crate::communicator::{Communicator, Prepared, Room, Site, Stopped, Store, choices};
-use crate::execute::{Made, Persistent};
+use crate::execute::{Account, Made, Persistent};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::world::World;
@@ -42,7 +42,10 @@ impl<W: World> Engine<W> {
             Serving::Native(reason) => (None, Made::native(reason.clone())),
             Serving::NotYet(_) => (None, Made::native(Reason::FirstCalls)),
         };
-        let made = self.bound(communicator, comm, call, made);
+        let counted = entry.counted.as_ref();
+        let account =
+            counted.map(|counted| Account::new(self.books.clone(), counted.ledger.clone(), call.name()));
+        let made = self.bound(communicator, comm, call, made, account);
         match asked {
             Some(asked)
                 if made.is_the_call_itself()
@@ -79,7 +82,8 @@ impl<W: World> Engine<W> {
         };
         let one_round = !communicator.hidden.hooked;
         let made = self.planned_for(communicator, normal, None, one_round)?;
-        let mut made = self.bound(Some(communicator.clone()), comm, call, made);
+        // Whoever has the request counts it.
+        let mut made = self.bound(Some(communicator.clone()), comm, call, made, None);
         if made.is_the_call_itself() {
             let reason = match made.reason() {
                 Reason::Chosen(reason) if one_round => Reason::NotAdvanced(reason.clone()),
@@ -97,8 +101,9 @@ impl<W: World> Engine<W> {
         comm: Word,
         call: Call,
         made: Made<W>,
+        account: Option<Account>,
     ) -> Persistent<W> {
-        Persistent::new(self.world, self.active.clone(), communicator, comm, call, made)
+        Persistent::new(self.world, self.active.clone(), communicator, comm, call, made, account)
     }
 
     /// A plan by one of the algorithms for a call, with tags and memory of its own: operations may be started in any order.

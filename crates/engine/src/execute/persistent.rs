@@ -12,6 +12,7 @@ use bruckner_choose::Choice;
 use bruckner_mpi::{TagRange, Word};
 use bruckner_runtime::Transport;
 
+use super::account::Account;
 use super::body::{Body, Bound};
 use crate::Error;
 use crate::buffers::Normal;
@@ -30,6 +31,8 @@ pub(crate) struct Operation<W: World> {
     /// The algorithm, as text, and why it.
     algorithm: String,
     reason: Reason,
+    /// Where it is counted, if there is to be a report.
+    account: Option<Account>,
 }
 
 // SAFETY: the addresses in it are the user's, who vouches for them until the operation is done.
@@ -101,6 +104,7 @@ impl<W: World> Persistent<W> {
         comm: Word,
         call: Call,
         made: Made<W>,
+        account: Option<Account>,
     ) -> Persistent<W> {
         let Made { prepared, algorithm, reason, room, normal, tags } = made;
         let body = Turn::new(Body::new(prepared, room));
@@ -111,6 +115,7 @@ impl<W: World> Persistent<W> {
             body,
             algorithm,
             reason,
+            account,
         }))
     }
 
@@ -158,6 +163,7 @@ impl<W: World> Persistent<W> {
         if body.is_active {
             return Err(Error::Plan("the plan is started already"));
         }
+        self.begin();
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { body.start(&self.0.bound) }?;
         if body.is_active {
@@ -177,6 +183,7 @@ impl<W: World> Persistent<W> {
         drop(body);
         if done {
             self.forget();
+            self.end(false);
         } else {
             self.0.active.advance(false);
         }
@@ -199,6 +206,7 @@ impl<W: World> Persistent<W> {
             let failed = body.failed.take();
             drop(body);
             self.forget();
+            self.end(false);
             return failed.map_or(Ok(()), Err);
         }
         drop(body);
@@ -223,19 +231,41 @@ impl<W: World> Persistent<W> {
     /// As for [`Persistent::start`].
     pub unsafe fn run(&self) -> Result<(), Error> {
         let Some(communicator) = self.0.bound.communicator.as_deref() else {
+            self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
-            return unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) }
-                .map_err(Error::from);
+            let ran = unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) };
+            self.end(true);
+            return ran.map_err(Error::from);
         };
         let mut body = self.body();
         if self.0.active.is_empty() && !body.is_active {
+            self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
-            return unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
+            let ran = unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
+            self.end(true);
+            return ran;
         }
         drop(body);
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start() }?;
         self.wait()
+    }
+
+    /// An execution begins, for the report.
+    #[inline]
+    fn begin(&self) {
+        if let Some(account) = &self.0.account {
+            account.begin();
+        }
+    }
+
+    /// And ends; whether it was begun and awaited in one call.
+    #[inline]
+    fn end(&self, inside: bool) {
+        if let Some(account) = &self.0.account {
+            let bytes = self.0.bound.normal.as_ref().map_or(0, |normal| normal.common.bytes());
+            account.end(&self.0.algorithm, &self.0.reason, bytes, inside);
+        }
     }
 
     /// Whether it is started and not yet done.

@@ -1,0 +1,8 @@
+# Somebody with an MPI program: from a tarball to an answer.
+tar -xzf "$TARBALL"
+PATH=$PWD/bruckner-$VERSION/bin:$PATH
+mpicc -O2 "$SOURCE/examples/cg.c" -o app -lm
+mpirun -n 2 bruckner doctor ./app
+BRUCKNER_REPORT=run-%j.json mpirun -n 2 bruckner exec ./app
+bruckner report run-nojob.json
+bruckner compare --launches 5 -- mpirun -n 2 ./app

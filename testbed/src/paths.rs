@@ -1,0 +1,157 @@
+//! `cargo testbed paths`: what users of four kinds do first, by scripts, with the time of each.
+//!
+//! On a clean root file system, which debootstrap makes; with `--quick`, in an empty directory and environment of this one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::mpis::{home, root};
+use crate::setup;
+
+const PATHS: [&str; 4] = ["user", "administrator", "developer", "researcher"];
+/// What a clean system gets: an MPI and a compiler, which users have, and what scripts look with.
+const PACKAGES: [&str; 12] = [
+    "binutils",
+    "ca-certificates",
+    "environment-modules",
+    "gcc",
+    "libc6-dev",
+    "libopenmpi-dev",
+    "make",
+    "man-db",
+    "openmpi-bin",
+    "openssh-client",
+    "pkg-config",
+    "procps",
+];
+/// Two ranks on two cores, as root.
+const SETTINGS: [(&str, &str); 4] = [
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("OMPI_MCA_btl_base_warn_component_unused", "0"),
+];
+
+/// Where scripts run.
+enum Place {
+    /// A root file system of its own.
+    Clean(PathBuf),
+    /// This one, in a directory.
+    Here(PathBuf),
+}
+
+/// Runs all; an error at the first that fails.
+pub(crate) fn run(quick: bool) -> Result<()> {
+    let tarball = tarball()?;
+    let place = match quick {
+        true => {
+            setup::install(&["environment-modules", "pkg-config", "man-db"])?;
+            Place::Here(home().join("paths"))
+        }
+        false => Place::Clean(clean()?),
+    };
+    for path in PATHS {
+        let start = Instant::now();
+        let (succeeded, said) = place.run(path, &tarball)?;
+        ensure!(succeeded, "{path}:\n{said}");
+        println!("{path:<14} {:>6.1} s", start.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// Packs what there is.
+fn tarball() -> Result<PathBuf> {
+    let made = Command::new("make").args(["-s", "tarball"]).current_dir(root()).output()?;
+    ensure!(made.status.success(), "make tarball: {}", String::from_utf8_lossy(&made.stderr));
+    let said = String::from_utf8_lossy(&made.stdout);
+    let name = said.lines().last().context("make tarball says where it is")?;
+    Ok(root().join(name))
+}
+
+/// A new root file system.
+fn clean() -> Result<PathBuf> {
+    setup::install(&["debootstrap"])?;
+    let place = home().join("root");
+    let _ = std::fs::remove_dir_all(&place);
+    let asked = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])
+        .output()?;
+    let sites = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let site = sites.lines().next().context("apt-get knows a mirror")?;
+    let about = std::fs::read_to_string("/etc/os-release")?;
+    let name = about
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .context("a name of the system")?;
+    let include = format!("--include={}", PACKAGES.join(","));
+    let made = Command::new("debootstrap")
+        .args(["--variant=minbase", &include, name])
+        .arg(&place)
+        .arg(site)
+        .output()
+        .context("debootstrap")?;
+    if !made.status.success() {
+        bail!("debootstrap: {}", String::from_utf8_lossy(&made.stdout));
+    }
+    Ok(place)
+}
+
+impl Place {
+    /// Runs a script from an empty directory; whether it succeeded, and what it said.
+    fn run(&self, path: &str, tarball: &Path) -> Result<(bool, String)> {
+        let script = root().join("testbed/paths").join(path).with_extension("sh");
+        let variable = |name: &str| std::env::var(name).ok();
+        let of_home = |name: &str| format!("{}/{name}", variable("HOME").unwrap_or_default());
+        let cargo = variable("CARGO_HOME").unwrap_or_else(|| of_home(".cargo"));
+        let rustup = variable("RUSTUP_HOME").unwrap_or_else(|| of_home(".rustup"));
+        let mut command = match self {
+            Place::Here(place) => {
+                let place = place.join(path);
+                let _ = std::fs::remove_dir_all(&place);
+                let tools = place.join("tools");
+                std::fs::create_dir_all(&tools)?;
+                // Of two MPIs that are installed, one.
+                for name in ["mpicc", "mpirun"] {
+                    std::os::unix::fs::symlink(format!("/usr/bin/{name}.openmpi"), tools.join(name))?;
+                }
+                let mut command = Command::new("sh");
+                command.args(["-ex"]).arg(&script).current_dir(&place).env_clear();
+                command.env("PATH", format!("{}:{cargo}/bin:/usr/local/bin:/usr/bin:/bin", tools.display()));
+                command.env("HOME", &place);
+                command
+            }
+            Place::Clean(system) => {
+                let inside = "/root/work";
+                let _ = std::fs::remove_dir_all(system.join("root/work"));
+                std::fs::create_dir_all(system.join("root/work"))?;
+                // Mounts go with the namespace that they are made in.
+                let mut enter = String::from("set -e\n");
+                for shared in
+                    ["/proc", "/dev", "/dev/shm", "/sys", &root().display().to_string(), &cargo, &rustup]
+                {
+                    let at = format!("{}{shared}", system.display());
+                    enter += &format!("mkdir -p '{at}'; mount --bind '{shared}' '{at}'\n");
+                }
+                enter += &format!(
+                    "exec chroot '{}' sh -c 'cd {inside}; exec sh -ex \"$0\"' '{}'\n",
+                    system.display(),
+                    script.display()
+                );
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", &enter]).env_clear().env("HOME", "/root");
+                command.env("PATH", format!("{cargo}/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
+                command
+            }
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        command.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).envs(SETTINGS);
+        command.env("SOURCE", root()).env("TARBALL", tarball).env("VERSION", version);
+        let said = command.stdin(Stdio::null()).output()?;
+        let text =
+            [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        Ok((said.status.success(), text))
+    }
+}
