@@ -185,7 +185,7 @@ pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> 
     shape.nodes > 1
         && match origin {
             Origin::Profile => false,
-            Origin::ThisRun => at_once(),
+            Origin::ThisRun | Origin::Crowded => at_once(),
             Origin::Nominal => usual() || at_once(),
         }
 }

@@ -39,12 +39,7 @@ impl Gauged {
 
     /// A machine like another, with what was measured.
     pub fn machine(&self, usual: &Machine) -> Machine {
-        // On a node everything is as much slower, or faster, as messages are.
-        let usual_near = usual.socket.as_ref().or(usual.node.as_ref()).map(|wire| wire.protocol(8).latency);
-        let slower = match (self.near, usual_near) {
-            (Some(near), Some(usual)) if usual > 0.0 => (near / usual).clamp(0.25, 1000.0),
-            _ => 1.0,
-        };
+        let (slower, usual_near) = (self.slower(usual), usual_near(usual));
         let mut machine = usual.with_latencies(1.0, slower);
         // Where cores are crowded, whoever waits for a flag waits for its turn as well, and for that of the one who raises it.
         if let (Some(near), Some(usual_near), Some(flag)) = (self.near, usual_near, usual.rank.flag) {
@@ -63,10 +58,28 @@ impl Gauged {
         machine
     }
 
+    /// On a node everything is as much slower, or faster, as messages are.
+    fn slower(&self, usual: &Machine) -> f64 {
+        match (self.near, usual_near(usual)) {
+            (Some(near), Some(usual)) if usual > 0.0 => (near / usual).clamp(0.25, 1000.0),
+            _ => 1.0,
+        }
+    }
+
+    /// Whether ranks of a node wait for more than messages: no machine is so slow.
+    pub(crate) fn is_crowded(&self, usual: &Machine) -> bool {
+        self.slower(usual) > 20.0
+    }
+
     /// What a node sends, in bytes per second; what is lost in noise is at least something.
     fn rate(&self) -> f64 {
         self.long.bytes as f64 / (self.long.took - self.far).max(0.05 * self.long.took)
     }
+}
+
+/// What eight bytes take on a node of a machine.
+fn usual_near(usual: &Machine) -> Option<f64> {
+    usual.socket.as_ref().or(usual.node.as_ref()).map(|wire| wire.protocol(8).latency)
 }
 
 impl fmt::Display for Gauged {
@@ -90,6 +103,7 @@ mod tests {
         let usual = Knowledge::nominal(Vendor::OpenMpi).steady.machine;
         let long = Long { bytes: 16384, took: 631e-6 };
         let gauged = Gauged { near: Some(5.8e-6), far: 500e-6, long, took: 0.012 };
+        assert!(!gauged.is_crowded(&usual) && Gauged { near: Some(4e-5), ..gauged }.is_crowded(&usual));
         let machine = gauged.machine(&usual);
         let far = &machine.network.protocols[0];
         assert_eq!((far.latency, far.rendezvous), (500e-6, false));

@@ -55,6 +55,8 @@ pub enum Origin {
     Nominal,
     /// Measured when the communicator was first used; a little different in each run.
     ThisRun,
+    /// The same where ranks wait for cores that others have: no two calls take the same time there.
+    Crowded,
     /// A profile.
     Profile,
 }
@@ -65,6 +67,7 @@ impl Origin {
         match self {
             Origin::Nominal => 1.4,
             Origin::ThisRun => 1.3,
+            Origin::Crowded => 1.8,
             Origin::Profile => 1.2,
         }
     }
@@ -179,8 +182,10 @@ impl Knowledge {
     /// The same with what was measured in this run, which is for results that do not round.
     pub fn with(self: Arc<Knowledge>, gauged: &Gauged, shape: Shape) -> Arc<Knowledge> {
         let known = self.for_shape(shape);
-        let machine = gauged.machine(&known.steady.machine);
-        Arc::new(Knowledge { here: Some(Source { machine, origin: Origin::ThisRun }), ..(*known).clone() })
+        let usual = &known.steady.machine;
+        let origin = if gauged.is_crowded(usual) { Origin::Crowded } else { Origin::ThisRun };
+        let here = Some(Source { machine: gauged.machine(usual), origin });
+        Arc::new(Knowledge { here, ..(*known).clone() })
     }
 
     /// What was raced on communicators of a shape.

@@ -159,6 +159,7 @@ impl fmt::Display for Forecast {
         let by = match self.origin {
             Origin::Nominal => "a usual machine",
             Origin::ThisRun => "what was measured at the start",
+            Origin::Crowded => "what was measured at the start on crowded cores",
             Origin::Profile => "the profile",
         };
         write!(f, "{:.1} times as fast at {} B, predicted by {by}", self.times, self.bytes)

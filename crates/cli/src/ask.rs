@@ -5,6 +5,7 @@ use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::expression::nearest;
 use bruckner_algorithms::written::{with_files, without_files};
 use bruckner_algorithms::{Expression, ExpressionError, Plan, Task, plan};
+pub(crate) use bruckner_engine::size;
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
 
@@ -30,31 +31,6 @@ pub(crate) struct Sizes {
 /// The collectives by the names that users know.
 pub(crate) const COLLECTIVES: [&str; 7] =
     ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
-
-/// A number of bytes as people write it: 8, 64K, 1MiB.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let expected = || "expected bytes such as 8, 64K or 1MiB".to_owned();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = (&text[..end], text[end..].trim_start());
-    let number: u64 = number.parse().map_err(|_| expected())?;
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "kb" | "mb" | "gb" => {
-            let letter = &unit[..1];
-            return Err(format!(
-                "{unit} may be a power of ten or of two: write {number}{letter} for the power of two"
-            ));
-        }
-        _ => return Err(expected()),
-    };
-    number
-        .checked_shl(shift)
-        .filter(|bytes| bytes >> shift == number)
-        .ok_or_else(|| "too many bytes".to_owned())
-}
 
 /// A collective by any name that people have for it: that of its MPI function, of its nonblocking, persistent or large form, with lists of counts
 /// or without.

@@ -44,5 +44,5 @@ pub use error::Error;
 pub use execute::Persistent;
 pub use observe::{Checks, Ground, InCollectives, Machine, NoReport, Record, Report, Row, Seen};
 pub use requests::Requests;
-pub use settings::{Here, Shown, settings_here, show_settings};
+pub use settings::{Here, Shown, settings_here, show_settings, size};
 pub use world::World;
