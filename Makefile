@@ -22,15 +22,15 @@ MACHINE := $(shell uname -m)
 
 # Where sources of other crates lie does not show in what is built, so that everybody builds the same.
 CARGO_HOME ?= $(HOME)/.cargo
-export RUSTFLAGS := $(RUSTFLAGS) --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/bruckner
+ANYWHERE := RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/bruckner"
 PLACE := --target-dir target/package
 
 ifeq ($(GLIBC),)
-BUILD := $(CARGO)
+BUILD := $(ANYWHERE) $(CARGO)
 TARGET :=
 OUT := target/package/release
 else
-BUILD := cargo-zigbuild
+BUILD := $(ANYWHERE) cargo-zigbuild
 TARGET := --target $(MACHINE)-unknown-linux-gnu.$(GLIBC)
 OUT := target/package/$(MACHINE)-unknown-linux-gnu/release
 endif
@@ -105,7 +105,7 @@ twice:
 	rm -rf target/twice
 	for place in one another/place; do \
 	  mkdir -p target/twice/$$place && git archive HEAD | tar -xf - -C target/twice/$$place && \
-	  env -u RUSTFLAGS $(MAKE) -s -C target/twice/$$place build CARGO_HOME=$(CARGO_HOME) || exit 1; done
+	  $(MAKE) -s -C target/twice/$$place build CARGO_HOME=$(CARGO_HOME) || exit 1; done
 	cmp target/twice/one/$(STAGE)/$(LIBRARY) target/twice/another/place/$(STAGE)/$(LIBRARY)
 	cmp target/twice/one/$(STAGE)/bruckner target/twice/another/place/$(STAGE)/bruckner
 	sha256sum target/twice/one/$(STAGE)/$(LIBRARY)

@@ -5,4 +5,5 @@ mpicc -O2 "$SOURCE/examples/cg.c" -o app -lm
 mpirun -n 2 bruckner doctor ./app
 BRUCKNER_REPORT=run-%j.json mpirun -n 2 bruckner exec ./app
 bruckner report run-nojob.json
-bruckner compare --launches 5 -- mpirun -n 2 ./app
+# Whatever the answer is: so short a run says little.
+bruckner compare --launches 5 -- mpirun -n 2 ./app || test $? = 1

@@ -49,7 +49,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let place = match quick {
         true => {
             setup::install(&["environment-modules", "pkg-config", "man-db"])?;
-            Place::Here(home().join("paths"))
+            // Not within this checkout: what cargo makes there would belong to its workspace.
+            Place::Here(std::env::temp_dir().join(format!("bruckner-paths-{}", std::process::id())))
         }
         false => Place::Clean(clean()?),
     };
@@ -58,6 +59,9 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         let (succeeded, said) = place.run(path, &tarball)?;
         ensure!(succeeded, "{path}:\n{said}");
         println!("{path:<14} {:>6.1} s", start.elapsed().as_secs_f64());
+    }
+    if let Place::Here(place) = place {
+        std::fs::remove_dir_all(place)?;
     }
     Ok(())
 }

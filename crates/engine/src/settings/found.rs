@@ -16,8 +16,9 @@ const ADMINISTRATORS: &str = "/etc/bruckner.conf";
 /// No file of settings is longer.
 const LONGEST: u64 = 1 << 20;
 
-/// Variables that are read elsewhere.
-const OTHERS: [&str; 4] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC"];
+/// Variables that are read elsewhere; the last is what module files say where things are by.
+const OTHERS: [&str; 5] =
+    ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC", "BRUCKNER_ROOT"];
 
 /// A value, and where it was found.
 struct Value {
