@@ -6,4 +6,4 @@ mpirun -n 2 bruckner doctor ./app
 BRUCKNER_REPORT=run-%j.json mpirun -n 2 bruckner exec ./app
 bruckner report run-nojob.json
 # Whatever the answer is: so short a run says little.
-bruckner compare --launches 5 -- mpirun -n 2 ./app || test $? = 1
+bruckner compare --launches 7 -- mpirun -n 2 ./app || test $? = 1

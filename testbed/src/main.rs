@@ -158,6 +158,8 @@ enum Ask {
         #[arg(long)]
         quick: bool,
     },
+    /// Programs under the srun of a Slurm that is put up for this: PMIx with Open MPI, PMI-2 with MPICH. As root.
+    Slurm,
     /// Asks `bruckner compare` about programs of which is known what it must say; fails where it is wrong more than once in ten.
     Worth {
         /// So often each.
@@ -278,6 +280,7 @@ fn ask() -> Result<()> {
             chooser::run(&ask)
         }
         Ask::Paths { quick } => paths::run(quick),
+        Ask::Slurm => paths::slurm(),
         Ask::Worth { times, launches, only } => worth::run(times, launches, only.as_deref()),
         Ask::Watching { ask } => {
             interrupt::listen()?;

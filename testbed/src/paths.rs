@@ -66,6 +66,18 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     Ok(())
 }
 
+/// Runs the script of Slurm, which puts one up and takes it down.
+pub(crate) fn slurm() -> Result<()> {
+    setup::install(&["slurmctld", "slurmd", "slurm-client", "munge"])?;
+    let place = std::env::temp_dir().join(format!("bruckner-slurm-{}", std::process::id()));
+    std::fs::create_dir_all(&place)?;
+    let script = root().join("testbed/paths/slurm.sh");
+    let status = Command::new("sh").arg("-eu").arg(script).arg(root()).current_dir(&place).status();
+    std::fs::remove_dir_all(&place)?;
+    ensure!(status?.success(), "srun and the library do not go together");
+    Ok(())
+}
+
 /// Packs what there is.
 fn tarball() -> Result<PathBuf> {
     let made = Command::new("make").args(["-s", "tarball"]).current_dir(root()).output()?;
@@ -90,17 +102,27 @@ fn clean() -> Result<PathBuf> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("a name of the system")?;
-    let include = format!("--include={}", PACKAGES.join(","));
-    let made = Command::new("debootstrap")
-        .args(["--variant=minbase", &include, name])
-        .arg(&place)
-        .arg(site)
-        .output()
-        .context("debootstrap")?;
-    if !made.status.success() {
-        bail!("debootstrap: {}", String::from_utf8_lossy(&made.stdout));
-    }
+    run_quietly(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
+    // What apt is told here about the way to packages it must know there, too.
+    let script = format!(
+        "cp /etc/resolv.conf /etc/hosts '{0}/etc/'; cp -r /etc/apt/apt.conf.d '{0}/etc/apt/'; \
+         chroot '{0}' apt-get update -qq && DEBIAN_FRONTEND=noninteractive chroot '{0}' \
+         apt-get install -y -qq --no-install-recommends {1}",
+        place.display(),
+        PACKAGES.join(" ")
+    );
+    run_quietly(Command::new("sh").args(["-c", &script]))?;
     Ok(place)
+}
+
+/// Runs a command; what it says, only where it fails.
+fn run_quietly(command: &mut Command) -> Result<()> {
+    let ended = command.output().with_context(|| format!("{command:?}"))?;
+    if !ended.status.success() {
+        let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        bail!("{command:?}: {}", said.concat());
+    }
+    Ok(())
 }
 
 impl Place {

@@ -73,11 +73,6 @@ impl Launch<'_> {
         if self.ranks == 1 {
             return Reach::All("there is one rank");
         }
-        let own = identity(self.variable);
-        let marked = !own.trim_matches(':').is_empty() && (self.variable)(MARK) == Some(own);
-        if marked && programs == 1 {
-            return Reach::All("started by `bruckner exec`");
-        }
         let hydra = self.parent.starts_with("hydra_pmi_proxy") || self.parent.starts_with("hydra_bstrap");
         let srun = self.parent == "slurmstepd";
         let here = if self.parent.contains("hydra") {
@@ -87,14 +82,22 @@ impl Launch<'_> {
         } else {
             number("OMPI_COMM_WORLD_LOCAL_SIZE")
         };
+        let own = identity(self.variable);
+        let marked = !own.trim_matches(':').is_empty() && (self.variable)(MARK) == Some(own);
+        // Of a job on one node all ranks see alike whether Hydra was told of several programs.
+        let several = programs > 1
+            || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
+        if marked && !several {
+            return Reach::All("started by `bruckner exec`");
+        }
         if here == Some(self.ranks) {
             match (self.siblings)(self.ranks as usize) {
                 Some(false) => return Reach::Unknown("some programs of this job lack the library".into()),
-                None if programs > 1 => {}
+                None if several => {}
                 _ => return Reach::All("all ranks are on one node"),
             }
         }
-        if hydra && !withholds(&self.command) {
+        if hydra && !(marked && several) && !withholds(&self.command) {
             return Reach::All("the launcher hands on the environment");
         }
         if srun {
@@ -224,6 +227,17 @@ mod tests {
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", Some(false))));
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", None)));
         assert!(!is_all(&reach(&[job("2"), vec![(MARK, ":::::::")]].concat(), "prted", "sshd", Some(true))));
+    }
+
+    /// Of two programs only one may be started by `bruckner exec`.
+    #[test]
+    fn hydra_may_start_several_programs() {
+        let mark = ":::3::::";
+        let job = [("MPI_LOCALNRANKS", "4"), ("PMI_RANK", "3"), (MARK, mark)];
+        let of = |command, siblings| is_all(&reach(&job, "hydra_pmi_proxy", command, siblings));
+        assert!(of("mpiexec -n 4 bruckner exec ./app", Some(false)));
+        let two = "mpiexec -n 2 bruckner exec ./app : -n 2 ./app";
+        assert!(!of(two, Some(false)) && !of(two, None) && of(two, Some(true)));
     }
 
     #[test]

@@ -256,6 +256,10 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
         (root.map(|root| root.join("lib")).into_iter().collect(), &["libmpi.so.12"])
     } else if environment("PMI_RANK").is_some() || environment("PMI_FD").is_some() {
         (Vec::new(), &["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"])
+    } else if environment("PMIX_NAMESPACE").is_some() {
+        // srun --mpi=pmix, which is for Open MPI.
+        let root = environment("OPAL_PREFIX").map(PathBuf::from);
+        (root.map(|root| root.join("lib")).into_iter().collect(), &["libmpi.so.40"])
     } else {
         return Vec::new();
     };
@@ -339,6 +343,7 @@ mod tests {
         );
         assert_eq!(of(&[("PMI_RANK", "0")], "/usr/bin/hydra_pmi_proxy"), ["libmpich.so.12", "libmpi.so.12"]);
         assert_eq!(of(&[("PMI_RANK", "0"), ("BRUCKNER_MPI", "/x/libmpi.so")], "/bin/sh"), ["/x/libmpi.so"]);
+        assert_eq!(of(&[("PMIX_NAMESPACE", "slurm.pmix.1.0")], "/usr/sbin/slurmstepd"), ["libmpi.so.40"]);
         assert_eq!(
             of(&[("I_MPI_MPIRUN", "mpirun"), ("PMI_RANK", "0")], "/opt/no/bin/hydra"),
             ["libmpi.so.12"]

@@ -18,6 +18,10 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
         table.tell(mpi.name(), "a GPU runtime that comes late", 2, &late_gpu(mpi)?);
         table.tell(mpi.name(), "a panic while planning", 3, &panics(mpi)?);
     }
+    for mpi in table.of(&[Mpi::Mpich5, Mpi::Openmpi5, Mpi::Intel]) {
+        table.tell(mpi.name(), "counted for a report", 2, &counted(mpi)?);
+        table.tell(mpi.name(), "one of two programs has the library", 2, &one_of_two(mpi)?);
+    }
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let program = mpi.compile("lacking")?;
         let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
@@ -55,6 +59,43 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
         outcome.seconds += said.seconds;
         let ended = !said.succeeded && said.out.contains("killing") && !said.err.contains("still ran");
         expect(&mut outcome, ended, "the job did not end by itself", &said.err);
+    }
+    Ok(outcome)
+}
+
+/// A report changes nothing: not where a rank makes calls that the MPI refuses, nor with ranks of another world, which count nothing.
+fn counted(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("counted")?;
+    let mut outcome = Outcome::default();
+    // MPICH's launcher starts no others where it was told about cores.
+    let kinds: &[&str] = if mpi == Mpi::Mpich5 { &["refused"] } else { &["refused", "spawned"] };
+    for mode in ["on", "off", "always"] {
+        for &what in kinds {
+            let launch = Launch::preloaded(mpi, 2, &program).argument(what).patiently();
+            let launch = launch.set("BRUCKNER", mode).set("BRUCKNER_REPORT", "stderr");
+            let said = launch.limit(30).run()?;
+            outcome.seconds += said.seconds;
+            let right = said.succeeded && said.out.contains("cases 200 failures 0");
+            let what = format!("BRUCKNER={mode}, {what}");
+            expect(&mut outcome, right, &what, &format!("{}{}", said.out, said.err));
+        }
+    }
+    Ok(outcome)
+}
+
+/// `bruckner exec` before one of the programs of a job only.
+fn one_of_two(mpi: Mpi) -> Result<Outcome> {
+    let program = mpi.compile_plain("counted")?;
+    let (command, shown) = (root().join("target/release/bruckner"), program.display().to_string());
+    let mut outcome = Outcome::default();
+    for mode in ["on", "off"] {
+        let launch = Launch::plain(mpi, 1, &command).argument("exec").argument(&shown).argument("refused");
+        let launch =
+            [":", "-n", "1", &shown, "refused"].iter().fold(launch, |launch, word| launch.argument(*word));
+        let said = launch.set("BRUCKNER", mode).patiently().limit(30).run()?;
+        outcome.seconds += said.seconds;
+        let right = said.succeeded && said.out.contains("cases 200 failures 0");
+        expect(&mut outcome, right, mode, &format!("{}{}", said.out, said.err));
     }
     Ok(outcome)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 /// Options of launchers that have no value, so that what follows one may be the program. All others may have one.
-const FLAGS: [&str; 18] = [
+const FLAGS: [&str; 24] = [
     "--allow-run-as-root",
     "--oversubscribe",
     "-oversubscribe",
@@ -24,7 +24,19 @@ const FLAGS: [&str; 18] = [
     "-q",
     "--quiet",
     "--do-not-launch-daemons",
+    "--use-hwthread-cpus",
+    "--timestamp-output",
+    "--nolocal",
+    "-prepend-rank",
+    "-print-all-exitcodes",
+    "-K",
 ];
+
+/// Options that have two values.
+const PAIRS: [&str; 8] = ["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "-genv", "-env", "--pmixmca"];
+
+/// Options whose value may be a program.
+const PROGRAMS: [&str; 4] = ["-launcher-exec", "-bootstrap-exec", "--launch-agent", "-rmk"];
 
 /// What a command is made of.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,7 +112,11 @@ fn program_of(
     }
     (from..words.len()).find(|&at| {
         let word = words[at].as_str();
-        let before = at.checked_sub(1).map_or("", |before| words[before].as_str());
+        let at_back = |by: usize| at.checked_sub(by).map_or("", |before| words[before].as_str());
+        let before = at_back(1);
+        if PAIRS.contains(&before) || PAIRS.contains(&at_back(2)) || PROGRAMS.contains(&before) {
+            return false;
+        }
         // `node`, which an option may be given, is also a command.
         let may_be_value = before.starts_with('-') && !before.contains('=') && !FLAGS.contains(&before);
         !word.starts_with('-') && (word.contains('/') || !may_be_value) && is_program(word)

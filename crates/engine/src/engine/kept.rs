@@ -45,13 +45,15 @@ const SEVENTH: u32 = 7;
 pub(crate) struct Counted {
     /// On its first rank.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// Whether all of its ranks are of this world, and so count as well.
+    pub(crate) inside: bool,
     /// Calls that all ranks make together.
     calls: AtomicU32,
 }
 
 impl Counted {
-    fn new(ledger: Option<Arc<Ledger>>) -> Counted {
-        Counted { ledger, calls: AtomicU32::new(0) }
+    fn new(ledger: Option<Arc<Ledger>>, inside: bool) -> Counted {
+        Counted { ledger, inside, calls: AtomicU32::new(0) }
     }
 
     /// Counts a call; whether ranks are to meet before it. Only those count that end on no rank before all have begun, which all ranks
@@ -216,7 +218,8 @@ impl<W: World> Engine<W> {
                     if door == Door::Mpi && before < self.patience() {
                         return Ok(kept);
                     }
-                    counted = kept.counted.as_ref().map(|counted| Counted::new(counted.ledger.clone()));
+                    let again = |counted: &Counted| Counted::new(counted.ledger.clone(), counted.inside);
+                    counted = kept.counted.as_ref().map(again);
                 }
                 _ => return Ok(kept),
             }
@@ -265,7 +268,9 @@ impl<W: World> Engine<W> {
             0 => Some(self.books.open(name, self.world.size(comm)?)),
             _ => None,
         };
-        Ok(Some(Counted::new(ledger)))
+        let inside = !self.world.is_inter(comm)?
+            && self.world.translate(comm, self.world.world())?.iter().all(Option::is_some);
+        Ok(Some(Counted::new(ledger, inside)))
     }
 
     /// Whether the settings say that nothing is served.

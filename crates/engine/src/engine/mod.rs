@@ -31,7 +31,7 @@ use crate::refusal::Refusal;
 use crate::requests::Requests;
 use crate::settings::Destination;
 use crate::world::World;
-use kept::{Entry, Serving};
+use kept::{Counted, Entry, Serving};
 
 /// By which door a call came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,16 +85,19 @@ struct Outcome {
     choice: Option<Arc<Choice>>,
     reason: Option<Reason>,
     bytes: u64,
-    /// Whether this rank is to see how long it waits for the others.
-    meets: bool,
     /// How long it waited.
     waited: Option<Duration>,
 }
 
 impl Outcome {
-    /// Waits until all ranks have come, if that is to be seen.
-    fn meet(&mut self, meet: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        if self.meets {
+    /// Counts a call that all ranks are known to make, and waits until they have come, if that is to be seen.
+    fn meet(
+        &mut self,
+        counted: Option<&Counted>,
+        call: &Call,
+        meet: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if counted.is_some_and(|counted| counted.meets(call)) {
             let start = Instant::now();
             meet()?;
             self.waited = Some(start.elapsed());
@@ -245,7 +248,7 @@ impl<W: World> Engine<W> {
             return unsafe { self.serve_call(entry, call, comm, door, None) };
         };
         let start = Instant::now();
-        let mut outcome = Outcome { meets: counted.meets(call), ..Outcome::default() };
+        let mut outcome = Outcome::default();
         // SAFETY: as for this function.
         let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
         let took = start.elapsed();
@@ -266,6 +269,12 @@ impl<W: World> Engine<W> {
         let (name, seconds) = (call.name(), took.as_secs_f64());
         ledger.add(&Event { name, persistent: false, by, bytes, seconds });
         result
+    }
+
+    /// Whether a call does something, and the MPI will not refuse it before it has talked to others.
+    fn is_sound(&self, call: &Call, comm: Word) -> Result<bool, Error> {
+        let normal = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?);
+        Ok(normal.is_ok_and(|normal| !normal.common.is_nothing()))
     }
 
     /// The same; what served is noted for the report.
@@ -303,7 +312,7 @@ impl<W: World> Engine<W> {
                         }
                         if let Some(outcome) = &mut outcome {
                             (outcome.choice, outcome.bytes) = (Some(state.why(&served)), served.bytes);
-                            outcome.meet(|| communicator.meet())?;
+                            outcome.meet(entry.counted.as_ref(), call, || communicator.meet())?;
                         }
                         communicator.gather_for(&served)?;
                         let start = Instant::now();
@@ -338,8 +347,9 @@ impl<W: World> Engine<W> {
         };
         if let Some(outcome) = outcome {
             // Where nothing is served, this is the way of all calls, on all ranks.
-            if reason == Reason::Off {
-                outcome.meet(|| Ok(self.world.agree(comm, Agree::Max, &mut [0])?))?;
+            let counted = entry.counted.as_ref().filter(|counted| reason == Reason::Off && counted.inside);
+            if counted.is_some() && self.is_sound(call, comm)? {
+                outcome.meet(counted, call, || Ok(self.world.agree(comm, Agree::Max, &mut [0])?))?;
             }
             outcome.reason = Some(reason);
         }

@@ -128,18 +128,39 @@ struct Tally {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) seconds: f64,
-    /// Which part of it was waiting for others to begin, where that was looked at.
-    pub(super) waiting: Option<f64>,
+    /// What was seen of waiting for others, where that was looked at.
+    pub(super) waits: Option<Waits>,
+}
+
+/// Of calls that began with a barrier: what barriers took, the shortest of them, how many there were, and what the calls took. In seconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Waits {
+    waited: f64,
+    pub(super) shortest: f64,
+    number: f64,
+    worked: f64,
+}
+
+impl Waits {
+    /// Which part of the calls was waiting, if a barrier takes so long where nobody is late.
+    pub(super) fn part(&self, barrier: f64) -> f64 {
+        let waited = (self.waited - self.number * barrier).max(0.0);
+        waited / (waited + self.worked).max(1e-9)
+    }
 }
 
 impl Tally {
     fn spent(&self) -> Spent {
-        let of = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
-        let waits = of(&self.waits);
-        // A barrier takes some time even where nobody is late.
-        let waited = of(&self.waited) - waits * of(&self.shortest);
-        let waiting = (waits > 0.0).then(|| waited / (waited + of(&self.worked)).max(1.0));
-        Spent { seconds: of(&self.spent) * 1e-9, waiting }
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let seconds = |number: &AtomicU64| count(number) * 1e-9;
+        let number = count(&self.waits);
+        let waits = (number > 0.0).then(|| Waits {
+            waited: seconds(&self.waited),
+            shortest: seconds(&self.shortest),
+            number,
+            worked: seconds(&self.worked),
+        });
+        Spent { seconds: seconds(&self.spent), waits }
     }
 }
 

@@ -24,7 +24,10 @@ impl InCollectives {
     fn of(ranks: &[Spent]) -> Option<InCollectives> {
         let number = ranks.len() as f64;
         let seconds = || ranks.iter().map(|rank| rank.seconds);
-        let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waiting?));
+        // What a barrier takes where nobody is late: one rank, at least, comes last.
+        let waits = || ranks.iter().filter_map(|rank| rank.waits);
+        let barrier = waits().map(|waits| waits.shortest).fold(f64::INFINITY, f64::min);
+        let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.part(barrier)));
         (!ranks.is_empty()).then(|| InCollectives {
             least: seconds().fold(f64::INFINITY, f64::min),
             mean: seconds().sum::<f64>() / number,
@@ -177,10 +180,14 @@ impl Report {
             self.bruckner, self.mpi, self.mode, self.served, self.calls
         );
         if let Some(spent) = self.in_collectives {
-            let part = 100.0 * spent.mean / self.seconds.max(1e-9);
+            // Several threads may be in collectives at a time.
+            let part = match spent.mean <= self.seconds {
+                true => format!("{:.0} %", 100.0 * spent.mean / self.seconds.max(1e-9)),
+                false => "all threads together".to_owned(),
+            };
             let _ = write!(
                 text,
-                "ranks were in collectives for {:.3} s of {:.3} s, {part:.0} % ({:.3} to {:.3} s)",
+                "ranks were in collectives for {:.3} s of {:.3} s, {part} ({:.3} to {:.3} s)",
                 spent.mean, self.seconds, spent.least, spent.most
             );
             let _ = match spent.waiting {
@@ -189,13 +196,22 @@ impl Report {
             };
         }
         if let Some(saved) = self.saved {
-            let (what, much) = if saved < 0.0 { ("lost", -saved) } else { ("saved", saved) };
-            let without = self.seconds + saved;
-            let part = 100.0 * much / without.max(1e-9);
-            let _ = writeln!(
-                text,
-                "{what} about {much:.3} s, {part:.1} % of the {without:.3} s that it would have taken without, as far as native was measured beside"
-            );
+            let seconds = self.seconds.max(1e-9);
+            let beside = "as far as native was measured beside";
+            let _ = match saved < 0.0 {
+                true => writeln!(
+                    text,
+                    "lost about {:.3} s, {:.1} % of the run's {seconds:.3} s, {beside}",
+                    -saved,
+                    -100.0 * saved / seconds
+                ),
+                false => writeln!(
+                    text,
+                    "saved about {saved:.3} s, {:.1} % of the {:.3} s that it would have taken without, {beside}",
+                    100.0 * saved / (seconds + saved),
+                    seconds + saved
+                ),
+            };
         }
         for record in &self.communicators {
             let _ = write!(text, "{}", page(record));
@@ -311,7 +327,7 @@ mod tests {
             open("", 2, "1x2").add(&event("native", "first calls", 0));
         }
         assert_eq!(books.open_ledgers(), 1, "only the world");
-        let other = r#"{"spent":{"seconds":1.0,"waiting":null},"records":[{"communicator":"freed",
+        let other = r#"{"spent":{"seconds":1.0,"waits":null},"records":[{"communicator":"freed",
             "communicators":1,"ranks":2,"topology":"1x2","checks":{"compared":1,"differed":0},"rows":[]}]}"#;
         let whole = Report::join(&[books.text(), other.into()], &run(2.0));
         assert_eq!((whole.calls, whole.served), (1003, 2));
@@ -347,6 +363,9 @@ mod tests {
             books.spent(Duration::from_millis(100), None);
             books.text()
         };
+        // One that is late each time is waited for each time.
+        let always = Report::join(&[of([31, 31, 31]), of([1, 1, 1])], &run(1.0)).in_collectives.unwrap();
+        assert!((always.waiting.unwrap() - 0.223 * 90.0 / 120.0 / 2.0).abs() < 1e-9, "{always:?}");
         let whole = Report::join(&[of([1, 31, 31]), of([1, 1, 1])], &run(1.0));
         let spent = whole.in_collectives.unwrap();
         assert!((spent.least - 0.133).abs() < 1e-9 && (spent.most - 0.193).abs() < 1e-9, "{spent:?}");

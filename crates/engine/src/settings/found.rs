@@ -193,7 +193,7 @@ pub struct Shown {
 
 /// All settings as this process finds them, and what is wrong with them.
 pub fn show_settings() -> (Vec<Shown>, Vec<String>) {
-    let found = found();
+    let mut found = found();
     let shown = SETTINGS.iter().map(|setting| {
         let usual = (setting.usual.to_owned(), "usual".to_owned());
         let others = found.values.get(setting.name).into_iter().flatten();
@@ -207,6 +207,7 @@ pub fn show_settings() -> (Vec<Shown>, Vec<String>) {
         Shown { name: setting.name, value, source, replaces, about: setting.about }
     });
     let shown = shown.collect();
+    found.read_algorithms();
     let mut complaints = Settings::of(&found.text(), 0).complaints;
     complaints.retain(|complaint| !complaint.ends_with("and there are 0"));
     if let Some(file) = variable("BRUCKNER_CONFIG").map(PathBuf::from).filter(|file| !file.exists()) {

@@ -183,7 +183,9 @@ const SETTINGS: [Setting; 14] = [
             to.report = Some(match value {
                 "stderr" => Destination::Stderr,
                 file if Path::new(file).extension().is_some_and(|e| e == "json") => {
-                    Destination::File(file.into())
+                    // Where it is now: a program may go elsewhere.
+                    let file = std::path::absolute(file).map_err(|why| why.to_string())?;
+                    Destination::File(file.display().to_string())
                 }
                 _ => return Err("expected stderr or a file that ends in .json".into()),
             });
@@ -367,7 +369,8 @@ mod tests {
         assert_eq!((s.mode, s.check, s.memory), (Mode::Always, 10, 1 << 20));
         assert_eq!(s.left, [Name::Bcast, Name::Reduce]);
         assert!(s.complaints.is_empty());
-        assert_eq!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
+        assert_eq!(of("BRUCKNER_REPORT=/a/b.json").report, Some(Destination::File("/a/b.json".into())));
+        assert_ne!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
         assert_eq!(of(""), Settings::default());
     }
 
