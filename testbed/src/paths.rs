@@ -103,11 +103,11 @@ fn clean() -> Result<PathBuf> {
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("a name of the system")?;
     run_quietly(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
-    // What apt is told here about the way to packages it must know there, too.
+    // What is known here about the way to packages, and whom to trust for them, must be known there, too.
     let script = format!(
         "cp /etc/resolv.conf /etc/hosts '{0}/etc/'; cp -r /etc/apt/apt.conf.d '{0}/etc/apt/'; \
          chroot '{0}' apt-get update -qq && DEBIAN_FRONTEND=noninteractive chroot '{0}' \
-         apt-get install -y -qq --no-install-recommends {1}",
+         apt-get install -y -qq --no-install-recommends {1} && cp -L /etc/ssl/certs/ca-certificates.crt '{0}/etc/ssl/certs/'",
         place.display(),
         PACKAGES.join(" ")
     );
