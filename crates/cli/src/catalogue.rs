@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::bar::bar;
 use crate::compiled;
-use crate::verify::Found;
+use crate::found::Found;
 
 /// The entries for every number of ranks up to a limit, the largest first: they take longest.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {

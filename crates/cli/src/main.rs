@@ -14,6 +14,7 @@ mod compiled;
 mod doctor;
 mod exec;
 mod explain;
+mod found;
 mod generate;
 mod json;
 mod machines;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::ask::{COLLECTIVES, Sizes, collective, default_algorithm, did_you_mean};
 use crate::bar::bar;
 use crate::columns::{self, numbers, words};
+use crate::found::Found;
 use crate::{Answer, catalogue, compiled, print};
 
 /// Prove algorithms and programs right, or test the proof itself.
@@ -59,13 +60,6 @@ pub(crate) struct Verify {
     /// For programs
     #[arg(long)]
     json: bool,
-}
-
-/// What was found, as text or for programs; and what it comes to.
-pub(crate) struct Found {
-    pub(crate) text: String,
-    pub(crate) json: Value,
-    pub(crate) holds: bool,
 }
 
 impl Verify {
