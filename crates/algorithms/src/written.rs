@@ -103,6 +103,11 @@ impl Written {
         self.0.problem.collective == collective && self.0.topology == *topology
     }
 
+    /// What it does.
+    pub fn collective(&self) -> Collective {
+        self.0.problem.collective
+    }
+
     /// What it is for, in words.
     pub fn purpose(&self) -> String {
         format!("{} on {}", self.0.problem.collective, self.0.topology)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bruckner_algorithms::Expression;
+use bruckner_schedule::Collective;
 
 use crate::name::Name;
 
@@ -33,6 +34,12 @@ impl FromStr for Rules {
             let name =
                 Name::read(name.trim()).ok_or_else(|| bad(format!("expected one of {}", Name::list())))?;
             let expression = expression.trim().parse().map_err(|e| bad(format!("{e}")))?;
+            if let (Expression::File(written), Some(wanted)) =
+                (&expression, Collective::from_name(name.text()))
+                && written.collective() != wanted
+            {
+                return Err(bad(format!("it is for {}", written.purpose())));
+            }
             rules.insert(name, expression);
         }
         Ok(Rules(rules))

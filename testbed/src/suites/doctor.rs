@@ -60,6 +60,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     let wrong = |what, said, expected| Complaint { what, said, expected, note: false };
     let noted = |what, said, expected| Complaint { what, said, expected, note: true };
     let (still, privileged, past) = programs(&place)?;
+    let of_mpich = Mpi::Mpich4.compile_plain("counted")?;
     let refused = place.join("open.conf");
     std::fs::write(&refused, "BRUCKNER_CHECK = 1\n")?;
     std::fs::set_permissions(&refused, PermissionsExt::from_mode(0o666))?;
@@ -84,6 +85,11 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
             "off on one rank",
             shell(mpi, 2, "[ $r = 1 ] && export BRUCKNER=off")?,
             "BRUCKNER=off is set on rank 1",
+        ),
+        wrong(
+            "a program of another MPI",
+            alone(Some(&of_mpich), &[])?,
+            "is linked with MPICH, and its launcher is Open MPI's",
         ),
         wrong("a static program", alone(Some(&still), &[])?, "is static"),
         wrong("raised privileges", alone(Some(&privileged), &[])?, "is set-user-id"),

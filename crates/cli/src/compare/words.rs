@@ -38,6 +38,16 @@ const PAIRS: [&str; 8] = ["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "-gen
 /// Options whose value may be a program.
 const PROGRAMS: [&str; 4] = ["-launcher-exec", "-bootstrap-exec", "--launch-agent", "-rmk"];
 
+/// What names of launchers begin with. Other commands may stand before one: `env`, `timeout`.
+const LAUNCHERS: [&str; 9] =
+    ["mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "ibrun"];
+
+/// Whether a word is the name of a launcher.
+fn is_launcher(word: &str) -> bool {
+    let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
+    LAUNCHERS.iter().any(|launcher| name.starts_with(launcher))
+}
+
 /// What a command is made of.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Words {
@@ -55,7 +65,9 @@ impl Words {
                 all.words.push(":".to_owned());
             }
             let part = without_exec(part);
-            let from = usize::from(number == 0);
+            // What is no launcher by its name is one by its place.
+            let launcher = || part.words.iter().position(|word| is_launcher(word)).unwrap_or(0);
+            let from = if number == 0 { launcher() + 1 } else { 0 };
             let Some(at) = program_of(&part.words, from, part.at, is_program) else {
                 bail!(
                     "no program is found in `{}`; spell it as in `bruckner compare -- mpirun -n 4 ./app`, or say where it is: \
@@ -148,6 +160,12 @@ mod tests {
                 "mpirun -n 2 ./app : -n 2 /opt/lmp",
                 "mpirun -n 2 bruckner exec ./app : -n 2 bruckner exec /opt/lmp",
             ),
+            ("env X=1 mpirun -n 4 ./app", "env X=1 mpirun -n 4 bruckner exec ./app"),
+            ("mylauncher ./app", "mylauncher bruckner exec ./app"),
+            ("mpirun --mca plm node -n 4 ./app", "mpirun --mca plm node -n 4 bruckner exec ./app"),
+            ("mpirun -genv X python3 -n 4 ./app", "mpirun -genv X python3 -n 4 bruckner exec ./app"),
+            ("mpirun -launcher-exec /opt/lmp ./app", "mpirun -launcher-exec /opt/lmp bruckner exec ./app"),
+            ("mpirun --nolocal python3 x.py", "mpirun --nolocal bruckner exec python3 x.py"),
             // It is said where it is.
             ("mpirun -n 4 /usr/bin/bruckner exec other y", "mpirun -n 4 bruckner exec other y"),
         ];

