@@ -1,28 +1,30 @@
-"""Makes the wheel: the library, the command, and `bruckner-run`. Needs setuptools 70 or newer."""
+"""Makes the wheel: the library, the command, and `bruckner-run`. Needs nothing but Python; the same files give the same wheel."""
 
 import argparse
-import os
+import base64
+import hashlib
 import pathlib
 import platform
-import shutil
 import subprocess
-import tempfile
-
-from setuptools import setup
-from setuptools.command.bdist_wheel import bdist_wheel
+import zipfile
 
 HERE = pathlib.Path(__file__).absolute().parent
-
-
-class ForAnyPython(bdist_wheel):
-    """It is for one kind of machine, and for every Python."""
-
-    def finalize_options(self):
-        super().finalize_options()
-        self.root_is_pure = False
-
-    def get_tag(self):
-        return "py3", "none", self.plat_name
+METADATA = """Metadata-Version: 2.1
+Name: bruckner
+Version: {version}
+Summary: MPI collectives for machines where near is cheap and far is dear
+License: MIT OR Apache-2.0
+Requires-Python: >=3.8
+"""
+WHEEL = """Wheel-Version: 1.0
+Generator: bruckner
+Root-Is-Purelib: false
+Tag: {tag}
+"""
+SCRIPTS = """[console_scripts]
+bruckner = bruckner:main
+bruckner-run = bruckner:run
+"""
 
 
 def newest(file):
@@ -31,34 +33,38 @@ def newest(file):
     return tuple(int(number) for number in said.split()[-1].split("."))
 
 
+def digest(data):
+    """What the wheel's record says of a file."""
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
 def main():
     ask = argparse.ArgumentParser()
     for name in ["version", "stage", "library", "out"]:
-        ask.add_argument(f"--{name}", required=True)
+        ask.add_argument(f"--{name}", required=True, type=str if name in ["version", "library"] else pathlib.Path)
     asked = ask.parse_args()
-    stage, out = pathlib.Path(asked.stage).absolute(), pathlib.Path(asked.out).absolute()
-    needs = max(newest(stage / asked.library), newest(stage / "bruckner"))
-    tag = f"manylinux_{needs[0]}_{needs[1]}_{platform.machine()}"
-    with tempfile.TemporaryDirectory() as scratch:
-        package = pathlib.Path(scratch) / "bruckner"
-        shutil.copytree(HERE / "bruckner", package, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(stage / asked.library, package / "libbruckner.so")
-        shutil.copy(stage / "bruckner", package / "bruckner")
-        os.chdir(scratch)
-        setup(
-            name="bruckner",
-            version=asked.version,
-            description="MPI collectives for machines where near is cheap and far is dear",
-            license="MIT OR Apache-2.0",
-            python_requires=">=3.8",
-            packages=["bruckner"],
-            package_data={"bruckner": ["libbruckner.so", "bruckner"]},
-            entry_points={
-                "console_scripts": ["bruckner = bruckner:main", "bruckner-run = bruckner:run"]
-            },
-            cmdclass={"bdist_wheel": ForAnyPython},
-            script_args=["-q", "bdist_wheel", "--plat-name", tag, "--dist-dir", str(out)],
-        )
+    library, command = asked.stage / asked.library, asked.stage / "bruckner"
+    needs = max(newest(library), newest(command))
+    tag = f"py3-none-manylinux_{needs[0]}_{needs[1]}_{platform.machine()}"
+    about = f"bruckner-{asked.version}.dist-info"
+    files = {
+        "bruckner/__init__.py": (HERE / "bruckner/__init__.py").read_bytes(),
+        "bruckner/libbruckner.so": library.read_bytes(),
+        "bruckner/bruckner": command.read_bytes(),
+        f"{about}/METADATA": METADATA.format(version=asked.version).encode(),
+        f"{about}/WHEEL": WHEEL.format(tag=tag).encode(),
+        f"{about}/entry_points.txt": SCRIPTS.encode(),
+    }
+    record = [f"{name},{digest(data)},{len(data)}\n" for name, data in files.items()]
+    files[f"{about}/RECORD"] = ("".join(record) + f"{about}/RECORD,,\n").encode()
+    wheel = asked.out / f"bruckner-{asked.version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if data[:4] == b"\x7fELF" else 0o100644) << 16
+            packed.writestr(entry, data)
+    print(wheel)
 
 
 main()

@@ -1,6 +1,8 @@
 # An administrator: installs, sets, shows, and takes away without a trace.
 make -s -C "$SOURCE" install PREFIX="$PWD/opt" >/dev/null
-. /usr/share/modules/init/sh
+# Tcl modules, or else Lmod.
+test ! -e /usr/share/modules/init/sh || . /usr/share/modules/init/sh
+test -e /usr/share/modules/init/sh || . /usr/share/lmod/lmod/init/sh
 module use "$PWD/opt/share/modulefiles"
 module load bruckner
 test "$(command -v bruckner)" = "$PWD/opt/bin/bruckner"

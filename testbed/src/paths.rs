@@ -1,8 +1,8 @@
-//! `cargo testbed paths`: what users of four kinds do first, by scripts, with the time of each.
+//! `cargo testbed paths`: what users of five kinds do first, by scripts, with the time of each.
 //!
 //! On a clean root file system, which debootstrap makes; with `--quick`, in an empty directory and environment of this one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -11,21 +11,23 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::mpis::{home, root};
 use crate::setup;
 
-const PATHS: [&str; 4] = ["user", "administrator", "developer", "researcher"];
+const PATHS: [&str; 5] = ["user", "python", "administrator", "developer", "researcher"];
 /// What a clean system gets: an MPI and a compiler, which users have, and what scripts look with.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 14] = [
     "binutils",
     "ca-certificates",
-    "environment-modules",
     "gcc",
     "libc6-dev",
     "libopenmpi-dev",
+    "lmod",
     "make",
     "man-db",
     "openmpi-bin",
     "openssh-client",
     "pkg-config",
     "procps",
+    "python3-mpi4py",
+    "python3-venv",
 ];
 /// Two ranks on two cores, as root.
 const SETTINGS: [(&str, &str); 4] = [
@@ -45,10 +47,16 @@ enum Place {
 
 /// Runs all; an error at the first that fails.
 pub(crate) fn run(quick: bool) -> Result<()> {
-    let tarball = tarball()?;
+    let packages = [("TARBALL", packed("tarball")?), ("WHEEL", packed("wheel")?)];
     let place = match quick {
         true => {
-            setup::install(&["environment-modules", "pkg-config", "man-db"])?;
+            setup::install(&[
+                "environment-modules",
+                "pkg-config",
+                "man-db",
+                "python3-mpi4py",
+                "python3-venv",
+            ])?;
             // Not within this checkout: what cargo makes there would belong to its workspace.
             Place::Here(std::env::temp_dir().join(format!("bruckner-paths-{}", std::process::id())))
         }
@@ -56,7 +64,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     };
     for path in PATHS {
         let start = Instant::now();
-        let (succeeded, said) = place.run(path, &tarball)?;
+        let (succeeded, said) = place.run(path, &packages)?;
         ensure!(succeeded, "{path}:\n{said}");
         println!("{path:<14} {:>6.1} s", start.elapsed().as_secs_f64());
     }
@@ -79,11 +87,11 @@ pub(crate) fn slurm() -> Result<()> {
 }
 
 /// Packs what there is.
-fn tarball() -> Result<PathBuf> {
-    let made = Command::new("make").args(["-s", "tarball"]).current_dir(root()).output()?;
-    ensure!(made.status.success(), "make tarball: {}", String::from_utf8_lossy(&made.stderr));
+fn packed(kind: &str) -> Result<PathBuf> {
+    let made = Command::new("make").args(["-s", kind]).current_dir(root()).output()?;
+    ensure!(made.status.success(), "make {kind}: {}", String::from_utf8_lossy(&made.stderr));
     let said = String::from_utf8_lossy(&made.stdout);
-    let name = said.lines().last().context("make tarball says where it is")?;
+    let name = said.lines().last().context("make says where it is")?;
     Ok(root().join(name))
 }
 
@@ -102,7 +110,7 @@ fn clean() -> Result<PathBuf> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("a name of the system")?;
-    run_quietly(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
+    setup::must(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
     // What is known here about the way to packages, and whom to trust for them, must be known there, too.
     let script = format!(
         "cp /etc/resolv.conf /etc/hosts '{0}/etc/'; cp -r /etc/apt/apt.conf.d '{0}/etc/apt/'; \
@@ -111,23 +119,13 @@ fn clean() -> Result<PathBuf> {
         place.display(),
         PACKAGES.join(" ")
     );
-    run_quietly(Command::new("sh").args(["-c", &script]))?;
+    setup::must(Command::new("sh").args(["-c", &script]))?;
     Ok(place)
-}
-
-/// Runs a command; what it says, only where it fails.
-fn run_quietly(command: &mut Command) -> Result<()> {
-    let ended = command.output().with_context(|| format!("{command:?}"))?;
-    if !ended.status.success() {
-        let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-        bail!("{command:?}: {}", said.concat());
-    }
-    Ok(())
 }
 
 impl Place {
     /// Runs a script from an empty directory; whether it succeeded, and what it said.
-    fn run(&self, path: &str, tarball: &Path) -> Result<(bool, String)> {
+    fn run(&self, path: &str, packages: &[(&str, PathBuf)]) -> Result<(bool, String)> {
         let script = root().join("testbed/paths").join(path).with_extension("sh");
         let variable = |name: &str| std::env::var(name).ok();
         let of_home = |name: &str| format!("{}/{name}", variable("HOME").unwrap_or_default());
@@ -174,7 +172,7 @@ impl Place {
         };
         let version = env!("CARGO_PKG_VERSION");
         command.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).envs(SETTINGS);
-        command.env("SOURCE", root()).env("TARBALL", tarball).env("VERSION", version);
+        command.env("SOURCE", root()).env("VERSION", version).envs(packages.iter().cloned());
         let said = command.stdin(Stdio::null()).output()?;
         let text =
             [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
         }
         eprintln!("fetching {wanted}");
         must(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
-        must(
+        bring(
             Command::new(place.join("bin/pip"))
                 .args(["install", "--quiet", "--disable-pip-version-check"])
                 .args(packages),
@@ -58,9 +58,11 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     eprintln!("installing {}", missing.join(" "));
-    must(Command::new("apt-get").args(["update", "-qq"]))?;
+    bring(Command::new("apt-get").args(["update", "-qq"]))?;
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq"]).args(&missing);
+    // Brought first, and installed then: what is half installed is no place to stop.
+    bring(Command::new("apt-get").args(["install", "-y", "-qq", "--download-only"]).args(&missing))?;
     must(&mut install)
 }
 
@@ -87,7 +89,7 @@ fn fetch_mpi4py() -> Result<()> {
     eprintln!("fetching the source of {MPI4PY}");
     let place = home().join("mpi4py-source");
     let pip = home().join("mpich/bin/pip");
-    must(
+    bring(
         Command::new(pip)
             .args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"])
             .args(["--no-binary", ":all:", MPI4PY, "-d"])
@@ -117,7 +119,7 @@ fn fetch_mpich() -> Result<()> {
             command.args(["-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
             command.arg(format!("Dir::Etc::sourceparts={}", lists.display())).arg("-o");
             command.arg(format!("Dir::State::lists={}", lists.join("lists").display()));
-            must(command.args(arguments).current_dir(&place))
+            bring(command.args(arguments).current_dir(&place))
         };
         apt(&["update"])?;
         apt(&["source", "--download-only", "mpich"])?;
@@ -157,6 +159,23 @@ fn fetch_mpich() -> Result<()> {
         std::fs::write(build.join("built"), "")?;
     }
     Ok(())
+}
+
+/// Seconds that each attempt to bring something has: a transfer may stall for good, and a slow network needs its time.
+const ATTEMPTS: [u32; 3] = [180, 360, 720];
+
+/// Runs a command that brings something over the network, once more if it fails or stalls. It can be ended at any time.
+fn bring(command: &mut Command) -> Result<()> {
+    let mut attempts = ATTEMPTS.into_iter().map(|seconds| {
+        let mut within = Command::new("timeout");
+        within.arg("--kill-after=10").arg(seconds.to_string());
+        within.arg(command.get_program()).args(command.get_args());
+        if let Some(place) = command.get_current_dir() {
+            within.current_dir(place);
+        }
+        must(&mut within).inspect_err(|error| eprintln!("{error:#}"))
+    });
+    attempts.find(Result::is_ok).with_context(|| format!("{command:?} failed {} times", ATTEMPTS.len()))?
 }
 
 /// Runs a command; what it prints is shown only if it fails.

@@ -66,7 +66,7 @@ impl<'a> Collective<'a> {
     /// ```standalone_crate
     /// # bruckner::example(|world| {
     /// let other = "/opt/other/libcollectives.so";
-    /// // Whoever names a library vouches for it.
+    /// // SAFETY: whoever names a library vouches for it.
     /// if let Ok(rival) = unsafe { bruckner::Rival::load(other.as_ref()) } {
     ///     world.barrier()?.run_rival(&rival)?;
     /// }

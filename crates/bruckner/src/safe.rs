@@ -210,6 +210,7 @@ impl Communicator {
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
+    /// // SAFETY: the handle of a communicator that is there.
     /// let same = unsafe { bruckner::Communicator::from_handle(world.handle()) }?;
     /// assert_eq!(same.handle(), world.handle());
     /// # Ok(()) });

@@ -213,6 +213,32 @@ fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
 mod tests {
     use super::*;
 
+    /// As read in their sources: Open MPI 5.0 (`coll/tuned`, `coll/han`) and MPICH 4.
+    #[test]
+    fn what_mpis_do_by_themselves() {
+        let names = |all: &[Expression]| all.iter().map(Expression::to_string).collect::<Vec<_>>();
+        let shape = |text: &str| Shape::of(&text.parse().unwrap());
+        let does = |collective, text, vendor, bytes| names(&natives(collective, shape(text), vendor, bytes));
+        let any = ["bruck(2)", "spread-out", "pairwise"];
+        for vendor in [Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
+            assert_eq!(does(Collective::Alltoall, "4x4", vendor, 256), ["bruck(2)"]);
+            assert_eq!(does(Collective::Alltoall, "4x4", vendor, 257), any);
+            assert_eq!(does(Collective::Alltoall, "5x3", vendor, 256), any);
+        }
+        let scatter = |text, vendor| does(Collective::ReduceScatter, text, vendor, 8);
+        assert_eq!(scatter("4x4", Vendor::OpenMpi), ["recursive-halving"]);
+        assert_eq!(scatter("5x3", Vendor::OpenMpi), ["bruck(2)"]);
+        assert_eq!(scatter("4x4", Vendor::Mpich), ["recursive-halving", "ring"]);
+        let leads = |text, vendor| {
+            let on_nodes = |collective| native_on_nodes(collective, shape(text), vendor);
+            names(&Collective::ALL.into_iter().filter_map(on_nodes).collect::<Vec<_>>())
+        };
+        assert_eq!(leads("4x4", Vendor::OpenMpi), ["leader(node, between=bruck(2))"]);
+        for (text, vendor) in [("1x16", Vendor::OpenMpi), ("16x1", Vendor::OpenMpi), ("4x4", Vendor::Mpich)] {
+            assert_eq!(leads(text, vendor), [] as [&str; 0]);
+        }
+    }
+
     /// Only where nodes have parts; and it can be planned.
     #[test]
     fn parts_of_nodes_count_where_there_are_some() {

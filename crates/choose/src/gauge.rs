@@ -5,6 +5,11 @@ use std::fmt;
 use bruckner_model::Machine;
 use bruckner_model::machine::Protocol;
 
+/// No machine is so many times as slow as a usual one: ranks of a node wait for each other's cores.
+const CROWDED: f64 = 20.0;
+/// Where cores are crowded, whoever waits for a flag waits for its own turn, and for that of the one who raises it.
+const TURNS: f64 = 2.0;
+
 /// What messages took; the same on all ranks. Times are in seconds, each of an exchange in both directions at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gauged {
@@ -41,9 +46,8 @@ impl Gauged {
     pub fn machine(&self, usual: &Machine) -> Machine {
         let (slower, usual_near) = (self.slower(usual), usual_near(usual));
         let mut machine = usual.with_latencies(1.0, slower);
-        // Where cores are crowded, whoever waits for a flag waits for its turn as well, and for that of the one who raises it.
         if let (Some(near), Some(usual_near), Some(flag)) = (self.near, usual_near, usual.rank.flag) {
-            machine.rank.flag = Some((flag + 2.0 * (near - usual_near)).max(flag * slower));
+            machine.rank.flag = Some((flag + TURNS * (near - usual_near)).max(flag * slower));
         }
         "this-run".clone_into(&mut machine.name);
         machine.about = format!("measured at first use: {self}");
@@ -66,9 +70,9 @@ impl Gauged {
         }
     }
 
-    /// Whether ranks of a node wait for more than messages: no machine is so slow.
+    /// Whether ranks of a node wait for more than messages.
     pub(crate) fn is_crowded(&self, usual: &Machine) -> bool {
-        self.slower(usual) > 20.0
+        self.slower(usual) > CROWDED
     }
 
     /// What a node sends, in bytes per second; what is lost in noise is at least something.

@@ -442,7 +442,7 @@ fn too_many(problem: &Problem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Origin, Raced, Vendor};
+    use crate::{Gauged, Long, Origin, Raced, Vendor};
 
     fn menus(topology: &str, knowledge: Knowledge) -> Menus {
         Menus::new(
@@ -519,6 +519,37 @@ mod tests {
         known.steady.origin = Origin::Profile;
         assert!(chosen(&known, "64x48").iter().any(bold));
         assert!(chosen(&known, "1000x1").iter().any(|text| text != "native"));
+    }
+
+    /// The worse the figures, the more an algorithm must win by.
+    #[test]
+    fn an_algorithm_must_win_by_the_margin_of_its_figures() {
+        let shape = Shape::of(&"4x4".parse().unwrap());
+        for (near, origin, margin) in [(1e-6, Origin::ThisRun, 1.3), (60e-6, Origin::Crowded, 1.8)] {
+            let (mut won, mut lost) = (Vec::new(), Vec::new());
+            for far in [20e-6, 100e-6, 200e-6, 500e-6, 2000e-6] {
+                let long = Long { bytes: 16384, took: far + 150e-6 };
+                let gauged = Gauged { near: Some(near), far, long, took: 0.01 };
+                let known = Arc::new(Knowledge::nominal(Vendor::Mpich)).with(&gauged, shape);
+                let menus = menus("4x4", (*known).clone());
+                for need in [Collective::Allgather, Collective::Alltoall].map(need) {
+                    let field = Field::new(&menus, need);
+                    for bytes in (0..=20).map(|power| 1 << power) {
+                        match &field.choices(bytes)[0].reason {
+                            Reason::Predicted(forecast) => won.push(*forecast),
+                            Reason::NotWorth { forecast, .. } => lost.push(*forecast),
+                            other => panic!("{other}"),
+                        }
+                    }
+                }
+            }
+            assert!(won.iter().chain(&lost).all(|of| of.origin == origin));
+            assert!(!won.is_empty() && won.iter().all(|of| of.times >= margin), "{won:?}");
+            assert!(!lost.is_empty() && lost.iter().all(|of| of.times < margin), "{lost:?}");
+            // Where cores are crowded, some would do otherwise.
+            let between = lost.iter().any(|of| of.times >= 1.3);
+            assert_eq!(between, origin == Origin::Crowded, "{lost:?}");
+        }
     }
 
     /// What was measured on one node says nothing of several; and nobody reads where ranks cannot.

@@ -46,6 +46,11 @@ impl Name {
         }
     }
 
+    /// Whether one rank gives to all, or gets from all: ranks may run ahead of each other.
+    pub fn is_rooted(self) -> bool {
+        matches!(self, Name::Bcast | Name::Reduce)
+    }
+
     /// The collective of this name.
     pub fn read(text: &str) -> Option<Name> {
         Name::ALL.into_iter().find(|name| name.text() == text)

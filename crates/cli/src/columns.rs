@@ -49,6 +49,38 @@ fn within(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Str
     table.trim_fmt() + "\n"
 }
 
+/// Lines of a text for this terminal: what does not fit goes on below.
+pub(crate) fn folded(text: &str) -> String {
+    terminal().map_or_else(|| text.to_owned(), |width| fold(text, width))
+}
+
+/// The same, so wide: below the last column, if half of the width is left for it. Words stay whole.
+fn fold(text: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let mut rest: Vec<char> = line.chars().collect();
+        let leading = rest.iter().take_while(|c| **c == ' ').count();
+        let column = rest.windows(3).rposition(|three| three[..2] == [' ', ' '] && three[2] != ' ');
+        let hanging = column.map(|at| at + 2).filter(|at| *at <= width / 2).unwrap_or(leading + 2);
+        let mut from = leading;
+        while rest.len() > width {
+            // The last space that leaves a line short enough; else the next one.
+            let is_space = |at: &usize| rest[*at] == ' ';
+            let fits = (from..=width).rev().find(|at| is_space(at) && *at > from);
+            let Some(at) = fits.or_else(|| (from.max(width) + 1..rest.len()).find(is_space)) else { break };
+            let tail: Vec<char> = rest[at..].iter().copied().skip_while(|c| *c == ' ').collect();
+            folded.extend(&rest[..at]);
+            folded.truncate(folded.trim_end_matches(' ').len());
+            folded.push('\n');
+            rest = std::iter::repeat_n(' ', hanging).chain(tail).collect();
+            from = hanging;
+        }
+        folded.extend(rest);
+        folded.push('\n');
+    }
+    folded
+}
+
 fn set_column(set: &Column, column: &mut comfy_table::Column) {
     column.set_padding((0, 2));
     if set.is_number {
@@ -75,6 +107,24 @@ mod tests {
             "algorithm                        8 B     64 B  what it is\n\
              locality(node, between=ring)  1.5 us  20.5 us  one message between nodes at a time\n"
         );
+    }
+
+    #[test]
+    fn sentences_go_on_below_their_column() {
+        let text = "MPI            none: no launcher started this process\n\
+                    a rather long sentence, /with/a/path/that/is/longer/than/a/line in it\n\
+                    short\n";
+        assert_eq!(
+            fold(text, 32),
+            "MPI            none: no launcher\n\
+             \x20              started this\n\
+             \x20              process\n\
+             a rather long sentence,\n\
+             \x20 /with/a/path/that/is/longer/than/a/line\n\
+             \x20 in it\n\
+             short\n"
+        );
+        assert_eq!(fold(text, 100), text);
     }
 
     #[test]

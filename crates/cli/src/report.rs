@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use bruckner_engine::Report;
 use clap::Args;
 
+use crate::columns::folded;
 use crate::{Answer, print};
 
 /// Reads reports of BRUCKNER_REPORT=FILE.json, and adds up those of several runs
@@ -43,7 +44,7 @@ impl ReportOf {
             }
         }
         let all = all.context("there is no file")?;
-        print(&if self.json { all.json() } else { all.table() })?;
+        print(&if self.json { all.json() } else { folded(&all.table()) })?;
         Ok(Answer::Holds)
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::ask::{COLLECTIVES, Sizes, collective, default_algorithm, did_you_mean};
 use crate::bar::bar;
-use crate::columns::{self, numbers, words};
+use crate::columns::{self, folded, numbers, words};
 use crate::found::Found;
 use crate::{Answer, catalogue, compiled, print};
 
@@ -65,7 +65,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(self) -> Result<Answer> {
         let found = self.find()?;
-        print(&if self.json { format!("{:#}\n", found.json) } else { found.text })?;
+        print(&if self.json { format!("{:#}\n", found.json) } else { folded(&found.text) })?;
         Ok(if found.holds { Answer::Holds } else { Answer::DoesNotHold })
     }
 

@@ -6,7 +6,7 @@ mod common;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
-use bruckner_engine::{Call, Door, Engine, Error, Name};
+use bruckner_engine::{Call, Door, Engine, Error, Name, Report};
 use bruckner_runtime::{Peer, Transport as _};
 use common::{Collective, Prepared, SUM_OF_FLOATS, Type, always, perform, perform_anew, persistent, profile};
 
@@ -385,48 +385,89 @@ fn different_sizes_are_an_error() {
     );
 }
 
+/// What a run on two nodes of two ranks reports.
+fn reported(name: &str, settings: &str, body: impl Fn(&Engine<Rank>, &'static Rank) + Sync) -> Report {
+    let file = std::env::temp_dir().join(format!("bruckner-{name}-{}.json", std::process::id()));
+    let settings = format!("{settings}\nBRUCKNER_REPORT={}", file.display());
+    run("2x2", |_| Options { settings: settings.clone(), ..Options::default() }, body);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    Report::read(&text).unwrap()
+}
+
 /// Every call is compared with native and counted.
 #[test]
 fn results_are_compared_and_reported() {
-    let file = std::env::temp_dir().join(format!("bruckner-report-{}.json", std::process::id()));
-    let settings = format!("BRUCKNER=always\nBRUCKNER_CHECK=1\nBRUCKNER_REPORT={}", file.display());
-    run(
-        "2x2",
-        |_| Options { settings: settings.clone(), ..Options::default() },
-        |engine, rank| {
-            for round in 0..3 {
-                all_kinds()
-                    .iter()
-                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
-            }
-        },
-    );
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((report["calls"].as_u64(), report["served"].as_u64()), (Some(12), Some(12)), "{text}");
-    let checks = &report["communicators"][0]["checks"];
-    assert_eq!((checks["compared"].as_u64(), checks["differed"].as_u64()), (Some(12), Some(0)), "{text}");
+    let report = reported("compared", "BRUCKNER=always\nBRUCKNER_CHECK=1", |engine, rank| {
+        for round in 0..3 {
+            all_kinds().iter().for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+        }
+    });
+    assert_eq!((report.calls, report.served), (12, 12));
+    let checks = &report.communicators[0].checks;
+    assert_eq!((checks.compared, checks.differed), (12, 0));
 }
 
 /// Where nothing is served, calls are still counted, and ranks meet now and then to see who waits.
 #[test]
 fn what_is_off_is_counted() {
-    let file = std::env::temp_dir().join(format!("bruckner-off-{}.json", std::process::id()));
-    let settings = format!("BRUCKNER=off\nBRUCKNER_REPORT={}", file.display());
-    run(
-        "2x2",
-        |_| Options { settings: settings.clone(), ..Options::default() },
-        |engine, rank| {
-            engine.init().unwrap();
-            (0..200).for_each(|round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi));
-        },
-    );
-    let report = bruckner_engine::Report::read(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    std::fs::remove_file(&file).unwrap();
+    let report = reported("off", "BRUCKNER=off", |engine, rank| {
+        engine.init().unwrap();
+        (0..200).for_each(|round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi));
+    });
     assert_eq!((report.calls, report.served, report.mode.as_str()), (200, 0, "off"));
     let spent = report.in_collectives.unwrap();
     assert!(spent.waiting.is_some_and(|waiting| waiting <= spent.mean), "{spent:?}");
+}
+
+/// Broadcasts that nobody asks for pass quickly from the first on, on communicators that have nothing else.
+#[test]
+fn rooted_calls_pass_unless_asked_for() {
+    let bcast = Collective { root: 1, ..Collective::new(Function::Bcast, Type::I64, 9) };
+    for (settings, passes) in [
+        ("", true),
+        ("BRUCKNER=always", false),
+        ("BRUCKNER_ALGORITHM=bcast=native", false),
+        ("BRUCKNER_CHECK=1", false),
+    ] {
+        let options = |_| Options { settings: settings.to_owned(), ..Options::default() };
+        run("2x2", options, |engine, rank| {
+            let passes_now = || {
+                let prepared = Prepared::new(&bcast, 0, rank.number() as usize, 4);
+                engine.is_native_again(&prepared.call, rank.world())
+            };
+            assert!(!passes_now(), "{settings}");
+            perform(engine, rank, rank.world(), &bcast, 0, Door::Mpi);
+            assert_eq!(passes_now(), passes, "{settings}");
+        });
+    }
+}
+
+/// Each execution of an operation is counted once, however the program learns that it is done; asking again is none.
+#[test]
+fn executions_of_operations_are_counted() {
+    let report = reported("operations", "BRUCKNER=always", |engine, rank| {
+        let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, 1);
+        for _ in 0..3 {
+            // SAFETY: the buffers live beside the operation.
+            unsafe { operation.start() }.unwrap();
+            operation.wait().unwrap();
+            operation.wait().unwrap();
+            // SAFETY: the same.
+            unsafe { operation.start() }.unwrap();
+            while !operation.test().unwrap() {}
+            assert!(operation.test().unwrap());
+            // SAFETY: the same.
+            unsafe { operation.run() }.unwrap();
+            prepared.check(&SUM_OF_FLOATS, "counted");
+        }
+    });
+    assert_eq!((report.calls, report.served), (9, 9));
+    let [row] = &report.communicators[0].rows[..] else { panic!("{report:?}") };
+    assert!(row.persistent && row.collective == "allreduce" && row.algorithm != "native", "{row:?}");
+    assert!(row.bytes > 0 && row.seconds > 0.0, "{row:?}");
+    // What was begun and awaited in one call is time in collectives.
+    assert!(report.in_collectives.unwrap().least > 0.0);
 }
 
 /// Counts that can be cut evenly and others take turns, on ranks that know them again and on ranks that look each time.

@@ -238,7 +238,7 @@ impl Bench {
             let contender =
                 contenders.get(1).filter(|_| !self.algorithms.is_empty()).unwrap_or(&contenders[0]);
             let problem = problems.first().context("a case")?;
-            return selftest::run(&mut ranks, problem, contender, runs, &self.effort(), first);
+            return selftest::run(&mut ranks, problem, contender, runs, &self.effort(), first, self.json);
         }
         let mut launch = self.launch(mpi, &ranks)?;
         let mut talk = Talk::new(first, self.speak, problems.len());

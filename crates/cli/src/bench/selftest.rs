@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use bruckner_measure::{Case, Comparison, Look, Results, Verdict, join, median, quantile};
+use serde_json::json;
 
 use super::contender::Contender;
 use super::measure::{Effort, Ranks};
@@ -24,6 +25,7 @@ pub(crate) fn run(
     runs: u32,
     effort: &Effort,
     first: bool,
+    as_json: bool,
 ) -> Result<Answer> {
     let bar = if first { bar() } else { indicatif::ProgressBar::hidden() };
     // By delay, then by look: how often it was right, and what it found.
@@ -43,16 +45,22 @@ pub(crate) fn run(
     bar.finish_and_clear();
     let mut text =
         format!("{problem} by {contender}, {runs} runs each, intervals of {} %\n", effort.confidence * 100.0);
+    let mut rows = Vec::new();
     for (what, found) in ["no difference where there is none", "a delay of 5 % found"].into_iter().zip(&found)
     {
         for (look, (right, ratios)) in Look::ALL.into_iter().zip(found) {
             let (low, middle, high) = (quantile(ratios, 0.05), median(ratios), quantile(ratios, 0.95));
             writeln!(text, "{what:<33} {:<30} {right:>4} of {runs}", look.text())?;
             writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5 %, median, 95 %)", "")?;
+            rows.push(json!({
+                "what": what, "look": look.text(), "right": right, "runs": runs, "ratio": middle, "from": low, "to": high,
+            }));
         }
     }
     if first {
-        print(&text)?;
+        let (case, confidence) = (problem.to_string(), effort.confidence);
+        let all = json!({ "case": case, "algorithm": contender.to_string(), "confidence": confidence, "found": rows });
+        print(&if as_json { format!("{all:#}\n") } else { text })?;
     }
     let enough = found.iter().flatten().all(|(right, _)| f64::from(*right) >= RIGHT * f64::from(runs));
     Ok(if enough { Answer::Holds } else { Answer::DoesNotHold })

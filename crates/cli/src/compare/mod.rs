@@ -18,6 +18,7 @@ use clap::Args;
 use self::verdict::{Outcome, Times};
 use self::words::Words;
 use crate::bar::bar;
+use crate::columns::folded;
 use crate::exec::find_program;
 use crate::{Answer, print, report};
 
@@ -81,7 +82,7 @@ impl Compare {
         }
         bar.finish_and_clear();
         let outcome = Outcome::of(&times, reported);
-        print(&if self.json { outcome.json() } else { outcome.table() })?;
+        print(&if self.json { outcome.json() } else { folded(&outcome.table()) })?;
         Ok(if outcome.is_slower() { Answer::DoesNotHold } else { Answer::Holds })
     }
 

@@ -10,6 +10,8 @@ use serde::Serialize;
 const CONFIDENCE: f64 = 0.98;
 /// What differs by less makes no difference to anybody.
 const NOTHING: f64 = 0.01;
+/// Where no report says what ranks do.
+const NOT_REACHED: &str = "no rank reported collectives: the program has none, or the library does not reach it (bruckner doctor PROGRAM)\n";
 
 /// Wall times of launches, in seconds: without and with the library, pair by pair.
 #[derive(Default)]
@@ -111,6 +113,9 @@ impl Outcome {
             of(side, &|spent| spent.waiting.map(|waiting| spent.mean - waiting))
         });
         let _ = writeln!(text, "{}", self.sentence());
+        if self.with.collectives.is_none() {
+            text.push_str(NOT_REACHED);
+        }
         text
     }
 
@@ -169,6 +174,7 @@ mod tests {
             "in collectives, mean over ranks             0.200 s        not known",
             "  the rest: transfer                        0.150 s        not known",
             "faster: with the library the program takes 0.800 of the time without (0.800 to 0.800), 20.0 % less",
+            NOT_REACHED,
         ] {
             assert!(table.contains(line), "{table}");
         }

@@ -12,6 +12,7 @@ use bruckner_engine::{Mpi, show_settings};
 use clap::Args;
 use serde::Serialize;
 
+use crate::columns::folded;
 use crate::{Answer, print};
 
 /// Looks at the MPI, the topology, the shared memory and the settings; under mpirun, of all its ranks
@@ -89,7 +90,7 @@ impl Doctor {
         if first {
             match self.json {
                 true => print(&(serde_json::to_string_pretty(&findings)? + "\n"))?,
-                false => print(&findings.text())?,
+                false => print(&folded(&findings.text()))?,
             }
         }
         Ok(if findings.wrong.is_empty() { Answer::Holds } else { Answer::DoesNotHold })

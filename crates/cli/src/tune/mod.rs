@@ -26,6 +26,7 @@ use bruckner_schedule::{Collective, Counts, Problem, Topology};
 use clap::Args;
 
 use crate::bench::Talk;
+use crate::columns::folded;
 use crate::explain::read_profile;
 use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
@@ -127,7 +128,7 @@ impl Tune {
         if let Some(files) = &self.diff {
             let [old, new] = &files[..] else { bail!("--diff takes two profiles") };
             let changes = diff::diff(&read_profile(old)?, &read_profile(new)?);
-            print(&if self.json { diff::json(&changes) } else { diff::text(&changes) })?;
+            print(&if self.json { diff::json(&changes) } else { folded(&diff::text(&changes)) })?;
             return Ok(Answer::Holds);
         }
         let output = self.output.as_deref().context("a file for the profile")?;

@@ -56,7 +56,7 @@ impl Common {
 
     /// Whether ranks may leave before others have come: nobody waits for those who only receive, or only give.
     pub(crate) fn is_rooted(&self) -> bool {
-        matches!(self.name, Name::Bcast | Name::Reduce)
+        self.name.is_rooted()
     }
 
     /// Whether each rank knows only its own sizes.

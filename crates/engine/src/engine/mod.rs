@@ -343,7 +343,14 @@ impl<W: World> Engine<W> {
                 reason.clone()
             }
             Serving::NotYet(_) if self.is_off() => Reason::Off,
-            Serving::NotYet(_) => Reason::FirstCalls,
+            Serving::NotYet(_) => {
+                // A communicator that has only such calls never comes to its first use.
+                let passes = |_: &_| self.passes_unseen() && self.is_never_served(call.name());
+                if let Some(arguments) = known.filter(passes) {
+                    self.natives.put(comm, generation, &arguments.words, 1..=u64::MAX);
+                }
+                Reason::FirstCalls
+            }
         };
         if let Some(outcome) = outcome {
             // Where nothing is served, this is the way of all calls, on all ranks.

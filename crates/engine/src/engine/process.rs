@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock};
 
 use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Flavour, Mpi, Rival, Word};
@@ -11,6 +11,7 @@ use bruckner_mpi::{Agree, Flavour, Mpi, Rival, Word};
 use super::Engine;
 use crate::Error;
 use crate::call::{Call, Lists};
+use crate::execute::Account;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
@@ -170,8 +171,8 @@ impl Engine<Mpi> {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
         if served.is_ok() || entry.ledger().is_some() {
-            let (name, ledger, started) = (call.name(), entry.ledger().cloned(), Mutex::default());
-            let known = Known { served, name, comm, ledger, started, types, _lists: lists };
+            let account = Account::new(self.books.clone(), entry.ledger().cloned(), call.name());
+            let known = Known { served, comm, account, types, _lists: lists };
             // SAFETY: the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);
         } else {

@@ -28,20 +28,30 @@ impl Account {
     }
 
     /// An execution begins.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         *self.started() = Some(Instant::now());
+    }
+
+    /// Whether one has begun and not ended.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.started().is_some()
     }
 
     /// The one that began is over, if that was not told yet. Whether the rank was in the collective all the time; otherwise it may have
     /// worked meanwhile.
-    pub(super) fn end(&self, algorithm: &str, why: &Reason, bytes: u64, inside: bool) {
+    pub(crate) fn end(&self, algorithm: &str, why: &Reason, bytes: u64, inside: bool) {
         let Some(start) = self.started().take() else { return };
         let took = start.elapsed();
         if inside {
             self.books.spent(took, None);
         }
+        self.count(algorithm, why, bytes, took.as_secs_f64());
+    }
+
+    /// An execution of which only this is known.
+    pub(crate) fn count(&self, algorithm: &str, why: &Reason, bytes: u64, seconds: f64) {
         if let Some(ledger) = &self.ledger {
-            let (why, seconds) = (why.to_string(), took.as_secs_f64());
+            let why = why.to_string();
             let by = By::Words(algorithm, &why);
             ledger.add(&Event { name: self.name, persistent: true, by, bytes, seconds });
         }

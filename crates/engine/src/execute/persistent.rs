@@ -263,9 +263,13 @@ impl<W: World> Persistent<W> {
     #[inline]
     fn end(&self, inside: bool) {
         if let Some(account) = &self.0.account {
-            let bytes = self.0.bound.normal.as_ref().map_or(0, |normal| normal.common.bytes());
-            account.end(&self.0.algorithm, &self.0.reason, bytes, inside);
+            account.end(&self.0.algorithm, &self.0.reason, self.bytes(), inside);
         }
+    }
+
+    /// Of a block, as reports count them; of what is the MPI's own, none are known.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bound.normal.as_ref().map_or(0, |normal| normal.common.bytes())
     }
 
     /// Whether it is started and not yet done.

@@ -12,16 +12,13 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use bruckner_choose::Name;
 use bruckner_mpi::{Mpi, Word, Work};
 
 use crate::Error;
 use crate::call::Lists;
 use crate::error::raise;
-use crate::execute::Persistent;
-use crate::observe::{By, Event, Ledger};
+use crate::execute::{Account, Persistent};
 use crate::reason::Reason;
 use crate::world::World;
 
@@ -29,11 +26,9 @@ use crate::world::World;
 pub(crate) struct Known<W: World> {
     /// The operation that serves it; the reason where it is the MPI's own, and only counted for the report.
     pub(crate) served: Result<Persistent<W>, Reason>,
-    pub(crate) name: Name,
     pub(crate) comm: Word,
-    pub(crate) ledger: Option<Arc<Ledger>>,
-    /// Since when it is under way, as far as the program knows: it has started it and not yet been told that it is done.
-    pub(crate) started: Mutex<Option<Instant>>,
+    /// It is under way as far as the program knows: from its start until the program is told that it is done.
+    pub(crate) account: Account,
     /// Datatypes of its own: the user's may be freed before it.
     pub(crate) types: Vec<Word>,
     /// What the call refers to, if it was narrowed.
@@ -41,29 +36,16 @@ pub(crate) struct Known<W: World> {
 }
 
 impl<W: World> Known<W> {
-    fn started(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The operation, if it is under way as far as the program knows.
     fn active(&self) -> Option<&Persistent<W>> {
-        self.served.as_ref().ok().filter(|_| self.started().is_some())
+        self.served.as_ref().ok().filter(|_| self.account.is_under_way())
     }
 
     /// The program is told that it is done.
     fn consume(&self) {
-        let since = self.started().take();
-        self.count(since.map_or(0.0, |since| since.elapsed().as_secs_f64()));
-    }
-
-    fn count(&self, seconds: f64) {
-        let Some(ledger) = &self.ledger else { return };
-        let (algorithm, why) = match &self.served {
-            Ok(operation) => (operation.algorithm(), operation.reason().to_string()),
-            Err(reason) => ("native", reason.to_string()),
-        };
-        let (name, bytes, persistent) = (self.name, 0, true);
-        ledger.add(&Event { name, persistent, by: By::Words(algorithm, &why), bytes, seconds });
+        if let Ok(operation) = &self.served {
+            self.account.end(operation.algorithm(), operation.reason(), operation.bytes(), false);
+        }
     }
 }
 
@@ -123,13 +105,15 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS.
         let handle = unsafe { self.world.handle_at(request, 0) };
         let known = self.get(handle);
-        let served = known.as_ref().and_then(|known| Some((known, known.served.as_ref().ok()?)));
-        let Some((known, operation)) = served else {
-            if let Some(known) = known {
-                known.count(0.0);
+        let (known, operation) = match known.as_ref().map(|known| (known, &known.served)) {
+            Some((known, Ok(operation))) => (known, operation),
+            of_the_mpi => {
+                if let Some((known, Err(reason))) = of_the_mpi {
+                    known.account.count("native", reason, 0, 0.0);
+                }
+                // SAFETY: ARGUMENTS.
+                return unsafe { (self.world.f.start)(request) };
             }
-            // SAFETY: ARGUMENTS.
-            return unsafe { (self.world.f.start)(request) };
         };
         // SAFETY: ARGUMENTS.
         let mut result = unsafe { operation.start() };
@@ -138,7 +122,7 @@ impl Requests<Mpi> {
         }
         match result {
             Ok(()) => {
-                *known.started() = Some(Instant::now());
+                known.account.begin();
                 0
             }
             Err(error) => raise(self.world, known.comm, &error),

@@ -1,6 +1,7 @@
 //! Where settings are found: files that can be trusted, and the environment; what comes later counts.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,19 @@ impl Found {
         self.take(path, &lines, "");
     }
 
+    /// Takes in a variable of the environment, if it is one of ours.
+    fn variable(&mut self, name: &OsStr, value: &OsStr) {
+        let Some(name) = name.to_str().filter(|name| *name == "BRUCKNER" || name.starts_with("BRUCKNER_"))
+        else {
+            return;
+        };
+        match value.to_str().map(str::trim) {
+            Some("") => {}
+            Some(value) => self.put(name, value, ENVIRONMENT),
+            None => self.complaints.push(format!("{name}: {value:?} is no UTF-8: not used")),
+        }
+    }
+
     /// Puts what files of algorithms say in the place of their names: other ranks may not have them.
     fn read_algorithms(&mut self) {
         let me = user();
@@ -153,10 +167,7 @@ fn found() -> Found {
     }
     let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
     for (name, value) in all.into_iter().flatten() {
-        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
-        if (name == "BRUCKNER" || name.starts_with("BRUCKNER_")) && !value.trim().is_empty() {
-            found.put(name, value, ENVIRONMENT);
-        }
+        found.variable(&name, &value);
     }
     found.take(administrators, &fixed, ", fixed");
     found
@@ -248,6 +259,26 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
         assert!(read(me).complaints[0].ends_with("others may write to it"));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn variables_that_are_no_text_are_told() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut found = Found::default();
+        for (name, value) in [
+            ("BRUCKNER_ALGORITHM", b"allreduce=ring\xff"),
+            ("BRUCKNER_CHECK", b"              5"),
+            ("BRUCKNER_AFTER", b"               "),
+            ("BRUCKNERS", b"            \xff\xff\xff"),
+        ] {
+            found.variable(name.as_ref(), OsStr::from_bytes(value));
+        }
+        let settings = of(&found.text());
+        assert_eq!(settings.check, 5);
+        assert_eq!(
+            settings.complaints,
+            [r#"BRUCKNER_ALGORITHM: "allreduce=ring\xFF" is no UTF-8: not used"#]
+        );
     }
 
     /// What the administrator fixes beats the environment, which beats what is only a default.
