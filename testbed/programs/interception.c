@@ -6,18 +6,23 @@
 #include "compare.h"
 
 static int64_t in[8], out[8];
-/* A communicator that has nothing but calls with a root, of which none is the one that all ranks come to its first use in. */
-static MPI_Comm rooted;
+static const int one[] = {1, 1}, places[] = {0, 1};
+/* A communicator that has nothing but calls that are never served. */
+static MPI_Comm alone;
 static void ours_allreduce(void) { MPI_Allreduce(in, out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
 static void native_allreduce(void) { NATIVE(Allreduce)(in, out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
 static void ours_allgather(void) { MPI_Allgather(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void native_allgather(void) { NATIVE(Allgather)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void ours_alltoall(void) { MPI_Alltoall(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void native_alltoall(void) { NATIVE(Alltoall)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
-static void ours_bcast(void) { MPI_Bcast(in, 1, MPI_INT64_T, 0, rooted); }
-static void native_bcast(void) { NATIVE(Bcast)(in, 1, MPI_INT64_T, 0, rooted); }
-static void ours_reduce(void) { MPI_Reduce(in, out, 1, MPI_INT64_T, MPI_SUM, 0, rooted); }
-static void native_reduce(void) { NATIVE(Reduce)(in, out, 1, MPI_INT64_T, MPI_SUM, 0, rooted); }
+static void ours_bcast(void) { MPI_Bcast(in, 1, MPI_INT64_T, 0, alone); }
+static void native_bcast(void) { NATIVE(Bcast)(in, 1, MPI_INT64_T, 0, alone); }
+static void ours_reduce(void) { MPI_Reduce(in, out, 1, MPI_INT64_T, MPI_SUM, 0, alone); }
+static void native_reduce(void) { NATIVE(Reduce)(in, out, 1, MPI_INT64_T, MPI_SUM, 0, alone); }
+static void ours_alltoallv(void) { MPI_Alltoallv(in, one, places, MPI_INT64_T, out, one, places, MPI_INT64_T, alone); }
+static void native_alltoallv(void) {
+  NATIVE(Alltoallv)(in, one, places, MPI_INT64_T, out, one, places, MPI_INT64_T, alone);
+}
 static void ours_barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 static void native_barrier(void) { NATIVE(Barrier)(MPI_COMM_WORLD); }
 
@@ -29,10 +34,11 @@ int main(int argc, char **argv) {
   compare("allreduce", 8, ours_allreduce, native_allreduce, 2e6);
   compare("allgather", 8, ours_allgather, native_allgather, 2e6);
   compare("alltoall", 8, ours_alltoall, native_alltoall, 2e6);
-  MPI_Comm_dup(MPI_COMM_WORLD, &rooted);
+  MPI_Comm_dup(MPI_COMM_WORLD, &alone);
   compare("bcast", 8, ours_bcast, native_bcast, 2e6);
   compare("reduce", 8, ours_reduce, native_reduce, 2e6);
-  MPI_Comm_free(&rooted);
+  compare("alltoallv", 8, ours_alltoallv, native_alltoallv, 2e6);
+  MPI_Comm_free(&alone);
   compare("barrier", 8, ours_barrier, native_barrier, 2e6);
   return finish();
 }

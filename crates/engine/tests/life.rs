@@ -420,29 +420,6 @@ fn what_is_off_is_counted() {
     assert!(spent.waiting.is_some_and(|waiting| waiting <= spent.mean), "{spent:?}");
 }
 
-/// Broadcasts that nobody asks for pass quickly from the first on, on communicators that have nothing else.
-#[test]
-fn rooted_calls_pass_unless_asked_for() {
-    let bcast = Collective { root: 1, ..Collective::new(Function::Bcast, Type::I64, 9) };
-    for (settings, passes) in [
-        ("", true),
-        ("BRUCKNER=always", false),
-        ("BRUCKNER_ALGORITHM=bcast=native", false),
-        ("BRUCKNER_CHECK=1", false),
-    ] {
-        let options = |_| Options { settings: settings.to_owned(), ..Options::default() };
-        run("2x2", options, |engine, rank| {
-            let passes_now = || {
-                let prepared = Prepared::new(&bcast, 0, rank.number() as usize, 4);
-                engine.is_native_again(&prepared.call, rank.world())
-            };
-            assert!(!passes_now(), "{settings}");
-            perform(engine, rank, rank.world(), &bcast, 0, Door::Mpi);
-            assert_eq!(passes_now(), passes, "{settings}");
-        });
-    }
-}
-
 /// Each execution of an operation is counted once, however the program learns that it is done; asking again is none.
 #[test]
 fn executions_of_operations_are_counted() {

@@ -19,7 +19,7 @@ pub(crate) const NO_MPI: c_int = 1;
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
     match Engine::current() {
         // SAFETY: ARGUMENTS.
-        Some(engine) if !engine.leaves(call.name()) => unsafe { serve(engine, &call, comm) },
+        Some(engine) if !engine.leaves(call.function) => unsafe { serve(engine, &call, comm) },
         // SAFETY: ARGUMENTS.
         _ => unsafe { native(mpi, &call, comm) },
     }
@@ -73,7 +73,7 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, requ
         let (call, lists) =
             unsafe { narrowed(mpi, &call, Flavour::Persistent, comm) }.unwrap_or((call, Lists::default()));
         match Engine::current() {
-            Some(engine) if !engine.leaves(call.name()) => {
+            Some(engine) if !engine.leaves(call.function) => {
                 // SAFETY: ARGUMENTS.
                 let made = unsafe { engine.request(call, lists, comm, info, request) };
                 made.unwrap_or_else(|error| engine.raise(comm, &error))

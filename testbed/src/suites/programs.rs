@@ -326,7 +326,7 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(Mpi::TODAY) {
         let program = mpi.compile_plain("interception")?;
-        // Broadcasts and reductions to a root are the MPI's own anyway.
+        // What has a root, and alltoallv, are the MPI's own anyway.
         let names = ["allreduce", "allgather", "alltoall", "barrier"];
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
         let launch = || Launch::preloaded(mpi, 2, &program).set("BRUCKNER_ALGORITHM", rules.join("; "));

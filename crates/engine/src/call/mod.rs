@@ -243,19 +243,25 @@ impl Call {
     }
 }
 
+/// Which collective a function does.
+#[inline(always)]
+pub(crate) fn name(function: Function) -> Name {
+    match function {
+        Function::Allgather | Function::Allgatherv => Name::Allgather,
+        Function::Allreduce => Name::Allreduce,
+        Function::ReduceScatter | Function::ReduceScatterBlock => Name::ReduceScatter,
+        Function::Alltoall | Function::Alltoallv => Name::Alltoall,
+        Function::Bcast => Name::Bcast,
+        Function::Reduce => Name::Reduce,
+        Function::Barrier => Name::Barrier,
+    }
+}
+
 impl Call {
     /// Which collective it is.
     #[inline(always)]
     pub fn name(&self) -> Name {
-        match self.function {
-            Function::Allgather | Function::Allgatherv => Name::Allgather,
-            Function::Allreduce => Name::Allreduce,
-            Function::ReduceScatter | Function::ReduceScatterBlock => Name::ReduceScatter,
-            Function::Alltoall | Function::Alltoallv => Name::Alltoall,
-            Function::Bcast => Name::Bcast,
-            Function::Reduce => Name::Reduce,
-            Function::Barrier => Name::Barrier,
-        }
+        name(self.function)
     }
 
     /// Whether it can only be said with wide counts.

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bruckner_choose::Name;
 use bruckner_mpi::{Agree, Function, Word};
 
 use super::{Door, Engine};
@@ -172,23 +171,12 @@ impl<W: World> Engine<W> {
             return Ok(None);
         };
         let common = &normal.common;
-        let asked = self.asks_for(common.name) == Some(true);
+        let asked = self.hidden_now().is_some_and(|hidden| hidden.settings.asks_for(common.name));
         // Of an alltoallv a rank knows only its own sizes, which may be nothing.
         let local = common.is_local();
         let sound = !local || personal(self.world, call, self.world.size(comm)?).is_ok();
         let meets = sound && !common.is_nothing() && (asked || !(local || common.is_rooted()));
         Ok(meets.then_some(if common.combine.rounds() { Door::Api } else { Door::Mpi }))
-    }
-
-    /// Whether the settings say that a collective is to be served; not known as long as there are none.
-    fn asks_for(&self, name: Name) -> Option<bool> {
-        let settings = &self.hidden_now()?.settings;
-        Some(settings.mode == Mode::Always || settings.rules.of(name).is_some())
-    }
-
-    /// Whether a call goes to the MPI's own function whatever becomes of its communicator: a rooted one that nobody asks for.
-    pub(super) fn is_never_served(&self, name: Name) -> bool {
-        name.is_rooted() && self.asks_for(name) == Some(false)
     }
 
     /// What is kept for a communicator, if it is one of those of this thread's last calls.

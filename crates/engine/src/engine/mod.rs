@@ -8,12 +8,12 @@ mod process;
 
 use std::ffi::c_int;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bruckner_choose::{Choice, Name};
-use bruckner_mpi::{Agree, Word, Work, is_pinned};
+use bruckner_choose::Choice;
+use bruckner_mpi::{Agree, Function, Word, Work, is_pinned};
 use bruckner_schedule::{Counts, Level};
 
 use crate::Error;
@@ -57,8 +57,8 @@ pub struct Engine<W: World> {
     quick: AtomicBool,
     /// Whether calls are counted, for a report: then none goes to the MPI unseen.
     counts: AtomicBool,
-    /// Collectives whose MPI functions are left alone, as bits; all, as long as there is no hidden communicator.
-    left: AtomicU8,
+    /// Functions of the MPI's that are left alone, as bits; all, as long as there is no hidden communicator.
+    left: AtomicU16,
 }
 
 /// What an engine found out about `MPI_COMM_WORLD`, for people.
@@ -119,7 +119,7 @@ impl<W: World> Engine<W> {
             natives: Natives::new(),
             quick: AtomicBool::new(true),
             counts: AtomicBool::new(false),
-            left: AtomicU8::new(u8::MAX),
+            left: AtomicU16::new(u16::MAX),
         }
     }
 
@@ -128,10 +128,10 @@ impl<W: World> Engine<W> {
         self.hidden().map(|_| ())
     }
 
-    /// Whether the MPI's function of a collective is left alone.
+    /// Whether a function of the MPI's is left alone.
     #[inline]
-    pub fn leaves(&self, name: Name) -> bool {
-        self.left.load(Ordering::Relaxed) & (1 << name as u8) != 0
+    pub fn leaves(&self, function: Function) -> bool {
+        self.left.load(Ordering::Relaxed) & (1 << function as u8) != 0
     }
 
     /// The MPI.
@@ -172,7 +172,7 @@ impl<W: World> Engine<W> {
     /// `MPI_COMM_WORLD`.
     pub fn finalize(&self) {
         let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.left.store(u8::MAX, Ordering::Release);
+        self.left.store(u16::MAX, Ordering::Release);
         if let Some(hidden) = &hidden {
             self.report(hidden);
         }
@@ -343,14 +343,7 @@ impl<W: World> Engine<W> {
                 reason.clone()
             }
             Serving::NotYet(_) if self.is_off() => Reason::Off,
-            Serving::NotYet(_) => {
-                // A communicator that has only such calls never comes to its first use.
-                let passes = |_: &_| self.passes_unseen() && self.is_never_served(call.name());
-                if let Some(arguments) = known.filter(passes) {
-                    self.natives.put(comm, generation, &arguments.words, 1..=u64::MAX);
-                }
-                Reason::FirstCalls
-            }
+            Serving::NotYet(_) => Reason::FirstCalls,
         };
         if let Some(outcome) = outcome {
             // Where nothing is served, this is the way of all calls, on all ranks.

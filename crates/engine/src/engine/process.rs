@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use bruckner_mpi::launcher::{Launch, Reach};
-use bruckner_mpi::{Agree, Flavour, Mpi, Rival, Word};
+use bruckner_mpi::{Agree, Flavour, Function, Mpi, Rival, Word};
 
 use super::Engine;
 use crate::Error;
@@ -15,7 +15,7 @@ use crate::execute::Account;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
-use crate::settings::{self, Mode};
+use crate::settings;
 use crate::world::{by_rival, native_init};
 
 /// What is to become of calls, by what a rank's environment says: they are left to the MPI, left to it and counted, or served.
@@ -88,9 +88,8 @@ impl Engine<Mpi> {
                 eprintln!("bruckner: {complaint}");
             }
         }
-        let bits = settings.left.iter().fold(0, |bits, name| bits | 1 << *name as u8);
-        let nothing = settings.mode == Mode::Off && settings.report.is_none();
-        self.left.store(if nothing { u8::MAX } else { bits }, Ordering::Release);
+        let left = Function::ALL.into_iter().filter(|function| settings.leaves(*function));
+        self.left.store(left.fold(0, |bits, function| bits | 1 << function as u8), Ordering::Release);
         Ok(())
     }
 
@@ -123,11 +122,11 @@ impl Engine<Mpi> {
         Ok(unsafe { by_rival(self.world, rival, call, comm) }?)
     }
 
-    /// The MPI's own function, if a call came before on the same communicator and went there. The whole of what it costs to
+    /// The MPI's own function, if it is left alone, or a call came before on the same communicator and went there. The whole of what it costs to
     /// be taken over where the choice is native.
     #[inline(always)]
     pub fn native_again(&self, call: &Call, wide: bool, comm: Word) -> Option<NonNull<c_void>> {
-        match self.is_native_again(call, comm) {
+        match self.leaves(call.function) || self.is_native_again(call, comm) {
             true => self.world.address(call.function, Flavour::Blocking, wide),
             false => None,
         }

@@ -7,11 +7,14 @@ mod found;
 
 use std::path::Path;
 
+use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::written::without_files;
 use bruckner_choose::{BadRule, Name, Policy, Profile, Rules};
-use bruckner_mpi::variable;
+use bruckner_mpi::{Function, variable};
 use bruckner_schedule::Topology;
 
+use crate::call::name;
 use crate::profile::{self, Profiles};
 pub(crate) use found::find;
 pub use found::{Shown, show_settings};
@@ -355,6 +358,26 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Whether a collective is to be served as far as it can be.
+    pub(crate) fn asks_for(&self, name: Name) -> bool {
+        match self.rules.of(name) {
+            Some(algorithm) => *algorithm != Expression::Plain(Plain::Native),
+            None => self.mode == Mode::Always,
+        }
+    }
+
+    /// Whether a function of the MPI's is left alone: because the settings say so, or because it is the MPI's own that would be chosen in any
+    /// case, and nobody counts.
+    pub(crate) fn leaves(&self, function: Function) -> bool {
+        let name = name(function);
+        let is_native = name.is_rooted() || function == Function::Alltoallv;
+        let is_unseen = self.report.is_none();
+        let is_useless = self.mode == Mode::Off || (is_native && !self.asks_for(name));
+        self.left.contains(&name) || (is_unseen && is_useless)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,6 +395,25 @@ mod tests {
         assert_eq!(of("BRUCKNER_REPORT=/a/b.json").report, Some(Destination::File("/a/b.json".into())));
         assert_ne!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
         assert_eq!(of(""), Settings::default());
+    }
+
+    /// What is the MPI's own in any case is not looked at, unless somebody counts.
+    #[test]
+    fn functions_that_are_never_served_are_left_alone() {
+        let left = |text: &str| {
+            let settings = of(text);
+            Function::ALL.into_iter().filter(|function| settings.leaves(*function)).collect::<Vec<_>>()
+        };
+        let (bcast, reduce, alltoallv) = (Function::Bcast, Function::Reduce, Function::Alltoallv);
+        assert_eq!(left(""), [alltoallv, bcast, reduce]);
+        assert_eq!(left("BRUCKNER_ALGORITHM=bcast=shm"), [alltoallv, reduce]);
+        assert_eq!(left("BRUCKNER=always\nBRUCKNER_ALGORITHM=bcast=native"), [bcast]);
+        assert_eq!(left("BRUCKNER_ALGORITHM=alltoall=pairwise"), [bcast, reduce]);
+        assert_eq!(left("BRUCKNER_LEAVE=alltoall"), [Function::Alltoall, alltoallv, bcast, reduce]);
+        assert_eq!(left("BRUCKNER=always"), []);
+        assert_eq!(left("BRUCKNER_REPORT=stderr"), []);
+        assert_eq!(left("BRUCKNER=off"), Function::ALL);
+        assert_eq!(left("BRUCKNER=off\nBRUCKNER_REPORT=stderr"), []);
     }
 
     #[test]
