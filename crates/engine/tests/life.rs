@@ -420,6 +420,24 @@ fn what_is_off_is_counted() {
     assert!(spent.waiting.is_some_and(|waiting| waiting <= spent.mean), "{spent:?}");
 }
 
+/// What is left alone because nobody asks for it is not served where it is counted, either; where somebody asks, it is.
+#[test]
+fn what_is_left_alone_would_not_be_served() {
+    for function in [Function::Bcast, Function::Reduce, Function::Alltoallv] {
+        for mode in ["on", "always"] {
+            let report = reported(&format!("{function:?}"), &format!("BRUCKNER={mode}"), |engine, rank| {
+                // The first puts the communicator to use.
+                for kind in [SUM_OF_FLOATS, Collective::new(function, Type::I64, 3)] {
+                    (0..20).for_each(|round| perform(engine, rank, rank.world(), &kind, round, Door::Mpi));
+                }
+            });
+            let rows = report.communicators[0].rows.iter().filter(|row| row.collective != "allreduce");
+            let served = rows.filter(|row| row.algorithm != "native").map(|row| row.calls).sum::<u64>();
+            assert_eq!((report.calls, served), (40, if mode == "on" { 0 } else { 20 }), "{function:?}");
+        }
+    }
+}
+
 /// Each execution of an operation is counted once, however the program learns that it is done; asking again is none.
 #[test]
 fn executions_of_operations_are_counted() {

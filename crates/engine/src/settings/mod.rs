@@ -368,7 +368,7 @@ impl Settings {
     }
 
     /// Whether a function of the MPI's is left alone: because the settings say so, or because it is the MPI's own that would be chosen in any
-    /// case, and nobody counts.
+    /// case (by [`bruckner_choose::Menus`]), and nobody counts.
     pub(crate) fn leaves(&self, function: Function) -> bool {
         let name = name(function);
         let is_native = name.is_rooted() || function == Function::Alltoallv;
