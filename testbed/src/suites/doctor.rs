@@ -67,6 +67,11 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     let profile = place.join("other.toml");
     std::fs::write(&profile, OTHER_PROFILE)?;
     std::fs::set_permissions(&profile, PermissionsExt::from_mode(0o600))?;
+    let speaks_last = format!(
+        "export BRUCKNER_CONFIG=/nowhere/bruckner.conf; \
+         [ $r = 0 ] && {{ said=$({} doctor); code=$?; sleep 1; echo \"$said\"; exit $code; }}",
+        doctor.display()
+    );
     let small = "mount -t tmpfs -o size=1m none /dev/shm";
     let library_of_openmpi = Mpi::library_of_openmpi4()?.display().to_string();
     Ok(vec![
@@ -109,6 +114,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
             both(("BRUCKNER_CONFIG", "/nowhere/bruckner.conf".into()))?,
             "there is no such file",
         ),
+        wrong("a first rank that speaks last", shell(mpi, 2, &speaks_last)?, "there is no such file"),
         wrong(
             "a settings file that all may write to",
             both(("BRUCKNER_CONFIG", refused.display().to_string()))?,

@@ -93,6 +93,7 @@ impl Doctor {
                 false => print(&folded(&findings.text()))?,
             }
         }
-        Ok(if findings.wrong.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+        // A launcher ends all ranks when one fails, also the one that has not spoken yet: it alone answers.
+        Ok(if !first || findings.wrong.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
     }
 }

@@ -121,12 +121,15 @@ fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> R
     let (rank, ranks) = (u64::from(mpi.rank(world)?), u64::from(mpi.size(world)?));
     let mut sum = [0u64];
     let ran = Communicator::world()?.allreduce(&[rank + 1], &mut sum, Operation::Sum)?.run();
-    let right = ran.is_ok() && sum[0] == ranks * (ranks + 1) / 2;
+    let mine = ran.is_ok() && sum[0] == ranks * (ranks + 1) / 2;
+    let wrong: Vec<usize> = (mpi.gather(world, &[u64::from(mine)])?.iter().enumerate())
+        .filter_map(|(rank, right)| (*right == 0).then_some(rank))
+        .collect();
     let by = engine.algorithm_of(world, Name::Allreduce)?.unwrap_or_else(|| "native".into());
-    let said = if right { "right" } else { "WRONG" };
+    let said = if wrong.is_empty() { "right" } else { "WRONG" };
     findings.found("a test", format!("an allreduce by {by}: {said}"));
-    if !right {
-        findings.wrong.push("an allreduce gave a wrong result".into());
+    if let Some(rank) = wrong.first() {
+        findings.wrong.push(format!("an allreduce gave a wrong result on rank {rank}"));
     }
     Ok(())
 }
