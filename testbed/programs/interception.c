@@ -13,6 +13,18 @@ static void ours_allreduce(void) { MPI_Allreduce(in, out, 1, MPI_INT64_T, MPI_SU
 static void native_allreduce(void) { NATIVE(Allreduce)(in, out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
 static void ours_allgather(void) { MPI_Allgather(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void native_allgather(void) { NATIVE(Allgather)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
+static void ours_allgatherv(void) {
+  MPI_Allgatherv(in, 1, MPI_INT64_T, out, one, places, MPI_INT64_T, MPI_COMM_WORLD);
+}
+static void native_allgatherv(void) {
+  NATIVE(Allgatherv)(in, 1, MPI_INT64_T, out, one, places, MPI_INT64_T, MPI_COMM_WORLD);
+}
+static void ours_reduce_scatter(void) { MPI_Reduce_scatter(in, out, one, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
+static void native_reduce_scatter(void) {
+  NATIVE(Reduce_scatter)(in, out, one, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+}
+static void ours_nothing(void) { MPI_Allreduce(in, out, 0, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
+static void native_nothing(void) { NATIVE(Allreduce)(in, out, 0, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD); }
 static void ours_alltoall(void) { MPI_Alltoall(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void native_alltoall(void) { NATIVE(Alltoall)(in, 1, MPI_INT64_T, out, 1, MPI_INT64_T, MPI_COMM_WORLD); }
 static void ours_bcast(void) { MPI_Bcast(in, 1, MPI_INT64_T, 0, alone); }
@@ -33,6 +45,9 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   compare("allreduce", 8, ours_allreduce, native_allreduce, 2e6);
   compare("allgather", 8, ours_allgather, native_allgather, 2e6);
+  compare("allgatherv", 8, ours_allgatherv, native_allgatherv, 2e6);
+  compare("reduce_scatter", 8, ours_reduce_scatter, native_reduce_scatter, 2e6);
+  compare("nothing", 0, ours_nothing, native_nothing, 2e5);
   compare("alltoall", 8, ours_alltoall, native_alltoall, 2e6);
   MPI_Comm_dup(MPI_COMM_WORLD, &alone);
   compare("bcast", 8, ours_bcast, native_bcast, 2e6);

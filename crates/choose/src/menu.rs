@@ -167,14 +167,19 @@ impl Menus {
         kind
     }
 
-    /// From how many bytes to how many calls are of the same kind as one whose blocks have all the same size.
+    /// From how many bytes to how many in the largest block calls are of the same kind as one, whatever other blocks have.
     pub fn alike(&self, question: &Question<'_>) -> RangeInclusive<u64> {
-        match self.kind(question) {
-            Kind { size: Size::Class(class), local: false, .. } => {
-                self.menu(&self.kind(question)).sizes(class.into())
-            }
-            _ => 0..=u64::MAX,
-        }
+        let kind = self.kind(question);
+        let all = match kind {
+            Kind { size: Size::Class(class), local: false, .. } => self.menu(&kind).sizes(class.into()),
+            Kind { size: Size::Class(_), .. } => 0..=u64::MAX,
+            // By the sum of what is listed.
+            Kind { size: Size::Beyond, .. } => RangeInclusive::new(1, 0),
+        };
+        // So many in each block are no more than the MPI has a function for.
+        let narrow = self.able.narrow && matches!(question.problem.counts, Counts::Listed(_));
+        let most = if narrow { MOST_LISTED / u64::from(question.problem.ranks) } else { u64::MAX };
+        *all.start()..=most.min(*all.end())
     }
 
     /// The algorithms of a kind's class, best first.
@@ -431,10 +436,13 @@ impl Field<'_> {
     }
 }
 
+/// The most bytes that can be listed by C integers.
+const MOST_LISTED: u64 = i32::MAX as u64;
+
 /// Whether counts that are listed are no C integers.
 fn too_many(problem: &Problem) -> bool {
     match &problem.counts {
-        Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > i32::MAX as u64,
+        Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > MOST_LISTED,
         _ => false,
     }
 }
@@ -567,6 +575,35 @@ mod tests {
             found(&menus, Collective::Allgather)[0].0.clone()
         };
         assert_eq!((first(true).as_str(), first(false).as_str()), ("direct", "shm"));
+    }
+
+    /// Calls whose largest block has as much as those of one kind are of that kind, whatever their other blocks have: also where a sum is
+    /// too much for C integers.
+    #[test]
+    fn what_is_alike_by_its_largest_block_is_alike() {
+        let topology = Arc::new("4x4".parse().unwrap());
+        let able = Ability { narrow: true, reads: true };
+        let knowledge = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
+        let menus = Menus::new(topology, knowledge, Policy::default(), able);
+        let listed = |largest: u64, others: u64| {
+            let counts = (0..16).map(|rank| if rank == 3 { largest } else { others }).collect();
+            let (collective, order) = (Collective::Allgather, Order::Any);
+            Problem { collective, ranks: 16, counts: Counts::Listed(counts), pieces: 1, element: 1, order }
+        };
+        let ask = |problem: &Problem| {
+            let question = Question { name: Name::Allgather, problem, shows_order: false };
+            (menus.kind(&question), menus.alike(&question))
+        };
+        let sizes: Vec<u64> = (0..31).flat_map(|power| [1u64 << power, 3 << power]).collect();
+        let problems = || sizes.iter().flat_map(|largest| [listed(*largest, 0), listed(*largest, *largest)]);
+        let mut beyond = 0;
+        for (kind, alike) in problems().map(|problem| ask(&problem)) {
+            for problem in problems().filter(|problem| alike.contains(&problem.largest())) {
+                assert_eq!(ask(&problem).0, kind, "{alike:?} {problem:?}");
+            }
+            beyond += u32::from(kind.size == Size::Beyond);
+        }
+        assert!(beyond > 0);
     }
 
     /// Every size is in one class, whose first algorithm is what is best at that size.

@@ -135,7 +135,13 @@ fn gather(engine: &Engine<Rank>, rank: &Rank, counts: &[i64], round: u64) {
     let call =
         Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
     // SAFETY: buffers and lists as long as the call says.
-    assert_eq!(unsafe { engine.run(&call, rank.world(), Door::Mpi) }, Ok(0));
+    let result = unsafe {
+        match engine.again(&call, rank.world()) {
+            Some(result) => result.map_err(Error::from),
+            None => engine.run(&call, rank.world(), Door::Mpi),
+        }
+    };
+    assert_eq!(result, Ok(0));
     let expected: Vec<i64> =
         (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
     assert_eq!(all, expected);
@@ -490,6 +496,111 @@ fn counts_in_turn_are_cut_alike_on_all_ranks() {
             },
         );
     }
+}
+
+/// Lists of counts of all kinds take turns, on ranks that know such calls and on ranks that look each time: with blocks of nothing, with
+/// gaps between blocks, in place, and for algorithms that go by the order of what is listed, or cut blocks.
+#[test]
+fn lists_in_turn_are_served_alike_on_all_ranks() {
+    let algorithms = [
+        ("1x4", "allgather=shm; reduce_scatter=shm"),
+        ("1x4", "allgather=reorder(ring); reduce_scatter=reorder(ring)"),
+        ("2x2", "allgather=locality(node); reduce_scatter=pairwise"),
+        ("2x2", "allgather=pipeline(2, ring); reduce_scatter=pipeline(2, ring)"),
+        ("3,2", "allgather=native; reduce_scatter=native"),
+        ("3,2", "allgather=bruck(2); reduce_scatter=bruck(2)"),
+    ];
+    for (topology, algorithms) in algorithms {
+        run(
+            topology,
+            |_| Options {
+                settings: format!("BRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM={algorithms}"),
+                ..Options::default()
+            },
+            |engine, rank| {
+                let world = rank.world();
+                for round in 0..600u64 {
+                    let function = [Function::Allgatherv, Function::ReduceScatter][(round / 2) as usize % 2];
+                    let count = (round as usize * 5) % 17 * if round % 50 == 7 { 400 } else { 1 };
+                    let in_place = round % 7 < 2;
+                    let call = Collective { in_place, ..Collective::new(function, Type::I64, count) };
+                    match (round + u64::from(rank.number())) % 3 {
+                        0 => perform_anew(engine, rank, world, &call, round),
+                        _ => perform(engine, rank, world, &call, round, Door::Mpi),
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Of two lists with as large a count one may need more room than the other.
+#[test]
+fn lists_in_turn_have_the_room_that_they_need() {
+    for (topology, algorithm) in [("1x4", "shm"), ("2x2", "bruck(2)"), ("2x2", "locality(node)")] {
+        run(
+            topology,
+            |_| always(),
+            |engine, rank| {
+                engine.set_algorithms(rank.world(), &format!("allgather={algorithm}")).unwrap();
+                let mut lists = [[0i64; 4]; 6];
+                lists[1..].iter_mut().enumerate().for_each(|(at, list)| list[..at].fill(5000));
+                lists.iter_mut().for_each(|list| list[3] = 5000);
+                for (round, counts) in lists.iter().chain(&lists).enumerate() {
+                    gather(engine, rank, counts, round as u64);
+                }
+            },
+        );
+    }
+}
+
+/// A call with lists that came before is known, with whatever numbers; not where they leave gaps, nor where they are wrong.
+#[test]
+fn lists_take_the_short_way() {
+    run(
+        "1x4",
+        |_| always(),
+        |engine, rank| {
+            let (world, me) = (rank.world(), rank.number() as usize);
+            // A plan that is new makes the others be looked at once more.
+            for function in [Function::ReduceScatter, Function::Allgatherv] {
+                let of = |count| Collective::new(function, Type::I64, count);
+                perform(engine, rank, world, &of(42), 0, Door::Mpi);
+                for (round, count) in [42, 40, 6, 42, 38].into_iter().enumerate() {
+                    let prepared = Prepared::new(&of(count), round as u64, me, 4);
+                    // SAFETY: buffers and lists as long as the call says.
+                    let again = unsafe { engine.again(&prepared.call, world) };
+                    assert!(matches!(again, Some(Ok(0))), "{function:?} {count} {again:?}");
+                    prepared.check(&of(count), "again");
+                }
+            }
+            let apart = Prepared::new(&Collective::new(Function::Allgatherv, Type::I64, 41), 0, me, 4);
+            // SAFETY: as above; none of these does anything.
+            assert!(unsafe { engine.again(&apart.call, world) }.is_none());
+            let (given, mut got) = ([7i64; 16], [0i64; 64]);
+            let mut lists = bruckner_engine::call::Lists::default();
+            let mut call = |counts: [i64; 4], at: [i64; 4], given_count: i64| {
+                let (counts, at) = (lists.keep(&counts), lists.keep(&at));
+                let got = got.as_mut_ptr().cast();
+                Call::allgatherv(given.as_ptr().cast(), given_count, I64, got, counts, at, I64)
+            };
+            let wrong = [
+                call([9; 4], [0, 9, 18, 27], 10),
+                call([9; 4], [0, 9, 18, 27], -9),
+                call([9, 9, -9, 9], [0, 9, 18, 9], 9),
+                call([9; 4], [0, 18, 9, 27], 9),
+                call([9; 4], [1, 10, 19, 28], 9),
+            ];
+            for call in wrong {
+                // SAFETY: nothing is done.
+                assert!(unsafe { engine.again(&call, world) }.is_none(), "{call:?}");
+            }
+            let right = call([9; 4], [0, 9, 18, 27], 9);
+            // SAFETY: buffers and lists as long as the call says.
+            assert!(matches!(unsafe { engine.again(&right, world) }, Some(Ok(0))));
+            assert!(got.iter().enumerate().all(|(at, got)| *got == if at < 36 { 7 } else { 0 }), "{got:?}");
+        },
+    );
 }
 
 /// What won a race on communicators of this shape serves, where it was raced; a line that is broken is told and dropped.

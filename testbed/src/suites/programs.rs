@@ -327,7 +327,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(Mpi::TODAY) {
         let program = mpi.compile_plain("interception")?;
         // What has a root, and alltoallv, are the MPI's own anyway.
-        let names = ["allreduce", "allgather", "alltoall", "barrier"];
+        let names = ["allreduce", "allgather", "reduce_scatter", "alltoall", "barrier"];
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
         let launch = || Launch::preloaded(mpi, 2, &program).set("BRUCKNER_ALGORITHM", rules.join("; "));
         let start = std::time::Instant::now();

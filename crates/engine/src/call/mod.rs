@@ -1,6 +1,6 @@
 //! A collective call as it comes in: the arguments of the MPI function, in one form for all of them.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use bruckner_choose::Name;
 use bruckner_mpi::{Function, Word};
@@ -26,6 +26,45 @@ impl List {
         match self {
             List::Ints(at) => at as Word,
             List::Wide(at) => at as Word,
+        }
+    }
+
+    /// The largest of so many numbers, if none is negative, and otherwise more than any; 0 if there is no list.
+    ///
+    /// # Safety
+    /// So many numbers are there, or the address is null.
+    #[inline]
+    pub(crate) unsafe fn largest(self, size: u32) -> u64 {
+        let size = size as usize;
+        // SAFETY: the list is as long as the caller says.
+        unsafe {
+            match self {
+                List::Ints(at) if !at.is_null() => {
+                    let largest = |most: c_uint, number: &c_int| most.max(*number as c_uint);
+                    let most = std::slice::from_raw_parts(at, size).iter().fold(0, largest);
+                    i64::from(most as c_int) as u64
+                }
+                List::Wide(at) if !at.is_null() => std::slice::from_raw_parts(at, size)
+                    .iter()
+                    .fold(0, |most, number| most.max(*number as u64)),
+                _ => 0,
+            }
+        }
+    }
+
+    /// One of the numbers; 0 if there is no list.
+    ///
+    /// # Safety
+    /// There are more numbers than that, or the address is null.
+    #[inline]
+    pub(crate) unsafe fn get(self, at: usize) -> i64 {
+        // SAFETY: the list is as long as the caller says.
+        unsafe {
+            match self {
+                List::Ints(list) if !list.is_null() => i64::from(*list.add(at)),
+                List::Wide(list) if !list.is_null() => *list.add(at),
+                _ => 0,
+            }
         }
     }
 

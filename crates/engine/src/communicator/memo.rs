@@ -10,20 +10,32 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use bruckner_choose::Choice;
 use bruckner_mpi::{Function, Word};
-use bruckner_schedule::Problem;
+use bruckner_schedule::{Counts, Problem};
 
 use super::plans::VersionId;
 use super::watch::KindId;
 use crate::buffers::Combine;
-use crate::call::Call;
+use crate::call::{Amount, Call, Count, List};
 use crate::world::World;
 
 /// The arguments of a call that decide about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Arguments {
-    /// All but the count.
+    /// All but the count, and but for what is listed.
     pub(crate) words: [u64; 4],
+    /// The largest, where it is listed.
     pub(crate) count: u64,
+    /// What a plan is bound to beyond it.
+    pub(crate) listed: Option<Listed>,
+}
+
+/// How much each rank has, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Listed {
+    pub(crate) counts: List,
+    pub(crate) displacements: List,
+    /// How much this rank gives, if that is said.
+    pub(crate) given: Option<Count>,
 }
 
 impl Arguments {
@@ -35,28 +47,42 @@ impl Arguments {
     }
 }
 
-/// The arguments that decide about a call, if they alone do.
+/// The arguments that decide about a call of so many ranks, if they alone do.
 #[inline(always)]
-pub(crate) fn arguments(world: &impl World, call: &Call) -> Option<Arguments> {
+pub(crate) fn arguments(
+    world: &impl World,
+    call: &Call,
+    size: impl FnOnce() -> Option<u32>,
+) -> Option<Arguments> {
     let (function, datatype, root) = (call.function as u64, call.recv.datatype, call.root as u64);
-    let count = call.recv.amount.each();
-    let (words, count) = match call.function {
-        Function::Allreduce | Function::ReduceScatterBlock | Function::Reduce => {
+    let mut count = call.recv.amount.each();
+    let mut listed = None;
+    if let Amount::Listed { counts, displacements } = call.recv.amount {
+        let is_given = matches!(call.send.amount, Amount::Each(_)) && !world.is_in_place(call.send.data);
+        listed = Some(Listed { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
+        // SAFETY: MPI asks for one number for each rank.
+        count = unsafe { counts.largest(size()?) } as Count;
+    }
+    let (mut words, count) = match call.function {
+        Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock | Function::Reduce => {
             ([function, datatype, call.op, root], count)
         }
         Function::Bcast => ([function, datatype, 0, root], count),
-        Function::Allgather if world.is_in_place(call.send.data) => {
+        Function::Allgather | Function::Allgatherv if world.is_in_place(call.send.data) => {
             ([function, datatype, datatype, 0], count)
         }
+        Function::Allgatherv => ([function, datatype, call.send.datatype, 0], count),
         Function::Alltoall if world.is_in_place(call.send.data) => return None,
         Function::Allgather | Function::Alltoall => {
             let difference = (call.send.amount.each() ^ count) as u64;
             ([function, datatype, call.send.datatype, difference], count)
         }
         Function::Barrier => ([function, 0, 0, 0], 1),
-        Function::Allgatherv | Function::ReduceScatter | Function::Alltoallv => return None,
+        Function::Alltoallv => return None,
     };
-    Some(Arguments { words, count: count as u64 })
+    // Calls of nothing go another way than others, and do not take their place.
+    words[3] ^= u64::from(count == 0) << 63;
+    Some(Arguments { words, count: count as u64, listed })
 }
 
 /// Whether the types and the operation of a call are built in and dense: their handles never mean anything else.
@@ -64,7 +90,7 @@ pub(crate) fn is_built_in(world: &impl World, call: &Call) -> bool {
     let is = |datatype: Word| world.is_built_in(datatype);
     match call.function {
         Function::Barrier => true,
-        Function::Allgather | Function::Alltoall => {
+        Function::Allgather | Function::Allgatherv | Function::Alltoall => {
             is(call.recv.datatype) && (world.is_in_place(call.send.data) || is(call.send.datatype))
         }
         _ => is(call.recv.datatype) && (call.op == 0 || world.operation(call.op).is_some()),
@@ -89,7 +115,7 @@ pub(crate) struct Memo {
     pub(crate) watch: KindId,
     /// Its plan; whatever changes plans clears the memos.
     pub(crate) version: VersionId,
-    /// What the plan is to be bound to, but for the count.
+    /// What the plan is to be bound to, but for the count; of lists, those that came last.
     pub(crate) problem: Problem,
     /// Elements of the problem for each of the call.
     pub(crate) elements: u64,
@@ -97,14 +123,64 @@ pub(crate) struct Memo {
     pub(crate) cut: (u64, bool),
     /// The count that the plan was last bound to for this, and its number of bindings then.
     pub(crate) bound: (u64, u64),
-    /// Bytes for each.
-    pub(crate) bytes: usize,
+    /// Bytes for each, of the largest block or of the vector.
+    pub(crate) each: usize,
+    /// And of this rank's buffers, where nothing is listed.
+    pub(crate) bytes: Bytes,
+    /// Bytes for each that this rank gives, where that has a count of its own.
+    pub(crate) given: usize,
     pub(crate) combine: Combine,
     /// What serves, and why, if that is counted.
     pub(crate) why: Option<Arc<Choice>>,
 }
 
+/// Bytes of this rank's buffers.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Bytes {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    /// Of the blocks before this rank's.
+    pub(crate) before: usize,
+}
+
 impl Memo {
+    /// The bytes of a call's buffers, to whose lists the problem is set, if there are any. None if the data does not lie as a plan wants
+    /// it, or this rank gives more or less than is received from it.
+    #[inline]
+    pub(crate) fn bytes_of(&mut self, arguments: &Arguments, rank: u32) -> Option<Bytes> {
+        if let Some(listed) = &arguments.listed {
+            return self.list(listed, rank as usize);
+        }
+        let (Bytes { input, output, before }, count) = (self.bytes, arguments.count as usize);
+        Some(Bytes { input: input * count, output: output * count, before: before * count })
+    }
+
+    fn list(&mut self, listed: &Listed, rank: usize) -> Option<Bytes> {
+        let Counts::Listed(known) = &mut self.problem.counts else { return None };
+        let reduces = self.problem.collective.reduces();
+        let (mut next, mut own, mut before, mut follow, mut others) = (0u64, 0, 0, true, false);
+        for (at, known) in known.iter_mut().enumerate() {
+            // SAFETY: MPI asks for one number for each rank.
+            let (count, place) = unsafe { (listed.counts.get(at), listed.displacements.get(at)) };
+            let count = count as u64;
+            follow &= count == 0 || reduces || place as u64 == next;
+            if at == rank {
+                (own, before) = (count, next);
+            }
+            next = next.checked_add(count)?;
+            others |= *known != count * self.elements;
+            *known = count * self.elements;
+        }
+        if others {
+            self.bound = (0, 0);
+        }
+        let [own, before, all] = [own, before, next].map(|count| count as usize * self.each);
+        let given = |count: Count| usize::try_from(count).ok()?.checked_mul(self.given);
+        let fits = listed.given.is_none_or(|count| given(count) == Some(own));
+        let (input, output) = if reduces { (all, own) } else { (own, all) };
+        (follow && fits).then_some(Bytes { input, output, before })
+    }
+
     /// Whether so many elements are cut as the plan wants it.
     #[inline]
     fn cuts(&self, count: u64) -> bool {
@@ -121,7 +197,7 @@ impl Memos {
     #[inline]
     pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
         let bucket = &mut self.0[bucket(&arguments.words, self.0.len())];
-        let Arguments { words, count } = arguments;
+        let Arguments { words, count, .. } = arguments;
         let fits =
             |memo: &&mut Memo| memo.words == *words && memo.counts.contains(count) && memo.cuts(*count);
         bucket.iter_mut().map_while(Option::as_mut).find(fits)
@@ -240,13 +316,13 @@ mod tests {
     fn what_goes_to_native_is_found_again_and_nothing_else() {
         let natives = Natives::new();
         let words = [1, 5, 6, 0];
-        let call = |count| Arguments { words, count };
-        assert!(!natives.has(0, 0, &Arguments { words: [0; 4], count: 0 }));
+        let call = |count| Arguments { words, count, listed: None };
+        assert!(!natives.has(0, 0, &Arguments { words: [0; 4], ..call(0) }));
         natives.put(7, 3, &words, 8..=20);
         assert!([8, 9, 20].iter().all(|count| natives.has(7, 3, &call(*count))));
         assert!(![0, 7, 21, u64::MAX].iter().any(|count| natives.has(7, 3, &call(*count))));
         assert!(!natives.has(8, 3, &call(8)) && !natives.has(7, 4, &call(8)));
-        assert!(!natives.has(7, 3, &Arguments { words: [1, 5, 6, 1], count: 8 }));
+        assert!(!natives.has(7, 3, &Arguments { words: [1, 5, 6, 1], ..call(8) }));
         natives.put(7, 3, &words, 8..=u64::MAX);
         assert!(natives.has(7, 3, &call(1 << 31)) && !natives.has(7, 3, &call(1 << 32)));
     }

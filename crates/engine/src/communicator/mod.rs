@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choose};
 use bruckner_mpi::{Agree, TagRange, Word};
-use bruckner_runtime::{Extent, Limits, Names as _, Scratch};
+use bruckner_runtime::{Extent, Limits, Names as _, Needs, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
 
 pub(crate) use hidden::Hidden;
 pub(crate) use make::{Site, Stopped};
-pub(crate) use memo::{Arguments, Memo, Memos, Natives, arguments, is_built_in};
+pub(crate) use memo::{Arguments, Bytes, Memo, Memos, Natives, arguments, is_built_in};
 pub(crate) use plans::{Plans, Prepared, VersionId};
 pub(crate) use room::Room;
 pub(crate) use watch::{KindId, Turn as Watched, Watches, about};
@@ -380,6 +380,12 @@ impl<W: World> Communicator<W> {
         }
     }
 
+    /// Whether a plan may have as much room, of which so much could not be had before.
+    #[inline]
+    pub(crate) fn may_have(&self, needs: &Needs, too_much: usize) -> bool {
+        needs.temporary as u64 <= self.hidden.settings.memory && needs.most() < too_much
+    }
+
     /// Makes a plan ready for a call, with as much room as it takes; whether that can be, on all ranks.
     fn fit(
         &self,
@@ -396,7 +402,7 @@ impl<W: World> Communicator<W> {
         };
         let problem = &normal.common.problem;
         let needs = version.extent.needs(plan.compiled().even, problem, &Limits::MEASURED);
-        if needs.temporary as u64 > self.hidden.settings.memory || needs.most() >= version.too_much {
+        if !self.may_have(&needs, version.too_much) {
             return Ok(false);
         }
         if room.lacks(&needs) {

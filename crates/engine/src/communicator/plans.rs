@@ -82,6 +82,13 @@ pub(crate) struct Version<W: World> {
     pub(crate) looked_for: u64,
 }
 
+impl<W: World> Version<W> {
+    /// Whether it serves a problem with other lists as well: it neither orders ranks by them nor cuts blocks.
+    pub(crate) fn is_for_any_lists(&self, problem: &Problem) -> bool {
+        self.form.orders.is_empty() && problem.pieces == 1
+    }
+}
+
 /// Into how many pieces an algorithm cuts blocks. One that does not fit a task cuts nothing.
 fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u64 {
     let planned = catch_unwind(|| plan(&task(problem, topology), expression).map(|plan| plan.problem.pieces));

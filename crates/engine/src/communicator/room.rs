@@ -57,7 +57,7 @@ impl Room {
     }
 
     /// Whether there is less than is needed.
-    pub(super) fn lacks(&self, needs: &Needs) -> bool {
+    pub(crate) fn lacks(&self, needs: &Needs) -> bool {
         let lacks = |level: usize| needs.parts[level].is_some_and(|size| !self.sizes[level].has(size));
         needs.temporary > self.reserved || (0..LEVELS).any(lacks)
     }

@@ -7,13 +7,15 @@ use std::time::Instant;
 
 use bruckner_choose::Choice;
 use bruckner_mpi::{Function, Word};
-use bruckner_runtime::{Buffers, Failure};
+use bruckner_runtime::{Buffers, Failure, Limits};
 use bruckner_schedule::Counts;
 
 use super::{Engine, Entry, Serving};
 use crate::buffers::{Common, Normal};
 use crate::call::Call;
-use crate::communicator::{Arguments, Memo, Prepared, Served, State, Store, about, arguments};
+use crate::communicator::{
+    Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, about, arguments,
+};
 use crate::observe::{By, Event};
 use crate::world::World;
 
@@ -22,8 +24,8 @@ impl<W: World> Engine<W> {
     /// are served alike.
     pub(super) fn remember(
         &self,
-        comm: Word,
         generation: u64,
+        communicator: &Communicator<W>,
         state: &mut State<W>,
         arguments: Arguments,
         served: &Served,
@@ -38,12 +40,16 @@ impl<W: World> Engine<W> {
         let why = self.counts.load(Ordering::Relaxed).then(|| state.why(served));
         let Common { problem, combine, .. } = &normal.common;
         let version = state.store.plans.versions.get(id);
-        let Arguments { words, count } = arguments;
+        let Arguments { words, count, listed } = arguments;
         let each = |all: u64| all / count.max(1);
         let bytes = each(normal.common.bytes());
         let changed = state.watches.has_changed(watch);
         let wide =
             arguments.is_one_count() && (version.is_preferred || changed) && !served.fallback && bytes > 0;
+        // Where it stands in, calls with as large a count but other lists may go elsewhere.
+        if listed.is_some() && !wide {
+            return;
+        }
         // The same in all that is served alike, or only for about as much data.
         let alike = |narrow: bool| match wide {
             true => {
@@ -60,7 +66,7 @@ impl<W: World> Engine<W> {
             Some(Prepared::Native) => {
                 let watched = state.watches.is_watched(watch, served.bytes);
                 if state.watches.is_over(watch, served.bytes) && why.is_none() {
-                    self.natives.put(comm, generation, &words, alike(watched));
+                    self.natives.put(communicator.comm, generation, &words, alike(watched));
                 }
                 if watched || why.is_some() {
                     state.store.memos.put(Memo {
@@ -72,7 +78,9 @@ impl<W: World> Engine<W> {
                         elements: 0,
                         cut: (1, true),
                         bound: (0, 0),
-                        bytes: bytes as usize,
+                        each: bytes as usize,
+                        bytes: Bytes::default(),
+                        given: 0,
                         combine: *combine,
                         why,
                     });
@@ -83,18 +91,29 @@ impl<W: World> Engine<W> {
                 if normal.is_direct(plan.compiled(), true, self.world.has_device())
                     && normal.foreign.is_none() =>
             {
+                let (listed, alike) = (listed.is_some(), alike(changed));
+                if listed && !version.is_for_any_lists(problem) {
+                    return;
+                }
                 let pieces = if matches!(problem.counts, Counts::Equal(_)) { problem.pieces } else { 1 };
+                let size = |datatype: Word| self.world.shape(datatype).map_or(0, |shape| shape.size);
                 state.store.memos.put(Memo {
                     words,
-                    // There is room for no more.
-                    counts: *alike(changed).start()..=count,
+                    // There may be room for no more; with lists that is looked at.
+                    counts: *alike.start()..=if listed { *alike.end() } else { count },
                     watch,
                     version: id,
                     problem: problem.clone(),
                     elements: each(problem.largest()),
                     cut: (pieces, problem.equal().is_some()),
                     bound: (0, 0),
-                    bytes: bytes as usize,
+                    each: bytes as usize,
+                    bytes: Bytes {
+                        input: each(normal.bytes.0 as u64) as usize,
+                        output: each(normal.bytes.1 as u64) as usize,
+                        before: communicator.rank.0 as usize * bytes as usize,
+                    },
+                    given: if listed && !problem.collective.reduces() { size(words[2]) } else { 0 },
                     combine: *combine,
                     why,
                 });
@@ -103,10 +122,16 @@ impl<W: World> Engine<W> {
         }
     }
 
+    /// The arguments that decide about a call on one of the communicators of this thread's last calls.
+    #[inline(always)]
+    fn arguments(&self, call: &Call, comm: Word) -> Option<Arguments> {
+        arguments(self.world, call, || self.last(comm)?.listed())
+    }
+
     /// Whether a call came before on the same communicator and went to the MPI's own function.
     #[inline(always)]
     pub fn is_native_again(&self, call: &Call, comm: Word) -> bool {
-        arguments(self.world, call)
+        self.arguments(call, comm)
             .is_some_and(|arguments| self.natives.has(comm, self.world.generation(), &arguments))
     }
 
@@ -116,8 +141,9 @@ impl<W: World> Engine<W> {
     /// The arguments are right for the MPI function of the same name.
     #[inline]
     pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
-        let arguments = arguments(self.world, call)?;
-        if self.natives.has(comm, self.world.generation(), &arguments) {
+        let arguments = self.arguments(call, comm)?;
+        // A call of nothing that came in by MPI's own door went another way than one of the library's.
+        if arguments.count > 0 && self.natives.has(comm, self.world.generation(), &arguments) {
             // SAFETY: as for this function.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
@@ -131,7 +157,7 @@ impl<W: World> Engine<W> {
     /// As for [`Engine::again`].
     pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
         // SAFETY: as for this function.
-        unsafe { self.run_again(call, &arguments(self.world, call)?, comm) }
+        unsafe { self.run_again(call, &self.arguments(call, comm)?, comm) }
     }
 
     #[inline]
@@ -156,10 +182,11 @@ impl<W: World> Engine<W> {
         let State { store: Store { memos, room, plans }, staged_input, watches, .. } = state;
         let memo = memos.get(arguments)?;
         let version = plans.versions.get(memo.version);
-        let block = memo.bytes * arguments.count as usize;
+        let block = memo.each * arguments.count as usize;
         let plan = match &mut version.prepared {
             Some(Prepared::Ready(plan)) => plan,
-            Some(Prepared::Native) if watches.pass(memo.watch, block as u64) => {
+            // An MPI may have no function for wide counts.
+            Some(Prepared::Native) if !call.is_wide() && watches.pass(memo.watch, block as u64) => {
                 let why = memo.why.clone();
                 drop(taken);
                 // SAFETY: as for this function.
@@ -170,26 +197,26 @@ impl<W: World> Engine<W> {
             _ => return None,
         };
         let rank = communicator.rank.0;
-        let (mut input, output) = self.plain_buffers(call, rank, block)?;
+        let bytes = memo.bytes_of(arguments, rank)?;
+        let (mut input, output) = self.plain_buffers(call, rank, &bytes)?;
         // A reduction's input that the plan still reads when it has begun to write is put aside.
-        let reduced = match call.function {
-            Function::Allreduce => Some(block),
-            Function::ReduceScatterBlock => Some(block * communicator.size as usize),
-            _ => None,
-        };
-        if let Some(bytes) = reduced
-            && input.cast_mut() == output
-            && !plan.compiled().in_place
-        {
-            if bytes > staged_input.bytes() {
+        if call.op != 0 && input.cast_mut() == output && !plan.compiled().in_place {
+            if bytes.input > staged_input.bytes() {
                 return None;
             }
             // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
-            unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes) };
+            unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes.input) };
             input = staged_input.start().cast_const().cast();
         }
         if memo.bound != (arguments.count, plan.bindings()) {
             memo.problem.set_largest(arguments.count * memo.elements);
+            // A plan may need more for lists with as large a count as others.
+            if arguments.listed.is_some() {
+                let needs = version.extent.needs(plan.compiled().even, &memo.problem, &Limits::MEASURED);
+                if !communicator.may_have(&needs, version.too_much) || room.lacks(&needs) {
+                    return None;
+                }
+            }
             plan.bind(&memo.problem);
             memo.bound = (arguments.count, plan.bindings());
         }
@@ -232,13 +259,13 @@ impl<W: World> Engine<W> {
     /// The buffers of a call of dense data, if they are as a plan wants them; those of a reduction may be one. What has no
     /// buffer, `MPI_IN_PLACE` for one, or one buffer where MPI wants two, is looked at more closely elsewhere.
     #[inline]
-    fn plain_buffers(&self, call: &Call, rank: u32, block: usize) -> Option<(*const c_void, *mut c_void)> {
+    fn plain_buffers(&self, call: &Call, rank: u32, bytes: &Bytes) -> Option<(*const c_void, *mut c_void)> {
         let world = self.world;
         let (send, recv) = (call.send.data, call.recv.data);
-        let own = || recv.wrapping_byte_add(rank as usize * block);
+        let own = || recv.wrapping_byte_add(bytes.before);
         let (input, output) = match call.function {
             Function::Barrier => return Some((std::ptr::null(), std::ptr::null_mut())),
-            Function::Allreduce | Function::ReduceScatterBlock => {
+            Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock => {
                 let aliased = send == recv;
                 if aliased && world.refuses_aliases() {
                     return None;
@@ -253,7 +280,7 @@ impl<W: World> Engine<W> {
                 }
                 return Some((send, recv));
             }
-            Function::Allgather => match world.is_in_place(send) {
+            Function::Allgather | Function::Allgatherv => match world.is_in_place(send) {
                 true => (own(), recv),
                 false if world.refuses_aliases() && send == own() => return None,
                 false => (send, recv),
@@ -261,7 +288,8 @@ impl<W: World> Engine<W> {
             Function::Alltoall if send == recv => return None,
             _ => (send, recv),
         };
-        let lacks = input.is_null() || output.is_null() || world.is_in_place(output);
+        let lacks = (input.is_null() && bytes.input > 0) || (output.is_null() && bytes.output > 0);
+        let lacks = lacks || world.is_in_place(output);
         (!lacks).then_some((input.cast_const(), output))
     }
 }

@@ -28,6 +28,16 @@ pub(crate) struct Entry<W: World> {
 }
 
 impl<W: World> Entry<W> {
+    /// How many numbers of a list decide about a call: none where nothing is served. Not known before that is.
+    #[inline]
+    pub(crate) fn listed(&self) -> Option<u32> {
+        match &self.serving {
+            Serving::Planned(communicator) => Some(communicator.size),
+            Serving::Native(_) => Some(0),
+            Serving::NotYet(_) => None,
+        }
+    }
+
     /// Its ledger, on the rank that keeps it.
     pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.counted.as_ref()?.ledger.as_ref()

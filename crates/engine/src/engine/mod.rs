@@ -287,11 +287,16 @@ impl<W: World> Engine<W> {
         mut outcome: Option<&mut Outcome>,
     ) -> Result<c_int, Error> {
         let generation = self.world.generation();
-        let known = arguments(self.world, call).filter(|_| is_built_in(self.world, call));
+        let known = arguments(self.world, call, || entry.listed()).filter(|_| is_built_in(self.world, call));
         let reason = match &entry.serving {
             Serving::Planned(communicator) => {
                 match normal(self.world, call, communicator.rank.0, communicator.size) {
-                    Ok(normal) if door == Door::Mpi && normal.common.is_nothing() => Reason::NothingToDo,
+                    Ok(normal) if door == Door::Mpi && normal.common.is_nothing() => {
+                        if let Some(arguments) = known.filter(|_| self.passes_unseen()) {
+                            self.natives.put(comm, generation, &arguments.words, 0..=0);
+                        }
+                        Reason::NothingToDo
+                    }
                     Ok(mut normal) => {
                         let mut state = communicator.take()?;
                         // SAFETY: as for this function.
@@ -308,7 +313,7 @@ impl<W: World> Engine<W> {
                             return native();
                         };
                         if let Some(arguments) = known {
-                            self.remember(comm, generation, &mut state, arguments, &served, &normal);
+                            self.remember(generation, communicator, &mut state, arguments, &served, &normal);
                         }
                         if let Some(outcome) = &mut outcome {
                             (outcome.choice, outcome.bytes) = (Some(state.why(&served)), served.bytes);

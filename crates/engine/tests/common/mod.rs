@@ -141,7 +141,7 @@ impl Collective {
     }
 }
 
-/// Blocks one behind the other, with an element between them where the function has displacements.
+/// Blocks one behind the other, some with an element between them where the function has displacements.
 struct Side {
     bytes: Vec<u8>,
     counts: Vec<i64>,
@@ -181,7 +181,8 @@ impl Prepared {
         let in_place = in_place && (function != Function::Reduce || me == root);
         let all = || 0..size;
         let one = |n: usize| std::iter::once(n);
-        let gap = usize::from(matches!(function, Function::Allgatherv | Function::Alltoallv));
+        let gap =
+            usize::from(matches!(function, Function::Allgatherv | Function::Alltoallv) && count % 2 == 1);
         // In place, an alltoallv sends as much as it receives.
         let block = |from: usize, to: usize| match (function, in_place) {
             (Function::Alltoallv, true) => collective.block(from.min(to), from.max(to)),
