@@ -29,24 +29,25 @@ impl List {
         }
     }
 
-    /// The largest of so many numbers, if none is negative, and otherwise more than any; 0 if there is no list.
+    /// The largest of so many numbers, or a negative one if there is any; 0 if there is no list.
     ///
     /// # Safety
     /// So many numbers are there, or the address is null.
     #[inline]
-    pub(crate) unsafe fn largest(self, size: u32) -> u64 {
+    pub(crate) unsafe fn largest(self, size: u32) -> Count {
         let size = size as usize;
+        // Without its sign, a negative number is larger than any other.
         // SAFETY: the list is as long as the caller says.
         unsafe {
             match self {
                 List::Ints(at) if !at.is_null() => {
                     let largest = |most: c_uint, number: &c_int| most.max(*number as c_uint);
-                    let most = std::slice::from_raw_parts(at, size).iter().fold(0, largest);
-                    i64::from(most as c_int) as u64
+                    Count::from(std::slice::from_raw_parts(at, size).iter().fold(0, largest) as c_int)
                 }
-                List::Wide(at) if !at.is_null() => std::slice::from_raw_parts(at, size)
-                    .iter()
-                    .fold(0, |most, number| most.max(*number as u64)),
+                List::Wide(at) if !at.is_null() => {
+                    let largest = |most: u64, number: &i64| most.max(*number as u64);
+                    std::slice::from_raw_parts(at, size).iter().fold(0, largest) as Count
+                }
                 _ => 0,
             }
         }
@@ -374,5 +375,31 @@ impl Lists {
         let at = List::Ints(numbers.as_ptr());
         self.ints.push(numbers);
         Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_number_is_not_overlooked() {
+        let mut lists = Lists::default();
+        for (numbers, largest) in [
+            (vec![3, 0, 7, 2], 7),
+            (vec![3, -1, 7], -1),
+            (vec![0, -5, -2], -2),
+            (vec![1 << 40, 5], 1 << 40),
+            (vec![1 << 40, -6], -6),
+            (vec![c_int::MIN.into(), c_int::MAX.into()], c_int::MIN.into()),
+        ] {
+            let list = lists.keep(&numbers);
+            // SAFETY: as many numbers as were kept.
+            assert_eq!(unsafe { list.largest(numbers.len() as u32) }, largest, "{numbers:?}");
+            // SAFETY: the same.
+            assert_eq!(unsafe { list.get(1) }, numbers[1]);
+        }
+        // SAFETY: there is no list.
+        assert_eq!(unsafe { (List::NONE.largest(4), List::NONE.get(3)) }, (0, 0));
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn arguments(
         let is_given = matches!(call.send.amount, Amount::Each(_)) && !world.is_in_place(call.send.data);
         listed = Some(Listed { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
         // SAFETY: MPI asks for one number for each rank.
-        count = unsafe { counts.largest(size()?) } as Count;
+        count = unsafe { counts.largest(size()?) };
     }
     let (mut words, count) = match call.function {
         Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock | Function::Reduce => {
@@ -80,6 +80,10 @@ pub(crate) fn arguments(
         Function::Barrier => ([function, 0, 0, 0], 1),
         Function::Alltoallv => return None,
     };
+    // What is wrong is looked at more closely.
+    if count < 0 {
+        return None;
+    }
     // Calls of nothing go another way than others, and do not take their place.
     words[3] ^= u64::from(count == 0) << 63;
     Some(Arguments { words, count: count as u64, listed })
@@ -167,7 +171,9 @@ impl Memo {
             if at == rank {
                 (own, before) = (count, next);
             }
-            next = next.checked_add(count)?;
+            let after = next.checked_add(count);
+            follow &= after.is_some();
+            next = after.unwrap_or(0);
             others |= *known != count * self.elements;
             *known = count * self.elements;
         }
