@@ -1,6 +1,6 @@
 /* sizes: many sizes, and communicators that do not live long. Sums have the same bits from a communicator's first call to its last;
-   sizes in turn cost what each costs by itself, new lists of counts little more than old ones, and a duplicate that is freed after
-   four sums not much more than the MPI's own. Times are ratios within this run: printed as "in turn", "new lists", "duplicate"
+   sizes in turn cost what each costs by itself, new lists of counts no more than they cost the MPI, and a duplicate that is freed
+   after four sums not much more than the MPI's own. Times are ratios within this run: printed as "in turn", "new lists", "duplicate"
    with an argument, and judged if it is "judged". */
 #include "plain.h"
 
@@ -69,12 +69,12 @@ static void sums(int turns) {
   for (int i = 0; i < SIZES * TIMES; i++) MPI_Allreduce(a, b, 1 + (turns ? i % SIZES : i / TIMES), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 }
 
-static void lists(int anew) {
+static void lists(int ours) {
   int counts[64], at[64];
   for (int i = 0; i < SIZES * TIMES; i++) {
-    int total = 0, k = anew ? i % SIZES : i / TIMES;
+    int total = 0, k = i % SIZES;
     for (int r = 0; r < size; r++) counts[r] = 1 + (k * (r + 1)) % 200, at[r] = total, total += counts[r];
-    MPI_Allgatherv(a, counts[rank], MPI_DOUBLE, b, counts, at, MPI_DOUBLE, MPI_COMM_WORLD);
+    (ours ? MPI_Allgatherv : NATIVE(Allgatherv))(a, counts[rank], MPI_DOUBLE, b, counts, at, MPI_DOUBLE, MPI_COMM_WORLD);
   }
 }
 
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     double turns = best(sums, 1) / best(sums, 0), anew = best(lists, 1) / best(lists, 0);
     double duplicate = best(duplicates, 1) / best(duplicates, 0);
     if (!rank) fprintf(stderr, "in turn %.2f new lists %.2f duplicate %.2f\n", turns, anew, duplicate);
-    if (!rank && !strcmp(argv[1], "judged")) EXPECT(turns < 1.3 && anew < 2 && duplicate < 2, "in turn %.2f, new lists %.2f, duplicate %.2f", turns, anew, duplicate);
+    if (!rank && !strcmp(argv[1], "judged")) EXPECT(turns < 1.3 && anew < 1.3 && duplicate < 2, "in turn %.2f, new lists %.2f, duplicate %.2f", turns, anew, duplicate);
   }
   return finish();
 }

@@ -282,9 +282,11 @@ static void gather(MPI_Comm comm, int me, int p, int n, int ragged) {
   int t = below(&own, TYPES), u = below(&own, TYPES), in_place = below(&shared, 4) == 0;
   int counts[64] = {0}, place[64], ints[64], ints_at[64], recv[64], recv_at[64], sum = 0, end = 0;
   for (int i = 0; i < p; i++) counts[i] = ragged ? below(&shared, n + 2) : n, ints[i] = 2 * counts[i], ints_at[i] = 2 * sum, sum += counts[i];
-  for (int k = 0, first = ragged ? below(&own, p) : 0; k < p; k++) {
+  /* Blocks lie apart and in another order on some ranks, one behind the other on others. */
+  int loose = ragged && below(&own, 2);
+  for (int k = 0, first = loose ? below(&own, p) : 0; k < p; k++) {
     int i = (first + k) % p;
-    place[i] = end, end += counts[i] + (ragged ? below(&own, 2) : 0);
+    place[i] = end, end += counts[i] + (loose ? below(&own, 2) : 0);
   }
   buffer in = make(counts[me], t), out = make(end, u);
   for (int i = 0; i < p; i++) recv[i] = count_of(&out, counts[i]), recv_at[i] = place[i] * (u == PLAIN ? 2 : 1);

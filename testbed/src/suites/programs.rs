@@ -343,7 +343,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
         table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
-        // Sizes in turn against each by itself, new lists of counts against old ones, a duplicate against the MPI's own.
+        // Sizes in turn against each by itself; new lists of counts, and a duplicate, against the MPI's own.
         let sizes = mpi.compile_plain("sizes")?;
         let outcome =
             Launch::preloaded(mpi, 2, &sizes).argument(if quick { "times" } else { "judged" }).test()?;
