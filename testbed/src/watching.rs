@@ -18,6 +18,9 @@ pub(crate) struct Wanted {
     /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
+    /// Only this collective
+    #[arg(long)]
+    collective: Option<String>,
     /// Launches of each case
     #[arg(long, default_value_t = 5)]
     launches: usize,
@@ -99,7 +102,8 @@ pub(crate) fn run(ask: &Wanted) -> Result<()> {
             2 * CALLS
         );
         let mut lengths = Vec::new();
-        for (collective, sizes) in CASES {
+        let asked = |name: &str| ask.collective.as_ref().is_none_or(|asked| asked == name);
+        for (collective, sizes) in CASES.into_iter().filter(|(name, _)| asked(name)) {
             for &bytes in sizes {
                 let case = (collective, bytes);
                 let (mut best, mut ratios) = (Vec::new(), vec![Vec::new(); WRONG.len()]);

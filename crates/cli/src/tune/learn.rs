@@ -9,7 +9,7 @@ use bruckner_engine::{Report, Seen};
 use bruckner_model::Shape;
 use bruckner_schedule::Topology;
 
-use super::{keep, row, thousandth};
+use super::{keep, rounded, row};
 use crate::explain::read_profile;
 
 /// What wins by less is no difference.
@@ -99,7 +99,7 @@ fn verdict(seen: &Seen) -> Result<Option<Verdict>> {
     let all = seen.times.iter().filter(|(_, at)| time(*at));
     let (best, took) = all.min_by(|a, b| a.1.total_cmp(&b.1)).context("native is one of them")?;
     let wins = is_faster(*native, *took);
-    let (best, ratio) = if wins { (best.as_str(), thousandth(took / native)) } else { ("native", 1.0) };
+    let (best, ratio) = if wins { (best.as_str(), rounded(took / native)) } else { ("native", 1.0) };
     Ok(Some(Verdict {
         name,
         bytes: seen.exact.max(WORD),

@@ -393,14 +393,14 @@ fn keep(profile: &Profile, output: &Path) -> Result<()> {
     std::fs::rename(&new, output).with_context(|| output.display().to_string())
 }
 
-/// Three digits behind the point are enough for a ratio.
-fn thousandth(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0
+/// Three digits are enough for a ratio. One of next to nothing stays one.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.2e}").parse().unwrap_or(number)
 }
 
 /// A race together with what was known before.
 fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
-    let round = thousandth;
+    let round = rounded;
     let native = || "native".parse().expect("an expression");
     let (expression, ratio, interval) = match &found.winner {
         Some(winner) => (winner.expression.clone(), winner.ratio, winner.interval),
@@ -438,6 +438,17 @@ fn row(verdict: &Verdict) -> String {
 mod tests {
     use super::*;
     use race::Winner;
+
+    /// Where ranks outnumber cores, a win may be by a factor of thousands: it is read again as it was written.
+    #[test]
+    fn a_ratio_of_next_to_nothing_is_one() {
+        let interval = [0.000_312_3, 0.013];
+        let winner = Winner { expression: "shm".parse().unwrap(), ratio: 0.000_345_6, interval };
+        let found = Found { native: 0.027, winner: Some(winner) };
+        let verdict = settled(None, &found, Name::Allgather, 8);
+        assert_eq!((verdict.ratio, verdict.interval), (0.000_346, [0.000_312, 0.013]));
+        assert_eq!([0.678_9, 1.0, 1.234_5].map(rounded), [0.679, 1.0, 1.23]);
+    }
 
     #[test]
     fn times_are_read() {

@@ -10,7 +10,7 @@ use bruckner_measure::bytes_text;
 use bruckner_schedule::{Collective, Topology};
 
 use super::export::Format;
-use super::{keep, thousandth};
+use super::{keep, rounded};
 use crate::bench::{Problem, Size, best_natives};
 use crate::explain::read_profile;
 
@@ -60,7 +60,7 @@ pub(super) fn find(
         }
         let Size::Bytes(bytes) = problem.size else { continue };
         let (setting, ratio, interval) = match best {
-            Some(best) => (best.setting, thousandth(best.ratio), best.interval.map(thousandth)),
+            Some(best) => (best.setting, rounded(best.ratio), best.interval.map(rounded)),
             None => (String::new(), 1.0, [1.0, 1.0]),
         };
         let said = match setting.as_str() {
