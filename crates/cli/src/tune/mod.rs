@@ -400,7 +400,6 @@ fn rounded(number: f64) -> f64 {
 
 /// A race together with what was known before.
 fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
-    let round = rounded;
     let native = || "native".parse().expect("an expression");
     let (expression, ratio, interval) = match &found.winner {
         Some(winner) => (winner.expression.clone(), winner.ratio, winner.interval),
@@ -411,12 +410,12 @@ fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> V
         bytes,
         expression,
         native: format!("{:.3e}", found.native).parse().unwrap_or(found.native),
-        ratio: round(ratio),
-        interval: [round(interval[0]).min(round(ratio)), round(interval[1]).max(round(ratio))],
+        ratio: rounded(ratio),
+        interval: [rounded(interval[0]).min(rounded(ratio)), rounded(interval[1]).max(rounded(ratio))],
         launches: 1,
     };
     let both = new.after(before);
-    Verdict { ratio: round(both.ratio), ..both }
+    Verdict { ratio: rounded(both.ratio), ..both }
 }
 
 fn row(verdict: &Verdict) -> String {
@@ -439,7 +438,7 @@ mod tests {
     use super::*;
     use race::Winner;
 
-    /// Where ranks outnumber cores, a win may be by a factor of thousands: it is read again as it was written.
+    /// Where ranks outnumber cores, a win may be by a factor of thousands; a ratio of 0 would be refused when it is read.
     #[test]
     fn a_ratio_of_next_to_nothing_is_one() {
         let interval = [0.000_312_3, 0.013];

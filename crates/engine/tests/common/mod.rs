@@ -323,14 +323,22 @@ pub(crate) fn perform(
     let prepared = Prepared::new(collective, round, me, size);
     let _said = Said(rank.number(), *collective, round);
     // SAFETY: buffers and lists as long as the call says.
-    let result = unsafe {
-        match engine.again(&prepared.call, comm) {
-            Some(result) => result.map_err(Error::from),
-            None => engine.run(&prepared.call, comm, door),
-        }
-    };
-    assert_eq!(result, Ok(0), "{collective:?}");
+    assert_eq!(unsafe { make(engine, &prepared.call, comm, door) }, Ok(0), "{collective:?}");
     prepared.check(collective, "once");
+}
+
+/// Makes a call, by the short way if it came before.
+///
+/// # Safety
+/// As for [`Engine::run`].
+pub(crate) unsafe fn make(engine: &Engine<Rank>, call: &Call, comm: u64, door: Door) -> Result<i32, Error> {
+    // SAFETY: as for this function.
+    unsafe {
+        match engine.again(call, comm) {
+            Some(result) => result.map_err(Error::from),
+            None => engine.run(call, comm, door),
+        }
+    }
 }
 
 /// The same as if no such call had come before.
