@@ -440,6 +440,23 @@ fn what_is_left_alone_would_not_be_served() {
     }
 }
 
+/// Whoever names an algorithm that cannot be planned is told so, whatever serves instead.
+#[test]
+fn what_was_asked_for_and_does_not_fit_is_told() {
+    for (name, mode) in [("unfit-on", "on"), ("unfit-always", "always")] {
+        let settings = format!(
+            "BRUCKNER={mode}\nBRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM=allgather=reorder(recursive-halving)"
+        );
+        let report = reported(name, &settings, |engine, rank| {
+            let call = Collective::new(Function::Allgather, Type::I64, 3);
+            (0..20).for_each(|round| perform(engine, rank, rank.world(), &call, round, Door::Mpi));
+        });
+        let why = "`reorder(recursive-halving)` was asked for, but does not fit; ";
+        let rows = &report.communicators[0].rows;
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.why.matches(why).count() == 1), "{rows:?}");
+    }
+}
+
 /// Each execution of an operation is counted once, however the program learns that it is done; asking again is none.
 #[test]
 fn executions_of_operations_are_counted() {

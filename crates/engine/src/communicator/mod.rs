@@ -307,9 +307,13 @@ impl<W: World> Communicator<W> {
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let (before, rest) = candidates.split_at_mut(at);
             let candidate = &mut rest[0];
-            let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
+            let found = candidate.find(versions, &mut normal.common.problem, site.topology);
+            if matches!(found, Look::Nothing) {
+                candidate.comes_behind(before);
+            }
+            let id = match found {
                 Look::Version(id) => id,
-                Look::Nothing if candidate.is_native() => candidate.put_native(versions, before),
+                Look::Nothing if candidate.is_native() => candidate.put_native(versions),
                 Look::Nothing => {
                     // Plans may be dropped: memos, which do not look, start anew.
                     memos.clear();

@@ -198,16 +198,19 @@ impl Candidate {
         id
     }
 
-    /// Keeps the MPI's own function as the last resort behind others.
-    pub(crate) fn put_native<W: World>(
-        &mut self,
-        versions: &mut Versions<W>,
-        before: &[Candidate],
-    ) -> VersionId {
-        if let Some(asked) = before.iter().find(|other| other.choice.reason == Reason::Asked) {
-            let (asked, instead) = (asked.choice.expression.clone(), self.choice.reason.clone());
-            self.choice = Arc::new(Choice::native(Reason::Unfit { asked, instead: Box::new(instead) }));
+    /// It comes behind others: if one of them was asked for and did not fit, that is a part of why it serves.
+    pub(crate) fn comes_behind(&mut self, before: &[Candidate]) {
+        let asked = before.iter().find(|other| other.choice.reason == Reason::Asked);
+        let is_said = matches!(self.choice.reason, Reason::Unfit { .. });
+        if let Some(asked) = asked.filter(|_| !is_said) {
+            let instead = Box::new(self.choice.reason.clone());
+            let reason = Reason::Unfit { asked: asked.choice.expression.clone(), instead };
+            self.choice = Arc::new(Choice { expression: self.choice.expression.clone(), reason });
         }
+    }
+
+    /// Keeps the MPI's own function.
+    pub(crate) fn put_native<W: World>(&mut self, versions: &mut Versions<W>) -> VersionId {
         let form = Form { even: None, orders: Box::default(), through: Exchange::Meeting };
         self.put(versions, form, Some(Prepared::Native), Extent::default())
     }
