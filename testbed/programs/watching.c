@@ -60,6 +60,10 @@ int main(int argc, char **argv) {
   }
   for (int at = windows - 1; at >= 0; at--) ends[at] -= at ? ends[at - 1] : start;
   int from = before / WINDOW + 1;
+  if (from >= windows) {
+    if (rank == 0) fprintf(stderr, "watching: AFTER is too small; %d is enough\n", 2 * WINDOW);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
   double took = middle_of(ends + from, windows - from) / WINDOW, most;
   MPI_Reduce(&took, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (rank == 0) printf("took %.3f cost %.5f\n", most * 1e6, cost(ends, windows));

@@ -14,21 +14,8 @@ use crate::rules::Rules;
 pub fn choose(kind: &Kind, menus: &Menus, rules: &Rules) -> Vec<Choice> {
     let lacks =
         |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
-    let mut choices = Vec::new();
-    let mut refused = None;
-    if let Some(expression) = rules.of(kind.name) {
-        match lacks(expression) {
-            None => choices.push(Choice { expression: expression.clone(), reason: Reason::Asked }),
-            Some(lack) => refused = Some((expression.clone(), lack)),
-        }
-    }
-    let instead = |choice: Choice| {
-        let reason = choice.reason.instead_of(refused.as_ref());
-        Choice { expression: choice.expression, reason }
-    };
-    let (last, best): (Vec<Choice>, Vec<Choice>) =
-        menus.choices(kind).into_iter().map(instead).partition(Choice::is_native);
-    choices.extend(best);
+    let (last, mut choices): (Vec<Choice>, Vec<Choice>) =
+        menus.choices(kind).into_iter().partition(Choice::is_native);
     // Lists of numbers that are no C integers can only be served.
     let beyond = kind.size == Size::Beyond;
     if menus.policy().always || beyond {
@@ -38,7 +25,12 @@ pub fn choose(kind: &Kind, menus: &Menus, rules: &Rules) -> Vec<Choice> {
         choices.extend(right.map(|expression| Choice { expression, reason: reason.clone() }));
     }
     choices.push(last.into_iter().next().unwrap_or_else(|| Choice::native(Reason::NothingFits)));
-    choices
+    let Some(asked) = rules.of(kind.name) else { return choices };
+    let lack = lacks(asked);
+    let instead =
+        |Choice { expression, reason }| Choice { expression, reason: reason.instead_of(asked, lack) };
+    let first = lack.is_none().then(|| Choice { expression: asked.clone(), reason: Reason::Asked });
+    first.into_iter().chain(choices.into_iter().map(instead)).collect()
 }
 
 fn parsed(text: &str) -> Expression {
@@ -118,5 +110,13 @@ mod tests {
         assert_eq!(of(1, "", false)[0].0, "shm");
         assert!(of(1, "", false)[0].1.contains("predicted by a usual machine"));
         assert_eq!(of(1, "allgather=native", false)[0], ("native".into(), "asked for".into()));
+        // What is asked for may turn out not to fit.
+        for always in [false, true] {
+            let asked = of(1, "allgather=ring", always);
+            assert_eq!(asked[0], ("ring".into(), "asked for".into()));
+            let instead =
+                |(_, why): &(String, String)| why.starts_with("`ring` was asked for, but does not fit; ");
+            assert!(asked.len() > 2 && asked[1..].iter().all(instead), "{asked:?}");
+        }
     }
 }

@@ -22,21 +22,14 @@ pub struct Forecast {
 pub enum Reason {
     /// The user named it.
     Asked,
-    /// The user named another one, which lacks something that the call needs.
-    Lacking {
+    /// The user named another one.
+    Instead {
         /// What the user named.
         asked: Expression,
-        /// What it lacks.
-        lack: Lack,
+        /// What it lacks that the call needs; nothing if it cannot be planned here.
+        lack: Option<Lack>,
         /// Why this one serves instead.
-        instead: Box<Reason>,
-    },
-    /// The user named another one, which cannot be planned here.
-    Unfit {
-        /// What the user named.
-        asked: Expression,
-        /// Why this one serves instead.
-        instead: Box<Reason>,
+        reason: Box<Reason>,
     },
     /// A barrier on one node.
     BarrierOnNode,
@@ -105,25 +98,20 @@ impl Reason {
         Reason::Raced { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval }
     }
 
-    /// The same, after a user named an algorithm that lacks something.
-    pub(crate) fn instead_of(self, refused: Option<&(Expression, Lack)>) -> Reason {
-        match refused {
-            Some((asked, lack)) => {
-                Reason::Lacking { asked: asked.clone(), lack: *lack, instead: Box::new(self) }
-            }
-            None => self,
-        }
+    /// The same, after a user named an algorithm that cannot serve.
+    pub(crate) fn instead_of(self, asked: &Expression, lack: Option<Lack>) -> Reason {
+        Reason::Instead { asked: asked.clone(), lack, reason: Box::new(self) }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Lacking { asked, lack, instead } => {
-                return write!(f, "`{asked}` was asked for, but {lack}; {instead}");
+            Reason::Instead { asked, lack: Some(lack), reason } => {
+                return write!(f, "`{asked}` was asked for, but {lack}; {reason}");
             }
-            Reason::Unfit { asked, instead } => {
-                return write!(f, "`{asked}` was asked for, but does not fit; {instead}");
+            Reason::Instead { asked, lack: None, reason } => {
+                return write!(f, "`{asked}` was asked for, but does not fit; {reason}");
             }
             Reason::Asked => "asked for",
             Reason::BarrierOnNode => "on one node: by shared memory",

@@ -305,13 +305,8 @@ impl<W: World> Communicator<W> {
         let (candidates, versions) = plans.of(kind, choices);
         // One of them is the MPI's own function, which always fits.
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
-            let (before, rest) = candidates.split_at_mut(at);
-            let candidate = &mut rest[0];
-            let found = candidate.find(versions, &mut normal.common.problem, site.topology);
-            if matches!(found, Look::Nothing) {
-                candidate.comes_behind(before);
-            }
-            let id = match found {
+            let candidate = &mut candidates[at];
+            let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
                 Look::Version(id) => id,
                 Look::Nothing if candidate.is_native() => candidate.put_native(versions),
                 Look::Nothing => {

@@ -198,17 +198,6 @@ impl Candidate {
         id
     }
 
-    /// It comes behind others: if one of them was asked for and did not fit, that is a part of why it serves.
-    pub(crate) fn comes_behind(&mut self, before: &[Candidate]) {
-        let asked = before.iter().find(|other| other.choice.reason == Reason::Asked);
-        let is_said = matches!(self.choice.reason, Reason::Unfit { .. });
-        if let Some(asked) = asked.filter(|_| !is_said) {
-            let instead = Box::new(self.choice.reason.clone());
-            let reason = Reason::Unfit { asked: asked.choice.expression.clone(), instead };
-            self.choice = Arc::new(Choice { expression: self.choice.expression.clone(), reason });
-        }
-    }
-
     /// Keeps the MPI's own function.
     pub(crate) fn put_native<W: World>(&mut self, versions: &mut Versions<W>) -> VersionId {
         let form = Form { even: None, orders: Box::default(), through: Exchange::Meeting };
