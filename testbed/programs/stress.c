@@ -1,5 +1,6 @@
 /* stress CALLS SEED: random collectives on random communicators, with random types, operations, sizes and roots, in place
-   and not, while messages, nonblocking collectives, duplicates and one-sided accesses are under way. Each result is compared with that of the MPI's own
+   and not, while messages, nonblocking collectives, duplicates and one-sided accesses are under way, and in callbacks on communicators
+   that are being freed. Each result is compared with that of the MPI's own
    function on the same input, bytes between the elements included.
 
    What all ranks must decide alike comes from a generator that all seed alike; how a rank's buffers look is its own
@@ -414,6 +415,51 @@ static void traffic(int slot) {
   }
 }
 
+/* A random collective. Halves of a split decide differently from here on only by their sizes: the generator is brought back in step. */
+static void collective(MPI_Comm comm) {
+  int kind = below(&shared, 16), me, p;
+  MPI_Comm_rank(comm, &me);
+  MPI_Comm_size(comm, &p);
+  generator here = shared;
+  shared.state ^= (uint64_t)p * 0x9e3779b97f4a7c15u;
+  if (kind < 5) move(kind, comm, me, p);
+  else if (kind < 9) reduce_built_in(kind - 5, comm, me, p);
+  else if (kind < 12) reduce_own(kind - 9, comm, me, p);
+  else if (kind < 13) MPI_Barrier(comm);
+  else move(kind - 13, comm, me, p);
+  shared = here;
+  next(&shared);
+}
+
+/* Communicators that come and go have an attribute whose callback calls collectives on them; it is set before the first collective on
+   some ranks, and later on others. */
+static int keyval;
+static char is_set[COMMS];
+
+static int ended(MPI_Comm comm, int key, void *value, void *extra) {
+  int me, p;
+  MPI_Comm_rank(comm, &me);
+  MPI_Comm_size(comm, &p);
+  generator here = shared;
+  shared.state ^= (uint64_t)p * 0x9e3779b97f4a7c15u;
+  /* These are the MPI's own, and others of its functions fail here by themselves: MPICH 4.0's reduce, Intel's reduce_scatter. */
+  for (int calls = below(&shared, 5); calls > 0; calls--) reduce_built_in(0, comm, me, p);
+  shared = here;
+  next(&shared);
+  return MPI_SUCCESS;
+}
+
+static void set(int which) {
+  if (which > 1 && !is_set[which]) MPI_Comm_set_attr(comms[which], keyval, 0);
+  is_set[which] = 1;
+}
+
+static void renew(int which) {
+  comms[which] = another();
+  is_set[which] = 0;
+  if (below(&own, 2)) set(which);
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   int calls = argc > 1 ? atoi(argv[1]) : 1000;
@@ -425,7 +471,8 @@ int main(int argc, char **argv) {
   MPI_Op_create(add, 1, &added);
   comms[0] = MPI_COMM_WORLD;
   MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
-  for (int i = 2; i < COMMS; i++) comms[i] = another();
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, ended, &keyval, 0);
+  for (int i = 2; i < COMMS; i++) renew(i);
   for (int i = 0; i < PENDING; i++) {
     pending[i] = MPI_REQUEST_NULL, copies[i] = MPI_COMM_NULL;
     message[i] = malloc(2 * LONG * sizeof(int));
@@ -434,25 +481,15 @@ int main(int argc, char **argv) {
   *counters = 0;
   PMPI_Barrier(MPI_COMM_WORLD);
   for (step = 0; step < calls; step++) {
-    int which = below(&shared, COMMS), kind = below(&shared, 16), me, p;
-    if (which > 1 && below(&shared, 200) == 0) {
+    int which = below(&shared, COMMS);
+    if (which > 1 && below(&shared, 60) == 0) {
+      set(which);
       MPI_Comm_free(&comms[which]);
-      comms[which] = another();
+      renew(which);
     }
-    MPI_Comm comm = comms[which];
-    MPI_Comm_rank(comm, &me);
-    MPI_Comm_size(comm, &p);
     if (below(&shared, 8) == 0) traffic(below(&shared, PENDING));
-    /* Halves of a split decide differently from here on only by their sizes: the generator is brought back in step. */
-    generator here = shared;
-    shared.state ^= (uint64_t)p * 0x9e3779b97f4a7c15u;
-    if (kind < 5) move(kind, comm, me, p);
-    else if (kind < 9) reduce_built_in(kind - 5, comm, me, p);
-    else if (kind < 12) reduce_own(kind - 9, comm, me, p);
-    else if (kind < 13) MPI_Barrier(comm);
-    else move(kind - 13, comm, me, p);
-    shared = here;
-    next(&shared);
+    collective(comms[which]);
+    if (below(&own, 3) == 0) set(which);
   }
   for (int i = 0; i < PENDING; i++) finish_traffic(i), free(message[i]);
   NATIVE(Barrier)(MPI_COMM_WORLD);
@@ -463,7 +500,7 @@ int main(int argc, char **argv) {
 #endif
   MPI_Win_unlock(rank, window);
   MPI_Win_free(&window);
-  for (int i = 1; i < COMMS; i++) MPI_Comm_free(&comms[i]);
+  for (int i = 1; i < COMMS; i++) set(i), MPI_Comm_free(&comms[i]);
   for (int t = PAIR; t < TYPES; t++) MPI_Type_free(&types[t]);
   MPI_Op_free(&composed);
   MPI_Op_free(&added);

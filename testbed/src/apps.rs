@@ -377,7 +377,7 @@ impl App {
             launch = launch.option("-x").option("OMP_NUM_THREADS").option("-wdir");
             launch = launch.option(&place.display().to_string());
         }
-        launch = launch.set("OMP_NUM_THREADS", "1").within(&place).limit(600);
+        launch = launch.set("OMP_NUM_THREADS", "1").within(&place);
         for argument in self.arguments {
             launch = launch.argument(*argument);
         }

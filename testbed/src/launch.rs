@@ -12,6 +12,9 @@ use crate::cluster::Cluster;
 use crate::mpis::{Mpi, root};
 use crate::setup::patient;
 
+/// After this time a program is taken to hang: longer than the slowest machine takes for any that has no limit of its own.
+const HANGS: Duration = Duration::from_secs(600);
+
 /// A program to run.
 pub(crate) struct Launch<'a> {
     pub(crate) mpi: Mpi,
@@ -43,7 +46,6 @@ pub(crate) struct Said {
 
 impl<'a> Launch<'a> {
     pub(crate) fn new(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
-        let limit = Duration::from_secs(120);
         // Programs that call the C API compare it with MPI's own functions, which are left alone for that.
         let environment = vec![("BRUCKNER_LEAVE", "all".to_owned())];
         Launch {
@@ -56,7 +58,7 @@ impl<'a> Launch<'a> {
             directory: None,
             nodes: None,
             options: Vec::new(),
-            limit,
+            limit: HANGS,
         }
     }
 

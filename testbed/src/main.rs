@@ -5,6 +5,7 @@ mod chooser;
 mod claims;
 mod cluster;
 mod examples;
+mod instructions;
 mod interrupt;
 mod launch;
 mod matrix;
@@ -52,7 +53,20 @@ enum Ask {
         /// Starts the program so often and shows the median.
         #[arg(long, default_value_t = 5)]
         launches: usize,
+        /// Fails above no time.
+        #[arg(long)]
+        only_print: bool,
     },
+    /// Counts the instructions of planning and of repeated calls, by valgrind; fails where a count is more than 5 % above
+    /// the recorded one.
+    Instructions {
+        /// Records the counts in testbed/instructions.toml instead.
+        #[arg(long)]
+        record: bool,
+    },
+    /// What `instructions` counts, in this process.
+    #[command(hide = true)]
+    Work { part: String },
     /// Compares our simulated times with SimGrid's replay of the same schedules; fails above 1 %.
     Referee {
         /// Only these numbers of ranks, multiples of 8.
@@ -247,13 +261,20 @@ fn main() -> std::process::ExitCode {
 
 fn ask() -> Result<()> {
     let ask = Ask::parse();
-    if !matches!(ask, Ask::Setup | Ask::Link { .. } | Ask::Referee { .. }) {
+    if !matches!(
+        ask,
+        Ask::Setup | Ask::Link { .. } | Ask::Referee { .. } | Ask::Instructions { .. } | Ask::Work { .. }
+    ) {
         library()?;
     }
     match ask {
         Ask::Setup => setup::run(),
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
-        Ask::Overhead { mpis, launches } => speed::overhead(some(&mpis, Mpi::TODAY), launches),
+        Ask::Overhead { mpis, launches, only_print } => {
+            speed::overhead(some(&mpis, Mpi::TODAY), launches, only_print)
+        }
+        Ask::Instructions { record } => instructions::run(record),
+        Ask::Work { part } => instructions::run_in_process(&part),
         Ask::Referee { ranks } => referee::run(&ranks),
         Ask::Papers { check } => papers::run(check),
         Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),

@@ -92,7 +92,7 @@ fn fetch_mpi4py() -> Result<()> {
     bring(
         Command::new(pip)
             .args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"])
-            .args(["--no-binary", ":all:", MPI4PY, "-d"])
+            .args(["--no-binary", "mpi4py", MPI4PY, "-d"])
             .arg(&place),
     )?;
     let archive = std::fs::read_dir(&place)?.flatten().next().context("nothing was fetched")?.path();

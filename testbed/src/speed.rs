@@ -55,7 +55,7 @@ fn measure(
 pub(crate) fn medians<'a>(launches: usize, launch: impl Fn() -> Launch<'a>) -> Result<Vec<Line>> {
     let mut runs: Vec<Vec<Line>> = Vec::new();
     for _ in 0..launches {
-        let said = launch().limit(300).run()?;
+        let said = launch().run()?;
         let lines: Vec<Line> = said.out.lines().filter_map(Line::read).collect();
         if !said.succeeded || lines.is_empty() {
             bail!("{}{}", said.out, said.err);
@@ -98,8 +98,8 @@ const LOST: f64 = 200.0;
 
 /// The engine run bare against a hand-written loop: at most 1.05, or 30 ns. And an allreduce of 8 bytes on one node against a
 /// bare exchange of flags: at most 1.3; and, for the record, against the fastest one known. What is above is marked, and is an
-/// error where a call loses more than [`LOST`].
-pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
+/// error where a call loses more than [`LOST`], unless times are only to be printed.
+pub(crate) fn overhead(mpis: &[Mpi], launches: usize, only_print: bool) -> Result<()> {
     let mut lost = 0;
     let mut judge = |mpi: Mpi, line: &Line, within: bool, remark: &str| {
         lost += usize::from(!within && line.ours - line.other > LOST);
@@ -120,7 +120,7 @@ pub(crate) fn overhead(mpis: &[Mpi], launches: usize) -> Result<()> {
             judge(mpi, &line, within, "  above 1.30");
         }
     }
-    if lost > 0 {
+    if lost > 0 && !only_print {
         bail!("{lost} calls lose more than {LOST} ns");
     }
     Ok(())
@@ -174,7 +174,7 @@ pub(crate) fn roots(mpis: &[Mpi]) -> Result<()> {
         let mut times: BTreeMap<String, [Vec<f64>; 2]> = BTreeMap::new();
         for _ in 0..3 {
             for (at, mode) in ["on", "off"].into_iter().enumerate() {
-                let launch = Launch::preloaded(mpi, ranks, &program).patiently().argument("time").limit(120);
+                let launch = Launch::preloaded(mpi, ranks, &program).patiently().argument("time");
                 let rules = launch.set("BRUCKNER_ALGORITHM", "bcast=shm; reduce=shm");
                 let said = rules.set("BRUCKNER", mode).run()?;
                 if !said.succeeded {

@@ -47,14 +47,14 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
             tell(mpi, name, 2, &launch.test()?);
         }
         let asks = mpi.compile("asks")?;
-        tell(mpi, "questions talk to nobody", 2, &Launch::new(mpi, 2, &asks).limit(30).test()?);
+        tell(mpi, "questions talk to nobody", 2, &Launch::new(mpi, 2, &asks).test()?);
         let program = mpi.compile("communicators")?;
         let arguments = [size.alive.to_string(), size.made.to_string()];
-        let launch = Launch::new(mpi, 2, &program).argument(&arguments[0]).argument(&arguments[1]).limit(600);
+        let launch = Launch::new(mpi, 2, &program).argument(&arguments[0]).argument(&arguments[1]);
         let name = format!("communicators {} {}", size.alive, size.made);
         tell(mpi, &name, 2, &launch.test()?);
         let program = mpi.compile("threads")?;
-        let launch = Launch::new(mpi, 2, &program).argument(size.calls.to_string()).limit(600);
+        let launch = Launch::new(mpi, 2, &program).argument(size.calls.to_string());
         tell(mpi, &format!("two threads, {} calls", size.calls), 2, &launch.test()?);
         tell(mpi, "a rank is killed", 2, &killed(mpi)?);
         if mpi == Mpi::Mpich4 {
@@ -95,7 +95,7 @@ fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static s
 /// A rank is killed in the middle of collectives: nothing of ours stays in shared memory.
 fn killed(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile("killed")?;
-    let outcome = Launch::new(mpi, 2, &program).limit(60).run()?;
+    let outcome = Launch::new(mpi, 2, &program).run()?;
     let left = left_behind()?;
     let mut failures = u64::from(left > 0);
     let mut talk = format!("{left} objects are left in shared memory\n");

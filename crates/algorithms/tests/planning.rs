@@ -1,5 +1,5 @@
-//! One rank of 2^20, by every logarithmic algorithm: what it does takes few runs to write down, little time and little
-//! memory. The only test of its binary, so that the memory is its own.
+//! One rank of 2^20, by every logarithmic algorithm: what it does takes few runs to write down, and little memory. The time is printed;
+//! `cargo testbed instructions` guards it. The only test of its binary, so that the memory is its own.
 
 use std::time::{Duration, Instant};
 
@@ -50,13 +50,9 @@ fn one_rank_of_a_million() {
         let task = Task::new(collective, "65536x16".parse().unwrap());
         for rank in [0, 5, 524_287, 1_048_575].map(Rank) {
             let plan_one = || plan(&task, &expression.parse().unwrap()).unwrap().rounds(rank);
-            // The best of a few: other work on the machine is not what is measured.
-            let timed = |_| {
-                let start = Instant::now();
-                let rounds = plan_one();
-                (start.elapsed(), rounds)
-            };
-            let (time, rounds) = (0..5).map(timed).min_by_key(|(time, _)| *time).unwrap();
+            let start = Instant::now();
+            let rounds = plan_one();
+            let time = start.elapsed();
             let messages = rounds.iter().flat_map(|round| &round.messages).flat_map(|m| m.places.iter());
             let local = rounds.iter().flat_map(|round| &round.local).flat_map(Local::places);
             let runs: usize = messages.chain(local).map(|place: &Place| place.set.runs().len()).sum();
@@ -67,9 +63,6 @@ fn one_rank_of_a_million() {
         }
     }
     println!("slowest: {which}, {slowest:?}");
-    if !cfg!(debug_assertions) {
-        assert!(slowest < Duration::from_millis(20), "{which} took {slowest:?}");
-    }
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there is a peak");
     let peak: u64 = peak.trim().trim_end_matches("kB").trim().parse().expect("in kB");

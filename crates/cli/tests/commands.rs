@@ -1,7 +1,6 @@
 //! The command as its user meets it: what it prints, and how it ends.
 
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 fn bruckner(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bruckner")).args(args).output().expect("the command runs")
@@ -142,7 +141,7 @@ fn a_file_gets_what_standard_output_would() {
     assert_eq!(written, bruckner(&args).stdout);
 }
 
-/// One rank of 2^20. The limit of the release build is 0.2 s; see .ci/run for time and memory.
+/// One rank of 2^20; .ci/run looks at the memory of the release build.
 #[test]
 fn a_million_ranks_are_no_matter() {
     for (collective, algorithm, steps) in [
@@ -154,7 +153,6 @@ fn a_million_ranks_are_no_matter() {
         ("allgather", "sparbit", "steps     20 (the busiest rank: at least 20 with 1 port)"),
         ("alltoall", "bruck(1024)", "steps     2046 (the busiest rank: at least 20 with 1 port)"),
     ] {
-        let start = Instant::now();
         let output = bruckner(&[
             "explain",
             collective,
@@ -169,7 +167,6 @@ fn a_million_ranks_are_no_matter() {
             "--format",
             "table",
         ]);
-        assert!(start.elapsed() < Duration::from_secs(5), "{algorithm}");
         assert!(text(&output.stdout).lines().any(|line| line == steps), "{algorithm}");
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Off,
     /// Some ranks are of another world.
     OutsideWorld,
+    /// The communicator is being freed: this is a callback of one of its attributes.
+    BeingFreed,
     /// Tags are used up.
     NoTags,
     /// A rank could not prepare, or may have buffers in device memory.
@@ -59,6 +61,7 @@ impl fmt::Display for Reason {
             Reason::Quota => "too many communicators without bruckner_init",
             Reason::Off => "BRUCKNER=off",
             Reason::OutsideWorld => "not inside MPI_COMM_WORLD",
+            Reason::BeingFreed => "the communicator is being freed",
             Reason::NoTags => "no tags are left",
             Reason::Unprepared => "a rank has a GPU runtime loaded, or failed to prepare",
             Reason::FirstCalls => "the first calls on a communicator",

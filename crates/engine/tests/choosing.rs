@@ -1,10 +1,10 @@
-//! What choosing costs a communicator of 10,000 nodes with 128 ranks each: the sizes at which choices change are found once, in under 10 ms
-//! and 1 MiB.
+//! What choosing costs a communicator of 10,000 nodes with 128 ranks each: the sizes at which choices change are found once, in 1 MiB. The
+//! time is printed; `cargo testbed instructions` guards it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
 use bruckner_schedule::{Collective, Counts, Problem, Topology};
@@ -38,35 +38,19 @@ static COUNTING: Counting = Counting;
 fn choosing_costs_next_to_nothing() {
     let topology: Arc<Topology> = Arc::new("10000x128".parse().unwrap());
     let known = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
-    let (mut least, mut most) = (Duration::MAX, 0);
-    let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
-    // A machine that is busy with something else says nothing: the best of a few, and of more while it is not below the limit.
-    for attempt in 0..500 {
-        if attempt >= 20 && least < limit {
-            break;
+    let before = HELD.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let start = Instant::now();
+    let menus = Menus::new(topology, known, Policy::default(), Ability::default());
+    for collective in Collective::ALL {
+        let name = Name::read(&collective.to_string()).unwrap();
+        let problem = Problem::new(collective, 1_280_000, Counts::Equal(1), 8).unwrap();
+        for shows_order in [false, true] {
+            let question = Question { name, problem: &problem, shows_order };
+            assert!(!choose(&menus.kind(&question), &menus, &Rules::default()).is_empty());
         }
-        let before = HELD.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
-        let start = Instant::now();
-        let menus = Menus::new(topology.clone(), known.clone(), Policy::default(), Ability::default());
-        for collective in Collective::ALL {
-            let name = Name::read(&collective.to_string()).unwrap();
-            let problem = Problem::new(collective, 1_280_000, Counts::Equal(1), 8).unwrap();
-            for shows_order in [false, true] {
-                let question = Question { name, problem: &problem, shows_order };
-                assert!(!choose(&menus.kind(&question), &menus, &Rules::default()).is_empty());
-            }
-        }
-        least = least.min(start.elapsed());
-        most = most.max(MOST.load(Ordering::Relaxed) - before);
-        // A size is then a look.
-        let problem = Problem::new(Collective::Allgather, 1_280_000, Counts::Equal(1), 8).unwrap();
-        let question = Question { name: Name::Allgather, problem: &problem, shows_order: false };
-        let start = Instant::now();
-        let kinds = (0..1000).filter(|_| menus.kind(&question).local).count();
-        assert!(kinds == 0 && start.elapsed() < Duration::from_millis(5));
     }
-    println!("10000x128: all break points in {least:?}, {} KiB", most / 1024);
+    let (took, most) = (start.elapsed(), MOST.load(Ordering::Relaxed) - before);
+    println!("10000x128: all break points in {took:?}, {} KiB", most / 1024);
     assert!(most <= 1 << 20);
-    assert!(least < limit, "{least:?}");
 }

@@ -306,6 +306,66 @@ fn an_unexpected_message_disturbs_nobody() {
     );
 }
 
+/// Callbacks call collectives on a communicator that is being freed; the next one has its handle and other ranks.
+#[test]
+fn nothing_is_kept_for_what_is_being_freed() {
+    // Callbacks that run inside the call that frees, and one that the MPI runs later, as MPICH does.
+    for deferred in [false, true] {
+        run(
+            "2x2",
+            |_| Options { settings: "BRUCKNER_AFTER=2".into(), ..Options::default() },
+            |engine, rank| {
+                let sum = |comm, round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, Door::Mpi);
+                for round in 0..12 {
+                    let first = rank.split(rank.world(), 0);
+                    (0..round % 4).for_each(|call| sum(first, call));
+                    let (before, after) = if rank.number() % 2 == 0 { (2, 5) } else { (5, 2) };
+                    let natives = rank.natives();
+                    let callbacks = || {
+                        let call = |times: u64| (0..times).for_each(|_| sum(first, round));
+                        rank.comm_free_with(first, || call(before), || call(after));
+                    };
+                    if deferred {
+                        assert_eq!(engine.free(first, || 0), 0);
+                        callbacks();
+                    } else {
+                        engine.free(first, || {
+                            callbacks();
+                            0
+                        });
+                    }
+                    assert_eq!(rank.natives(), natives + 7, "all of them are the MPI's own");
+                    let second = rank.split(rank.world(), rank.number() % 2);
+                    (0..6).for_each(|call| sum(second, call));
+                    engine.free(second, || {
+                        rank.comm_free(second);
+                        0
+                    });
+                }
+            },
+        );
+    }
+}
+
+/// What the MPI refuses to free lives on, also if only one rank has tried.
+#[test]
+fn what_cannot_be_freed_is_served_as_before() {
+    run(
+        "1x3",
+        |_| always(),
+        |engine, rank| {
+            let call = |round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi);
+            (0..3).for_each(call);
+            if rank.number() == 1 {
+                assert_eq!(engine.free(rank.world(), || 5), 5);
+            }
+            let natives = rank.natives();
+            (3..9).for_each(call);
+            assert_eq!(rank.natives(), natives);
+        },
+    );
+}
+
 /// A rank that comes late, again and again another one.
 #[test]
 fn late_ranks_are_waited_for() {

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{run, run_within};
+use bruckner_engine::threads::run;
 use bruckner_engine::world::Communicators as _;
 use common::{Collective, Type, always, perform};
+
+/// Longer than any machine takes for a few calls.
+const HANGS: Duration = Duration::from_secs(100);
 
 /// The root of a broadcast runs ahead of ranks that are not there yet, and whoever gives to a reduction runs ahead of its
 /// root: by as many calls as the ring has slots.
@@ -24,8 +27,7 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
     ];
     for (topology, rules) in cases {
         let ahead = Arc::new(AtomicU32::new(0));
-        run_within(
-            Duration::from_secs(20),
+        run(
             topology,
             |_| always(),
             move |engine, rank| {
@@ -44,7 +46,7 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
                     if !goes_ahead {
                         let began = Instant::now();
                         while ahead.load(Ordering::Relaxed) < how_many {
-                            assert!(began.elapsed() < Duration::from_secs(5), "a rank waits: {function:?}");
+                            assert!(began.elapsed() < HANGS, "a rank waits: {function:?}");
                             std::thread::yield_now();
                         }
                     }

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{Options, Rank, run_within};
+use bruckner_engine::threads::{Options, Rank, run};
 use bruckner_engine::world::{Communicators as _, Fault};
 use bruckner_engine::{Door, Engine};
 use common::{Collective, Type, perform, persistent};
@@ -31,8 +31,13 @@ enum Step {
         comm: usize,
         colors: u32,
     },
+    /// Freed while callbacks of the user's attributes call collectives on it, or on another communicator: some attributes are deleted
+    /// before the engine's, and some after it; which are which differs between ranks.
     Free {
         comm: usize,
+        calls: (usize, usize),
+        collective: Collective,
+        on_world: bool,
     },
     /// From now on something fails on a rank, or nothing any more.
     Fault {
@@ -83,7 +88,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0usize..4, prop::collection::vec(collective(), 1..4), 1usize..3)
             .prop_map(|(comm, collectives, executions)| Step::Together { comm, collectives, executions }),
         2 => (0usize..4, 1u32..3).prop_map(|(comm, colors)| Step::Split { comm, colors }),
-        2 => (1usize..4).prop_map(|comm| Step::Free { comm }),
+        2 => (1usize..4, 0usize..4, 0usize..6, collective(), any::<bool>()).prop_map(|(comm, before, after, collective, on_world)|
+            Step::Free { comm, calls: (before, after), collective, on_world }),
         1 => (0u32..4, select(vec![None, Some(Fault::Plan), Some(Fault::Memory)]))
             .prop_map(|(rank, fault)| Step::Fault { rank, fault }),
         1 => (0u32..9).prop_map(|rank| Step::Device { rank }),
@@ -138,9 +144,20 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
                     rank.comm_free(made);
                 }
             }
-            Step::Free { comm } => {
+            Step::Free { comm, calls, collective, on_world } => {
                 if *comm < comms.len() {
-                    rank.comm_free(comms.remove(*comm));
+                    let ends = comms.remove(*comm);
+                    let on = if *on_world { rank.world() } else { ends };
+                    let call = |times: usize| {
+                        (0..times).for_each(|_| perform(engine, rank, on, collective, round, Door::Mpi));
+                    };
+                    let swapped = rank.number() % 2 == 1;
+                    let (before, after) = if swapped { (calls.1, calls.0) } else { *calls };
+                    let freed = engine.free(ends, || {
+                        rank.comm_free_with(ends, || call(before), || call(after));
+                        0
+                    });
+                    assert_eq!(freed, 0);
                 }
             }
             Step::Fault { rank: on, fault } => {
@@ -175,6 +192,6 @@ proptest! {
         steps in prop::collection::vec(step(), 1..25),
     ) {
         let options = |_| Options { settings: settings.to_owned(), ..Options::default() };
-        run_within(Duration::from_secs(30), topology, options, |engine, rank| play(engine, rank, &steps));
+        run(topology, options, |engine, rank| play(engine, rank, &steps));
     }
 }

@@ -7,6 +7,7 @@
 
 mod collectives;
 mod communicators;
+mod ending;
 mod exchange;
 mod family;
 mod functions;
@@ -20,12 +21,13 @@ mod topology;
 mod transport;
 mod types;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use collectives::Collectives;
 pub use collectives::{Flavour, Function};
 pub use communicators::Agree;
+pub use ending::Ending;
 pub use family::{Constants, Family};
 pub use functions::{Extra, Functions, Word};
 use hook::Hook;
@@ -241,6 +243,11 @@ impl Mpi {
         self.library
             .symbol(c"ompi_ftmpi_enabled")
             .is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
+    }
+
+    /// The address of a function of the MPI's library.
+    pub fn function(&self, name: &CStr) -> Option<*mut c_void> {
+        self.library.symbol(name)
     }
 
     /// Whether several threads may call MPI at once.

@@ -5,14 +5,18 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::ending::Ending;
 use crate::functions::Word;
 use crate::{Mpi, MpiError, check};
 
 /// The attribute key under which something is kept until its communicator is freed.
 static KEY: OnceLock<c_int> = OnceLock::new();
 
-/// Counts what makes void whatever any thread remembers by handle: a communicator is freed, or what is kept for it changes.
+/// Counts what makes void whatever any thread remembers by handle: a communicator begins or ends, or what is kept for it changes.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Communicators that end.
+static ENDING: Ending = Ending::new();
 
 /// What is kept.
 pub type Kept = Arc<dyn Any + Send + Sync>;
@@ -31,9 +35,12 @@ pub(crate) unsafe extern "C" fn copy(
     0
 }
 
-/// Makes no MPI call: only memory is given back.
-unsafe extern "C" fn delete(_comm: Word, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
+/// Makes no MPI call: only memory is given back. The user's callbacks may follow, with collectives on the same communicator.
+unsafe extern "C" fn delete(comm: Word, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
     GENERATION.fetch_add(1, Ordering::Release);
+    if let Ok(mpi) = Mpi::find() {
+        ENDING.attribute_deleted(mpi.handle(comm));
+    }
     // SAFETY: the value that `put` made, given back once.
     drop(unsafe { Box::from_raw(value.cast::<Kept>()) });
     0
@@ -66,6 +73,17 @@ impl Mpi {
     /// Makes void what threads remember.
     pub fn renew() {
         GENERATION.fetch_add(1, Ordering::Release);
+    }
+
+    /// Communicators that end.
+    pub fn ending() -> &'static Ending {
+        &ENDING
+    }
+
+    /// A communicator begins, with a handle that another may have had.
+    pub fn begins(comm: Word) {
+        ENDING.lives(comm);
+        Mpi::renew();
     }
 
     /// Keeps something until the communicator is freed.

@@ -8,6 +8,7 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 
 pub mod collectives;
+mod communicators;
 mod entries;
 pub mod errors;
 pub mod handles;

@@ -1,5 +1,6 @@
-//! One rank of a large machine: what it takes to plan, compile and bind, by what serves by default and by every logarithmic
-//! algorithm. The only test of its binary, so that the memory is its own.
+//! One rank of a large machine: how many actions its plan has, and the memory that planning takes, by what serves by default and by every
+//! logarithmic algorithm. Times are printed; `cargo testbed instructions` guards them. The only test of its binary, so that the memory is
+//! its own.
 
 use std::time::{Duration, Instant};
 
@@ -36,9 +37,6 @@ const ALGORITHMS: &[(Collective, &str)] = &[
     (Alltoall, "bruck(2)"),
 ];
 
-/// How long making a plan may take.
-const LIMIT: Duration = Duration::from_millis(20);
-
 /// What a rank runs for a task, and how long it took to make it.
 fn made(task: &Task, expression: &Expression, rank: Rank) -> (Compiled, Problem, Duration) {
     let start = Instant::now();
@@ -49,10 +47,6 @@ fn made(task: &Task, expression: &Expression, rank: Rank) -> (Compiled, Problem,
     let time = start.elapsed();
     let counts = Counts::Equal(3 * plan.problem.pieces);
     (compiled, Problem { counts, ..plan.problem }, time)
-}
-
-fn best(times: impl Iterator<Item = Duration>) -> Duration {
-    times.min().unwrap()
 }
 
 #[test]
@@ -71,37 +65,17 @@ fn one_rank_of_many() {
             }
             let task = Task::new(collective, topology.clone());
             let rank = Rank(topology.ranks() / 2 + 5);
-            let (compiled, problem, _) = made(&task, &expression, rank);
-            // The best of a few, and of more while it is not below the limit: other work on the machine is not what is measured.
-            let mut time = best((0..3).map(|_| made(&task, &expression, rank).2));
-            for _ in 0..200 {
-                if time < LIMIT {
-                    break;
-                }
-                time = time.min(made(&task, &expression, rank).2);
-            }
+            let (compiled, problem, time) = made(&task, &expression, rank);
             let mut bound_to = deeds(&compiled, &problem, &Limits::MEASURED);
             let actions = bound_to.len() as u64;
-            let most = Duration::from_nanos(5_000 + 10 * actions);
-            let mut new_size = Duration::MAX;
-            for more in 0..20_000 {
-                let pieces = problem.pieces;
-                let problem = Problem { counts: Counts::Equal((4 + more) * pieces), ..problem.clone() };
-                let start = Instant::now();
-                bound_to.bind(&compiled, &problem, &Limits::MEASURED);
-                new_size = new_size.min(start.elapsed());
-                if more > 100 && new_size < most {
-                    break;
-                }
-            }
+            let other = Problem { counts: Counts::Equal(5 * problem.pieces), ..problem };
+            let start = Instant::now();
+            bound_to.bind(&compiled, &other, &Limits::MEASURED);
+            let new_size = start.elapsed();
             println!(
                 "{topology} {collective} {text}: {actions} of at most {bound} actions, made in {time:?}, bound in {new_size:?}"
             );
             assert!(actions <= bound, "{text} on {topology}: {actions} actions, not {bound}");
-            if !cfg!(debug_assertions) {
-                assert!(time < LIMIT, "{text} on {topology} took {time:?}");
-                assert!(new_size < most, "{text} on {topology} took {new_size:?} for a new size");
-            }
         }
     }
     println!("not planned: {}", stops.join("; "));

@@ -81,7 +81,7 @@ const WHEN: f64 = 4.0;
 /// How long an MPI is given to notice.
 const LIMIT: u64 = 30;
 
-/// A node is gone while all are in collectives: the job ends as it does without the library, and as soon.
+/// A node is gone while all are in collectives: the job ends as it does without the library, and as soon. A quick run only prints when.
 fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let (program, bruckner) = (mpi.compile_plain("vanish")?, bruckner());
     let mut outcome = Outcome::default();
@@ -111,7 +111,7 @@ fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
         }
     }
     let [without, with] = times.map(|times| times.into_iter().fold(0.0, f64::max));
-    if with > without + MORE || successes[0] != successes[1] {
+    if !quick && (with > without + MORE || successes[0] != successes[1]) {
         outcome.failures += 1;
     }
     let said = |time: f64| match time + WHEN >= LIMIT as f64 {

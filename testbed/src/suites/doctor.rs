@@ -55,7 +55,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     let shell = |mpi: Mpi, ranks: u32, before: &str| {
         let script =
             format!("r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {before}; exec {} doctor", doctor.display());
-        Launch::plain(mpi, ranks, Path::new("/bin/sh")).argument("-c").argument(script).limit(60).run()
+        Launch::plain(mpi, ranks, Path::new("/bin/sh")).argument("-c").argument(script).run()
     };
     let wrong = |what, said, expected| Complaint { what, said, expected, note: false };
     let noted = |what, said, expected| Complaint { what, said, expected, note: true };
@@ -142,7 +142,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
 fn private(mpi: Mpi, doctor: &Path) -> Result<Said> {
     let script = format!("mount -t tmpfs none /dev/shm; exec {} doctor", doctor.display());
     let launch = Launch::plain(mpi, 2, Path::new("/usr/bin/unshare")).argument("--mount").argument("sh");
-    launch.argument("-c").argument(script).limit(60).run()
+    launch.argument("-c").argument(script).run()
 }
 
 /// The launcher and all ranks in a mount namespace.

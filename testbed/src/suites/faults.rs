@@ -55,7 +55,7 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
         Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always"),
     ];
     for launch in runs {
-        let said = launch.limit(30).run()?;
+        let said = launch.run()?;
         outcome.seconds += said.seconds;
         let ended = !said.succeeded && said.out.contains("killing") && !said.err.contains("still ran");
         expect(&mut outcome, ended, "the job did not end by itself", &said.err);
@@ -69,7 +69,7 @@ fn counted(mpi: Mpi) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for mode in ["on", "off", "always"] {
         let launch = Launch::preloaded(mpi, 2, &program).argument("refused").patiently();
-        let said = launch.set("BRUCKNER", mode).set("BRUCKNER_REPORT", "stderr").limit(30).run()?;
+        let said = launch.set("BRUCKNER", mode).set("BRUCKNER_REPORT", "stderr").run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 200 failures 0");
         expect(&mut outcome, right, mode, &format!("{}{}", said.out, said.err));
@@ -96,7 +96,7 @@ fn one_of_two(mpi: Mpi) -> Result<Outcome> {
         let launch = Launch::plain(mpi, 1, &command).argument("exec").argument(&shown).argument("refused");
         let launch =
             [":", "-n", "1", &shown, "refused"].iter().fold(launch, |launch, word| launch.argument(*word));
-        let said = launch.set("BRUCKNER", mode).patiently().limit(30).run()?;
+        let said = launch.set("BRUCKNER", mode).patiently().run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 200 failures 0");
         expect(&mut outcome, right, mode, &format!("{}{}", said.out, said.err));
@@ -147,7 +147,7 @@ fn limited(mpi: Mpi) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for limit in ["ulimit -f 1000000", "ulimit -v 3000000"] {
         let launch = Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c");
-        let said = launch.argument(format!("{limit} && exec {}", program.display())).limit(60).run()?;
+        let said = launch.argument(format!("{limit} && exec {}", program.display())).run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 100 failures 0");
         expect(&mut outcome, right, limit, &format!("{}{}", said.out, said.err));
@@ -168,7 +168,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
         let _ = std::fs::remove_file(&report);
         let mut launch =
             Launch::preloaded(mpi, 2, shell).argument("-c").argument(script(&program, on_rank_1));
-        launch = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(60);
+        launch = launch.set("BRUCKNER_REPORT", report.display().to_string());
         launch = settings.iter().fold(launch, |launch, (name, value)| launch.set(name, value));
         launch.run()
     };
@@ -287,7 +287,7 @@ fn panics(mpi: Mpi) -> Result<Outcome> {
     let report = home().join("panic.json");
     let launch = Launch::preloaded(mpi, 3, &program).patiently().set("BRUCKNER", "always");
     let launch = launch.set("BRUCKNER_FAULT", "plan@1").set("RUST_BACKTRACE", "0");
-    let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(60).run()?;
+    let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).run()?;
     let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
     let right = said.succeeded && said.out.contains("failures 0") && said.err.contains("a fault on purpose");
     expect(&mut outcome, right, "a panic on rank 1", &format!("{}{}", said.out, said.err));

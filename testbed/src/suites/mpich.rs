@@ -70,7 +70,7 @@ impl Line {
         for (name, value) in settings.unwrap_or_default() {
             launch = launch.set(name, value);
         }
-        let said = launch.patiently().limit(180).run()?;
+        let said = launch.patiently().run()?;
         let passes = said.succeeded && said.out.contains("No Errors");
         Ok((passes, said.seconds, format!("{}{}", said.out, said.err)))
     }

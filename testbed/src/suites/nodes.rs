@@ -144,7 +144,7 @@ fn exported(table: &mut Table) -> Result<()> {
         };
         let program = mpi.compile_plain("tuned")?;
         for more in more {
-            let launch = Launch::plain(mpi, 4, Path::new("/usr/bin/env")).patiently().limit(60);
+            let launch = Launch::plain(mpi, 4, Path::new("/usr/bin/env")).patiently();
             let launch = if mpi == Mpi::Openmpi5 { launch.across(&nodes) } else { launch };
             let launch = settings.iter().cloned().fold(launch, Launch::argument);
             let launch = more.iter().copied().fold(launch, Launch::argument);
@@ -251,9 +251,7 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
     let nodes = Cluster::up(&Shape::of(&["--nodes", "3,1", "--delay", "2ms", "--rate", "1gbit"])?)?;
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let across = mpi.compile_plain("across")?;
-        let of = |launch: Launch<'_>| {
-            launch.across(&nodes).patiently().argument("2").argument("2000").limit(60).test()
-        };
+        let of = |launch: Launch<'_>| launch.across(&nodes).patiently().argument("2").argument("2000").test();
         // MPICH 4 alone hangs now and then over UCX's TCP where ranks outnumber cores.
         let mut native = of(Launch::plain(mpi, 4, &across))?;
         for _ in 0..2 {

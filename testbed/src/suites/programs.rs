@@ -80,6 +80,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = launch.set("BRUCKNER", "always").test()?;
             table.tell(mpi.name(), &format!("sizes, nodes {topology}"), 4, &outcome);
         }
+        freed(table, mpi, quick)?;
         let churn = mpi.compile_plain("churn")?;
         for topology in some(quick, mpi, &["2,2", "1x4", "3,1"]) {
             let launch = patient_launch(mpi, 4, &churn).set("BRUCKNER_TOPOLOGY", topology);
@@ -181,7 +182,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(big) {
         let big = mpi.compile_plain("big")?;
         for mode in if quick { vec!["on"] } else { vec!["off", "on", "always"] } {
-            let mut launch = Launch::preloaded(mpi, 2, &big).set("BRUCKNER", mode).limit(300);
+            let mut launch = Launch::preloaded(mpi, 2, &big).set("BRUCKNER", mode);
             if mode == "off" && mpi.is_open_mpi() {
                 launch = launch.argument("no lists");
             }
@@ -191,6 +192,23 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     }
     for mpi in table.of(&[Mpi::Intel]) {
         table.tell(mpi.name(), "IMB-MPI1, all collectives", 2, &imb(quick)?);
+    }
+    Ok(())
+}
+
+/// Callbacks that call collectives on communicators that are being freed.
+fn freed(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
+    let program = mpi.compile_plain("freed")?;
+    for topology in some(quick, mpi, &["", "2,2", "3,1"]) {
+        let mut launch = patient_launch(mpi, 4, &program).set("BRUCKNER_TOPOLOGY", topology);
+        // Intel MPI hangs by itself where messages are under way, and Open MPI 4 makes no windows on one of several alike communicators.
+        if !matches!(mpi, Mpi::Intel | Mpi::IntelAbi) {
+            launch = launch.argument("pending");
+        }
+        if mpi != Mpi::Openmpi4 {
+            launch = launch.argument("windows");
+        }
+        table.tell(mpi.name(), &format!("freed in callbacks, nodes {topology}"), 4, &launch.test()?);
     }
     Ok(())
 }
@@ -256,7 +274,7 @@ fn imb(quick: bool) -> Result<Outcome> {
     ];
     let report = home().join("imb.json");
     let mut launch = Launch::preloaded(Mpi::Intel, 2, &program).set("BRUCKNER", "always");
-    launch = launch.set("BRUCKNER_REPORT", report.display().to_string()).limit(600);
+    launch = launch.set("BRUCKNER_REPORT", report.display().to_string());
     for name in names {
         launch = launch.argument(name);
     }
@@ -321,8 +339,7 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches. A quick run, on
-/// a machine that does other things too, fails only above 120.
+/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches. A quick run only prints it.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(Mpi::TODAY) {
         let program = mpi.compile_plain("interception")?;
@@ -338,7 +355,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
             // By the pairs of blocks, which lie next to each other in time.
             let more = (line.ratio - 1.0) * line.other;
             all.push(format!("{} {more:+.0}", line.name));
-            outcome.failures += u64::from(more > if quick { 120.0 } else { 40.0 });
+            outcome.failures += u64::from(!quick && more > 40.0);
         }
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));

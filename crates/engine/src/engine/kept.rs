@@ -28,6 +28,16 @@ pub(crate) struct Entry<W: World> {
 }
 
 impl<W: World> Entry<W> {
+    /// Of a communicator that has had so many calls.
+    pub(super) fn not_yet(calls: u32, counted: Option<Counted>) -> Entry<W> {
+        Entry { serving: Serving::NotYet(AtomicU32::new(calls)), counted }
+    }
+
+    /// Of communicators that are being freed.
+    pub(super) fn ending() -> Arc<Entry<W>> {
+        Arc::new(Entry { serving: Serving::Native(Reason::BeingFreed), counted: None })
+    }
+
     /// How many numbers of a list decide about a call: none where nothing is served. Not known before that is.
     #[inline]
     pub(crate) fn listed(&self) -> Option<u32> {
@@ -163,7 +173,7 @@ impl<W: World> Engine<W> {
                 (None, Some(kept)) => kept,
                 (None, None) => {
                     let counted = self.counted(comm)?;
-                    self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(0)), counted })?
+                    self.keep(comm, Entry::not_yet(0, counted))?
                 }
             },
         };
@@ -233,7 +243,7 @@ impl<W: World> Engine<W> {
             }
         } else if door == Door::Mpi && self.patience() > 0 {
             let counted = self.counted(comm)?;
-            return self.keep(comm, Entry { serving: Serving::NotYet(AtomicU32::new(1)), counted });
+            return self.keep(comm, Entry::not_yet(1, counted));
         }
         let serving = self.serve(comm)?;
         let (topology, measured) = match &serving {
@@ -253,14 +263,18 @@ impl<W: World> Engine<W> {
 
     /// The same if there is something. Communicates with nobody.
     pub(super) fn known(&self, comm: Word) -> Result<Option<Arc<Entry<W>>>, Error> {
+        if self.world.ending().contains(comm) {
+            return Ok(Some(self.ending.clone()));
+        }
         let kept = self.world.kept(comm).map(|kept| {
             kept.downcast::<Entry<W>>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
         });
         kept.transpose()
     }
 
-    fn keep(&self, comm: Word, entry: Entry<W>) -> Result<Arc<Entry<W>>, Error> {
+    pub(super) fn keep(&self, comm: Word, entry: Entry<W>) -> Result<Arc<Entry<W>>, Error> {
         let entry = Arc::new(entry);
+        self.keeps.store(true, Ordering::Relaxed);
         self.world.keep(comm, entry.clone())?;
         Ok(entry)
     }

@@ -2,6 +2,7 @@
 
 mod again;
 mod asks;
+mod ends;
 mod kept;
 mod persistent;
 mod process;
@@ -57,6 +58,10 @@ pub struct Engine<W: World> {
     quick: AtomicBool,
     /// Whether calls are counted, for a report: then none goes to the MPI unseen.
     counts: AtomicBool,
+    /// Whether anything was ever kept for a communicator.
+    keeps: AtomicBool,
+    /// What stands for the entries of communicators that are being freed.
+    ending: Arc<Entry<W>>,
     /// Functions of the MPI's that are left alone, as bits; all, as long as there is no hidden communicator.
     left: AtomicU16,
 }
@@ -119,6 +124,8 @@ impl<W: World> Engine<W> {
             natives: Natives::new(),
             quick: AtomicBool::new(true),
             counts: AtomicBool::new(false),
+            keeps: AtomicBool::new(false),
+            ending: Entry::ending(),
             left: AtomicU16::new(u16::MAX),
         }
     }

@@ -139,6 +139,7 @@ impl Natives for Rank {
     }
 
     unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError> {
+        self.leaves();
         self.natives.fetch_add(1, Ordering::Relaxed);
         let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
         self.output(call, comm, &all)

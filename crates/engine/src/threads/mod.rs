@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bruckner_mpi::{Agree, Kept, MpiError, Place, Style, Word, Work};
+use bruckner_mpi::{Agree, Ending, Kept, MpiError, Place, Style, Word, Work};
 use bruckner_runtime::threads::Thread;
 use bruckner_runtime::{Failure, Patience, Peer, Transport};
 use bruckner_schedule::{Level, Rank as Number, Topology};
@@ -57,11 +57,20 @@ pub struct Options {
     pub device: bool,
     /// The largest tag.
     pub tags: u32,
+    /// Called where a call leaves the engine: as a message is sent, or as the MPI's own collective begins.
+    pub on_leave: Option<fn()>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { settings: String::new(), profile: String::new(), fault: None, device: false, tags: 32767 }
+        Options {
+            settings: String::new(),
+            profile: String::new(),
+            fault: None,
+            device: false,
+            tags: 32767,
+            on_leave: None,
+        }
     }
 }
 
@@ -77,6 +86,8 @@ pub struct Rank {
     started: Mutex<HashMap<u64, (Ticket, Word, Call)>>,
     natives: AtomicU64,
     raised: Mutex<Vec<i32>>,
+    ending: Ending,
+    on_leave: Option<fn()>,
 }
 
 /// Runs a body on each rank of a topology, with an engine of its own, and gives what each returned. If one panics, so do all
@@ -86,35 +97,28 @@ pub fn run<R: Send>(
     options: impl Fn(u32) -> Options + Sync,
     body: impl Fn(&Engine<Rank>, &'static Rank) -> R + Sync,
 ) -> Vec<R> {
-    run_within(LIMIT, topology, options, body)
-}
-
-/// The same; ranks that wait for longer than this are taken to hang.
-pub fn run_within<R: Send>(
-    limit: Duration,
-    topology: &str,
-    options: impl Fn(u32) -> Options + Sync,
-    body: impl Fn(&Engine<Rank>, &'static Rank) -> R + Sync,
-) -> Vec<R> {
     let topology: Topology = topology.parse().expect("a topology");
     let size = topology.ranks();
-    let meetings = Meetings::new(size, limit);
+    let meetings = Meetings::new(size, LIMIT);
     let (body, options, meetings) = (&body, &options, &meetings);
     let results: Vec<_> = std::thread::scope(|scope| {
         let one = |number| {
             let topology = topology.clone();
             scope.spawn(move || {
+                let options = options(number);
                 // It lives as long as the process: what the engine keeps may refer to it.
                 let rank: &'static Rank = Box::leak(Box::new(Rank {
+                    on_leave: options.on_leave,
                     meetings: meetings.clone(),
                     topology,
                     number,
-                    options: Mutex::new(options(number)),
+                    options: Mutex::new(options),
                     kept: Mutex::default(),
                     generation: AtomicU64::new(0),
                     started: Mutex::default(),
                     natives: AtomicU64::new(0),
                     raised: Mutex::default(),
+                    ending: Ending::new(),
                 }));
                 let engine = Engine::new(rank, || false);
                 let result = catch_unwind(AssertUnwindSafe(|| {
@@ -185,13 +189,33 @@ impl Rank {
         let made = if chosen[0] == self.number { self.meetings.open(&chosen) } else { 0 };
         let all = self.meet_with(comm, &[made]);
         let first = members.iter().position(|member| *member == chosen[0]).expect("it is a member");
+        self.ending.lives(all[first]);
+        self.renew();
         all[first]
     }
 
     /// `MPI_Comm_free`. What was kept goes, and the handle may come again.
     pub fn comm_free(&self, comm: Word) {
-        self.forget(comm);
+        self.comm_free_with(comm, || {}, || {});
+    }
+
+    /// The same with callbacks of the user's attributes, some of which are deleted before the engine's and some after it.
+    pub fn comm_free_with(&self, comm: Word, before: impl FnOnce(), after: impl FnOnce()) {
+        before();
+        drop(lock(&self.kept).remove(&comm));
+        self.renew();
+        self.ending.attribute_deleted(comm);
+        after();
+        // An attribute that is set while attributes are deleted goes without a word.
+        drop(lock(&self.kept).remove(&comm));
         self.meetings.close(comm);
+    }
+
+    /// A call leaves the engine.
+    fn leaves(&self) {
+        if let Some(on_leave) = self.on_leave {
+            on_leave();
+        }
     }
 
     /// All ranks' numbers.
@@ -308,6 +332,10 @@ impl Communicators for Rank {
     fn renew(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
+
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
 }
 
 impl World for Rank {
@@ -382,6 +410,7 @@ impl Transport for ThreadWire {
         bytes: usize,
         to: Peer,
     ) -> Result<(), Failure> {
+        self.rank.leaves();
         // SAFETY: as for this function.
         unsafe { self.thread.send(requests, at, data, bytes, to) }
     }

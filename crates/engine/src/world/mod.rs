@@ -10,7 +10,7 @@ pub use mpi::{by_rival, native_init};
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Agree, Flavour, Function, Kept, MpiError, Place, Shape, Style, Word, Work};
+use bruckner_mpi::{Agree, Ending, Flavour, Function, Kept, MpiError, Place, Shape, Style, Word, Work};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_runtime::{Patience, Transport};
 
@@ -112,6 +112,9 @@ pub trait Communicators {
 
     /// Makes void what is remembered by handle.
     fn renew(&self);
+
+    /// Communicators that end.
+    fn ending(&self) -> &Ending;
 }
 
 /// Which way data goes between the user's elements and bytes of ours.

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{
-    Agree, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Rival, Shape, Style,
-    Word, Work, has_device_runtime, places, sharers, variable,
+    Agree, Ending, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Rival, Shape,
+    Style, Word, Work, has_device_runtime, places, sharers, variable,
 };
 use bruckner_runtime::Patience;
 use bruckner_runtime::reduce::{Kind, Operation};
@@ -112,6 +112,10 @@ impl Communicators for Mpi {
 
     fn renew(&self) {
         Mpi::renew();
+    }
+
+    fn ending(&self) -> &Ending {
+        Mpi::ending()
     }
 }
 

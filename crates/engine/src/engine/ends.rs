@@ -1,0 +1,40 @@
+//! Communicators that end. From the moment at which its freeing begins, on all of its ranks, the collectives of a communicator are the MPI's
+//! own, and nothing is kept for it: its handle may mean another communicator soon.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use bruckner_mpi::Word;
+
+use super::{Engine, Entry};
+use crate::world::World;
+
+impl<W: World> Engine<W> {
+    /// Frees a communicator by the MPI's own function, which may run callbacks of the user's, and returns what that returned.
+    pub fn free(&self, comm: Word, free: impl FnOnce() -> c_int) -> c_int {
+        let is_idle = self.hidden_now().is_none() && !self.keeps.load(Ordering::Relaxed);
+        if is_idle || self.world.is_null_comm(comm) {
+            return free();
+        }
+        let known = self.known(comm).ok().flatten();
+        // As what is kept goes, one learns when callbacks run: so something is kept for every communicator.
+        let placeholder = known.is_none() && self.keep(comm, Entry::not_yet(0, None)).is_ok();
+        if known.is_none() && !placeholder {
+            return free();
+        }
+        self.world.ending().begin(comm);
+        self.world.renew();
+        let code = free();
+        if code == 0 {
+            self.world.ending().returned(comm);
+        } else {
+            // The MPI has refused, and the communicator lives on.
+            self.world.ending().lives(comm);
+            if placeholder {
+                self.world.forget(comm);
+            }
+        }
+        self.world.renew();
+        code
+    }
+}

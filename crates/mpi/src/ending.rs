@@ -1,0 +1,77 @@
+//! Communicators that end. The MPI deletes the attributes of a communicator while it is freed, in an order of its own, and callbacks of the
+//! user's attributes may call collectives on it. MPICH does so only when nothing is under way on the communicator any more, which may be
+//! long after `MPI_Comm_free` has returned. A handle may mean another communicator as soon as that is done.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::functions::Word;
+
+/// The handles of communicators that end.
+#[derive(Debug, Default)]
+pub struct Ending(Mutex<Vec<One>>);
+
+#[derive(Debug)]
+struct One {
+    comm: Word,
+    /// Whether the attribute of ours is deleted, as it is while a communicator is freed.
+    deleted: bool,
+}
+
+impl Ending {
+    /// None.
+    pub const fn new() -> Ending {
+        Ending(Mutex::new(Vec::new()))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<One>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The user frees a communicator. It has an attribute of ours.
+    pub fn begin(&self, comm: Word) {
+        self.all().push(One { comm, deleted: false });
+    }
+
+    /// The attribute of ours is deleted.
+    pub fn attribute_deleted(&self, comm: Word) {
+        self.all().iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
+    }
+
+    /// The function that frees a communicator returns. If the attribute of ours is still there, callbacks are yet to run.
+    pub fn returned(&self, comm: Word) {
+        self.all().retain(|one| one.comm != comm || !one.deleted);
+    }
+
+    /// A handle means a communicator that lives: another than before, or one that the MPI has refused to free.
+    pub fn lives(&self, comm: Word) {
+        self.all().retain(|one| one.comm != comm);
+    }
+
+    /// Whether a communicator ends.
+    pub fn contains(&self, comm: Word) -> bool {
+        self.all().iter().any(|one| one.comm == comm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ending;
+
+    #[test]
+    fn callbacks_may_come_later() {
+        let ending = Ending::new();
+        // At once.
+        ending.begin(7);
+        ending.attribute_deleted(7);
+        assert!(ending.contains(7));
+        ending.returned(7);
+        assert!(!ending.contains(7));
+        // Later: until the handle means another.
+        ending.begin(7);
+        ending.returned(7);
+        ending.attribute_deleted(7);
+        assert!(ending.contains(7));
+        ending.lives(7);
+        assert!(!ending.contains(7));
+    }
+}

@@ -1,0 +1,122 @@
+//! The functions of MPI by which communicators begin and end. Each goes to the MPI's own; the engine learns of it, because a handle that
+//! comes again means another communicator.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use bruckner_engine::Engine;
+use bruckner_engine::mpi::{Mpi, Word};
+
+use crate::entries::NO_MPI;
+
+/// Where a handle is, or will be.
+type Place = *mut c_void;
+/// Numbers, flags or handles, and texts.
+type List = *const c_void;
+type Text = *const c_char;
+
+/// The MPI's own function, which is looked up once; null if the MPI has none.
+fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = found.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let function = Mpi::find().ok().and_then(|mpi| mpi.function(name)).unwrap_or(null_mut());
+    found.store(function, Ordering::Relaxed);
+    function
+}
+
+/// A function that makes a communicator, and puts its handle at a place.
+fn begun(call: impl FnOnce() -> c_int, at: Place) -> c_int {
+    let code = call();
+    if let (0, false, Ok(mpi)) = (code, at.is_null(), Mpi::find()) {
+        // SAFETY: ARGUMENTS: the place holds a handle by now.
+        Mpi::begins(unsafe { mpi.handle_at(at, 0) });
+    }
+    code
+}
+
+/// A function that frees the communicator at a place.
+fn freed(call: impl FnOnce() -> c_int, at: Place) -> c_int {
+    match (Engine::current(), at.is_null()) {
+        (Some(engine), false) => {
+            // SAFETY: ARGUMENTS: the place holds a handle.
+            let comm = unsafe { engine.world().handle_at(at, 0) };
+            // What the user's callbacks do does not unwind.
+            catch_unwind(AssertUnwindSafe(|| engine.free(comm, call))).unwrap_or(NO_MPI)
+        }
+        _ => call(),
+    }
+}
+
+/// A function that frees something that has a communicator of the MPI's own, with copies of the user's attributes.
+fn freed_within(call: impl FnOnce() -> c_int, _: Place) -> c_int {
+    Mpi::renew();
+    let code = call();
+    Mpi::renew();
+    code
+}
+
+/// Each function under both its names: how it is called, and where the handle is that begins or ends.
+macro_rules! lives {
+    ($($how:ident $at:ident $name:literal ($($argument:ident : $type:ty),*);)*) => {$(
+        lives!(@one $how $at [concat!("MPI_", $name)] $name ($($argument : $type),*));
+        lives!(@one $how $at [concat!("PMPI_", $name)] $name ($($argument : $type),*));
+    )*};
+    (@one $how:ident $at:ident [$export:expr] $name:literal ($($argument:ident : $type:ty),*)) => {
+        const _: () = {
+            #[unsafe(export_name = $export)]
+            unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+                const NAME: &CStr = match CStr::from_bytes_with_nul(concat!("PMPI_", $name, "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => unreachable!(),
+                };
+                let native = native(&FOUND, NAME);
+                if native.is_null() {
+                    return NO_MPI;
+                }
+                let call = || {
+                    // SAFETY: the MPI's function of the same name; ARGUMENTS.
+                    unsafe {
+                        let native: unsafe extern "C" fn($($type),*) -> c_int = std::mem::transmute(native);
+                        native($($argument),*)
+                    }
+                };
+                $how(call, $at)
+            }
+        };
+    };
+}
+
+lives! {
+    begun made "Comm_dup"(comm: Word, made: Place);
+    begun made "Comm_dup_with_info"(comm: Word, info: Word, made: Place);
+    begun made "Comm_idup"(comm: Word, made: Place, request: Place);
+    begun made "Comm_idup_with_info"(comm: Word, info: Word, made: Place, request: Place);
+    begun made "Comm_create"(comm: Word, group: Word, made: Place);
+    begun made "Comm_create_group"(comm: Word, group: Word, tag: c_int, made: Place);
+    begun made "Comm_create_from_group"(group: Word, tag: Text, info: Word, handler: Word, made: Place);
+    begun made "Comm_split"(comm: Word, color: c_int, key: c_int, made: Place);
+    begun made "Comm_split_type"(comm: Word, kind: c_int, key: c_int, info: Word, made: Place);
+    begun made "Cart_create"(comm: Word, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
+    begun made "Cart_sub"(comm: Word, remain: List, made: Place);
+    begun made "Graph_create"(comm: Word, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
+    begun made "Dist_graph_create"(comm: Word, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Word, reorder: c_int, made: Place);
+    begun made "Dist_graph_create_adjacent"(comm: Word, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Word, reorder: c_int, made: Place);
+    begun made "Intercomm_create"(local: Word, local_leader: c_int, peers: Word, remote_leader: c_int, tag: c_int, made: Place);
+    begun made "Intercomm_create_from_groups"(local: Word, local_leader: c_int, remote: Word, remote_leader: c_int, tag: Text, info: Word, handler: Word, made: Place);
+    begun made "Intercomm_merge"(comm: Word, high: c_int, made: Place);
+    begun made "Comm_spawn"(command: Text, arguments: List, most: c_int, info: Word, root: c_int, comm: Word, made: Place, errors: List);
+    begun made "Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Word, made: Place, errors: List);
+    begun made "Comm_accept"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
+    begun made "Comm_connect"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
+    begun made "Comm_join"(socket: c_int, made: Place);
+    freed comm "Comm_free"(comm: Place);
+    freed comm "Comm_disconnect"(comm: Place);
+    freed_within file "File_close"(file: Place);
+    freed_within window "Win_free"(window: Place);
+    freed_within session "Session_finalize"(session: Place);
+}
