@@ -1,9 +1,13 @@
-/* A tool as many: it counts calls of MPI_Allreduce and MPI_Bcast, and passes them on by their other names. Preloaded before the
-   library. */
+/* A tool as many: it counts calls, and passes them on by their other names. Preloaded before the library, or behind it. */
 #include <mpi.h>
 #include <stdio.h>
 
-static long allreduces, bcasts;
+static long inits, allreduces, bcasts, waits, duplicates;
+
+int MPI_Init(int *argc, char ***argv) {
+  inits++;
+  return PMPI_Init(argc, argv);
+}
 
 int MPI_Allreduce(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   allreduces++;
@@ -15,9 +19,21 @@ int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm)
   return PMPI_Bcast(data, count, type, root, comm);
 }
 
+int MPI_Wait(MPI_Request *request, MPI_Status *status) {
+  waits++;
+  return PMPI_Wait(request, status);
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *made) {
+  duplicates++;
+  return PMPI_Comm_dup(comm, made);
+}
+
 int MPI_Finalize(void) {
   int rank;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank == 0) fprintf(stderr, "tool: %ld allreduces, %ld bcasts\n", allreduces, bcasts);
+  if (rank == 0)
+    fprintf(stderr, "tool: %ld inits, %ld allreduces, %ld bcasts, %ld waits, %ld duplicates\n", inits, allreduces, bcasts, waits,
+            duplicates);
   return PMPI_Finalize();
 }

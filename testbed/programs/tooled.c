@@ -1,4 +1,4 @@
-/* What a tool watches: 100 allreduces and 50 bcasts. */
+/* What a tool watches: 100 allreduces, 50 bcasts, 10 messages that are waited for, and a duplicate. */
 #include "common.h"
 
 int main(int argc, char **argv) {
@@ -12,6 +12,18 @@ int main(int argc, char **argv) {
     if (i % 2) MPI_Bcast(&sum, 1, MPI_INT, i % size, MPI_COMM_WORLD);
     cases++;
   }
+  for (int i = 0; i < 10; i++) {
+    int mine = rank + i, theirs = -1;
+    MPI_Request request;
+    MPI_Status status;
+    MPI_Isend(&mine, 1, MPI_INT, (rank + 1) % size, 0, MPI_COMM_WORLD, &request);
+    MPI_Recv(&theirs, 1, MPI_INT, (rank + size - 1) % size, 0, MPI_COMM_WORLD, &status);
+    MPI_Wait(&request, &status);
+    EXPECT(theirs == (rank + size - 1) % size + i, "a message is %d", theirs);
+  }
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  MPI_Comm_free(&copy);
   if (rank == 0) printf("cases %ld failures %ld\n", cases, failures);
   MPI_Finalize();
   return failures != 0;

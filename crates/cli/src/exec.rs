@@ -1,24 +1,29 @@
 //! `bruckner exec`: runs a program with the library preloaded, and leaves a mark by which its ranks know that all have it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use bruckner_engine::mpi::launcher::{MARK, identity};
+use bruckner_engine::mpi::launcher::{MARK, file_id, mark};
 use clap::Args;
 
 /// The file of the library.
 const LIBRARY: &str = "libbruckner.so";
 
-/// Runs a program with libbruckner.so in front of LD_PRELOAD
+/// Runs a program with libbruckner.so in LD_PRELOAD, behind what is there already
 ///
 /// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. It is the one
-/// spelling that works with every launcher, on one node and on several. The library is the one beside this command, in
-/// ../lib beside it, or the one named by --library.
+/// spelling that works with every launcher, on one node and on several. Where the launcher starts a script, put it before the program
+/// inside the script: on several nodes a script might take the library from some ranks, and everything is left to the MPI. The
+/// library is the one beside this command, in ../lib beside it, or the one named by --library.
 #[derive(Args)]
 pub(crate) struct Exec {
+    /// PROGRAM is a script or a wrapper, and hands LD_PRELOAD on to the program on every rank: you promise that
+    #[arg(long)]
+    through: bool,
     /// The library, if it is not beside this command
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -36,12 +41,15 @@ impl Exec {
                 return ExitCode::from(2);
             }
         };
-        let mut list = library.into_os_string();
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            list.push(":");
-            list.push(others);
-        }
-        let mark = identity(&|name| std::env::var(name).ok());
+        let list = match behind(&library, &std::env::var_os("LD_PRELOAD").unwrap_or_default()) {
+            Ok(list) => list,
+            Err(why) => {
+                eprintln!("bruckner exec: {why}");
+                return ExitCode::from(2);
+            }
+        };
+        let started = find_program(Path::new(&self.program[0])).and_then(|file| file_id(&file));
+        let mark = mark(&|name| std::env::var(name).ok(), started.filter(|_| !self.through));
         // It comes back only if it fails.
         let error = Command::new(&self.program[0])
             .args(&self.program[1..])
@@ -67,6 +75,24 @@ impl Exec {
             format!("there is no {LIBRARY} in {}; name it by --library", places.join(", "))
         })
     }
+}
+
+/// What is preloaded, with the library behind it: tools wrap the library, and see the program's calls only.
+fn behind(library: &Path, others: &OsStr) -> Result<OsString, String> {
+    let ends = |byte: &u8| b" :".contains(byte);
+    if library.as_os_str().as_bytes().iter().any(|byte| ends(byte) || *byte == b'$') {
+        return Err(format!(
+            "{}: the dynamic loader takes no path with a space, a colon or a dollar sign in LD_PRELOAD; put the library elsewhere and \
+             name it by --library",
+            library.display()
+        ));
+    }
+    let others = others
+        .as_bytes()
+        .split(ends)
+        .filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes());
+    let all: Vec<&[u8]> = others.chain([library.as_os_str().as_bytes()]).collect();
+    Ok(OsString::from_vec(all.join(&b':')))
 }
 
 /// The file of a program, as a shell would find it, if it can be run.

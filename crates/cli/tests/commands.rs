@@ -1,5 +1,6 @@
 //! The command as its user meets it: what it prints, and how it ends.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Output};
 
 fn bruckner(args: &[&str]) -> Output {
@@ -171,9 +172,9 @@ fn a_million_ranks_are_no_matter() {
     }
 }
 
-/// The library comes first, what was there stays, and the mark says which rank this is.
+/// What was there stays in front of the library, and the mark says which rank this is, and which program it started.
 #[test]
-fn exec_puts_the_library_in_front_and_leaves_a_mark() {
+fn exec_puts_the_library_behind_and_leaves_a_mark() {
     // Any file will do: the linker leaves alone what is no library, and says so on standard error.
     let library = std::env::temp_dir().join(format!("bruckner-exec-{}.so", std::process::id()));
     std::fs::write(&library, "").unwrap();
@@ -193,10 +194,21 @@ fn exec_puts_the_library_in_front_and_leaves_a_mark() {
         command.env_remove("LD_PRELOAD").envs(environment.iter().copied());
         text(&command.output().expect("the command runs").stdout)
     };
-    assert_eq!(run(&[]), format!("{path} ::::::: --flag\n"));
-    let under_mpirun = run(&[("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "3"), ("LD_PRELOAD", "other.so")]);
-    assert_eq!(under_mpirun, format!("{path}:other.so job:3:::::: --flag\n"));
-    std::fs::remove_file(&library).unwrap();
+    let shell = std::fs::metadata("/bin/sh").unwrap();
+    let shell = format!("{}:{}", shell.dev(), shell.ino());
+    assert_eq!(run(&[]), format!("{path} ::::::: {shell} --flag\n"));
+    let there = format!("other.so {path}:third.so");
+    let under_mpirun = run(&[("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "3"), ("LD_PRELOAD", &there)]);
+    assert_eq!(under_mpirun, format!("other.so:third.so:{path} job:3:::::: {shell} --flag\n"));
+    let through = bruckner(&["exec", "--through", "--library", &path, "sh", "-c", "echo $BRUCKNER_EXEC"]);
+    assert_eq!(text(&through.stdout), "::::::: any\n");
+    // What the dynamic loader would take for two files is refused before anything starts.
+    let apart = library.with_file_name(format!("bruckner exec {}.so", std::process::id()));
+    std::fs::rename(&library, &apart).unwrap();
+    let refused = bruckner(&["exec", "--library", &apart.display().to_string(), "echo", "started"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), String::new()));
+    assert!(text(&refused.stderr).contains("takes no path with a space"));
+    std::fs::remove_file(&apart).unwrap();
     let missing = bruckner(&["exec", "--library", "/nowhere.so", "true"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("/nowhere.so: No such file"));

@@ -4,7 +4,8 @@
 //! have in common then is only how they were started, so each must come to the same answer from that alone:
 //!
 //! - **`bruckner exec`** started this process, and leaves its mark in the environment: whoever starts one rank of a program
-//!   by it starts all of them so. The mark names job and rank, so it means nothing in another job that this one starts.
+//!   by it starts all of them so. The mark names job and rank, so it means nothing in another job that this one starts. It names the
+//!   program, too: a script or another program in between may take the library from some ranks.
 //! - **One node**: all ranks have the launcher's environment. Where several programs make up a job, the library is looked
 //!   for in each process.
 //! - **Hydra** (MPICH, Intel MPI) hands on the whole environment, unless it is told not to. Then the ranks beside it still
@@ -48,6 +49,22 @@ pub struct Launch<'a> {
     pub siblings: &'a dyn Fn(usize) -> Option<bool>,
     /// How many ranks there are.
     pub ranks: u32,
+    /// The file that this process runs.
+    pub program: Option<FileId>,
+}
+
+/// A file, whatever it is called: its device and its number there.
+pub type FileId = (u64, u64);
+
+/// What `bruckner exec` started in this rank of this job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Started {
+    /// Nothing.
+    Nothing,
+    /// This program, or one that hands the library on, as the user has promised.
+    This,
+    /// Another program, which started this one.
+    Another,
 }
 
 /// Whether all ranks have the library.
@@ -59,13 +76,30 @@ pub enum Reach {
     Unknown(String),
 }
 
+/// The mark of `bruckner exec`: the job and the rank, and the file that it starts; none where the user promises that it hands the library on.
+pub fn mark(variable: &dyn Fn(&str) -> Option<String>, file: Option<FileId>) -> String {
+    let file = file.map_or_else(|| "any".to_owned(), |(device, number)| format!("{device}:{number}"));
+    format!("{} {file}", identity(variable))
+}
+
 /// Which job and rank a process is, as far as its launcher tells.
-pub fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
+fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
     let values = IDENTITY.map(|name| variable(name).unwrap_or_default());
     values.join(":")
 }
 
 impl Launch<'_> {
+    fn started(&self) -> Started {
+        let (is_named, left) = (!identity(self.variable).trim_matches(':').is_empty(), (self.variable)(MARK));
+        let is = |file| left.as_deref() == Some(&mark(self.variable, file));
+        let is_of_rank = || left.as_ref().is_some_and(|left| left.starts_with(&identity(self.variable)));
+        match is_named {
+            true if is(None) || (self.program.is_some() && is(self.program)) => Started::This,
+            true if is_of_rank() => Started::Another,
+            _ => Started::Nothing,
+        }
+    }
+
     /// Whether all ranks have the library. All ranks that have it find the same.
     pub fn reach(&self) -> Reach {
         let number = |name: &str| (self.variable)(name).and_then(|value| value.trim().parse::<u32>().ok());
@@ -82,8 +116,8 @@ impl Launch<'_> {
         } else {
             number("OMPI_COMM_WORLD_LOCAL_SIZE")
         };
-        let own = identity(self.variable);
-        let marked = !own.trim_matches(':').is_empty() && (self.variable)(MARK) == Some(own);
+        let started = self.started();
+        let marked = started == Started::This;
         // Of a job on one node all ranks see alike whether Hydra was told of several programs.
         let several = programs > 1
             || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
@@ -93,9 +127,16 @@ impl Launch<'_> {
         if here == Some(self.ranks) {
             match (self.siblings)(self.ranks as usize) {
                 Some(false) => return Reach::Unknown("some programs of this job lack the library".into()),
-                None if several => {}
+                None if several || started == Started::Another => {}
                 _ => return Reach::All("all ranks are on one node"),
             }
+        }
+        if started == Started::Another {
+            return Reach::Unknown(
+                "`bruckner exec` started a script or another program, which may not hand the library on to all ranks; put \
+                 `bruckner exec` before the program inside it, or promise that it does by `bruckner exec --through SCRIPT …`"
+                    .into(),
+            );
         }
         if hydra && !(marked && several) && !withholds(&self.command) {
             return Reach::All("the launcher hands on the environment");
@@ -124,6 +165,7 @@ impl Launch<'_> {
             command: command.split('\0').map(str::to_owned).collect(),
             siblings: &siblings,
             ranks,
+            program: file_id(Path::new("/proc/self/exe")),
         };
         launch.reach()
     }
@@ -150,11 +192,11 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
     }
     let address = siblings as fn(u32, usize) -> Option<bool> as *mut std::ffi::c_void;
     let own = crate::load::object_of(address)?;
-    let own = number(Path::new(own.to_str().ok()?))?;
+    let own = file_id(Path::new(own.to_str().ok()?))?;
     let mut all = true;
     for child in children {
         let files = mapped(child)?;
-        if files.iter().any(|file| number(file) == Some(own)) {
+        if files.iter().any(|file| file_id(file) == Some(own)) {
             continue;
         }
         // A script that will start a rank, or has started one, is not one.
@@ -170,7 +212,7 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
 }
 
 /// A file, whatever it is called.
-fn number(file: &Path) -> Option<(u64, u64)> {
+pub fn file_id(file: &Path) -> Option<FileId> {
     std::fs::metadata(file).ok().map(|about| (about.dev(), about.ino()))
 }
 
@@ -192,7 +234,15 @@ mod tests {
             |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let siblings = |_: usize| siblings;
         let command = command.split(' ').map(str::to_owned).collect();
-        Launch { variable: &variable, parent: parent.into(), command, siblings: &siblings, ranks: 4 }.reach()
+        Launch {
+            variable: &variable,
+            parent: parent.into(),
+            command,
+            siblings: &siblings,
+            ranks: 4,
+            program: Some((7, 9)),
+        }
+        .reach()
     }
 
     fn is_all(reach: &Reach) -> bool {
@@ -214,8 +264,10 @@ mod tests {
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
         // The mark of this job and rank counts, that of another does not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
-        assert!(is_all(&reach(&marked("j:2::::::"), "prted", "sshd", None)));
-        for other in ["j:1::::::", "k:2::::::", ":::::::", ""] {
+        for mark in ["j:2:::::: 7:9", "j:2:::::: any"] {
+            assert!(is_all(&reach(&marked(mark), "prted", "sshd", None)), "{mark}");
+        }
+        for other in ["j:1:::::: 7:9", "k:2:::::: 7:9", "::::::: 7:9", "j:2:::::: 7:8", "j:2::::::", ""] {
             assert!(!is_all(&reach(&marked(other), "prted", "sshd", None)), "{other}");
         }
     }
@@ -226,18 +278,40 @@ mod tests {
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", Some(true))));
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", Some(false))));
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", None)));
-        assert!(!is_all(&reach(&[job("2"), vec![(MARK, ":::::::")]].concat(), "prted", "sshd", Some(true))));
+        assert!(!is_all(&reach(
+            &[job("2"), vec![(MARK, "::::::: any")]].concat(),
+            "prted",
+            "sshd",
+            Some(true)
+        )));
     }
 
     /// Of two programs only one may be started by `bruckner exec`.
     #[test]
     fn hydra_may_start_several_programs() {
-        let mark = ":::3::::";
+        let mark = ":::3:::: 7:9";
         let job = [("MPI_LOCALNRANKS", "4"), ("PMI_RANK", "3"), (MARK, mark)];
         let of = |command, siblings| is_all(&reach(&job, "hydra_pmi_proxy", command, siblings));
         assert!(of("mpiexec -n 4 bruckner exec ./app", Some(false)));
         let two = "mpiexec -n 2 bruckner exec ./app : -n 2 ./app";
         assert!(!of(two, Some(false)) && !of(two, None) && of(two, Some(true)));
+    }
+
+    /// A script that `bruckner exec` starts may take the library from some ranks; on one node one sees whether it has.
+    #[test]
+    fn a_script_in_between_is_not_trusted() {
+        let hydra = |local| vec![("MPI_LOCALNRANKS", local), ("PMI_RANK", "3"), (MARK, ":::3:::: 7:8")];
+        let of = |local, siblings| {
+            reach(&hydra(local), "hydra_pmi_proxy", "mpiexec -n 4 bruckner exec x.sh", siblings)
+        };
+        assert!(is_all(&of("4", Some(true))));
+        for unsure in [of("4", Some(false)), of("4", None), of("2", None)] {
+            assert!(!is_all(&unsure));
+        }
+        let Reach::Unknown(why) = of("2", None) else { panic!("a script on two nodes") };
+        assert!(why.contains("`bruckner exec --through SCRIPT …`"), "{why}");
+        let srun = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_NODES", "2"), (MARK, ":::::::1 7:8")];
+        assert!(!is_all(&reach(&srun, "slurmstepd", "", None)));
     }
 
     #[test]

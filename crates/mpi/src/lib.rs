@@ -245,6 +245,16 @@ impl Mpi {
             .is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
     }
 
+    /// The function of a tool that is preloaded behind this library, if there is one: it is found before the MPI's own, or another library
+    /// of the MPI's, where functions come in pairs.
+    pub fn function_of_tool(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: looks up a C string among what is loaded behind the object that this code is in.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let object = load::object_of(found)?;
+        let is_the_mpis = self.library.is(&object) || Library::has_both_names(&object);
+        (!is_the_mpis).then_some(found)
+    }
+
     /// The address of a function of the MPI's library.
     pub fn function(&self, name: &CStr) -> Option<*mut c_void> {
         self.library.symbol(name)

@@ -95,11 +95,25 @@ impl Library {
         library.own_symbol(c"PMPI_Initialized").map(|_| library)
     }
 
+    /// Whether this is the library of a file.
+    pub(crate) fn is(&self, file: &CStr) -> bool {
+        file.to_bytes() == self.path.as_os_str().as_bytes()
+    }
+
+    /// Whether a file that is loaded has `PMPI_Init` of its own, as an MPI's library has and a tool has not.
+    pub(crate) fn has_both_names(file: &CStr) -> bool {
+        // SAFETY: a C string; nothing is loaded that was not.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            return false;
+        }
+        let library = Library { handle, path: PathBuf::from(file.to_string_lossy().into_owned()) };
+        library.own_symbol(c"PMPI_Init").is_some()
+    }
+
     /// The address of a symbol of the object itself: dlsym also looks into what the object depends on.
     pub(crate) fn own_symbol(&self, name: &CStr) -> Option<*mut c_void> {
-        let own = |at: &*mut c_void| {
-            object_of(*at).is_some_and(|object| object.to_bytes() == self.path.as_os_str().as_bytes())
-        };
+        let own = |at: &*mut c_void| object_of(*at).is_some_and(|object| self.is(&object));
         self.symbol(name).filter(own)
     }
 

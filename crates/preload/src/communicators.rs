@@ -10,6 +10,7 @@ use bruckner_engine::Engine;
 use bruckner_engine::mpi::{Mpi, Word};
 
 use crate::entries::NO_MPI;
+use crate::next::hand_on;
 
 /// Where a handle is, or will be.
 type Place = *mut c_void;
@@ -69,6 +70,7 @@ macro_rules! lives {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                hand_on!($export, ($($argument: $type),*));
                 static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
                 const NAME: &CStr = match CStr::from_bytes_with_nul(concat!("PMPI_", $name, "\0").as_bytes()) {
                     Ok(name) => name,

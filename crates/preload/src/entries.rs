@@ -12,6 +12,8 @@ use bruckner_engine::mpi::{Flavour, Function, Mpi, Word};
 use bruckner_engine::world::{Natives as _, native_init};
 use bruckner_engine::{Call, Door, Engine, Error};
 
+use crate::next::hand_on;
+
 /// What a function returns if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
 
@@ -145,6 +147,7 @@ macro_rules! entries {
                 info: Word,
                 request: *mut c_void,
             ) -> c_int {
+                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Word, info: Word, request: *mut c_void));
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: ARGUMENTS.
@@ -156,6 +159,7 @@ macro_rules! entries {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
+                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Word));
                 // A call that is known to go to native is handed on as it came: the last thing done is a jump.
                 if let Some(engine) = Engine::current() {
                     let mpi = engine.world();
@@ -220,6 +224,7 @@ macro_rules! beginnings {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                hand_on!($export, ($($argument: $type),*));
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 // SAFETY: ARGUMENTS.
                 begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })

@@ -12,6 +12,7 @@ mod communicators;
 mod entries;
 pub mod errors;
 pub mod handles;
+mod next;
 pub mod plans;
 mod requests;
 pub mod setup;

@@ -7,6 +7,7 @@ use bruckner_engine::Engine;
 use bruckner_engine::mpi::{Mpi, Word};
 
 use crate::entries::NO_MPI;
+use crate::next::hand_on;
 
 /// Each function under both its names: by the engine if it knows any request, else by the MPI.
 macro_rules! requests {
@@ -18,6 +19,7 @@ macro_rules! requests {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
+                hand_on!($export, ($($argument: $type),*));
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let native = requests!(@native mpi $group $field);
                 let engine = match native {

@@ -25,6 +25,12 @@ enum Way {
     Withheld,
     /// Only one of two programs of the job has it.
     OneOfTwo,
+    /// `mpirun bruckner exec SCRIPT PROGRAM`, with a script that takes it from one rank.
+    Script,
+    /// `mpirun bruckner exec --through SCRIPT PROGRAM`, with a script that hands it on.
+    Through,
+    /// `mpirun SCRIPT PROGRAM`, with a script that runs `bruckner exec`.
+    Inside,
 }
 
 pub(crate) fn run(table: &mut Table) -> Result<()> {
@@ -253,10 +259,10 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
         let across = mpi.compile_plain("across")?;
         let of = |launch: Launch<'_>| launch.across(&nodes).patiently().argument("2").argument("2000").test();
         // MPICH 4 alone hangs now and then over UCX's TCP where ranks outnumber cores.
-        let mut native = of(Launch::plain(mpi, 4, &across))?;
+        let mut native = of(Launch::plain(mpi, 4, &across).limit(180))?;
         for _ in 0..2 {
             if native.failures > 0 && mpi == Mpi::Mpich4 {
-                native = of(Launch::plain(mpi, 4, &across))?;
+                native = of(Launch::plain(mpi, 4, &across).limit(180))?;
             }
         }
         table.tell(mpi.name(), "a wire of 2 ms, native", 4, &native);
@@ -274,6 +280,9 @@ fn reached_or_not(table: &mut Table) -> Result<()> {
         (Way::Option, "LD_PRELOAD by an option"),
         (Way::Withheld, "LD_PRELOAD not handed on"),
         (Way::OneOfTwo, "one of two programs"),
+        (Way::Script, "a script takes it from a rank"),
+        (Way::Through, "exec --through a script"),
+        (Way::Inside, "bruckner exec inside a script"),
     ];
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         for (way, name) in ways {
@@ -305,15 +314,17 @@ fn tried(mpi: Mpi, nodes: &Cluster, way: Way) -> Result<Outcome> {
             // Over TCP it does not come to its end where ranks outnumber cores; it may go round the wire here.
             if mpi == Mpi::Mpich4 { launch.set("UCX_TLS", "all") } else { launch }
         };
-        let exec = |launch: Launch<'_>| launch.argument("exec").argument(program.display().to_string()).run();
+        let shown = program.display().to_string();
+        let exec = |launch: Launch<'_>| launch.argument(&shown).run();
         let launch = match way {
-            Way::Exec | Way::OneOfTwo => of(&bruckner),
+            Way::Exec | Way::OneOfTwo | Way::Script | Way::Through => of(&bruckner),
+            Way::Inside => of(Path::new("/bin/sh")),
             Way::Before | Way::Withheld => of(&program).set("LD_PRELOAD", library().display().to_string()),
             Way::Option => of(&program).preload(&library()),
         };
         let launch = if switched_off { launch.set("BRUCKNER", "off") } else { launch };
         let said: Said = match way {
-            Way::Exec => exec(launch)?,
+            Way::Exec => exec(launch.argument("exec"))?,
             Way::OneOfTwo => {
                 // Two ranks of each.
                 let launch = launch.option("-n").option("2").argument("exec");
@@ -321,12 +332,36 @@ fn tried(mpi: Mpi, nodes: &Cluster, way: Way) -> Result<Outcome> {
                 launch.argument("-n").argument("2").argument(program.display().to_string()).run()?
             }
             Way::Withheld => launch.option("-genvnone").run()?,
+            // As sites wrap programs: a script, which ends in running what it is given.
+            Way::Script => {
+                let rank = "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-$PMIX_RANK}}";
+                let script = format!("if [ \"{rank}\" = 1 ]; then unset LD_PRELOAD; fi; exec \"$@\"");
+                exec(
+                    launch
+                        .argument("exec")
+                        .argument("/bin/sh")
+                        .argument("-c")
+                        .argument(script)
+                        .argument("sh"),
+                )?
+            }
+            Way::Through => {
+                let launch = launch.argument("exec").argument("--through").argument("/bin/sh").argument("-c");
+                exec(launch.argument("exec \"$@\"").argument("sh"))?
+            }
+            Way::Inside => exec(
+                launch
+                    .argument("-c")
+                    .argument(format!("exec {} exec \"$@\"", bruckner.display()))
+                    .argument("sh"),
+            )?,
             Way::Before | Way::Option => launch.run()?,
         };
         outcome.seconds += said.seconds;
         outcome.cases += 1;
         // Whether Open MPI's ranks all have the library, only the mark of `bruckner exec` tells.
-        let known = way == Way::Exec || (!mpi.is_open_mpi() && matches!(way, Way::Before | Way::Option));
+        let known = matches!(way, Way::Exec | Way::Through | Way::Inside)
+            || (!mpi.is_open_mpi() && matches!(way, Way::Before | Way::Option));
         let right = said.succeeded && said.out.contains("cases 100 failures 0");
         let text = std::fs::read_to_string(&report).unwrap_or_default();
         let served = text.contains(r#""algorithm": "locality(node)""#) && text.contains("2x2");

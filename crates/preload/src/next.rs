@@ -1,0 +1,64 @@
+//! Tools that are preloaded behind the library. A program's call comes to the library first; where a tool behind it has a function of the
+//! same name, the call goes to the tool, which passes it on to the `PMPI_*` function, and that is the library's again. So a tool sees the
+//! program's calls on either side of the library.
+
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use bruckner_engine::mpi::Mpi;
+
+/// The function of the same name behind the library.
+pub(crate) struct Next {
+    function: AtomicPtr<c_void>,
+    state: AtomicU8,
+}
+
+const UNKNOWN: u8 = 0;
+const NONE: u8 = 1;
+const TOOL: u8 = 2;
+
+impl Next {
+    pub(crate) const fn new() -> Next {
+        Next { function: AtomicPtr::new(null_mut()), state: AtomicU8::new(UNKNOWN) }
+    }
+
+    /// The tool's function for one of these names; for `PMPI_*` there is none.
+    #[inline(always)]
+    pub(crate) fn find(&self, name: &'static str) -> Option<*mut c_void> {
+        if !name.starts_with("MPI") {
+            return None;
+        }
+        match self.state.load(Ordering::Acquire) {
+            NONE => None,
+            TOOL => Some(self.function.load(Ordering::Relaxed)),
+            _ => self.look(name),
+        }
+    }
+
+    #[cold]
+    fn look(&self, name: &'static str) -> Option<*mut c_void> {
+        // Before there is an MPI, its own functions cannot be told from a tool's.
+        let mpi = Mpi::find().ok()?;
+        let found = CString::new(name).ok().and_then(|name| mpi.function_of_tool(&name));
+        self.function.store(found.unwrap_or(null_mut()), Ordering::Relaxed);
+        self.state.store(if found.is_some() { TOOL } else { NONE }, Ordering::Release);
+        found
+    }
+}
+
+/// Hands a call on to a tool behind the library, if there is one.
+macro_rules! hand_on {
+    ($export:expr, ($($argument:ident : $type:ty),*)) => {
+        static NEXT: crate::next::Next = crate::next::Next::new();
+        if let Some(next) = NEXT.find($export) {
+            // SAFETY: a function of the same name, with the arguments that it was called with: ARGUMENTS.
+            return unsafe {
+                let next: unsafe extern "C" fn($($type),*) -> std::ffi::c_int = std::mem::transmute(next);
+                next($($argument),*)
+            };
+        }
+    };
+}
+
+pub(crate) use hand_on;
