@@ -62,7 +62,7 @@ pub(crate) fn run(record: bool) -> Result<()> {
 
 fn recorded_text(counted: &[(String, u64)]) -> String {
     let mut text = String::from(
-        "# Instructions, as `cargo testbed instructions --record` wrote them. CI fails where a count is more than 5 % higher.\n",
+        "# Instructions (of eight repetitions each in planning, compiling and binding), as `cargo testbed instructions --record` wrote them. CI fails where a count is more than 5 % higher.\n",
     );
     for (name, count) in counted {
         let _ = writeln!(text, "\"{name}\" = {count}");
