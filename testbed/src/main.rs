@@ -5,6 +5,7 @@ mod chooser;
 mod claims;
 mod cluster;
 mod examples;
+mod frames;
 mod instructions;
 mod interrupt;
 mod launch;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Table;
 use super::mpi4py::not_served;
+use crate::frames;
 use crate::launch::{Launch, Outcome, library};
 use crate::mpis::{Mpi, home, root};
 use crate::speed;
@@ -22,6 +23,7 @@ fn some<'a>(quick: bool, mpi: Mpi, of: &[&'a str]) -> Vec<&'a str> {
 }
 
 pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
+    table.tell("", "frames of the library's functions", 0, &frames::check()?);
     for mpi in table.of(Mpi::ALL) {
         let traps = mpi.compile_plain("traps")?;
         for mode in ["always", "on"] {
@@ -81,6 +83,8 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), &format!("sizes, nodes {topology}"), 4, &outcome);
         }
         freed(table, mpi, quick)?;
+        small_stack(table, mpi)?;
+        locked(table, mpi)?;
         let churn = mpi.compile_plain("churn")?;
         for topology in some(quick, mpi, &["2,2", "1x4", "3,1"]) {
             let launch = patient_launch(mpi, 4, &churn).set("BRUCKNER_TOPOLOGY", topology);
@@ -192,6 +196,53 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(&[Mpi::Intel]) {
         table.tell(mpi.name(), "IMB-MPI1, all collectives", 2, &imb(quick)?);
     }
+    Ok(())
+}
+
+/// Everything in a thread with a small stack, as small as the MPI itself takes; Debian's MPICH does not end in one of 64 KiB.
+fn small_stack(table: &mut Table, mpi: Mpi) -> Result<()> {
+    let kib = match mpi {
+        Mpi::Mpich4 => return Ok(()),
+        Mpi::Intel | Mpi::IntelAbi => 48,
+        _ => 32,
+    };
+    let program = mpi.compile_plain("stack")?;
+    for (mode, topology) in [("on", ""), ("always", "2,2")] {
+        let report = home().join("stack.json").display().to_string();
+        let launch = patient_launch(mpi, 4, &program).argument(kib.to_string()).set("BRUCKNER", mode);
+        let outcome = launch.set("BRUCKNER_TOPOLOGY", topology).set("BRUCKNER_REPORT", report).test()?;
+        table.tell(mpi.name(), &format!("a stack of {kib} KiB, {mode}"), 4, &outcome);
+    }
+    Ok(())
+}
+
+/// Locked memory: what the library maps is what it uses.
+fn locked(table: &mut Table, mpi: Mpi) -> Result<()> {
+    /// What the library may add to a rank, in KiB.
+    const MORE: u64 = 64 << 10;
+    let program = mpi.compile_plain("locked")?;
+    let mut outcome = Outcome::default();
+    let mut text = Vec::new();
+    for when in ["now", "from-the-start"] {
+        let resident = |launch: Launch<'_>| -> Result<(Outcome, u64)> {
+            let said = launch.patiently().argument(when).run()?;
+            let kib = said.out.lines().find_map(|line| line.strip_prefix("resident ")?.parse().ok());
+            let right = said.succeeded && said.out.contains("failures 0") && kib.is_some();
+            let talk = format!("{}{}", said.out, said.err);
+            let outcome = Outcome { cases: 1, failures: u64::from(!right), seconds: said.seconds, talk };
+            Ok((outcome, kib.unwrap_or(0)))
+        };
+        let (native, without) = resident(Launch::plain(mpi, 2, &program))?;
+        // An MPI that does not end by itself says nothing of the library.
+        if native.failures > 0 {
+            continue;
+        }
+        let (mut served, with) = resident(Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always"))?;
+        served.failures += u64::from(with > without + MORE);
+        outcome.add(&served);
+        text.push(format!("{} MiB, native {}", with >> 10, without >> 10));
+    }
+    table.tell(mpi.name(), &format!("locked: {}", text.join("; ")), 2, &outcome);
     Ok(())
 }
 

@@ -53,7 +53,7 @@ impl Rented {
     ) -> Option<Rented> {
         let count = members.len() as u32;
         // SAFETY: lent to these members, of whom this is one.
-        let lease = unsafe { Lease::new(pool, offset) };
+        let lease = unsafe { Lease::new(pool, offset, Segment::bytes(count, size)) }?;
         if !Segment::shares(count, size, me).all(|(at, len)| pool.reserve(offset + at, len)) {
             return None;
         }

@@ -195,14 +195,17 @@ impl Memo {
     }
 }
 
-/// Memos of a communicator. A bucket has several: calls of one kind may be served by one plan for some sizes, by another for others.
+/// Memos of a communicator, in buckets of several: calls of one kind may be served by one plan for some sizes, by another for others. There
+/// are no buckets before the first memo, and they lie in memory of their own: a thread's stack may be small.
 #[derive(Default)]
-pub(crate) struct Memos([[Option<Memo>; 4]; 8]);
+pub(crate) struct Memos(Vec<[Option<Memo>; 4]>);
+
+const BUCKETS: usize = 8;
 
 impl Memos {
     #[inline]
     pub(crate) fn get(&mut self, arguments: &Arguments) -> Option<&mut Memo> {
-        let bucket = &mut self.0[bucket(&arguments.words, self.0.len())];
+        let bucket = self.0.get_mut(bucket(&arguments.words, BUCKETS))?;
         let Arguments { words, count, .. } = arguments;
         let fits =
             |memo: &&mut Memo| memo.words == *words && memo.counts.contains(count) && memo.cuts(*count);
@@ -211,7 +214,10 @@ impl Memos {
 
     /// Remembers calls, together with those that were known of the same plan, which was put here last; the oldest may have to leave.
     pub(crate) fn put(&mut self, mut memo: Memo) {
-        let bucket = &mut self.0[bucket(&memo.words, self.0.len())];
+        if self.0.is_empty() {
+            self.0.resize_with(BUCKETS, Default::default);
+        }
+        let bucket = &mut self.0[bucket(&memo.words, BUCKETS)];
         let less = |known: &Memo| {
             let same = known.words == memo.words && known.version == memo.version;
             same && memo.counts.contains(known.counts.end())
@@ -226,7 +232,7 @@ impl Memos {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Memos::default();
+        self.0.iter_mut().for_each(|bucket| *bucket = Default::default());
     }
 }
 

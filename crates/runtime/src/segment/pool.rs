@@ -1,17 +1,20 @@
 //! POSIX shared memory of a node, of which each process owns a slice.
 //!
-//! One object for all processes of a node: created by one, mapped by all, and unlinked at once, so that nothing is left
+//! One object for all processes of a node: created by one, opened by all, and unlinked at once, so that nothing is left
 //! behind whatever happens later. It is as large as all slices together but takes no memory: what a process lends out of
 //! its slice is reserved first, each share by the process that will touch it first, and an object that cannot be
 //! reserved is refused rather than found missing by a bus error.
 //!
+//! A process sets address space aside for all slices, and maps only what is lent to it: a program that locks its memory
+//! (`mlockall`) locks what is mapped, whether it was touched or not.
+//!
 //! A process lends from its own slice only, so that no lock is shared. A lease returns to its owner when all who use it
-//! have left: they count themselves out in its first word.
+//! have left: they count themselves out in its first word, which the owner keeps mapped until then.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, Mode};
 use rustix::io::Errno;
@@ -44,9 +47,10 @@ struct Books {
 /// A node's shared memory, as one process sees it.
 pub struct Pool {
     start: *mut u8,
-    slice: usize,
     slices: u32,
+    me: u32,
     file: OwnedFd,
+    /// Also taken while a stretch is mapped or unmapped: one that comes back may be lent to this process again at once.
     books: Mutex<Books>,
 }
 
@@ -54,6 +58,9 @@ pub struct Pool {
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
+
+/// A mapping that has nothing behind it.
+const NOTHING: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 /// The unit in which slices are lent.
 const PAGE: usize = 4096;
@@ -72,23 +79,23 @@ impl Pool {
         format!("/bruckner-{}-{count}-{time:08x}", std::process::id())
     }
 
-    /// Creates the object under a name and maps it, for the one process that does so.
+    /// Creates the object under a name, for the one process that does so.
     pub fn create(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
         let file = open(name, flags)?;
         let pool = rustix::fs::ftruncate(&file, slices as u64 * Pool::SLICE as u64)
             .map_err(|cause| PoolError { call: "ftruncate", cause })
-            .and_then(|()| Pool::map(file, slices, me));
+            .and_then(|()| Pool::new(file, slices, me));
         if pool.is_err() {
             Pool::unlink(name);
         }
         pool
     }
 
-    /// Maps the object that another process made.
+    /// Opens the object that another process made.
     pub fn attach(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
-        Pool::map(open(name, shm::OFlags::RDWR)?, slices, me)
+        Pool::new(open(name, shm::OFlags::RDWR)?, slices, me)
     }
 
     /// Takes the name away; the memory stays for those who have it.
@@ -114,26 +121,55 @@ impl Pool {
         }
     }
 
-    fn map(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
+    fn new(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let bytes = slices as usize * Pool::SLICE;
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: a new mapping at an address of the system's choice.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) }
-            .map_err(|cause| PoolError { call: "mmap", cause })?;
-        // SAFETY: the mapping just made. A core dump need not contain it; refusing that is no harm.
-        let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
+        // SAFETY: a new mapping at an address of the system's choice, with nothing behind it.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), NOTHING) }
+                .map_err(|cause| PoolError { call: "mmap", cause })?;
         let own = me as usize * Pool::SLICE;
         let books = Mutex::new(Books { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
-        Ok(Pool { start: start.cast(), slice: Pool::SLICE, slices, file, books })
+        Ok(Pool { start: start.cast(), slices, me, file, books })
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a stretch lies in this process's own slice.
+    fn owns(&self, offset: usize) -> bool {
+        offset / Pool::SLICE == self.me as usize
+    }
+
+    /// Maps a stretch of the object into the address space that is set aside. Whether it could.
+    fn map(&self, offset: usize, bytes: usize) -> bool {
+        let at = self.start.wrapping_add(offset).cast();
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED);
+        // SAFETY: over address space of our own, with nothing behind it.
+        let mapped =
+            unsafe { rustix::mm::mmap(at, bytes, protection, flags, &self.file, offset as u64) }.is_ok();
+        if mapped {
+            // SAFETY: the mapping just made. A core dump need not contain it; refusing that is no harm.
+            let _ = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxDontDump) };
+        }
+        mapped
+    }
+
+    /// Sets the address space of a stretch aside again.
+    fn unmap(&self, offset: usize, bytes: usize) {
+        let at = self.start.wrapping_add(offset).cast();
+        // SAFETY: a stretch of our own that nobody in this process uses any more.
+        let _ =
+            unsafe { rustix::mm::mmap_anonymous(at, bytes, ProtFlags::empty(), NOTHING | MapFlags::FIXED) };
     }
 
     /// Lends so many bytes, all zero, to so many users; says where. `None` where the slice, or the node's shared memory, is
     /// used up.
     pub fn lend(&self, bytes: usize, users: u32) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let mut books = self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut books = self.books();
         self.collect(&mut books);
         let fit = books.free.iter().position(|(_, len)| *len >= bytes)?;
         let (offset, len) = books.free[fit];
@@ -143,7 +179,7 @@ impl Pool {
             books.free[fit] = (offset + bytes, len - bytes);
         }
         // The first page holds the count of leavers, which is read from now on.
-        if !self.reserve(offset, PAGE) {
+        if !self.reserve(offset, PAGE) || !self.map(offset, bytes) {
             give_back(&mut books.free, offset, bytes);
             return None;
         }
@@ -164,15 +200,16 @@ impl Pool {
         for (offset, bytes) in back {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             if rustix::fs::fallocate(&self.file, flags, offset as u64, bytes as u64).is_err() {
-                // SAFETY: within our own slice, and nobody uses it any more.
+                // SAFETY: within our own slice, mapped while it is lent, and nobody uses it any more.
                 unsafe { self.start.add(offset).write_bytes(0, bytes) };
             }
+            self.unmap(offset, bytes);
             give_back(&mut books.free, offset, bytes);
         }
     }
 
     fn leavers(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: offsets lie in the mapping, on page boundaries; the first page of a lease is reserved by its owner.
+        // SAFETY: what is lent to this process, or by it, is mapped; the first page of a lease is reserved by its owner.
         unsafe { &*self.start.add(offset).cast::<AtomicU32>() }
     }
 
@@ -183,7 +220,7 @@ impl Pool {
 
     /// The bytes of all leases that are not back yet.
     pub fn lent(&self) -> usize {
-        let mut books = self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut books = self.books();
         self.collect(&mut books);
         books.lent.iter().map(|lent| lent.bytes).sum()
     }
@@ -208,7 +245,7 @@ fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: our mapping; leases hold the pool, so nobody uses it any more.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.slices as usize * self.slice) };
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.slices as usize * Pool::SLICE) };
     }
 }
 
@@ -216,19 +253,22 @@ impl Drop for Pool {
 pub struct Lease {
     pool: Arc<Pool>,
     offset: usize,
+    bytes: usize,
 }
 
 impl Lease {
-    /// What another process or this one lent.
+    /// What another process or this one lent, mapped; `None` if it cannot be.
     ///
     /// # Safety
-    /// The owner lent `offset` to this user among others.
-    pub unsafe fn new(pool: &Arc<Pool>, offset: usize) -> Lease {
+    /// The owner lent so many bytes at `offset` to this user among others, once.
+    pub unsafe fn new(pool: &Arc<Pool>, offset: usize, bytes: usize) -> Option<Lease> {
+        let bytes = bytes.next_multiple_of(PAGE);
         assert!(
-            offset < pool.slices as usize * pool.slice && offset.is_multiple_of(PAGE),
+            offset + bytes <= pool.slices as usize * Pool::SLICE && offset.is_multiple_of(PAGE),
             "a place in the pool"
         );
-        Lease { pool: pool.clone(), offset }
+        let _books = pool.books();
+        (pool.owns(offset) || pool.map(offset, bytes)).then(|| Lease { pool: pool.clone(), offset, bytes })
     }
 
     /// Its first byte.
@@ -239,7 +279,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        let _books = self.pool.books();
         self.pool.leavers(self.offset).fetch_add(1, Ordering::AcqRel);
+        if !self.pool.owns(self.offset) {
+            self.pool.unmap(self.offset, self.bytes);
+        }
     }
 }
 
@@ -261,7 +305,8 @@ mod tests {
         let offset = a.lend(10_000, 2).unwrap();
         assert!(a.reserve(offset, 10_000));
         // SAFETY: just lent and reserved.
-        let (one, two) = unsafe { (Lease::new(&a, offset), Lease::new(&b, offset)) };
+        let (one, two) =
+            unsafe { (Lease::new(&a, offset, 10_000).unwrap(), Lease::new(&b, offset, 10_000).unwrap()) };
         // SAFETY: within the lease, behind its first word.
         unsafe { one.start().add(64).write(7) };
         // SAFETY: as above.
@@ -276,7 +321,7 @@ mod tests {
         assert_eq!(again, offset);
         assert!(a.reserve(again, 10_000));
         // SAFETY: just lent and reserved.
-        let lease = unsafe { Lease::new(&a, again) };
+        let lease = unsafe { Lease::new(&a, again, 10_000) }.unwrap();
         // SAFETY: within the lease.
         assert_eq!(unsafe { lease.start().add(64).read() }, 0);
     }
