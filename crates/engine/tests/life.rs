@@ -177,6 +177,44 @@ fn operations_are_started_in_opposite_orders() {
     }
 }
 
+/// Whether an operation that is started is done on this rank already makes no difference: it is active until it is awaited, or tested as done.
+#[test]
+fn an_operation_is_active_until_it_is_awaited() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, 1);
+            for round in 0..6 {
+                // SAFETY: the buffers live beside the operation.
+                unsafe { operation.start() }.unwrap();
+                if round % 2 == 0 {
+                    // It comes to its end without being asked.
+                    while engine.advance(false) {
+                        std::thread::yield_now();
+                    }
+                }
+                assert!(operation.is_active());
+                // SAFETY: refused.
+                let again = [unsafe { operation.start() }, unsafe { operation.run() }];
+                for refused in again {
+                    assert_eq!(
+                        refused.unwrap_err().to_string(),
+                        "the plan is started already: wait for it first"
+                    );
+                }
+                if round % 3 == 0 {
+                    while !operation.test().unwrap() {}
+                } else {
+                    operation.wait().unwrap();
+                }
+                assert!(!operation.is_active());
+                prepared.check(&SUM_OF_FLOATS, "once");
+            }
+        },
+    );
+}
+
 /// An operation that is the MPI's own goes on like the others.
 #[test]
 fn native_operations_run_beside_others() {

@@ -97,6 +97,8 @@ functions! {
     type_commit MPI_Type_commit(At);
     type_free MPI_Type_free(At);
     type_dup MPI_Type_dup(Word, At);
+    type_get_envelope MPI_Type_get_envelope(Word, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
+    type_get_contents MPI_Type_get_contents(Word, c_int, c_int, c_int, *mut c_int, *mut isize, At);
     type_create_keyval MPI_Type_create_keyval(At, At, *mut c_int, At);
     type_set_attr MPI_Type_set_attr(Word, c_int, At);
     type_get_attr MPI_Type_get_attr(Word, c_int, At, *mut c_int);
@@ -117,6 +119,12 @@ type LookAtAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
 /// `MPI_Request_get_status_any` and `_some`: these, and two numbers.
 type LookAtSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
 
+/// `MPI_Type_get_envelope_c`: how many integers, addresses, large counts and datatypes, and the combiner.
+type Envelope = unsafe extern "C" fn(Word, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
+
+/// `MPI_Type_get_contents_c`: room for as many of each, and where it is.
+type Contents = unsafe extern "C" fn(Word, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
+
 /// Functions that not every MPI has.
 #[derive(Clone, Copy, Debug)]
 pub struct Extra {
@@ -126,6 +134,10 @@ pub struct Extra {
     pub request_get_status_any: Option<LookAtSome>,
     /// `MPI_Request_get_status_some`.
     pub request_get_status_some: Option<LookAtSome>,
+    /// `MPI_Type_get_envelope_c`.
+    pub type_get_envelope_c: Option<Envelope>,
+    /// `MPI_Type_get_contents_c`.
+    pub type_get_contents_c: Option<Contents>,
 }
 
 impl Extra {
@@ -141,6 +153,14 @@ impl Extra {
             // SAFETY: the function of this name has this signature.
             request_get_status_all: all
                 .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtAll>(symbol) }),
+            // SAFETY: as above.
+            type_get_envelope_c: library
+                .symbol(c"PMPI_Type_get_envelope_c")
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Envelope>(symbol) }),
+            // SAFETY: as above.
+            type_get_contents_c: library
+                .symbol(c"PMPI_Type_get_contents_c")
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Contents>(symbol) }),
             request_get_status_any: some(c"PMPI_Request_get_status_any"),
             request_get_status_some: some(c"PMPI_Request_get_status_some"),
         }

@@ -13,6 +13,7 @@ mod family;
 mod functions;
 mod hook;
 pub mod launcher;
+mod layout;
 mod load;
 mod registry;
 mod rival;

@@ -1,14 +1,13 @@
 //! What datatypes and operations are.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
 
 use bruckner_runtime::reduce::{Kind, Operation};
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::family::{Family, Meaning, Sort};
 use crate::functions::Word;
-use crate::{Mpi, MpiError, check, registry};
+use crate::{Mpi, MpiError, check};
 
 /// The built-in types and operations that kernels know.
 #[derive(Clone, Debug)]
@@ -32,7 +31,7 @@ pub struct Shape {
     pub lower: isize,
     /// From the first byte to the last.
     pub span: isize,
-    /// Whether bytes lie in the order in which they are sent, each once; said only of what is whole.
+    /// Whether bytes are known to lie in the order in which they are sent, each once; said only of what is whole.
     in_order: bool,
 }
 
@@ -55,7 +54,7 @@ impl Shape {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
     }
 
-    /// Whether what is sent are just the bytes in memory, one behind the other.
+    /// Whether what is sent is known to be just the bytes in memory, one behind the other.
     pub fn is_dense(self) -> bool {
         self.is_whole() && self.in_order
     }
@@ -136,14 +135,6 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
     })
 }
 
-/// What is kept with a datatype whose bytes lie in order; one more where they do not.
-const IN_ORDER: usize = 1;
-
-/// What is kept with a datatype is a number.
-unsafe extern "C" fn keep(_of: Word, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
-    0
-}
-
 impl Mpi {
     /// `MPI_BYTE`.
     pub fn byte(&self) -> Word {
@@ -168,66 +159,19 @@ impl Mpi {
         !of_access && !built_in && self.types().operation(op).is_none()
     }
 
-    /// How a datatype lies in memory.
+    /// How a datatype lies in memory. Of one that is not built in, nothing is said of an order: see [`Mpi::look_closer`].
     pub fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
-        let mut shape = self.bounds(datatype)?;
-        if shape.is_whole() && shape.size > 0 && !self.types().is_named(datatype) {
-            shape.in_order = self.is_in_order(datatype, shape.size)?;
-        }
-        Ok(shape)
+        let shape = self.bounds(datatype)?;
+        Ok(Shape { in_order: self.types().is_named(datatype), ..shape })
     }
 
-    /// Whether the bytes of a datatype without gaps lie in the order in which they are sent. Found out once for each
-    /// datatype, by packing one, and kept with it.
-    fn is_in_order(&self, datatype: Word, size: usize) -> Result<bool, MpiError> {
-        static KEY: OnceLock<Option<c_int>> = OnceLock::new();
-        let make = || {
-            let mut key = 0;
-            let (copy, delete) = (registry::copy as *mut c_void, keep as *mut c_void);
-            // SAFETY: callbacks with the signatures of the standard.
-            let code = unsafe { (self.f.type_create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
-            (code == 0).then_some(key)
-        };
-        let Some(key) = *KEY.get_or_init(make) else { return Ok(false) };
-        let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
-        // SAFETY: a valid handle by contract; MPI writes the value that was set.
-        unsafe {
-            let code = (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found);
-            check("MPI_Type_get_attr", code)?;
-        }
-        if found != 0 {
-            return Ok(value as usize == IN_ORDER);
-        }
-        let in_order = self.packs_to_itself(datatype, size)?;
-        let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
-        // SAFETY: a valid handle by contract; the value is a number.
-        check("MPI_Type_set_attr", unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) })?;
-        Ok(in_order)
-    }
-
-    /// Packs bytes that say where they are.
-    fn packs_to_itself(&self, datatype: Word, size: usize) -> Result<bool, MpiError> {
-        // Larger ones are packed each time.
-        const MOST: usize = 1 << 24;
-        if size > MOST {
-            return Ok(false);
-        }
-        let mut packed = vec![0u8; size];
-        for digit in 0..size.next_power_of_two().trailing_zeros().div_ceil(8) {
-            let bytes: Vec<u8> = (0..size).map(|at| (at >> (8 * digit)) as u8).collect();
-            let (from, into, mut position) = (bytes.as_ptr().cast(), packed.as_mut_ptr().cast(), 0);
-            let (room, comm) = (size as c_int, self.for_packing());
-            // SAFETY: one element without gaps, and room for it.
-            check("MPI_Pack", unsafe { (self.f.pack)(from, 1, datatype, into, room, &mut position, comm) })?;
-            if packed != bytes {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// The same, with the order of its bytes.
+    pub fn look_closer(&self, datatype: Word, shape: Shape) -> Shape {
+        Shape { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
 
     /// The sizes of a datatype.
-    fn bounds(&self, datatype: Word) -> Result<Shape, MpiError> {
+    pub(crate) fn bounds(&self, datatype: Word) -> Result<Shape, MpiError> {
         let mut size: c_int = 0;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: a valid handle by contract; each function writes what it is given room for.

@@ -289,7 +289,8 @@ unsafe fn with(
     })
 }
 
-/// Starts a plan. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
+/// Starts a plan. It is active until bruckner_wait returns or bruckner_test says that it is done; an active plan may neither be started
+/// nor freed, whether it is done on this rank or not. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
 /// (bruckner_plan_is_native): all ranks start those in the same order.
 ///
 /// # Safety
@@ -355,7 +356,7 @@ pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
     unsafe { with(plan, |plan| plan.run()) }
 }
 
-/// Ends a plan that is not started, and sets the pointer to null.
+/// Ends a plan that is not active, and sets the pointer to null.
 ///
 /// # Safety
 /// The address of a plan that a bruckner_*_init gave, or of null.

@@ -8,7 +8,7 @@ use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_schedule::Order;
 
-use super::side::{reduce_in_form, shape_of};
+use super::side::{Pair, reduce_in_form, shape_of};
 use crate::Error;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -33,6 +33,15 @@ impl Combine {
             Combine::Nothing => false,
             Combine::Kernel(_, kind) => kind.is_float(),
             Combine::Foreign => true,
+        }
+    }
+
+    /// The pairs that are reduced, if they have padding.
+    #[inline]
+    pub(crate) fn pair(self) -> Option<Pair> {
+        match self {
+            Combine::Kernel(_, kind) => Pair::of(kind),
+            Combine::Nothing | Combine::Foreign => None,
         }
     }
 
@@ -118,7 +127,7 @@ pub(super) fn reduced<W: World>(world: &W, datatype: Word, op: Word) -> Result<R
     // shared is how much data an element has.
     let element = u32::try_from(shape.size).map_err(|_| Reason::HugeElement)?;
     let order = if operation.is_some() { Order::Any } else { Order::Ranks };
-    let foreign = Some(Foreign { datatype, op, shape });
+    let foreign = Some(Foreign { datatype, op, shape: world.look_closer(datatype, shape) });
     Ok(Reduced { element, order, combine: Combine::Foreign, foreign })
 }
 

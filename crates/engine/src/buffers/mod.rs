@@ -92,11 +92,25 @@ impl Normal {
         Normal { common, input, output, overlaps: false, bytes, misfit: None, foreign: None }
     }
 
+    /// Finds out about the user's datatypes what matters only where the call is served.
+    pub(crate) fn look_closer(&mut self, world: &impl World) {
+        for side in [&mut self.input, &mut self.output] {
+            side.look_closer(world);
+            *side = std::mem::replace(side, Side::None).settled();
+        }
+    }
+
     /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
     pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool, device: bool) -> bool {
         let kept = matches!(self.output, Side::Kept) && !compiled.only_reads;
         let staged = self.input.is_staged(device) || self.output.is_staged(device);
         !staged && !kept && (in_place || !self.overlaps)
+    }
+
+    /// Whether a plan works on the user's own buffers but for an output of pairs with padding, whose data is copied behind it.
+    pub(crate) fn is_direct_or_padded(&self, compiled: &Compiled, device: bool) -> bool {
+        let padded = self.output.pair().is_some() && !device && !self.input.is_staged(device);
+        padded || self.is_direct(compiled, true, device)
     }
 
     /// How many bytes of room the input takes when it is staged.

@@ -48,7 +48,10 @@ pub(super) fn reduction(world: &impl World, call: &Call, rank: u32, size: u32) -
         _ => there(data).map(|()| Side::Direct(data)),
     };
     let input = side(if overlaps { recv } else { send }, all)?;
-    let output = side(recv, own)?;
+    let output = match (side(recv, own)?, combine.pair()) {
+        (Side::Direct(data), Some(pair)) => Side::Padded(data, pair),
+        (side, _) => side,
+    };
     let problem = Problem { collective, ranks: size, counts, pieces: 1, element, order };
     let common = Common { name, problem, combine };
     let bytes = (all * element as usize, own * element as usize);

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{Shape, Word};
 use bruckner_runtime::Scratch;
+use bruckner_runtime::reduce::Kind;
 
 use crate::Error;
 use crate::world::{Way, World};
@@ -17,6 +18,8 @@ pub(crate) enum Side {
     Kept,
     /// The bytes of all blocks, one behind the other.
     Direct(*mut c_void),
+    /// Elements of a pair type with padding, which is the user's and stays as it is.
+    Padded(*mut c_void, Pair),
     /// Blocks here and there, or of a type with gaps: packed and unpacked, one behind the other, or one every `pitch` bytes.
     Blocks {
         data: *mut c_void,
@@ -27,13 +30,83 @@ pub(crate) enum Side {
     },
 }
 
+/// How a built-in pair with padding lies in memory: a value and an index, each with its first byte and its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pair {
+    extent: usize,
+    value: (usize, usize),
+    index: (usize, usize),
+}
+
+impl Pair {
+    /// Of a kind of elements, if it is such a pair.
+    pub(crate) fn of(kind: Kind) -> Option<Pair> {
+        match kind {
+            Kind::I16Index => Some(Pair { extent: 8, value: (0, 2), index: (4, 4) }),
+            Kind::I64Index | Kind::F64Index => Some(Pair { extent: 16, value: (0, 8), index: (8, 4) }),
+            _ => None,
+        }
+    }
+
+    /// Copies the data of elements and leaves padding alone.
+    ///
+    /// # Safety
+    /// So many bytes at both addresses, whole elements, which do not overlap.
+    pub(crate) unsafe fn copy(self, from: *const u8, to: *mut u8, bytes: usize) {
+        for at in (0..bytes).step_by(self.extent) {
+            for (start, length) in [self.value, self.index] {
+                // SAFETY: within an element, as asked for above.
+                unsafe { to.add(at + start).copy_from_nonoverlapping(from.add(at + start), length) };
+            }
+        }
+    }
+
+    /// Sets padding to zero.
+    pub(crate) fn clear(self, elements: &mut [u8]) {
+        for element in elements.chunks_exact_mut(self.extent) {
+            let is_data = |at: usize| {
+                [self.value, self.index].iter().any(|(start, length)| (*start..start + length).contains(&at))
+            };
+            element.iter_mut().enumerate().filter(|(at, _)| !is_data(*at)).for_each(|(_, byte)| *byte = 0);
+        }
+    }
+}
+
 impl Side {
+    /// The pairs that it is of, if they have padding.
+    pub(crate) fn pair(&self) -> Option<Pair> {
+        if let Side::Padded(_, pair) = self { Some(*pair) } else { None }
+    }
+
     /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
         match self {
-            Side::Blocks { .. } => true,
+            Side::Blocks { .. } | Side::Padded(..) => true,
             Side::Direct(_) => device,
             Side::None | Side::Kept => false,
+        }
+    }
+
+    /// Finds out whether the bytes of its datatype lie in order.
+    pub(crate) fn look_closer(&mut self, world: &impl World) {
+        if let Side::Blocks { datatype, shape, .. } = self {
+            *shape = world.look_closer(*datatype, *shape);
+        }
+    }
+
+    /// Direct, if its blocks are known to be bytes one behind the other.
+    pub(crate) fn settled(self) -> Side {
+        let Side::Blocks { data, shape, blocks, pitch: None, .. } = &self else { return self };
+        let mut there = blocks.iter().filter(|(_, count)| *count > 0);
+        let (first, mut next) = match there.next() {
+            Some((at, count)) if shape.is_dense() => (*at, at + *count as isize),
+            _ => return self,
+        };
+        let follows =
+            |(at, count): &(isize, usize)| *at == std::mem::replace(&mut next, at + *count as isize);
+        match there.all(follows) {
+            true => Side::Direct(data.wrapping_byte_offset(first * shape.extent)),
+            false => self,
         }
     }
 
@@ -51,6 +124,18 @@ impl Side {
         match self {
             Side::None | Side::Kept => {}
             Side::Direct(data) => move_bytes(world, data.cast(), ours, bytes, way)?,
+            // Device memory is the MPI's to move, with its padding.
+            Side::Padded(data, _) if world.has_device() => move_bytes(world, data.cast(), ours, bytes, way)?,
+            Side::Padded(data, pair) => {
+                let theirs = data.cast::<u8>();
+                let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
+                if way == Way::Pack {
+                    // SAFETY: ours has so many bytes.
+                    unsafe { ours.write_bytes(0, bytes) };
+                }
+                // SAFETY: both have so many bytes, by the user's promise and because ours was made so.
+                unsafe { pair.copy(from.cast_const(), to, bytes) };
+            }
             Side::Blocks { data, datatype, shape, blocks, pitch } => {
                 let mut at = ours;
                 for (start, count) in blocks {
@@ -213,14 +298,5 @@ pub(super) fn side(
     if shape.is_whole() {
         there(data)?;
     }
-    let mut next = 0;
-    let follow = blocks.iter().all(|(at, count)| {
-        let follows = *count == 0 || *at == next;
-        next = if *count == 0 { next } else { at + *count as isize };
-        follows
-    });
-    Ok(match follow && shape.is_dense() {
-        true => Side::Direct(data),
-        false => Side::Blocks { data, datatype, shape, blocks, pitch: None },
-    })
+    Ok(Side::Blocks { data, datatype, shape, blocks, pitch: None }.settled())
 }

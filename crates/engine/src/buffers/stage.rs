@@ -92,7 +92,9 @@ impl<W: World> Stage<'_, W> {
         size: u32,
         plan: &mut sized::Plan<W::Wire>,
     ) -> Result<(sized::Buffers, Received), Error> {
-        let personal = personal(self.world, call, size)?;
+        let mut personal = personal(self.world, call, size)?;
+        personal.input.look_closer(self.world);
+        personal.output.look_closer(self.world);
         // A dense type's blocks lie where they are; others are packed one behind the other.
         let place = |side: &Side, lengths: &[usize], packed: bool| -> (Vec<usize>, usize) {
             let total: usize = lengths.iter().sum();

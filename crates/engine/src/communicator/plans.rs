@@ -83,6 +83,11 @@ pub(crate) struct Version<W: World> {
 }
 
 impl<W: World> Version<W> {
+    /// Whether the MPI's own function of the same name serves.
+    pub(crate) fn is_the_call_itself(&self) -> bool {
+        matches!(self.prepared, None | Some(Prepared::Native))
+    }
+
     /// Whether it serves a problem with other lists as well: it neither orders ranks by them nor cuts blocks.
     pub(crate) fn is_for_any_lists(&self, problem: &Problem) -> bool {
         self.form.orders.is_empty() && problem.pieces == 1

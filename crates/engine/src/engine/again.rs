@@ -88,7 +88,7 @@ impl<W: World> Engine<W> {
             }
             // Input and output that overlap are looked at each time.
             Some(Prepared::Ready(plan))
-                if normal.is_direct(plan.compiled(), true, self.world.has_device())
+                if normal.is_direct_or_padded(plan.compiled(), self.world.has_device())
                     && normal.foreign.is_none() =>
             {
                 let (listed, alike) = (listed.is_some(), alike(changed));
@@ -179,7 +179,7 @@ impl<W: World> Engine<W> {
         let start = entry.counted.as_ref().map(|_| Instant::now());
         let mut taken = communicator.take().ok()?;
         let state = &mut *taken;
-        let State { store: Store { memos, room, plans }, staged_input, watches, .. } = state;
+        let State { store: Store { memos, room, plans }, staged_input, staged_output, watches, .. } = state;
         let memo = memos.get(arguments)?;
         let version = plans.versions.get(memo.version);
         let block = memo.each * arguments.count as usize;
@@ -208,6 +208,13 @@ impl<W: World> Engine<W> {
             unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes.input) };
             input = staged_input.start().cast_const().cast();
         }
+        // Of pairs with padding the data alone is the user's to get.
+        let (pair, results) = (memo.combine.pair(), output);
+        let output = match pair {
+            Some(_) if bytes.output > staged_output.bytes() => return None,
+            Some(_) => staged_output.start().cast(),
+            None => output,
+        };
         if memo.bound != (arguments.count, plan.bindings()) {
             memo.problem.set_largest(arguments.count * memo.elements);
             // A plan may need more for lists with as large a count as others.
@@ -232,6 +239,10 @@ impl<W: World> Engine<W> {
         let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
         // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
         let ran = unsafe { plan.run(&communicator.hidden.wire, buffers) };
+        if let (Some(pair), Ok(())) = (pair, &ran) {
+            // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
+            unsafe { pair.copy(staged_output.start(), results.cast(), bytes.output) };
+        }
         self.count_again(entry, call, start, memo.why.as_ref(), block);
         Some(ran.map(|()| 0))
     }

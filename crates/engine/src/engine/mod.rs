@@ -319,6 +319,9 @@ impl<W: World> Engine<W> {
                             }
                             return native();
                         };
+                        if !state.store.plans.versions.get(served.id).is_the_call_itself() {
+                            normal.look_closer(self.world);
+                        }
                         if let Some(arguments) = known {
                             self.remember(generation, communicator, &mut state, arguments, &served, &normal);
                         }

@@ -137,6 +137,9 @@ impl<W: World> Engine<W> {
             Ok((id, _)) => {
                 let version = store.plans.versions.get(id);
                 let prepared = version.prepared.take().unwrap_or(Prepared::Native);
+                if !matches!(prepared, Prepared::Native) {
+                    normal.look_closer(self.world);
+                }
                 let choice = version.choice.clone();
                 return Ok(Made::planned(prepared, &choice, store.room, normal, tags));
             }

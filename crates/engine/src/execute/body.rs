@@ -44,6 +44,9 @@ pub(crate) struct Body<W: World> {
     staged_output: Scratch,
     /// The native request, where the plan is the MPI's own.
     request: u64,
+    /// Whether something of an execution is still to be done.
+    pub(super) is_running: bool,
+    /// Whether it was started, and neither awaited nor tested as done since.
     pub(super) is_active: bool,
     output: Option<Output>,
     received: Option<Received>,
@@ -71,6 +74,7 @@ impl<W: World> Body<W> {
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             request: 0,
+            is_running: false,
             is_active: false,
             output: None,
             received: None,
@@ -83,6 +87,14 @@ impl<W: World> Body<W> {
     /// Messages are posted anew in each execution, and nothing is measured.
     pub(super) fn post_anew(&mut self) {
         self.learning = Learning::Settled;
+    }
+
+    /// An error if it is started and not awaited: then nobody may start it.
+    pub(super) fn is_free(&self) -> Result<(), Error> {
+        match self.is_active {
+            true => Err(Error::Plan("the plan is started already: wait for it first")),
+            false => Ok(()),
+        }
     }
 
     /// From beginning to end, with nothing else going on.
@@ -110,7 +122,7 @@ impl<W: World> Body<W> {
         }
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start(bound) }?;
-        if self.is_active {
+        if self.is_running {
             self.finish(bound, wire);
         }
         self.failed.take().map_or(Ok(()), Err)
@@ -134,7 +146,7 @@ impl<W: World> Body<W> {
                 // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
                 unsafe { plan.start(wire, buffers) }?;
                 self.output = Some(output);
-                self.is_active = true;
+                self.is_running = true;
                 if matches!(&self.prepared, Prepared::Ready(plan) if !plan.is_active()) {
                     self.done(bound);
                 }
@@ -144,7 +156,7 @@ impl<W: World> Body<W> {
                 // SAFETY: as above.
                 unsafe { plan.start(&communicator.hidden.wire, buffers) }?;
                 self.received = Some(received);
-                self.is_active = true;
+                self.is_running = true;
             }
             // It is done where it is started: nothing of it can be left alone.
             (Prepared::Parts(parts), Some(_), Some(normal)) => {
@@ -157,19 +169,19 @@ impl<W: World> Body<W> {
             _ => {
                 // SAFETY: the arguments are right as long as the operation is used, and it is under way until it is done.
                 self.request = unsafe { world.native_start(&bound.call, bound.comm) }?;
-                self.is_active = true;
+                self.is_running = true;
             }
         }
         Ok(())
     }
 
-    pub(crate) fn is_active(&self) -> bool {
-        self.is_active
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running
     }
 
     /// Does what can be done without waiting; inside MPI's own progress, without asking for any.
     pub(crate) fn advance(&mut self, bound: &Bound<W>, inside: bool) {
-        if !self.is_active {
+        if !self.is_running {
             return;
         }
         let wire = |communicator: &Communicator<W>| match inside {
@@ -186,7 +198,7 @@ impl<W: World> Body<W> {
             Ok(true) => self.done(bound),
             Err(error) => {
                 self.failed = Some(error);
-                self.is_active = false;
+                self.is_running = false;
             }
         }
     }
@@ -197,7 +209,7 @@ impl<W: World> Body<W> {
             Prepared::Ready(plan) => plan.wait(wire).map_err(Error::from),
             Prepared::Sized(plan) => plan.wait(wire).map_err(Error::from),
             Prepared::Native | Prepared::Parts(_) => {
-                while self.is_active {
+                while self.is_running {
                     self.advance(bound, false);
                 }
                 return;
@@ -207,14 +219,14 @@ impl<W: World> Body<W> {
             Ok(()) => self.done(bound),
             Err(error) => {
                 self.failed = Some(error);
-                self.is_active = false;
+                self.is_running = false;
             }
         }
     }
 
     /// What is left when the last step is done.
     fn done(&mut self, bound: &Bound<W>) {
-        self.is_active = false;
+        self.is_running = false;
         let world = bound.world;
         if let (Some(Output::Staged(from)), Some(normal)) = (self.output.take(), &bound.normal) {
             let bytes = normal.bytes.1;

@@ -44,7 +44,7 @@ impl<W: World> Started for Operation<W> {
     fn advance(&self, inside: bool) -> bool {
         self.body.try_take().is_some_and(|mut body| {
             body.advance(&self.bound, inside);
-            !body.is_active()
+            !body.is_running()
         })
     }
 }
@@ -153,20 +153,20 @@ impl<W: World> Persistent<W> {
         self.0.active.remove(Arc::as_ptr(&self.0).cast());
     }
 
-    /// Starts it. Ranks may start their operations in any order, but for those that are the MPI's own
+    /// Starts it. It is active until it is awaited or tested as done, and must not be started again before; whether it is done already on this
+    /// rank makes no difference. Ranks may start their operations in any order, but for those that are the MPI's own
     /// ([`Persistent::is_native`]): MPI wants its collectives to be started in the same order by all ranks.
     ///
     /// # Safety
     /// The buffers are the plan's until it is done.
     pub unsafe fn start(&self) -> Result<(), Error> {
         let mut body = self.body();
-        if body.is_active {
-            return Err(Error::Plan("the plan is started already"));
-        }
+        body.is_free()?;
         self.begin();
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { body.start(&self.0.bound) }?;
-        if body.is_active {
+        body.is_active = true;
+        if body.is_running {
             drop(body);
             self.0.active.add(self.0.clone());
         }
@@ -178,8 +178,9 @@ impl<W: World> Persistent<W> {
         let mut body = self.body();
         // Another thread, or a call that waited, may have brought it to its end.
         body.advance(&self.0.bound, false);
-        let done = !body.is_active;
+        let done = !body.is_running;
         let failed = body.failed.take();
+        body.is_active &= !done;
         drop(body);
         if done {
             self.forget();
@@ -201,9 +202,10 @@ impl<W: World> Persistent<W> {
         let active = &self.0.active;
         let wire = &communicator.hidden.wire;
         let mut body = self.body();
-        if active.count() <= 1 && body.is_active && !matches!(body.prepared, Prepared::Native) {
+        if active.count() <= 1 && body.is_running && !matches!(body.prepared, Prepared::Native) {
             body.finish(&self.0.bound, wire);
             let failed = body.failed.take();
+            body.is_active = false;
             drop(body);
             self.forget();
             self.end(false);
@@ -231,6 +233,7 @@ impl<W: World> Persistent<W> {
     /// As for [`Persistent::start`].
     pub unsafe fn run(&self) -> Result<(), Error> {
         let Some(communicator) = self.0.bound.communicator.as_deref() else {
+            self.body().is_free()?;
             self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
             let ran = unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) };
@@ -238,7 +241,8 @@ impl<W: World> Persistent<W> {
             return ran.map_err(Error::from);
         };
         let mut body = self.body();
-        if self.0.active.is_empty() && !body.is_active {
+        body.is_free()?;
+        if self.0.active.is_empty() {
             self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
             let ran = unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
@@ -272,7 +276,7 @@ impl<W: World> Persistent<W> {
         self.0.bound.normal.as_ref().map_or(0, |normal| normal.common.bytes())
     }
 
-    /// Whether it is started and not yet done.
+    /// Whether it is started, and neither awaited nor tested as done since.
     pub fn is_active(&self) -> bool {
         self.body().is_active
     }

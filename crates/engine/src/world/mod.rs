@@ -146,8 +146,11 @@ pub trait Datatypes {
     /// Whether this is no operation.
     fn is_null_op(&self, op: Word) -> bool;
 
-    /// How a datatype lies in memory.
+    /// How a datatype lies in memory; the order of its bytes may be left open.
     fn shape(&self, datatype: Word) -> Result<Shape, MpiError>;
+
+    /// The same, with the order of its bytes, if that can be told without data. To be asked where something depends on it.
+    fn look_closer(&self, datatype: Word, shape: Shape) -> Shape;
 
     /// What a datatype's elements are, if kernels know it.
     fn kind(&self, datatype: Word) -> Option<Kind>;

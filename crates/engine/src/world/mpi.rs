@@ -151,6 +151,10 @@ impl Datatypes for Mpi {
         Mpi::shape(self, datatype)
     }
 
+    fn look_closer(&self, datatype: Word, shape: Shape) -> Shape {
+        Mpi::look_closer(self, datatype, shape)
+    }
+
     fn kind(&self, datatype: Word) -> Option<Kind> {
         self.types().kind(datatype)
     }

@@ -1,0 +1,277 @@
+//! Whether the bytes of a datatype lie in the order in which they are sent, told from how it was made. No data is packed for that.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::functions::Word;
+use crate::types::Shape;
+use crate::{Mpi, registry};
+
+/// How datatypes are made, by the MPI's numbers.
+#[derive(Clone, Copy, Debug)]
+struct Combiners {
+    dup: i64,
+    contiguous: i64,
+    vector: i64,
+    hvector: i64,
+    indexed: i64,
+    hindexed: i64,
+    indexed_block: i64,
+    hindexed_block: i64,
+    structure: i64,
+    resized: i64,
+    /// What is built in, and so not to be freed: by name, or by precision.
+    built_in: [i64; 4],
+}
+
+impl Combiners {
+    fn of(mpi: &Mpi) -> Combiners {
+        let number = |name: &str| mpi.constants.must(name) as c_int as i64;
+        Combiners {
+            dup: number("MPI_COMBINER_DUP"),
+            contiguous: number("MPI_COMBINER_CONTIGUOUS"),
+            vector: number("MPI_COMBINER_VECTOR"),
+            hvector: number("MPI_COMBINER_HVECTOR"),
+            indexed: number("MPI_COMBINER_INDEXED"),
+            hindexed: number("MPI_COMBINER_HINDEXED"),
+            indexed_block: number("MPI_COMBINER_INDEXED_BLOCK"),
+            hindexed_block: number("MPI_COMBINER_HINDEXED_BLOCK"),
+            structure: number("MPI_COMBINER_STRUCT"),
+            resized: number("MPI_COMBINER_RESIZED"),
+            built_in: ["NAMED", "F90_REAL", "F90_COMPLEX", "F90_INTEGER"]
+                .map(|name| number(&format!("MPI_COMBINER_{name}"))),
+        }
+    }
+}
+
+/// How a datatype was made: by which function, its numbers (counts and lengths before displacements), and its datatypes.
+struct Made<'a> {
+    mpi: &'a Mpi,
+    combiner: i64,
+    numbers: Vec<i64>,
+    types: Vec<Word>,
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        for datatype in self.types.drain(..) {
+            let is_built_in = |made: &Envelope| self.mpi.combiners().built_in.contains(&made.combiner);
+            if !self.mpi.types().is_named(datatype)
+                && !self.mpi.envelope(datatype).is_none_or(|made| is_built_in(&made))
+            {
+                self.mpi.free_type(datatype);
+            }
+        }
+    }
+}
+
+/// How a datatype was made, and how many numbers and datatypes say so.
+struct Envelope {
+    combiner: i64,
+    integers: i64,
+    addresses: i64,
+    counts: i64,
+    types: i64,
+}
+
+/// What is kept with a datatype whose bytes lie in order; one more where they do not.
+const IN_ORDER: usize = 1;
+
+/// Datatypes that are looked at, and blocks of each, before nothing is said of an order.
+const MOST_TYPES: u32 = 16;
+const MOST_NUMBERS: i64 = 1 << 12;
+
+/// What is kept with a datatype is a number.
+unsafe extern "C" fn keep(_of: Word, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
+    0
+}
+
+impl Mpi {
+    fn combiners(&self) -> &'static Combiners {
+        static COMBINERS: OnceLock<Combiners> = OnceLock::new();
+        COMBINERS.get_or_init(|| Combiners::of(self))
+    }
+
+    /// Whether the bytes of a datatype of this shape, which is whole, lie in the order in which they are sent. False where it cannot be told.
+    pub fn is_in_order(&self, datatype: Word, shape: &Shape) -> bool {
+        if !shape.is_whole() || shape.size == 0 {
+            return false;
+        }
+        if self.types().is_named(datatype) {
+            return true;
+        }
+        let key = self.key_of_order();
+        if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
+            return known;
+        }
+        let Some(made) = self.made(datatype) else { return false };
+        let in_order = self.ascends(&made, &mut { MOST_TYPES });
+        // What is as simple is found again as soon as what was kept.
+        let Combiners { dup, contiguous, .. } = *self.combiners();
+        if let Some(key) = key.filter(|_| ![dup, contiguous].contains(&made.combiner)) {
+            let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
+            // SAFETY: a valid handle by contract; the value is a number. If it cannot be kept, it is found again.
+            unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) };
+        }
+        in_order
+    }
+
+    fn key_of_order(&self) -> Option<c_int> {
+        static KEY: OnceLock<Option<c_int>> = OnceLock::new();
+        *KEY.get_or_init(|| {
+            let mut key = 0;
+            let (copy, delete) = (registry::copy as *mut c_void, keep as *mut c_void);
+            // SAFETY: callbacks with the signatures of the standard.
+            let code = unsafe { (self.f.type_create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
+            (code == 0).then_some(key)
+        })
+    }
+
+    fn kept_order(&self, datatype: Word, key: c_int) -> Option<bool> {
+        let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
+        // SAFETY: a valid handle by contract; MPI writes the value that was set.
+        let code = unsafe { (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found) };
+        (code == 0 && found != 0).then_some(value as usize == IN_ORDER)
+    }
+
+    /// How a datatype was made.
+    fn envelope(&self, datatype: Word) -> Option<Envelope> {
+        let mut combiner: c_int = 0;
+        if let Some(envelope) = self.extra.type_get_envelope_c {
+            let [mut integers, mut addresses, mut counts, mut types] = [0i64; 4];
+            // SAFETY: a valid handle by contract; each number has its place.
+            let code = unsafe {
+                envelope(datatype, &mut integers, &mut addresses, &mut counts, &mut types, &mut combiner)
+            };
+            let combiner = combiner.into();
+            return (code == 0).then_some(Envelope { combiner, integers, addresses, counts, types });
+        }
+        let [mut integers, mut addresses, mut types] = [0; 3];
+        // SAFETY: as above.
+        let code = unsafe {
+            (self.f.type_get_envelope)(datatype, &mut integers, &mut addresses, &mut types, &mut combiner)
+        };
+        (code == 0).then(|| Envelope {
+            combiner: combiner.into(),
+            integers: integers.into(),
+            addresses: addresses.into(),
+            counts: 0,
+            types: types.into(),
+        })
+    }
+
+    /// From what a datatype was made, unless it is built in or of very many parts.
+    fn made(&self, datatype: Word) -> Option<Made<'_>> {
+        let Envelope { combiner, integers, addresses, counts, types } = self.envelope(datatype)?;
+        let all = [integers, addresses, counts, types];
+        if self.combiners().built_in.contains(&combiner) || all.iter().any(|n| *n > MOST_NUMBERS) {
+            return None;
+        }
+        let mut ints: Vec<c_int> = vec![0; integers as usize];
+        let mut places: Vec<isize> = vec![0; addresses as usize];
+        let mut large: Vec<i64> = vec![0; counts as usize];
+        let mut handles: Vec<u64> = vec![0; types as usize];
+        // SAFETY: a valid handle by contract, and room for as many numbers and handles as its envelope says.
+        let code = unsafe {
+            match self.extra.type_get_contents_c {
+                Some(contents) => contents(
+                    datatype,
+                    integers,
+                    addresses,
+                    counts,
+                    types,
+                    ints.as_mut_ptr(),
+                    places.as_mut_ptr(),
+                    large.as_mut_ptr(),
+                    handles.as_mut_ptr().cast(),
+                ),
+                None => (self.f.type_get_contents)(
+                    datatype,
+                    integers as c_int,
+                    addresses as c_int,
+                    types as c_int,
+                    ints.as_mut_ptr(),
+                    places.as_mut_ptr(),
+                    handles.as_mut_ptr().cast(),
+                ),
+            }
+        };
+        if code != 0 {
+            return None;
+        }
+        let numbers =
+            ints.into_iter().map(i64::from).chain(places.into_iter().map(|at| at as i64)).chain(large);
+        // SAFETY: handles of the family's width, as many as were asked for.
+        let types =
+            (0..types as usize).map(|at| unsafe { self.handle_at(handles.as_ptr().cast(), at) }).collect();
+        Some(Made { mpi: self, combiner, numbers: numbers.collect(), types })
+    }
+
+    /// Whether the data of a datatype has no gaps and lies in order.
+    fn is_ascending(&self, datatype: Word, shape: &Shape, left: &mut u32) -> bool {
+        let dense = shape.lower == 0 && shape.span == shape.size as isize;
+        if self.types().is_named(datatype) {
+            return dense;
+        }
+        *left = left.saturating_sub(1);
+        dense && *left > 0 && self.made(datatype).is_some_and(|made| self.ascends(&made, left))
+    }
+
+    /// Whether the parts of a datatype lie one behind the other, each in order. That nothing lies between them its shape has told.
+    fn ascends(&self, made: &Made<'_>, left: &mut u32) -> bool {
+        let c = self.combiners();
+        let numbers = &made.numbers;
+        let mut shapes = Vec::with_capacity(made.types.len());
+        for datatype in &made.types {
+            let Ok(shape) = self.bounds(*datatype) else { return false };
+            if shape.size > 0 && !self.is_ascending(*datatype, &shape, left) {
+                return false;
+            }
+            shapes.push(shape);
+        }
+        let Some(first) = shapes.first() else { return false };
+        let extent = first.extent as i64;
+        let (count, rest) = match numbers.split_first() {
+            Some((count, rest)) => (*count, rest),
+            None => (0, &numbers[..]),
+        };
+        let places = |from: usize| rest.get(from..).unwrap_or_default().iter();
+        match made.combiner {
+            how if how == c.dup || how == c.resized => true,
+            how if how == c.contiguous => follow([(0, count, first)].into_iter()),
+            how if how == c.vector || how == c.hvector => {
+                let (Some(length), Some(stride)) = (rest.first(), rest.get(1)) else { return false };
+                let stride = if how == c.vector { stride * extent } else { *stride };
+                (*length == 1 || extent == first.size as i64) && (count == 1 || stride >= length * extent)
+            }
+            how if how == c.indexed || how == c.hindexed => {
+                let unit = if how == c.indexed { extent } else { 1 };
+                let blocks = rest.iter().zip(places(count as usize)).take(count as usize);
+                follow(blocks.map(|(length, at)| (at * unit, *length, first)))
+            }
+            how if how == c.indexed_block || how == c.hindexed_block => {
+                let unit = if how == c.indexed_block { extent } else { 1 };
+                let Some(length) = rest.first() else { return false };
+                follow(places(1).map(|at| (at * unit, *length, first)))
+            }
+            how if how == c.structure => {
+                let blocks = rest.iter().zip(places(count as usize)).zip(&shapes).take(count as usize);
+                follow(blocks.map(|((length, at), shape)| (*at, *length, shape)))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether blocks lie one behind the other: where each begins, in bytes, how many elements it has, and of which shape.
+fn follow<'a>(mut blocks: impl Iterator<Item = (i64, i64, &'a Shape)>) -> bool {
+    let mut end = i64::MIN;
+    blocks.all(|(at, length, shape)| {
+        if length == 0 || shape.size == 0 {
+            return true;
+        }
+        let follows = at >= end && (length == 1 || shape.extent == shape.size as isize);
+        end = at + (length - 1) * shape.extent as i64 + shape.size as i64;
+        follows
+    })
+}
