@@ -82,6 +82,7 @@ impl<W: World> Engine<W> {
                         bytes: Bytes::default(),
                         given: 0,
                         combine: *combine,
+                        padded: false,
                         why,
                     });
                 }
@@ -115,6 +116,7 @@ impl<W: World> Engine<W> {
                     },
                     given: if listed && !problem.collective.reduces() { size(words[2]) } else { 0 },
                     combine: *combine,
+                    padded: normal.output.pair().is_some(),
                     why,
                 });
             }
@@ -209,11 +211,11 @@ impl<W: World> Engine<W> {
             input = staged_input.start().cast_const().cast();
         }
         // Of pairs with padding the data alone is the user's to get.
-        let (pair, results) = (memo.combine.pair(), output);
-        let output = match pair {
-            Some(_) if bytes.output > staged_output.bytes() => return None,
-            Some(_) => staged_output.start().cast(),
-            None => output,
+        let results = output;
+        let output = match memo.padded {
+            true if bytes.output > staged_output.bytes() => return None,
+            true => staged_output.start().cast(),
+            false => output,
         };
         if memo.bound != (arguments.count, plan.bindings()) {
             memo.problem.set_largest(arguments.count * memo.elements);
@@ -239,7 +241,10 @@ impl<W: World> Engine<W> {
         let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
         // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
         let ran = unsafe { plan.run(&communicator.hidden.wire, buffers) };
-        if let (Some(pair), Ok(())) = (pair, &ran) {
+        if memo.padded
+            && ran.is_ok()
+            && let Some(pair) = memo.combine.pair()
+        {
             // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
             unsafe { pair.copy(staged_output.start(), results.cast(), bytes.output) };
         }
