@@ -134,7 +134,7 @@ pub(crate) struct Memo {
     /// Bytes for each that this rank gives, where that has a count of its own.
     pub(crate) given: usize,
     pub(crate) combine: Combine,
-    /// Whether the output is of pairs with padding, which stays as it is.
+    /// Whether outputs are of pairs with padding, which stays as it is.
     pub(crate) padded: bool,
     /// What serves, and why, if that is counted.
     pub(crate) why: Option<Arc<Choice>>,

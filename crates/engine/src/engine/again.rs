@@ -116,7 +116,8 @@ impl<W: World> Engine<W> {
                     },
                     given: if listed && !problem.collective.reduces() { size(words[2]) } else { 0 },
                     combine: *combine,
-                    padded: normal.output.pair().is_some(),
+                    // Whatever this rank's own block is in this call: that may be empty.
+                    padded: combine.pair().is_some(),
                     why,
                 });
             }
