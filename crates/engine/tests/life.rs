@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::collections::VecDeque;
+
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
@@ -175,6 +178,109 @@ fn operations_are_started_in_opposite_orders() {
             },
         );
     }
+}
+
+thread_local! {
+    /// Messages that this rank has sent, and collectives of the MPI's own that it has called.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What leaves the engine while something is done.
+fn leaving<R>(what: impl FnOnce() -> R) -> (R, u64) {
+    let before = LEFT.get();
+    let result = what();
+    (result, LEFT.get() - before)
+}
+
+/// An operation takes over the plan, tags and memory of one of the same kind that was freed: one agreement makes it, of two messages
+/// among four ranks.
+#[test]
+fn operations_take_over_what_freed_ones_leave() {
+    for topology in ["1x4", "2x2", "4x1"] {
+        run(
+            topology,
+            |_| Options { on_leave: Some(|| LEFT.set(LEFT.get() + 1)), ..always() },
+            |engine, rank| {
+                let world = rank.world();
+                for round in 0..12 {
+                    for kind in all_kinds() {
+                        // Memory grows with sizes: the first ones are the largest.
+                        let kind = Collective { count: kind.count + 2 - round as usize % 3, ..kind };
+                        let (made, left) = leaving(|| persistent(engine, rank, world, &kind, round));
+                        assert!(round == 0 || left == 2, "{left} messages for {kind:?} on {topology}");
+                        for _ in 0..2 {
+                            // SAFETY: the buffers live beside the operation.
+                            unsafe { made.0.run() }.unwrap();
+                            made.1.check(&kind, "taken over");
+                        }
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Ranks free operations when they like: only what is free on all of them is taken over. There are more operations than slots, and
+/// in the end their tags go to others.
+#[test]
+fn operations_are_freed_in_any_order() {
+    run(
+        "2x2",
+        |_| Options { tags: 3000, ..always() },
+        |engine, rank| {
+            let world = rank.world();
+            let mut held = VecDeque::new();
+            for round in 0..200u64 {
+                let kind = all_kinds()[round as usize % 4];
+                let (operation, prepared) = persistent(engine, rank, world, &kind, round);
+                assert!(!operation.is_native(), "operation {round} is served");
+                // SAFETY: the buffers live beside the operation.
+                unsafe { operation.start() }.unwrap();
+                operation.wait().unwrap();
+                prepared.check(&kind, "held");
+                held.push_back((operation, prepared));
+                let most =
+                    if round < 100 { 20 * rank.number() as usize + 20 } else { rank.number() as usize };
+                match rank.number() % 2 {
+                    0 => held.drain(..held.len().saturating_sub(most)).for_each(drop),
+                    _ => held.truncate(most),
+                }
+            }
+            drop(held);
+            let rules = ["allreduce=ring", "allreduce=recursive-doubling", "allreduce=locality(node)"];
+            for round in 0..150u64 {
+                engine.set_algorithms(world, rules[round as usize % 3]).unwrap();
+                let (operation, prepared) = persistent(engine, rank, world, &SUM_OF_FLOATS, round);
+                assert!(!operation.is_native(), "operation {round} has tags");
+                // SAFETY: the buffers live beside the operation.
+                unsafe { operation.run() }.unwrap();
+                prepared.check(&SUM_OF_FLOATS, "others' tags");
+            }
+            let comm = rank.split(world, 0);
+            perform(engine, rank, comm, &SUM_OF_FLOATS, 1, Door::Mpi);
+            rank.comm_free(comm);
+        },
+    );
+}
+
+/// An operation for which a rank has no memory is the MPI's own; the next one is served if there is memory again.
+#[test]
+fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            for round in 0..6u64 {
+                let fault = (rank.number() == 1 && round % 2 == 0).then_some(Fault::Memory);
+                rank.set(|options| options.fault = fault);
+                let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, round);
+                assert_eq!(operation.is_native(), round == 0, "in round {round}");
+                // SAFETY: the buffers live beside the operation.
+                unsafe { operation.run() }.unwrap();
+                prepared.check(&SUM_OF_FLOATS, "with memory or without");
+            }
+        },
+    );
 }
 
 /// Whether an operation that is started is done on this rank already makes no difference: it is active until it is awaited, or tested as done.

@@ -26,6 +26,8 @@ enum Step {
         comm: usize,
         collectives: Vec<Collective>,
         executions: usize,
+        /// Ranks, as bits, that free the operations only after those of the next such step are made.
+        hold: u32,
     },
     Split {
         comm: usize,
@@ -85,8 +87,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         8 => (0usize..4, collective(), any::<bool>()).prop_map(|(comm, collective, api)| Step::Call { comm, collective, api }),
-        3 => (0usize..4, prop::collection::vec(collective(), 1..4), 1usize..3)
-            .prop_map(|(comm, collectives, executions)| Step::Together { comm, collectives, executions }),
+        3 => (0usize..4, prop::collection::vec(collective(), 1..4), 1usize..3, any::<u32>())
+            .prop_map(|(comm, collectives, executions, hold)| Step::Together { comm, collectives, executions, hold }),
         2 => (0usize..4, 1u32..3).prop_map(|(comm, colors)| Step::Split { comm, colors }),
         2 => (1usize..4, 0usize..4, 0usize..6, collective(), any::<bool>()).prop_map(|(comm, before, after, collective, on_world)|
             Step::Free { comm, calls: (before, after), collective, on_world }),
@@ -101,6 +103,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Plays a story on one rank.
 fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
     let mut comms = vec![rank.world()];
+    let mut held = Vec::new();
     for (round, step) in steps.iter().enumerate() {
         let round = round as u64;
         match step {
@@ -108,7 +111,7 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
                 let door = if *api { Door::Api } else { Door::Mpi };
                 perform(engine, rank, comms[comm % comms.len()], collective, round, door);
             }
-            Step::Together { comm, collectives, executions } => {
+            Step::Together { comm, collectives, executions, hold } => {
                 let comm = comms[comm % comms.len()];
                 let made: Vec<_> = collectives
                     .iter()
@@ -134,6 +137,9 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
                         made[at].1.check(&collectives[at], "together");
                     }
                 }
+                let holds = hold >> rank.number() & 1 == 1;
+                held.clear();
+                held.extend(made.into_iter().filter(|_| holds));
             }
             Step::Split { comm, colors } => {
                 let from = comms[comm % comms.len()];

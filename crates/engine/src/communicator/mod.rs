@@ -9,11 +9,12 @@ mod memo;
 mod names;
 mod plans;
 mod room;
+mod slots;
 mod watch;
 
 use std::hash::BuildHasher as _;
 use std::panic::catch_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choose};
@@ -27,6 +28,7 @@ pub(crate) use make::{Site, Stopped};
 pub(crate) use memo::{Arguments, Bytes, Memo, Memos, Natives, arguments, is_built_in};
 pub(crate) use plans::{Plans, Prepared, VersionId};
 pub(crate) use room::Room;
+pub(crate) use slots::{Purpose, Resources};
 pub(crate) use watch::{KindId, Turn as Watched, Watches, about};
 
 use crate::Error;
@@ -40,6 +42,7 @@ use hidden::Found;
 use make::Attempt;
 use names::RankNames;
 use plans::{Candidate, Form, Look, Version};
+use slots::Slots;
 
 /// Plans, the memory that they share, and calls that are known to be served by one.
 pub(crate) struct Store<W: World> {
@@ -81,6 +84,8 @@ pub(crate) struct State<W: World> {
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
     pub(crate) calls: u64,
+    /// How often plans were forgotten.
+    pub(crate) revision: u64,
 }
 
 impl<W: World> State<W> {
@@ -111,6 +116,7 @@ impl<W: World> State<W> {
         self.store.memos.clear();
         self.store.plans.clear();
         self.watches = Watches::default();
+        self.revision += 1;
     }
 }
 
@@ -124,15 +130,18 @@ pub(crate) struct Communicator<W: World> {
     tags: TagRange,
     /// Taken while a call runs. Whoever finds it taken does not wait.
     state: Turn<State<W>>,
+    /// What persistent operations have left.
+    slots: Mutex<Slots<W>>,
 }
 
 impl<W: World> Drop for Communicator<W> {
     fn drop(&mut self) {
         // No MPI call: this may be a delete callback.
-        let rented = std::mem::take(&mut self.state.get_mut().store.room.rented);
-        // Nobody runs a plan on them any more.
+        let left: Vec<_> = self.slots.get_mut().unwrap_or_else(PoisonError::into_inner).drain().collect();
+        left.into_iter().for_each(|resources| self.dissolve(resources));
+        // Nobody runs a plan on its segments any more.
         self.state.get_mut().forget();
-        self.state.get_mut().store.room.segments.clear();
+        let rented = self.state.get_mut().store.room.leave();
         rented.into_iter().flatten().for_each(|rented| self.hidden.keeper.put_back(rented));
         self.hidden.give_back(self.tags);
     }
@@ -173,10 +182,12 @@ impl<W: World> Communicator<W> {
             gauged: None,
             device: false,
             calls: 0,
+            revision: 0,
         };
         let names = Arc::new(RankNames::of(names));
-        let state = Turn::new(state);
-        let mut communicator = Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state };
+        let (state, slots) = (Turn::new(state), Mutex::default());
+        let mut communicator =
+            Communicator { hidden, comm, rank: Rank(rank), size, names, tags, state, slots };
         if let Some(gauged) = communicator.gauged(&topology)? {
             let state = communicator.state.get_mut();
             state.menus = communicator.hidden.menus(&topology, Some(&gauged));

@@ -45,6 +45,12 @@ impl Room {
         }
     }
 
+    /// Leaves its segments, on which nobody runs a plan any more.
+    pub(super) fn leave(&mut self) -> [Option<Rented>; LEVELS] {
+        self.segments.clear();
+        std::mem::take(&mut self.rented)
+    }
+
     /// What is there, grown to what is needed, by large steps, in regions of so many members at most.
     pub(super) fn larger(&self, members: u32, there: Size, need: Size) -> Size {
         let grown = |there: usize, need: usize, by: usize| {

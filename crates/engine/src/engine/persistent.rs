@@ -10,7 +10,7 @@ use super::{Door, Engine, Entry, Serving};
 use crate::Error;
 use crate::buffers::{Normal, normal};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Room, Site, Stopped, Store, choices};
+use crate::communicator::{Communicator, Prepared, Purpose, Site, Stopped, choices};
 use crate::execute::{Account, Made, Persistent};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -128,29 +128,38 @@ impl<W: World> Engine<W> {
         // Of these, nothing can be started and left alone; whoever asks for them waits for them.
         let waits = |choice: &Choice| choice.expression.is_composition();
         let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || !waits(choice)).collect();
+        let purpose = Purpose { kind, asked: asked.cloned(), one_round, revision: state.revision };
         drop(state);
-        let Some(tags) = communicator.more_tags()? else { return Ok(Made::native(Reason::NoTags)) };
-        let mut store = Store::new(Room::of_operation());
-        let site = Site { topology: &topology, tags, one_round };
-        let prepared = communicator.prepare(&mut store, &site, kind, || all, 0, &mut normal);
-        let reason = match prepared {
+        if let Some(native) = all.first().filter(|choice| choice.is_native()) {
+            return Ok(Made::native(native.reason.clone().into()).of(normal));
+        }
+        let Some(mut resources) = communicator.resources(purpose, &normal.common)? else {
+            return Ok(Made::native(Reason::NoTags));
+        };
+        let site = Site { topology: &topology, tags: resources.tags, one_round };
+        let prepared = communicator.prepare(&mut resources.store, &site, kind, || all, 0, &mut normal);
+        let reason: Reason = match prepared {
             Ok((id, _)) => {
-                let version = store.plans.versions.get(id);
-                let prepared = version.prepared.take().unwrap_or(Prepared::Native);
-                if !matches!(prepared, Prepared::Native) {
-                    normal.look_closer(self.world);
+                let choice = resources.store.plans.versions.get(id).choice.clone();
+                match resources.plan(id) {
+                    Prepared::Native => choice.reason.clone().into(),
+                    plan => {
+                        normal.look_closer(self.world);
+                        return Ok(Made::planned(plan, resources, &choice, normal));
+                    }
                 }
-                let choice = version.choice.clone();
-                return Ok(Made::planned(prepared, &choice, store.room, normal, tags));
             }
             Err(Stopped::Device) => {
                 communicator.take()?.leave_to_mpi();
-                Ok(Made::native(Chosen::Device.into()))
+                Chosen::Device.into()
             }
-            Err(Stopped::Different) => Ok(Made::native(Reason::Different)),
-            Err(Stopped::Failed(error)) => Err(error),
+            Err(Stopped::Different) => Reason::Different,
+            Err(Stopped::Failed(error)) => {
+                communicator.dissolve(resources);
+                return Err(error);
+            }
         };
-        communicator.hidden.give_back(tags);
-        reason
+        communicator.give_up(resources);
+        Ok(Made::native(reason).of(normal))
     }
 }

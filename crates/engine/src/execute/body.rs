@@ -9,7 +9,7 @@ use bruckner_runtime::{Buffers, Scratch};
 use crate::Error;
 use crate::buffers::{Normal, Output, Received, Stage};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Room};
+use crate::communicator::{Communicator, Prepared, Resources};
 use crate::world::{Wire, World};
 
 /// Executions of each way of posting messages after which it is settled.
@@ -39,7 +39,8 @@ pub(super) struct Bound<W: World> {
 /// A plan's state.
 pub(crate) struct Body<W: World> {
     pub(super) prepared: Prepared<W>,
-    room: Room,
+    /// What the plan uses; none where it is the MPI's own collective.
+    resources: Option<Resources<W>>,
     staged_input: Scratch,
     staged_output: Scratch,
     /// The native request, where the plan is the MPI's own.
@@ -58,7 +59,7 @@ pub(crate) struct Body<W: World> {
 
 impl<W: World> Body<W> {
     /// A plan that was never started.
-    pub(super) fn new(prepared: Prepared<W>, room: Room) -> Body<W> {
+    pub(super) fn new(prepared: Prepared<W>, resources: Option<Resources<W>>) -> Body<W> {
         let measures = matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
         let learning = match measures {
             true => Learning::Measuring {
@@ -70,7 +71,7 @@ impl<W: World> Body<W> {
         };
         Body {
             prepared,
-            room,
+            resources,
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             request: 0,
@@ -89,6 +90,17 @@ impl<W: World> Body<W> {
         self.learning = Learning::Settled;
     }
 
+    /// Takes away what its plan uses, and the plan, unless an execution is under way that nobody will end: then nobody may go on with it.
+    pub(super) fn leave(&mut self) -> Option<(Option<Prepared<W>>, Resources<W>)> {
+        let resources = self.resources.take()?;
+        let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
+        if let Prepared::Ready(plan) = &mut plan {
+            // Persistent messages are bound to the buffers of this operation.
+            W::Wire::set_style(plan.requests_mut(), Style::Immediate);
+        }
+        Some(((!self.is_running).then_some(plan), resources))
+    }
+
     /// An error if it is started and not awaited: then nobody may start it.
     pub(super) fn is_free(&self) -> Result<(), Error> {
         match self.is_active {
@@ -105,14 +117,14 @@ impl<W: World> Body<W> {
             // SAFETY: as in the execution before.
             return unsafe { plan.run(wire, buffers) }.map_err(Error::from);
         }
-        if let (Prepared::Ready(plan), Learning::Settled, Some(normal)) =
-            (&mut self.prepared, &self.learning, &bound.normal)
+        if let (Prepared::Ready(plan), Some(resources), Learning::Settled, Some(normal)) =
+            (&mut self.prepared, &self.resources, &self.learning, &bound.normal)
         {
             let world = bound.world;
             let mut stage =
                 Stage { world, input: &mut self.staged_input, output: &mut self.staged_output, device };
             stage.grow(normal, plan);
-            let (buffers, output) = stage.bring(normal, plan, &self.room.temporary)?;
+            let (buffers, output) = stage.bring(normal, plan, &resources.store.room.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(wire, buffers) }?;
             if normal.is_direct(plan.compiled(), plan.compiled().in_place, device) {
@@ -130,11 +142,12 @@ impl<W: World> Body<W> {
 
     pub(super) unsafe fn start(&mut self, bound: &Bound<W>) -> Result<(), Error> {
         let world = bound.world;
-        let Body { prepared, room, staged_input, staged_output, learning, .. } = self;
+        let Body { prepared, resources, staged_input, staged_output, learning, .. } = self;
         let device = bound.world.has_device();
         let mut stage = Stage { world, input: staged_input, output: staged_output, device };
         match (prepared, bound.communicator.as_deref(), &bound.normal) {
             (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
+                let room = &resources.as_ref().expect("a plan has resources").store.room;
                 stage.grow(normal, plan);
                 let (buffers, output) = stage.bring(normal, plan, &room.temporary)?;
                 if let Learning::Measuring { executions, started, .. } = learning {

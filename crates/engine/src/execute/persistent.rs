@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use bruckner_choose::Choice;
-use bruckner_mpi::{TagRange, Word};
+use bruckner_mpi::Word;
 use bruckner_runtime::Transport;
 
 use super::account::Account;
@@ -17,7 +17,7 @@ use super::body::{Body, Bound};
 use crate::Error;
 use crate::buffers::Normal;
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Room};
+use crate::communicator::{Communicator, Prepared, Resources};
 use crate::progress::{Active, Started, Taken, Turn};
 use crate::reason::Reason;
 use crate::world::{Wire as _, World};
@@ -26,7 +26,6 @@ use crate::world::{Wire as _, World};
 pub(crate) struct Operation<W: World> {
     bound: Bound<W>,
     active: Arc<Active>,
-    tags: Option<TagRange>,
     body: Turn<Body<W>>,
     /// The algorithm, as text, and why it.
     algorithm: String,
@@ -51,8 +50,14 @@ impl<W: World> Started for Operation<W> {
 
 impl<W: World> Drop for Operation<W> {
     fn drop(&mut self) {
-        if let (Some(communicator), Some(tags)) = (&self.bound.communicator, self.tags) {
-            communicator.hidden.give_back(tags);
+        let (Some(communicator), Some((plan, resources))) =
+            (&self.bound.communicator, self.body.get_mut().leave())
+        else {
+            return;
+        };
+        match plan {
+            Some(plan) => communicator.put_back(resources, plan),
+            None => communicator.dissolve(resources),
         }
     }
 }
@@ -60,35 +65,37 @@ impl<W: World> Drop for Operation<W> {
 /// What an operation is made of.
 pub(crate) struct Made<W: World> {
     prepared: Prepared<W>,
+    /// None where it is the MPI's own collective.
+    resources: Option<Resources<W>>,
     algorithm: String,
     reason: Reason,
-    room: Room,
     normal: Option<Normal>,
-    tags: Option<TagRange>,
 }
 
 impl<W: World> Made<W> {
     /// The MPI's own collective.
     pub(crate) fn native(reason: Reason) -> Made<W> {
-        let (prepared, room) = (Prepared::Native, Room::of_operation());
-        Made { prepared, algorithm: "native".into(), reason, room, normal: None, tags: None }
+        Made { prepared: Prepared::Native, resources: None, algorithm: "native".into(), reason, normal: None }
     }
 
-    /// A plan for a call, with room and tags of its own.
+    /// The same of a call that is understood.
+    pub(crate) fn of(self, normal: Normal) -> Made<W> {
+        Made { normal: Some(normal), ..self }
+    }
+
+    /// A plan for a call, with tags and memory of its own.
     pub(crate) fn planned(
         prepared: Prepared<W>,
+        resources: Resources<W>,
         choice: &Choice,
-        room: Room,
         normal: Normal,
-        tags: TagRange,
     ) -> Made<W> {
         Made {
             prepared,
+            resources: Some(resources),
             algorithm: choice.expression.to_string(),
             reason: choice.reason.clone().into(),
-            room,
             normal: Some(normal),
-            tags: Some(tags),
         }
     }
 }
@@ -106,12 +113,11 @@ impl<W: World> Persistent<W> {
         made: Made<W>,
         account: Option<Account>,
     ) -> Persistent<W> {
-        let Made { prepared, algorithm, reason, room, normal, tags } = made;
-        let body = Turn::new(Body::new(prepared, room));
+        let Made { prepared, resources, algorithm, reason, normal } = made;
+        let body = Turn::new(Body::new(prepared, resources));
         Persistent(Arc::new(Operation {
             bound: Bound { world, communicator, comm, call, normal },
             active,
-            tags,
             body,
             algorithm,
             reason,

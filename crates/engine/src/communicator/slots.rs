@@ -1,0 +1,199 @@
+//! Tags and memory of persistent operations, kept for the operations that come after them.
+//!
+//! Each operation has tags and memory of its own, so that ranks may start operations in any order. To make them takes several
+//! agreements and a new segment. An operation that is freed leaves them, with its plan, in a slot of its communicator, and the
+//! next operation of the same purpose takes them over: making and freeing an operation in a loop costs one agreement each time.
+//!
+//! All ranks of a communicator make its operations in the same order, so they have the same slots for the same purposes. Each
+//! rank frees an operation when it likes: ranks agree on the slots that are free on all of them.
+
+use std::hash::BuildHasher as _;
+use std::sync::{MutexGuard, PoisonError};
+
+use bruckner_algorithms::Expression;
+use bruckner_choose::Kind;
+use bruckner_mpi::{Agree, TagRange};
+use rustc_hash::FxBuildHasher;
+
+use super::plans::{Prepared, VersionId};
+use super::room::Room;
+use super::{Communicator, Store};
+use crate::Error;
+use crate::buffers::Common;
+use crate::world::World;
+
+/// The most slots of a communicator: the bits of a word.
+const SLOTS: usize = u64::BITS as usize;
+
+/// Numbers the operations of a communicator, in the order in which they are made. A slot is known by the operation that used it last.
+type Turn = u64;
+
+/// What a slot is for; the same on all ranks.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Purpose {
+    pub(crate) kind: Kind,
+    /// The algorithm that the caller named.
+    pub(crate) asked: Option<Expression>,
+    /// Whether only a plan of one round will do.
+    pub(crate) one_round: bool,
+    /// The revision of the communicator's choices.
+    pub(crate) revision: u64,
+}
+
+/// Tags and memory of one operation, with the plans made for them.
+pub(crate) struct Resources<W: World> {
+    pub(crate) store: Store<W>,
+    pub(crate) tags: TagRange,
+    /// The plan that the operation has taken out of the store.
+    taken: Option<VersionId>,
+    /// Where they go when the operation is freed; none where all slots were taken.
+    slot: Option<Turn>,
+}
+
+struct Slot<W: World> {
+    purpose: Purpose,
+    turn: Turn,
+    /// None while an operation of this rank has them.
+    free: Option<Resources<W>>,
+}
+
+/// The slots of a communicator.
+pub(crate) struct Slots<W: World> {
+    slots: Vec<Slot<W>>,
+    turn: Turn,
+}
+
+impl<W: World> Default for Slots<W> {
+    fn default() -> Slots<W> {
+        Slots { slots: Vec::new(), turn: 0 }
+    }
+}
+
+impl<W: World> Slots<W> {
+    /// Which slots are free on this rank, as bits.
+    fn free(&self) -> u64 {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, slot)| slot.free.is_some()).fold(0, |bits, (at, _)| bits | 1 << at)
+    }
+
+    /// Takes the resources of a slot of this purpose, of those that are free on all ranks.
+    fn take(&mut self, free: u64, purpose: &Purpose) -> Option<Resources<W>> {
+        let mut slots = self.slots.iter_mut().enumerate();
+        let (_, slot) = slots.find(|(at, slot)| free >> at & 1 == 1 && slot.purpose == *purpose)?;
+        self.turn += 1;
+        slot.turn = self.turn;
+        Some(Resources { slot: Some(self.turn), ..slot.free.take()? })
+    }
+
+    /// Removes slots that are free on all ranks, in the order in which they were last used, until there are no more than so many.
+    fn shrink(&mut self, mut free: u64, most: usize) -> Vec<Resources<W>> {
+        let mut removed = Vec::new();
+        while self.slots.len() > most {
+            let all_free = (0..self.slots.len()).filter(|at| free >> at & 1 == 1);
+            let Some(at) = all_free.min_by_key(|at| self.slots[*at].turn) else { break };
+            removed.extend(self.slots.remove(at).free);
+            free = free & ((1 << at) - 1) | free >> 1 & (u64::MAX << at);
+        }
+        removed
+    }
+
+    /// Opens a slot, if there is room for one more.
+    fn open(&mut self, purpose: Purpose) -> Option<Turn> {
+        if self.slots.len() >= SLOTS {
+            return None;
+        }
+        self.turn += 1;
+        self.slots.push(Slot { purpose, turn: self.turn, free: None });
+        Some(self.turn)
+    }
+
+    /// Puts an operation's resources back into its slot; returns them if it has none.
+    fn put_back(&mut self, resources: Resources<W>) -> Option<Resources<W>> {
+        let turn = resources.slot;
+        match self.slots.iter_mut().find(|slot| Some(slot.turn) == turn) {
+            Some(slot) => slot.free.replace(resources),
+            None => Some(resources),
+        }
+    }
+
+    /// All resources that are free on this rank.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Resources<W>> {
+        std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.free)
+    }
+}
+
+impl<W: World> Resources<W> {
+    fn new(tags: TagRange, slot: Option<Turn>) -> Resources<W> {
+        Resources { store: Store::new(Room::of_operation()), tags, taken: None, slot }
+    }
+
+    /// Takes a plan out of the store, for an operation.
+    pub(crate) fn plan(&mut self, version: VersionId) -> Prepared<W> {
+        self.taken = Some(version);
+        self.store.plans.versions.get(version).prepared.take().unwrap_or(Prepared::Native)
+    }
+
+    /// Puts it back.
+    fn put_back(&mut self, plan: Prepared<W>) {
+        if let Some(version) = self.taken.take() {
+            self.store.plans.versions.get(version).prepared = Some(plan);
+        }
+    }
+}
+
+impl<W: World> Communicator<W> {
+    fn slots(&self) -> MutexGuard<'_, Slots<W>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tags and memory for an operation: those of one that was freed on all ranks, or new ones. `None`, on all ranks, if there are no more
+    /// tags. Collective.
+    pub(crate) fn resources(&self, purpose: Purpose, common: &Common) -> Result<Option<Resources<W>>, Error> {
+        // Ranks that do not make the same call find it out here, or when they agree on a new plan.
+        let label = FxBuildHasher.hash_one((&purpose, common));
+        let mut words = [self.slots().free(), label, !label];
+        self.agree(Agree::And, &mut words)?;
+        let [free, label, inverse] = words;
+        let same = label == !inverse;
+        if !same {
+            return Ok(self.more_tags()?.map(|tags| Resources::new(tags, None)));
+        }
+        if let Some(resources) = self.slots().take(free, &purpose) {
+            return Ok(Some(resources));
+        }
+        let mut tags = self.more_tags()?;
+        // Where there are no more tags, those of all free slots are given back.
+        let most = if tags.is_some() { SLOTS - 1 } else { 0 };
+        let removed = self.slots().shrink(free, most);
+        removed.into_iter().for_each(|resources| self.dissolve(resources));
+        if tags.is_none() {
+            tags = self.more_tags()?;
+        }
+        Ok(tags.map(|tags| Resources::new(tags, self.slots().open(purpose))))
+    }
+
+    /// Nothing came of an operation, on all ranks: the next one of its kind may have better luck with another slot. Collective.
+    pub(crate) fn give_up(&self, resources: Resources<W>) {
+        let turn = resources.slot;
+        self.slots().slots.retain(|slot| Some(slot.turn) != turn);
+        self.dissolve(resources);
+    }
+
+    /// An operation is gone, and its plan with it.
+    pub(crate) fn dissolve(&self, resources: Resources<W>) {
+        let Resources { store: Store { plans, mut room, .. }, tags, .. } = resources;
+        drop(plans);
+        let rented = room.leave();
+        rented.into_iter().flatten().for_each(|rented| self.hidden.keeper.put_back(rented));
+        self.hidden.give_back(tags);
+    }
+
+    /// An operation is gone, and leaves its plan, tags and memory.
+    pub(crate) fn put_back(&self, mut resources: Resources<W>, plan: Prepared<W>) {
+        resources.put_back(plan);
+        let left = self.slots().put_back(resources);
+        if let Some(resources) = left {
+            self.dissolve(resources);
+        }
+    }
+}
