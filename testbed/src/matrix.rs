@@ -20,37 +20,37 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     );
     let mut failed = false;
     for &mpi in mpis {
-        let program = mpi.compile("collectives")?;
         let (version, family) = about(mpi)?;
-        let mut all = Outcome::default();
-        let ranks: &[u32] = if quick { &[1, 2, 5] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9] };
-        // The last time without shared memory: what is agreed then is the lowering to messages.
-        let runs = ranks.iter().map(|p| (*p, "")).chain([(5, "off")]);
-        for (p, shm) in runs {
-            let file = cases(p, quick.then_some(mpi))?;
-            let launch = Launch::new(mpi, p, &program).argument(file.display().to_string()).limit(900);
-            // Every algorithm is wanted, also those whose floating-point results differ between ranks.
-            let outcome = launch.set("BRUCKNER_SHM", shm).set("BRUCKNER_FAST_MATH", "on").test()?;
-            let remark = if shm == "off" { "  without shared memory" } else { "" };
+        each(mpi, quick, |ranks, remark, outcome| {
+            let Outcome { cases, failures, seconds, talk } = outcome;
             println!(
-                "{:<10} {:<20} {:<10} {:>5} {:>8} {:>8} {:>8.1}{remark}",
-                mpi.name(),
-                version,
-                family,
-                p,
-                outcome.cases,
-                outcome.failures,
-                outcome.seconds
+                "{:<10} {version:<20} {family:<10} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}{remark}",
+                mpi.name()
             );
-            all.add(&outcome);
-        }
-        if all.failures > 0 {
-            failed = true;
-            eprint!("{}", all.talk);
-        }
+            if *failures > 0 {
+                failed = true;
+                eprint!("{talk}");
+            }
+        })?;
     }
     if failed {
         bail!("some cases failed");
+    }
+    Ok(())
+}
+
+/// Runs the tests on one MPI, and tells of each number of ranks, with a remark.
+pub(crate) fn each(mpi: Mpi, quick: bool, mut tell: impl FnMut(u32, &str, &Outcome)) -> Result<()> {
+    let program = mpi.compile("collectives")?;
+    let ranks: &[u32] = if quick { &[1, 2, 5] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9] };
+    // The last time without shared memory: what is agreed then is the lowering to messages.
+    let runs = ranks.iter().map(|p| (*p, "")).chain([(5, "off")]);
+    for (p, shm) in runs {
+        let file = cases(p, quick.then_some(mpi))?;
+        let launch = Launch::new(mpi, p, &program).argument(file.display().to_string()).limit(900);
+        // Every algorithm is wanted, also those whose floating-point results differ between ranks.
+        let outcome = launch.set("BRUCKNER_SHM", shm).set("BRUCKNER_FAST_MATH", "on").test()?;
+        tell(p, if shm == "off" { "  without shared memory" } else { "" }, &outcome);
     }
     Ok(())
 }

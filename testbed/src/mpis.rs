@@ -24,6 +24,10 @@ pub(crate) enum Mpi {
     MpichAbi,
     /// The same programs on Intel MPI.
     IntelAbi,
+    /// Debian's Open MPI 4.1 over UCX, as on InfiniBand; here UCX has TCP and shared memory.
+    Openmpi4Ucx,
+    /// Debian's Open MPI 4.1 over libfabric; here its provider is TCP.
+    Openmpi4Ofi,
 }
 
 /// mpi4py, whose tests are run.
@@ -75,6 +79,9 @@ impl Mpi {
     /// The three of today, on which speed is judged.
     pub(crate) const TODAY: &[Mpi] = &[Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel];
 
+    /// Open MPI on the transports of clusters.
+    pub(crate) const TRANSPORTS: &[Mpi] = &[Mpi::Openmpi4Ucx, Mpi::Openmpi4Ofi];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mpi::Openmpi4 => "openmpi4",
@@ -84,27 +91,77 @@ impl Mpi {
             Mpi::Intel => "intel",
             Mpi::MpichAbi => "mpich-abi",
             Mpi::IntelAbi => "intel-abi",
+            Mpi::Openmpi4Ucx => "openmpi4-ucx",
+            Mpi::Openmpi4Ofi => "openmpi4-ofi",
+        }
+    }
+
+    /// The MPI itself, whatever transport it uses.
+    pub(crate) fn base(self) -> Mpi {
+        match self {
+            Mpi::Openmpi4Ucx | Mpi::Openmpi4Ofi => Mpi::Openmpi4,
+            mpi => mpi,
         }
     }
 
     /// Whether it is an Open MPI.
     pub(crate) fn is_open_mpi(self) -> bool {
-        matches!(self, Mpi::Openmpi4 | Mpi::Openmpi5)
+        matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5)
+    }
+
+    /// Options of an Open MPI's launcher that choose the transport: TCP and shared memory of its own, unless the name says otherwise.
+    /// Without the `any`s its UCX refuses networks that are not fast.
+    pub(crate) fn transport(self) -> &'static [&'static str] {
+        match self {
+            Mpi::Openmpi4Ucx => &[
+                "--mca",
+                "pml",
+                "ucx",
+                "--mca",
+                "opal_common_ucx_tls",
+                "any",
+                "--mca",
+                "opal_common_ucx_devices",
+                "any",
+                "--mca",
+                "pml_ucx_tls",
+                "any",
+                "--mca",
+                "pml_ucx_devices",
+                "any",
+                "-x",
+                "UCX_TLS=tcp,sm,self",
+            ],
+            Mpi::Openmpi4Ofi => &[
+                "--mca",
+                "pml",
+                "cm",
+                "--mca",
+                "mtl",
+                "ofi",
+                "--mca",
+                "mtl_ofi_provider_include",
+                "tcp;ofi_rxm",
+                "-x",
+                "FI_PROVIDER=tcp;ofi_rxm",
+            ],
+            _ => &[],
+        }
     }
 
     /// Its directory, for those that are not Debian's.
     fn prefix(self) -> Option<PathBuf> {
-        match self {
+        match self.base() {
             Mpi::Openmpi4 | Mpi::Mpich4 => None,
             Mpi::Openmpi5 => Some(home().join("openmpi")),
             Mpi::Mpich5 | Mpi::MpichAbi => Some(home().join("mpich")),
-            Mpi::Intel | Mpi::IntelAbi => Some(home().join("intel")),
+            _ => Some(home().join("intel")),
         }
     }
 
     /// Its compiler for C.
     pub(crate) fn compiler(self) -> PathBuf {
-        match self {
+        match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpicc.openmpi".into(),
             Mpi::Mpich4 => "/usr/bin/mpicc.mpich".into(),
             Mpi::MpichAbi | Mpi::IntelAbi => home().join("mpich/bin/mpicc_abi"),
@@ -122,7 +179,7 @@ impl Mpi {
 
     /// What starts its programs.
     pub(crate) fn launcher(self) -> PathBuf {
-        match self {
+        match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpirun.openmpi".into(),
             Mpi::Mpich4 => "/usr/bin/mpirun.mpich".into(),
             _ => self.prefix().expect("a directory of its own").join("bin/mpirun"),
@@ -155,7 +212,8 @@ impl Mpi {
         command.args(["-n", &ranks.to_string()]);
         if self.is_open_mpi() {
             command.args(["--allow-run-as-root", "--oversubscribe"]);
-            if self == Mpi::Openmpi4 {
+            command.args(self.transport());
+            if self.base() == Mpi::Openmpi4 {
                 command.args(["--mca", "btl_base_warn_component_unused", "0"]);
             }
             if oversubscribed {
@@ -173,7 +231,7 @@ impl Mpi {
 
     /// Whether it advances others' work inside its own waits.
     pub(crate) fn has_hook(self) -> bool {
-        matches!(self, Mpi::Openmpi4 | Mpi::Openmpi5 | Mpi::Mpich5)
+        matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5 | Mpi::Mpich5)
     }
 
     /// The Python that mpi4py is installed for.
@@ -195,8 +253,12 @@ impl Mpi {
     }
 
     fn build(self, program: &str, more: &[&str]) -> Result<PathBuf> {
+        // The programs of a variant are the same.
         if self == Mpi::IntelAbi {
             return Mpi::MpichAbi.build(program, more);
+        }
+        if self != self.base() {
+            return self.base().build(program, more);
         }
         let source = root().join("testbed/programs").join(program).with_extension("c");
         let directory = home().join("programs").join(self.name());

@@ -220,15 +220,19 @@ impl Cluster {
         let mut inner = mpi.command(mpi.launcher());
         let (agent, hosts) = (self.agent(), self.hosts(mpi.is_open_mpi()));
         let (agent, hosts) = (agent.display().to_string(), hosts.display().to_string());
-        match mpi {
+        match mpi.base() {
             Mpi::Openmpi4 | Mpi::Openmpi5 => {
-                let four = mpi == Mpi::Openmpi4;
+                let four = mpi.base() == Mpi::Openmpi4;
                 let (mca, plm) = if four { ("--mca", "plm_rsh") } else { ("--prtemca", "plm_ssh") };
                 let near = if four { "vader" } else { "sm" };
                 inner.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
                 inner.args(["--hostfile", &hosts]);
                 inner.args([mca, &format!("{plm}_agent"), &agent, mca, &format!("{plm}_no_tree_spawn"), "1"]);
-                inner.args(["--mca", "btl", &format!("tcp,{near},self"), "--mca", "pml", "ob1"]);
+                inner.args(["--mca", "btl", &format!("tcp,{near},self")]);
+                match mpi.transport() {
+                    [] => inner.args(["--mca", "pml", "ob1"]),
+                    transport => inner.args(transport),
+                };
                 inner.args(["--mca", "mpi_yield_when_idle", "1"]);
                 inner.args(["--mca", "btl_base_warn_component_unused", "0"]);
             }

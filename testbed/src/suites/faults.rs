@@ -12,27 +12,49 @@ use crate::mpis::{Mpi, home, root};
 
 pub(crate) fn run(table: &mut Table) -> Result<()> {
     for mpi in table.of(Mpi::ALL) {
-        table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
-        table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
-        table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
-        table.tell(mpi.name(), "a GPU runtime that comes late", 2, &late_gpu(mpi)?);
-        table.tell(mpi.name(), "a panic while planning", 3, &panics(mpi)?);
+        everywhere(table, mpi)?;
     }
     for mpi in table.of(&[Mpi::Mpich5, Mpi::Openmpi5, Mpi::Intel]) {
-        table.tell(mpi.name(), "counted for a report", 2, &counted(mpi)?);
-        table.tell(mpi.name(), "one of two programs has the library", 2, &one_of_two(mpi)?);
+        reported(table, mpi)?;
     }
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
-        let program = mpi.compile("lacking")?;
-        let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
-        table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);
-        // Intel's own memory is beyond such limits.
-        if mpi != Mpi::Intel {
-            table.tell(mpi.name(), "a process has limits", 2, &limited(mpi)?);
-        }
+        limits(table, mpi)?;
     }
     table.tell("none", "programs without MPI", 1, &without_mpi()?);
     table.tell("none", "raised privileges", 1, &privileged()?);
+    Ok(())
+}
+
+/// All that is no matter of programs without MPI, on one.
+pub(super) fn of(table: &mut Table, mpi: Mpi) -> Result<()> {
+    everywhere(table, mpi)?;
+    reported(table, mpi)?;
+    limits(table, mpi)
+}
+
+fn everywhere(table: &mut Table, mpi: Mpi) -> Result<()> {
+    table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
+    table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
+    table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
+    table.tell(mpi.name(), "a GPU runtime that comes late", 2, &late_gpu(mpi)?);
+    table.tell(mpi.name(), "a panic while planning", 3, &panics(mpi)?);
+    Ok(())
+}
+
+fn reported(table: &mut Table, mpi: Mpi) -> Result<()> {
+    table.tell(mpi.name(), "counted for a report", 2, &counted(mpi)?);
+    table.tell(mpi.name(), "one of two programs has the library", 2, &one_of_two(mpi)?);
+    Ok(())
+}
+
+fn limits(table: &mut Table, mpi: Mpi) -> Result<()> {
+    let program = mpi.compile("lacking")?;
+    let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
+    table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);
+    // Intel's own memory is beyond such limits.
+    if mpi != Mpi::Intel {
+        table.tell(mpi.name(), "a process has limits", 2, &limited(mpi)?);
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod mpi4py;
 mod mpich;
 mod nodes;
 mod programs;
+mod transports;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -34,6 +35,8 @@ pub(crate) enum Suite {
     Nodes,
     /// Programs that hung once, random calls and a node that vanishes, on emulated nodes.
     Cluster,
+    /// Open MPI over UCX and over libfabric: programs that hung once, faults, every algorithm, random calls.
+    Transports,
     /// The bench measures itself, and draws what it measured.
     Bench,
     /// The time that being taken over costs.
@@ -50,7 +53,7 @@ pub(crate) struct Table {
 impl Table {
     fn new(asked: Vec<Mpi>) -> Table {
         println!(
-            "{:<10} {:<40} {:>5} {:>8} {:>8} {:>8}",
+            "{:<12} {:<40} {:>5} {:>8} {:>8} {:>8}",
             "MPI", "test", "ranks", "cases", "failures", "seconds"
         );
         Table { failed: 0, asked }
@@ -64,7 +67,7 @@ impl Table {
     /// One line; what was said is shown only if something failed.
     pub(crate) fn tell(&mut self, mpi: &str, test: &str, ranks: u32, outcome: &crate::launch::Outcome) {
         let crate::launch::Outcome { cases, failures, seconds, talk } = outcome;
-        println!("{mpi:<10} {test:<40} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}");
+        println!("{mpi:<12} {test:<40} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}");
         if *failures > 0 {
             eprintln!("{talk}");
             self.failed += 1;
@@ -87,6 +90,7 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Nodes => nodes::run(&mut table)?,
             Suite::Bench => bench::run(&mut table, quick)?,
             Suite::Cluster => cluster::run(&mut table, quick, seed)?,
+            Suite::Transports => transports::run(&mut table, quick, seed)?,
             Suite::Interception => programs::interception(&mut table, quick)?,
         }
     }

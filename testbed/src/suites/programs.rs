@@ -58,24 +58,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
                 }
             }
         }
-        let hangs = mpi.compile_plain("hangs")?;
-        for mode in ["always", "on"] {
-            let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;
-            table.tell(mpi.name(), &format!("hangs, {mode}"), 2, &outcome);
-        }
-        for topology in some(quick, mpi, &["2,2", "3,1", "2,2:cyclic"]) {
-            let mut launch = patient_launch(mpi, 4, &hangs).set("BRUCKNER_TOPOLOGY", topology);
-            // Without a hook persistent collectives of several rounds are the MPI's own, which do worse.
-            if !mpi.has_hook() {
-                launch = launch.argument("no requests");
-            }
-            table.tell(mpi.name(), &format!("hangs, nodes {topology}"), 4, &launch.test()?);
-        }
-        // By messages, in several rounds: a rank that has started one must go on while it waits for something else.
-        let rounds = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", "always").set("BRUCKNER_SHM", "off");
-        let rounds =
-            rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
-        table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
+        hangs(table, mpi, quick)?;
         let sizes = mpi.compile_plain("sizes")?;
         for topology in some(quick, mpi, &["1x4", "2,2", "3,1"]) {
             let launch = patient_launch(mpi, 4, &sizes).set("BRUCKNER_TOPOLOGY", topology);
@@ -197,6 +180,28 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(&[Mpi::Intel]) {
         table.tell(mpi.name(), "IMB-MPI1, all collectives", 2, &imb(quick)?);
     }
+    Ok(())
+}
+
+/// Legal programs that hung once, on one node and on pretended ones.
+pub(super) fn hangs(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
+    let hangs = mpi.compile_plain("hangs")?;
+    for mode in ["always", "on"] {
+        let outcome = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", mode).test()?;
+        table.tell(mpi.name(), &format!("hangs, {mode}"), 2, &outcome);
+    }
+    for topology in some(quick, mpi, &["2,2", "3,1", "2,2:cyclic"]) {
+        let mut launch = patient_launch(mpi, 4, &hangs).set("BRUCKNER_TOPOLOGY", topology);
+        // Without a hook persistent collectives of several rounds are the MPI's own, which do worse.
+        if !mpi.has_hook() {
+            launch = launch.argument("no requests");
+        }
+        table.tell(mpi.name(), &format!("hangs, nodes {topology}"), 4, &launch.test()?);
+    }
+    // By messages, in several rounds: a rank that has started one must go on while it waits for something else.
+    let rounds = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", "always").set("BRUCKNER_SHM", "off");
+    let rounds = rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
+    table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
     Ok(())
 }
 
@@ -387,8 +392,16 @@ fn imb(quick: bool) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Random calls: on each MPI, with several placements and seeds, half of them on pretended nodes.
+/// Random calls on each MPI.
 pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
+    for mpi in table.of(Mpi::ALL) {
+        random(table, mpi, quick, seed)?;
+    }
+    Ok(())
+}
+
+/// Random calls with several placements and seeds, half of them on pretended nodes.
+pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Result<()> {
     let topologies: [(u32, &str); 8] = [
         (2, ""),
         (4, "2,2"),
@@ -399,28 +412,26 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
         (5, ""),
         (5, "3,2:permuted=3"),
     ];
-    for mpi in table.of(Mpi::ALL) {
-        let program = mpi.compile_plain("stress")?;
-        for (number, (ranks, topology)) in topologies.iter().enumerate() {
-            // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
-            let spins = !mpi.is_open_mpi() && mpi != Mpi::Mpich4 && *ranks > 2;
-            let calls = match (quick, spins) {
-                (true, true) => 200,
-                (true, false) => 4_000,
-                (false, true) => 8_000,
-                (false, false) => 100_000,
-            };
-            // One of each kind, others for each MPI.
-            if quick && number / 2 != mpi as usize % 4 && number > 1 {
-                continue;
-            }
-            let seed = seed + number as u64 + 100 * mpi as u64;
-            let launch = patient_launch(mpi, *ranks, &program).set("BRUCKNER", "always");
-            let launch = launch.argument(calls.to_string()).argument(seed.to_string()).limit(3600);
-            let outcome = launch.set("BRUCKNER_TOPOLOGY", *topology).test()?;
-            let place = if topology.is_empty() { "as found" } else { topology };
-            table.tell(mpi.name(), &format!("stress, seed {seed}, {place}"), *ranks, &outcome);
+    let program = mpi.compile_plain("stress")?;
+    for (number, (ranks, topology)) in topologies.iter().enumerate() {
+        // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
+        let spins = !mpi.is_open_mpi() && mpi != Mpi::Mpich4 && *ranks > 2;
+        let calls = match (quick, spins) {
+            (true, true) => 200,
+            (true, false) => 4_000,
+            (false, true) => 8_000,
+            (false, false) => 100_000,
+        };
+        // One of each kind, others for each MPI.
+        if quick && number / 2 != mpi as usize % 4 && number > 1 {
+            continue;
         }
+        let seed = seed + number as u64 + 100 * mpi as u64;
+        let launch = patient_launch(mpi, *ranks, &program).set("BRUCKNER", "always");
+        let launch = launch.argument(calls.to_string()).argument(seed.to_string()).limit(3600);
+        let outcome = launch.set("BRUCKNER_TOPOLOGY", *topology).test()?;
+        let place = if topology.is_empty() { "as found" } else { topology };
+        table.tell(mpi.name(), &format!("stress, seed {seed}, {place}"), *ranks, &outcome);
     }
     Ok(())
 }
