@@ -775,6 +775,44 @@ fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
     );
 }
 
+/// A call of a user's type that lies densely is known by its bytes, whatever its type; one with gaps is looked at more closely, also
+/// where as many bytes of another type came before.
+#[test]
+fn types_of_the_users_take_the_short_way() {
+    run(
+        "1x4",
+        |_| Options { settings: "BRUCKNER=always\nBRUCKNER_ALGORITHM=alltoall=native".into(), ..always() },
+        |engine, rank| {
+            let (world, me) = (rank.world(), rank.number() as usize);
+            for function in [Function::Allgather, Function::Bcast, Function::Alltoall] {
+                let of = |of, count| Collective { root: 1, ..Collective::new(function, of, count) };
+                perform(engine, rank, world, &of(Type::Pair, 6), 0, Door::Mpi);
+                for (round, (kind, count)) in
+                    [(Type::Pair, 6), (Type::Gap, 12), (Type::Pair, 5), (Type::Byte, 64), (Type::Gap, 8)]
+                        .into_iter()
+                        .enumerate()
+                {
+                    let collective = of(kind, count);
+                    let prepared = Prepared::new(&collective, round as u64, me, 4);
+                    let natives = rank.natives();
+                    // SAFETY: buffers as long as the call says.
+                    let again = unsafe { engine.again(&prepared.call, world) };
+                    let native = function == Function::Alltoall;
+                    assert_eq!(rank.natives() - natives, u64::from(native), "{collective:?}");
+                    match kind == Type::Gap && !native {
+                        true => assert!(again.is_none(), "{collective:?}"),
+                        false => {
+                            assert!(matches!(again, Some(Ok(0))), "{collective:?} {again:?}");
+                            prepared.check(&collective, "again");
+                        }
+                    }
+                    perform(engine, rank, world, &collective, round as u64, Door::Mpi);
+                }
+            }
+        },
+    );
+}
+
 /// Of two lists with as large a count one may need more room than the other.
 #[test]
 fn lists_in_turn_have_the_room_that_they_need() {

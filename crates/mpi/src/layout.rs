@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::functions::Word;
 use crate::types::Shape;
 use crate::{Mpi, registry};
@@ -44,12 +46,15 @@ impl Combiners {
     }
 }
 
+/// Numbers or datatypes: most datatypes are made of few.
+type Few<T> = SmallVec<[T; 4]>;
+
 /// How a datatype was made: by which function, its numbers (counts and lengths before displacements), and its datatypes.
 struct Made<'a> {
     mpi: &'a Mpi,
     combiner: i64,
-    numbers: Vec<i64>,
-    types: Vec<Word>,
+    numbers: Few<i64>,
+    types: Few<Word>,
 }
 
 impl Drop for Made<'_> {
@@ -100,15 +105,17 @@ impl Mpi {
         if self.types().is_named(datatype) {
             return true;
         }
-        let key = self.key_of_order();
+        let Some(envelope) = self.envelope(datatype) else { return false };
+        // What is as simple is found as soon as what is kept.
+        let Combiners { dup, contiguous, .. } = *self.combiners();
+        let is_simple = [dup, contiguous].contains(&envelope.combiner);
+        let key = if is_simple { None } else { self.key_of_order() };
         if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
             return known;
         }
-        let Some(made) = self.made(datatype) else { return false };
+        let Some(made) = self.made(datatype, &envelope) else { return false };
         let in_order = self.ascends(&made, &mut { MOST_TYPES });
-        // What is as simple is found again as soon as what was kept.
-        let Combiners { dup, contiguous, .. } = *self.combiners();
-        if let Some(key) = key.filter(|_| ![dup, contiguous].contains(&made.combiner)) {
+        if let Some(key) = key {
             let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
             // SAFETY: a valid handle by contract; the value is a number. If it cannot be kept, it is found again.
             unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) };
@@ -161,16 +168,16 @@ impl Mpi {
     }
 
     /// From what a datatype was made, unless it is built in or of very many parts.
-    fn made(&self, datatype: Word) -> Option<Made<'_>> {
-        let Envelope { combiner, integers, addresses, counts, types } = self.envelope(datatype)?;
+    fn made(&self, datatype: Word, envelope: &Envelope) -> Option<Made<'_>> {
+        let Envelope { combiner, integers, addresses, counts, types } = *envelope;
         let all = [integers, addresses, counts, types];
         if self.combiners().built_in.contains(&combiner) || all.iter().any(|n| *n > MOST_NUMBERS) {
             return None;
         }
-        let mut ints: Vec<c_int> = vec![0; integers as usize];
-        let mut places: Vec<isize> = vec![0; addresses as usize];
-        let mut large: Vec<i64> = vec![0; counts as usize];
-        let mut handles: Vec<u64> = vec![0; types as usize];
+        let mut ints: Few<c_int> = smallvec![0; integers as usize];
+        let mut places: Few<isize> = smallvec![0; addresses as usize];
+        let mut large: Few<i64> = smallvec![0; counts as usize];
+        let mut handles: Few<u64> = smallvec![0; types as usize];
         // SAFETY: a valid handle by contract, and room for as many numbers and handles as its envelope says.
         let code = unsafe {
             match self.extra.type_get_contents_c {
@@ -214,14 +221,15 @@ impl Mpi {
             return dense;
         }
         *left = left.saturating_sub(1);
-        dense && *left > 0 && self.made(datatype).is_some_and(|made| self.ascends(&made, left))
+        let made = || self.made(datatype, &self.envelope(datatype)?);
+        dense && *left > 0 && made().is_some_and(|made| self.ascends(&made, left))
     }
 
     /// Whether the parts of a datatype lie one behind the other, each in order. That nothing lies between them its shape has told.
     fn ascends(&self, made: &Made<'_>, left: &mut u32) -> bool {
         let c = self.combiners();
         let numbers = &made.numbers;
-        let mut shapes = Vec::with_capacity(made.types.len());
+        let mut shapes = Few::with_capacity(made.types.len());
         for datatype in &made.types {
             let Ok(shape) = self.bounds(*datatype) else { return false };
             if shape.size > 0 && !self.is_ascending(*datatype, &shape, left) {

@@ -170,23 +170,26 @@ impl Mpi {
         Shape { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
 
+    /// Bytes of data that an element of a datatype has.
+    pub fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+        let mut size: c_int = 0;
+        // SAFETY: a valid handle by contract.
+        check("MPI_Type_size", unsafe { (self.f.type_size)(datatype, &mut size) })?;
+        usize::try_from(size).or_else(|_| self.large_size(datatype))
+    }
+
     /// The sizes of a datatype.
     pub(crate) fn bounds(&self, datatype: Word) -> Result<Shape, MpiError> {
-        let mut size: c_int = 0;
+        let size = self.type_size(datatype)?;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: a valid handle by contract; each function writes what it is given room for.
         unsafe {
-            check("MPI_Type_size", (self.f.type_size)(datatype, &mut size))?;
             check("MPI_Type_get_extent", (self.f.type_get_extent)(datatype, &mut bound, &mut extent))?;
             check(
                 "MPI_Type_get_true_extent",
                 (self.f.type_get_true_extent)(datatype, &mut lower, &mut span),
             )?;
         }
-        let size = match usize::try_from(size) {
-            Ok(size) => size,
-            Err(_) => self.large_size(datatype)?,
-        };
         Ok(Shape { size, extent, lower, span, in_order: true })
     }
 

@@ -436,7 +436,8 @@ pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Res
     Ok(())
 }
 
-/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches. A quick run only prints it.
+/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches; derived types and persistent
+/// operations that are new for each call. A quick run only prints it.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
     for mpi in table.of(Mpi::TODAY) {
         let program = mpi.compile_plain("interception")?;
@@ -457,6 +458,24 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
         table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
+        // What programs make anew for each call.
+        let program = mpi.compile_plain("anew")?;
+        let start = std::time::Instant::now();
+        let lines = speed::medians(if quick { 1 } else { 5 }, || Launch::preloaded(mpi, 2, &program))?;
+        let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
+        for line in &lines {
+            let most = match line.name.as_str() {
+                "init" => (2.0 * line.other).max(5000.0),
+                _ => (1.2 * line.other).max(line.other + 500.0),
+            };
+            // By the pairs of blocks, which lie next to each other in time.
+            let ours = line.ratio * line.other;
+            outcome.failures += u64::from(!quick && ours > most);
+            outcome.talk += &format!("{} {:.2} us, native {:.2}\n", line.name, ours / 1e3, line.other / 1e3);
+        }
+        outcome.seconds = start.elapsed().as_secs_f64();
+        let text = outcome.talk.trim_end().replace('\n', "; ");
+        table.tell(mpi.name(), &format!("anew: {text}"), 2, &outcome);
         // Sizes in turn against each by itself; new lists of counts, and a duplicate, against the MPI's own.
         let sizes = mpi.compile_plain("sizes")?;
         let outcome =

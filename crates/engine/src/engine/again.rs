@@ -12,9 +12,9 @@ use bruckner_schedule::Counts;
 
 use super::{Engine, Entry, Serving};
 use crate::buffers::{Common, Normal};
-use crate::call::Call;
+use crate::call::{Amount, Buffer, Call};
 use crate::communicator::{
-    Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, about, arguments,
+    Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, about, arguments, is_built_in,
 };
 use crate::observe::{By, Event};
 use crate::world::World;
@@ -151,7 +151,9 @@ impl<W: World> Engine<W> {
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
         // SAFETY: as for this function.
-        unsafe { self.run_again(call, &arguments, comm) }
+        let ran = unsafe { self.run_again(call, &arguments, comm, call) };
+        // SAFETY: as for this function.
+        ran.or_else(|| unsafe { self.again_in_bytes(call, comm) })
     }
 
     /// The same for a call that was served.
@@ -160,15 +162,67 @@ impl<W: World> Engine<W> {
     /// As for [`Engine::again`].
     pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
         // SAFETY: as for this function.
-        unsafe { self.run_again(call, &self.arguments(call, comm)?, comm) }
+        let ran = unsafe { self.run_again(call, &self.arguments(call, comm)?, comm, call) };
+        // SAFETY: as for this function.
+        ran.or_else(|| unsafe { self.again_in_bytes(call, comm) })
     }
 
+    /// The same call in bytes, where it moves data of types that are not built in. Their handles may mean other types soon, so such calls are
+    /// recognised by their sizes. How the data lies is not looked at.
+    pub(super) fn in_bytes(&self, call: &Call) -> Option<Call> {
+        let world = self.world;
+        let moves = matches!(call.function, Function::Allgather | Function::Alltoall | Function::Bcast);
+        if !moves || is_built_in(world, call) {
+            return None;
+        }
+        let in_bytes = |buffer: &Buffer| {
+            let count = buffer.amount.each();
+            if count < 0 || world.is_null_type(buffer.datatype) {
+                return None;
+            }
+            let bytes = count.checked_mul(world.type_size(buffer.datatype).ok()? as i64)?;
+            Some(Buffer { amount: Amount::Each(bytes), datatype: world.byte(), ..*buffer })
+        };
+        let sends = call.function != Function::Bcast && !world.is_in_place(call.send.data);
+        let send = if sends { in_bytes(&call.send)? } else { call.send };
+        Some(Call { send, recv: in_bytes(&call.recv)?, ..*call })
+    }
+
+    /// A call of types that are not built in, of which one with as many bytes came before.
+    #[inline(never)]
+    unsafe fn again_in_bytes(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+        let bytes = self.in_bytes(call)?;
+        let arguments = self.arguments(&bytes, comm)?;
+        if arguments.count > 0
+            && !call.is_wide()
+            && self.natives.has(comm, self.world.generation(), &arguments)
+        {
+            // SAFETY: as for this function.
+            return Some(Ok(unsafe { self.native(call, comm) }));
+        }
+        // SAFETY: as for this function.
+        unsafe { self.run_again(&bytes, &arguments, comm, call) }
+    }
+
+    /// Whether the data of a call that moves data lies in its buffers as it is sent, one byte behind the other.
+    fn is_dense(&self, call: &Call) -> bool {
+        let world = self.world;
+        let is_dense = |datatype: Word| {
+            world.shape(datatype).is_ok_and(|shape| world.look_closer(datatype, shape).is_dense())
+        };
+        let sends = call.function != Function::Bcast && !world.is_in_place(call.send.data);
+        let (sent, received) = (call.send.datatype, call.recv.datatype);
+        is_dense(received) && (!sends || sent == received || is_dense(sent))
+    }
+
+    /// Runs a call that came before, as `call` says it. What the program said may be of other types: it is `said`.
     #[inline]
     unsafe fn run_again(
         &self,
         call: &Call,
         arguments: &Arguments,
         comm: Word,
+        said: &Call,
     ) -> Option<Result<c_int, Failure>> {
         let entry = self.last(comm)?;
         if !self.active.is_empty() || self.world.has_device() {
@@ -187,13 +241,13 @@ impl<W: World> Engine<W> {
         let version = plans.versions.get(memo.version);
         let block = memo.each * arguments.count as usize;
         let plan = match &mut version.prepared {
-            Some(Prepared::Ready(plan)) => plan,
+            Some(Prepared::Ready(plan)) if std::ptr::eq(call, said) || self.is_dense(said) => plan,
             // An MPI may have no function for wide counts.
-            Some(Prepared::Native) if !call.is_wide() && watches.pass(memo.watch, block as u64) => {
+            Some(Prepared::Native) if !said.is_wide() && watches.pass(memo.watch, block as u64) => {
                 let why = memo.why.clone();
                 drop(taken);
                 // SAFETY: as for this function.
-                let code = unsafe { self.native(call, comm) };
+                let code = unsafe { self.native(said, comm) };
                 self.count_again(entry, call, start, why.as_ref(), block);
                 return Some(Ok(code));
             }

@@ -294,7 +294,10 @@ impl<W: World> Engine<W> {
         mut outcome: Option<&mut Outcome>,
     ) -> Result<c_int, Error> {
         let generation = self.world.generation();
-        let known = arguments(self.world, call, || entry.listed()).filter(|_| is_built_in(self.world, call));
+        let known = match is_built_in(self.world, call) {
+            true => arguments(self.world, call, || entry.listed()),
+            false => self.in_bytes(call).and_then(|bytes| arguments(self.world, &bytes, || entry.listed())),
+        };
         let reason = match &entry.serving {
             Serving::Planned(communicator) => {
                 match normal(self.world, call, communicator.rank.0, communicator.size) {

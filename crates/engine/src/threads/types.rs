@@ -68,6 +68,10 @@ impl Datatypes for Rank {
         op == 0
     }
 
+    fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+        self.shape(datatype).map(|shape| shape.size)
+    }
+
     fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
         shape_of(datatype).ok_or(MpiError { call: "shape", code: OTHER })
     }

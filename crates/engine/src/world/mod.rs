@@ -146,6 +146,9 @@ pub trait Datatypes {
     /// Whether this is no operation.
     fn is_null_op(&self, op: Word) -> bool;
 
+    /// Bytes of data that an element of a datatype has.
+    fn type_size(&self, datatype: Word) -> Result<usize, MpiError>;
+
     /// How a datatype lies in memory; the order of its bytes may be left open.
     fn shape(&self, datatype: Word) -> Result<Shape, MpiError>;
 

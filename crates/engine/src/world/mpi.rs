@@ -147,6 +147,10 @@ impl Datatypes for Mpi {
         Mpi::is_null_op(self, op)
     }
 
+    fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+        Mpi::type_size(self, datatype)
+    }
+
     fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
         Mpi::shape(self, datatype)
     }
