@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use bruckner_algorithms::lower::{OnNode, Room};
 use bruckner_algorithms::{Task, plan};
 use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
-use bruckner_engine::threads::{I64, Options, Rank as Thread, SUM, run};
+use bruckner_engine::threads::{I64, Options, PAIR, Rank as Thread, SUM, run};
 use bruckner_engine::world::Communicators as _;
 use bruckner_engine::{Call, Door, Engine};
 use bruckner_runtime::readback::deeds;
@@ -33,17 +33,30 @@ const TOPOLOGIES: [&str; 3] = ["64x128", "10000x128", "65536x16"];
 const CALLS_BEFORE: usize = 20;
 
 /// What [`run_in_process`] runs: each is one process, because a call that leaves the engine ends it.
-pub(super) const PARTS: [&str; 5] =
-    ["plans", "choices", "call to send", "call to native", "counted call to send"];
+pub(super) const PARTS: [&str; 8] = [
+    "plans",
+    "choices",
+    "call to send",
+    "call to native",
+    "counted call to send",
+    "call of a derived type to send",
+    "call of a derived type to native",
+    "persistent init to its agreement",
+];
 
 /// Runs a part of the work in this process, which valgrind watches.
 pub(crate) fn run_in_process(part: &str) -> Result<()> {
     match part {
         "plans" => plans(),
         "choices" => choices(),
-        "call to send" => call(part, ""),
-        "call to native" => call(part, "BRUCKNER_ALGORITHM=allreduce=native"),
-        "counted call to send" => call(part, "BRUCKNER_REPORT=stderr"),
+        "call to send" => call(part, "", allreduce),
+        "call to native" => call(part, "BRUCKNER_ALGORITHM=allreduce=native", allreduce),
+        "counted call to send" => call(part, "BRUCKNER_REPORT=stderr", allreduce),
+        "call of a derived type to send" => call(part, "", allgather_of_pairs),
+        "call of a derived type to native" => {
+            call(part, "BRUCKNER_ALGORITHM=allgather=native", allgather_of_pairs)
+        }
+        "persistent init to its agreement" => call(part, "", persistent_allreduce),
         _ => bail!("`{part}` is no part of the work: {PARTS:?}"),
     }
 }
@@ -137,8 +150,8 @@ thread_local! {
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// An allreduce of 8 bytes that came often before, from the entry point to where it leaves the engine: there the process ends.
-fn call(name: &str, settings: &str) -> Result<()> {
+/// A call that came often before, from the entry point to where it leaves the engine: there the process ends.
+fn call(name: &str, settings: &str, work: fn(&Engine<Thread>, &'static Thread)) -> Result<()> {
     let settings = format!("BRUCKNER=always\nBRUCKNER_WATCH=off\n{settings}");
     let options = |number: u32| Options {
         settings: settings.clone(),
@@ -147,28 +160,54 @@ fn call(name: &str, settings: &str) -> Result<()> {
     };
     run("2x1", options, |engine, rank| {
         for _ in 0..CALLS_BEFORE {
-            allreduce(engine, rank);
+            work(engine, rank);
         }
         if rank.number() == 0 {
             COUNTED.set(true);
-            count(name, || allreduce(engine, rank));
+            count(name, || work(engine, rank));
         } else {
-            allreduce(engine, rank);
+            work(engine, rank);
         }
     });
     bail!("{name}: the call did not leave the engine")
 }
 
-#[allow(unsafe_code, reason = "calls take addresses")]
+/// Of 8 bytes.
 fn allreduce(engine: &Engine<Thread>, rank: &'static Thread) {
     let (mine, mut sum) = (u64::from(rank.number()), 0u64);
     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, I64, SUM);
-    // SAFETY: one number in and one out.
+    make(engine, rank, &call);
+}
+
+/// Of a type of the user's.
+fn allgather_of_pairs(engine: &Engine<Thread>, rank: &'static Thread) {
+    let (mine, mut all) = ([u64::from(rank.number()); 2], [0u64; 4]);
+    let call = Call::allgather(mine.as_ptr().cast(), 1, PAIR, all.as_mut_ptr().cast(), 1, PAIR);
+    make(engine, rank, &call);
+}
+
+/// A call as an entry point of the preloaded library makes it.
+#[inline(always)]
+#[allow(unsafe_code, reason = "calls take addresses")]
+fn make(engine: &Engine<Thread>, rank: &'static Thread, call: &Call) {
+    let comm = rank.world();
+    // SAFETY: buffers as long as the callers say.
     unsafe {
-        if engine.again(&call, rank.world()).is_none() {
-            let _ = engine.run(&call, rank.world(), Door::Mpi);
+        if engine.is_native_again(call, comm) {
+            engine.native(call, comm);
+        } else if engine.served_again(call, comm).is_none() {
+            let _ = engine.run(call, comm, Door::Mpi);
         }
     }
+}
+
+/// Made and freed.
+#[allow(unsafe_code, reason = "calls take addresses")]
+fn persistent_allreduce(engine: &Engine<Thread>, rank: &'static Thread) {
+    let (mine, mut sum) = (u64::from(rank.number()), 0u64);
+    let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, I64, SUM);
+    // SAFETY: one number in and one out.
+    let _ = unsafe { engine.persistent(call, rank.world(), "") };
 }
 
 /// Ends the process, if this is the call that is counted.
