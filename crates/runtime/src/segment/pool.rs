@@ -5,8 +5,8 @@
 //! its slice is reserved first, each share by the process that will touch it first, and an object that cannot be
 //! reserved is refused rather than found missing by a bus error.
 //!
-//! A process sets address space aside for all slices, and maps only what is lent to it: a program that locks its memory
-//! (`mlockall`) locks what is mapped, whether it was touched or not.
+//! A process maps only what is lent to it: a program that locks its memory (`mlockall`) locks what is mapped, whether it was
+//! touched or not, and its limits (`ulimit -l`, `ulimit -v`) count address space that nothing lies behind.
 //!
 //! A process lends from its own slice only, so that no lock is shared. A lease returns to its owner when all who use it
 //! have left: they count themselves out in its first word, which the owner keeps mapped until then.
@@ -14,7 +14,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, Mode};
 use rustix::io::Errno;
@@ -30,11 +30,50 @@ pub struct PoolError {
     cause: rustix::io::Errno,
 }
 
+/// A stretch of the object in this process's memory.
+struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: memory that is shared between processes anyway.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: &OwnedFd, offset: usize, bytes: usize) -> Option<Mapping> {
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the system's choice.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset as u64) }
+                .ok()?;
+        // SAFETY: the mapping just made. A core dump need not contain it; refusing that is no harm.
+        let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
+        Some(Mapping { start: start.cast(), bytes })
+    }
+
+    /// How many users of a lease have left: its first word.
+    fn leavers(&self) -> &AtomicU32 {
+        // SAFETY: the first page of a lease, which its owner has reserved.
+        unsafe { &*self.start.cast::<AtomicU32>() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, which nobody uses any more.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
 /// Part of a slice, in use or on the way back.
 struct Lent {
     offset: usize,
     bytes: usize,
     users: u32,
+    first_page: Mapping,
 }
 
 #[derive(Default)]
@@ -46,27 +85,16 @@ struct Books {
 
 /// A node's shared memory, as one process sees it.
 pub struct Pool {
-    start: *mut u8,
     slices: u32,
-    me: u32,
     file: OwnedFd,
-    /// Also taken while a stretch is mapped or unmapped: one that comes back may be lent to this process again at once.
     books: Mutex<Books>,
 }
-
-// SAFETY: the mapping is shared between processes anyway; the books have their lock.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
-/// A mapping that has nothing behind it.
-const NOTHING: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 /// The unit in which slices are lent.
 const PAGE: usize = 4096;
 
 impl Pool {
-    /// The most that one process can lend; address space only.
+    /// The most that one process can lend.
     pub const SLICE: usize = 1 << 30;
 
     /// A name that no other process of this node uses.
@@ -106,16 +134,10 @@ impl Pool {
         }
     }
 
-    /// Whether the limits of this process leave room. Beyond that of a file's size the system would kill it; of its address
-    /// space most must be left to the program.
+    /// Whether the limit of a file's size leaves room: beyond it the system would end the process.
     fn is_within_limits(slices: u32) -> Result<(), PoolError> {
         let bytes = u64::from(slices) * Pool::SLICE as u64;
-        let within = |resource, times| {
-            rustix::process::getrlimit(resource)
-                .current
-                .is_none_or(|limit| bytes.saturating_mul(times) <= limit)
-        };
-        match within(Resource::Fsize, 1) && within(Resource::As, 8) {
+        match rustix::process::getrlimit(Resource::Fsize).current.is_none_or(|limit| bytes <= limit) {
             true => Ok(()),
             false => Err(PoolError { call: "getrlimit", cause: Errno::NOMEM }),
         }
@@ -123,53 +145,16 @@ impl Pool {
 
     fn new(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
-        let bytes = slices as usize * Pool::SLICE;
-        // SAFETY: a new mapping at an address of the system's choice, with nothing behind it.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), NOTHING) }
-                .map_err(|cause| PoolError { call: "mmap", cause })?;
         let own = me as usize * Pool::SLICE;
         let books = Mutex::new(Books { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
-        Ok(Pool { start: start.cast(), slices, me, file, books })
-    }
-
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a stretch lies in this process's own slice.
-    fn owns(&self, offset: usize) -> bool {
-        offset / Pool::SLICE == self.me as usize
-    }
-
-    /// Maps a stretch of the object into the address space that is set aside. Whether it could.
-    fn map(&self, offset: usize, bytes: usize) -> bool {
-        let at = self.start.wrapping_add(offset).cast();
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED);
-        // SAFETY: over address space of our own, with nothing behind it.
-        let mapped =
-            unsafe { rustix::mm::mmap(at, bytes, protection, flags, &self.file, offset as u64) }.is_ok();
-        if mapped {
-            // SAFETY: the mapping just made. A core dump need not contain it; refusing that is no harm.
-            let _ = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxDontDump) };
-        }
-        mapped
-    }
-
-    /// Sets the address space of a stretch aside again.
-    fn unmap(&self, offset: usize, bytes: usize) {
-        let at = self.start.wrapping_add(offset).cast();
-        // SAFETY: a stretch of our own that nobody in this process uses any more.
-        let _ =
-            unsafe { rustix::mm::mmap_anonymous(at, bytes, ProtFlags::empty(), NOTHING | MapFlags::FIXED) };
+        Ok(Pool { slices, file, books })
     }
 
     /// Lends so many bytes, all zero, to so many users; says where. `None` where the slice, or the node's shared memory, is
     /// used up.
     pub fn lend(&self, bytes: usize, users: u32) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let mut books = self.books();
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.collect(&mut books);
         let fit = books.free.iter().position(|(_, len)| *len >= bytes)?;
         let (offset, len) = books.free[fit];
@@ -179,11 +164,12 @@ impl Pool {
             books.free[fit] = (offset + bytes, len - bytes);
         }
         // The first page holds the count of leavers, which is read from now on.
-        if !self.reserve(offset, PAGE) || !self.map(offset, bytes) {
+        let first_page = self.reserve(offset, PAGE).then(|| Mapping::new(&self.file, offset, PAGE)).flatten();
+        let Some(first_page) = first_page else {
             give_back(&mut books.free, offset, bytes);
             return None;
-        }
-        books.lent.push(Lent { offset, bytes, users });
+        };
+        books.lent.push(Lent { offset, bytes, users, first_page });
         Some(offset)
     }
 
@@ -191,7 +177,7 @@ impl Pool {
     fn collect(&self, books: &mut Books) {
         let mut back = Vec::new();
         books.lent.retain(|lent| {
-            let left = self.leavers(lent.offset).load(Ordering::Acquire) >= lent.users;
+            let left = lent.first_page.leavers().load(Ordering::Acquire) >= lent.users;
             if left {
                 back.push((lent.offset, lent.bytes));
             }
@@ -200,17 +186,13 @@ impl Pool {
         for (offset, bytes) in back {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             if rustix::fs::fallocate(&self.file, flags, offset as u64, bytes as u64).is_err() {
-                // SAFETY: within our own slice, mapped while it is lent, and nobody uses it any more.
-                unsafe { self.start.add(offset).write_bytes(0, bytes) };
+                // What cannot be cleared is not lent again.
+                let Some(all) = Mapping::new(&self.file, offset, bytes) else { continue };
+                // SAFETY: as many bytes, which nobody uses any more.
+                unsafe { all.start.write_bytes(0, bytes) };
             }
-            self.unmap(offset, bytes);
             give_back(&mut books.free, offset, bytes);
         }
-    }
-
-    fn leavers(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: what is lent to this process, or by it, is mapped; the first page of a lease is reserved by its owner.
-        unsafe { &*self.start.add(offset).cast::<AtomicU32>() }
     }
 
     /// Makes sure that memory is behind a stretch; it then lies near this process.
@@ -220,7 +202,7 @@ impl Pool {
 
     /// The bytes of all leases that are not back yet.
     pub fn lent(&self) -> usize {
-        let mut books = self.books();
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.collect(&mut books);
         books.lent.iter().map(|lent| lent.bytes).sum()
     }
@@ -242,18 +224,10 @@ fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
     }
 }
 
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: our mapping; leases hold the pool, so nobody uses it any more.
-        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.slices as usize * Pool::SLICE) };
-    }
-}
-
 /// A stretch of a pool in use; dropping it counts its user out.
 pub struct Lease {
-    pool: Arc<Pool>,
-    offset: usize,
-    bytes: usize,
+    memory: Mapping,
+    _pool: Arc<Pool>,
 }
 
 impl Lease {
@@ -267,23 +241,19 @@ impl Lease {
             offset + bytes <= pool.slices as usize * Pool::SLICE && offset.is_multiple_of(PAGE),
             "a place in the pool"
         );
-        let _books = pool.books();
-        (pool.owns(offset) || pool.map(offset, bytes)).then(|| Lease { pool: pool.clone(), offset, bytes })
+        let memory = Mapping::new(&pool.file, offset, bytes)?;
+        Some(Lease { memory, _pool: pool.clone() })
     }
 
     /// Its first byte.
     pub fn start(&self) -> *mut u8 {
-        self.pool.start.wrapping_add(self.offset)
+        self.memory.start
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let _books = self.pool.books();
-        self.pool.leavers(self.offset).fetch_add(1, Ordering::AcqRel);
-        if !self.pool.owns(self.offset) {
-            self.pool.unmap(self.offset, self.bytes);
-        }
+        self.memory.leavers().fetch_add(1, Ordering::AcqRel);
     }
 }
 
