@@ -5,7 +5,7 @@
 #define CHECK_H
 #include "compare.h"
 
-enum { MOST = 1000000 };
+enum { MOST = 1000000, MEMBERS = 300 };
 static int elements;
 static double *in, *out;
 static int64_t mine[8], sum[8];
@@ -25,6 +25,21 @@ static void ours_allgather(void) { WITH_NEW_TYPE(MPI_Allgather(in, 1, type, out,
 static void native_allgather(void) {
   WITH_NEW_TYPE(NATIVE(Allgather)(in, 1, type, out, 1, type, MPI_COMM_WORLD));
 }
+/* Of as many members as it has doubles. */
+static void new_struct(MPI_Datatype *type) {
+  static int lengths[MEMBERS];
+  static MPI_Aint at[MEMBERS];
+  static MPI_Datatype types[MEMBERS];
+  for (int i = 0; i < MEMBERS; i++) lengths[i] = 1, at[i] = 8 * i, types[i] = MPI_DOUBLE;
+  MPI_Type_create_struct(MEMBERS, lengths, at, types, type);
+  MPI_Type_commit(type);
+}
+
+/* A duplicate of a datatype that is not simple, made once. */
+static MPI_Datatype duplicate;
+static void ours_duplicate(void) { MPI_Allgather(in, 1, duplicate, out, 1, duplicate, MPI_COMM_WORLD); }
+static void native_duplicate(void) { NATIVE(Allgather)(in, 1, duplicate, out, 1, duplicate, MPI_COMM_WORLD); }
+
 static void ours_init(void) {
   MPI_Request request;
   MPI_Allreduce_init(mine, sum, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
@@ -50,6 +65,10 @@ int main(int argc, char **argv) {
     sprintf(name, "type-allgather-%d", elements * 8);
     compare(name, elements * 8, ours_allgather, native_allgather, 1e6);
   }
+  MPI_Datatype structure;
+  new_struct(&structure);
+  MPI_Type_dup(structure, &duplicate);
+  compare("duplicate", MEMBERS * 8, ours_duplicate, native_duplicate, 1e6);
   compare("init", 8, ours_init, native_init, 1e6);
   return finish();
 }

@@ -59,12 +59,20 @@ struct Made<'a> {
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        for datatype in self.types.drain(..) {
-            let is_built_in = |made: &Envelope| self.mpi.combiners().built_in.contains(&made.combiner);
-            if !self.mpi.types().is_named(datatype)
+        let is_built_in = |made: &Envelope| self.mpi.combiners().built_in.contains(&made.combiner);
+        let is_derived = |datatype| {
+            !self.mpi.types().is_named(datatype)
                 && !self.mpi.envelope(datatype).is_none_or(|made| is_built_in(&made))
-            {
-                self.mpi.free_type(datatype);
+        };
+        let mut last = None;
+        for datatype in &self.types {
+            // Neighbours are often the same.
+            let (_, is_derived) = *match &last {
+                Some(last @ (same, _)) if same == datatype => last,
+                _ => last.insert((*datatype, is_derived(*datatype))),
+            };
+            if is_derived {
+                self.mpi.free_type(*datatype);
             }
         }
     }
@@ -82,7 +90,7 @@ struct Envelope {
 /// What is kept with a datatype whose bytes lie in order; one more where they do not.
 const IN_ORDER: usize = 1;
 
-/// Datatypes that are looked at, and blocks of each, before nothing is said of an order.
+/// Derived datatypes that are looked at, and blocks of each, before nothing is said of an order.
 const MOST_TYPES: u32 = 16;
 const MOST_NUMBERS: i64 = 1 << 12;
 
@@ -105,17 +113,27 @@ impl Mpi {
         if self.types().is_named(datatype) {
             return true;
         }
-        let Some(envelope) = self.envelope(datatype) else { return false };
-        // What is as simple is found as soon as what is kept.
-        let Combiners { dup, contiguous, .. } = *self.combiners();
-        let is_simple = [dup, contiguous].contains(&envelope.combiner);
-        let key = if is_simple { None } else { self.key_of_order() };
+        self.order(datatype, &mut { MOST_TYPES })
+    }
+
+    /// The same of a derived datatype without gaps; kept with it, unless it is found as soon as it would be kept.
+    fn order(&self, datatype: Word, left: &mut u32) -> bool {
+        let key = self.key_of_order();
         if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
             return known;
         }
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            return false;
+        }
+        let Some(envelope) = self.envelope(datatype) else { return false };
         let Some(made) = self.made(datatype, &envelope) else { return false };
-        let in_order = self.ascends(&made, &mut { MOST_TYPES });
-        if let Some(key) = key {
+        let in_order = self.ascends(&made, left);
+        let Combiners { dup, contiguous, .. } = *self.combiners();
+        let is_simple = [dup, contiguous].contains(&made.combiner)
+            && made.types.iter().all(|part| self.types().is_named(*part));
+        // What a walk has cut short is not known.
+        if let Some(key) = key.filter(|_| *left > 0 && !is_simple) {
             let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
             // SAFETY: a valid handle by contract; the value is a number. If it cannot be kept, it is found again.
             unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) };
@@ -214,27 +232,29 @@ impl Mpi {
         Some(Made { mpi: self, combiner, numbers: numbers.collect(), types })
     }
 
-    /// Whether the data of a datatype has no gaps and lies in order.
+    /// Whether the data of a part has no gaps and lies in order.
     fn is_ascending(&self, datatype: Word, shape: &Shape, left: &mut u32) -> bool {
         let dense = shape.lower == 0 && shape.span == shape.size as isize;
-        if self.types().is_named(datatype) {
-            return dense;
-        }
-        *left = left.saturating_sub(1);
-        let made = || self.made(datatype, &self.envelope(datatype)?);
-        dense && *left > 0 && made().is_some_and(|made| self.ascends(&made, left))
+        dense && (self.types().is_named(datatype) || self.order(datatype, left))
     }
 
     /// Whether the parts of a datatype lie one behind the other, each in order. That nothing lies between them its shape has told.
     fn ascends(&self, made: &Made<'_>, left: &mut u32) -> bool {
         let c = self.combiners();
         let numbers = &made.numbers;
-        let mut shapes = Few::with_capacity(made.types.len());
+        let mut shapes: Few<Shape> = Few::with_capacity(made.types.len());
+        let mut last = None;
         for datatype in &made.types {
+            // Neighbours are often the same.
+            if let (true, Some(shape)) = (last == Some(*datatype), shapes.last().copied()) {
+                shapes.push(shape);
+                continue;
+            }
             let Ok(shape) = self.bounds(*datatype) else { return false };
             if shape.size > 0 && !self.is_ascending(*datatype, &shape, left) {
                 return false;
             }
+            last = Some(*datatype);
             shapes.push(shape);
         }
         let Some(first) = shapes.first() else { return false };
