@@ -3,7 +3,7 @@
    calls work. Two ranks or more. */
 #include "plain.h"
 
-static int a[256], b[4096], counts[64], at[64];
+static int a[256], b[4096], counts[64], at[64], listed;
 
 static int class_of(int code) {
   int class = MPI_SUCCESS;
@@ -82,6 +82,16 @@ static void misfits(int wrong, int given) {
     EXPECT(b[4 * size] == -1, "beyond the end");
     good("a misfit");
     cases += 2;
+    /* Sizes that differ between each pair; by default the MPI's own serves, and not every MPI looks. */
+    if (!listed) continue;
+    int sent[64], from[64];
+    for (int i = 0; i < size; i++) sent[i] = mine, from[i] = 8 * i;
+    for (int i = 0; i < 4096; i++) b[i] = -1;
+    code = MPI_Alltoallv(a, sent, from, MPI_INT, b, counts, at, MPI_INT, MPI_COMM_WORLD);
+    EXPECT(class_of(code) == (given > 4 ? MPI_ERR_TRUNCATE : MPI_SUCCESS), "%d given for 4 by alltoallv: class %d", given, class_of(code));
+    EXPECT(b[4 * size] == -1, "beyond the end");
+    good("a misfit of lists");
+    cases++;
   }
 }
 
@@ -194,6 +204,7 @@ int main(int argc, char **argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (int i = 0; i < 3; i++) good("nothing");
   errors();
+  listed = argc == 1;
   misfits(1, 2), misfits(0, 3), misfits(-1, 1), misfits(-1, 0);
   misfits(size - 1, 7), misfits(-1, 6);
   if (argc > 1) expecting_more(), ahead();

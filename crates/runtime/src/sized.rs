@@ -244,7 +244,7 @@ impl<T: Transport> Plan<T> {
                 for request in which.clone() {
                     match std::mem::replace(&mut self.after[request], After::Nothing) {
                         After::Nothing => {}
-                        After::Scatter { cells, kept } => self.scatter(&cells, kept),
+                        After::Scatter { cells, kept } => self.scatter(transport, &cells, kept),
                         After::Sizes { cells, kept } => self.set_sizes(&cells, kept),
                     }
                 }
@@ -261,7 +261,7 @@ impl<T: Transport> Plan<T> {
                             unsafe { std::ptr::copy_nonoverlapping(view.start, start, view.bytes) };
                             self.cells[*at] = View { start, bytes: view.bytes };
                         }
-                        _ => self.write(*to, view),
+                        _ => self.write(transport, *to, view),
                     }
                 }
             }
@@ -283,10 +283,13 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// Writes into the output, never more than it has room for.
-    fn write(&mut self, to: Cell, from: View) {
+    /// Writes into the output, never more than it has room for: more is an error, as in a message.
+    fn write(&mut self, transport: &T, to: Cell, from: View) {
         let target = self.view(to);
         let bytes = from.bytes.min(target.bytes);
+        if bytes < from.bytes {
+            self.failed = self.failed.or_else(|| Some(transport.truncated()));
+        }
         if bytes > 0 && from.start != target.start {
             // SAFETY: the target is the user's, by promise; what is read is the user's or kept.
             unsafe { std::ptr::copy(from.start, target.start.cast_mut(), bytes) };
@@ -328,13 +331,13 @@ impl<T: Transport> Plan<T> {
         (self.kept[kept].start(), bytes, After::Scatter { cells: cells.to_vec(), kept })
     }
 
-    fn scatter(&mut self, cells: &[Cell], kept: usize) {
+    fn scatter(&mut self, transport: &T, cells: &[Cell], kept: usize) {
         let mut start = self.kept[kept].start().cast_const();
         for cell in cells {
             let view = View { start, bytes: self.view(*cell).bytes };
             match cell {
                 Cell::Private(at) => self.cells[*at] = view,
-                _ => self.write(*cell, view),
+                _ => self.write(transport, *cell, view),
             }
             start = start.wrapping_add(view.bytes);
         }
