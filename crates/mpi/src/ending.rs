@@ -8,10 +8,22 @@ use crate::functions::Word;
 
 /// The handles of communicators that end.
 #[derive(Debug, Default)]
-pub struct Ending(Mutex<Vec<One>>);
+pub struct Ending(Mutex<List>);
+
+/// A call that frees a communicator. Two threads may free the same handle at once, for two communicators one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndingId(u64);
+
+#[derive(Debug, Default)]
+struct List {
+    /// Calls so far.
+    begun: u64,
+    all: Vec<One>,
+}
 
 #[derive(Debug)]
 struct One {
+    id: EndingId,
     comm: Word,
     /// Whether the attribute of ours is deleted, as it is while a communicator is freed.
     deleted: bool,
@@ -20,36 +32,40 @@ struct One {
 impl Ending {
     /// None.
     pub const fn new() -> Ending {
-        Ending(Mutex::new(Vec::new()))
+        Ending(Mutex::new(List { begun: 0, all: Vec::new() }))
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<One>> {
+    fn list(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The user frees a communicator. It has an attribute of ours.
-    pub fn begin(&self, comm: Word) {
-        self.all().push(One { comm, deleted: false });
+    pub fn begin(&self, comm: Word) -> EndingId {
+        let mut list = self.list();
+        list.begun += 1;
+        let id = EndingId(list.begun);
+        list.all.push(One { id, comm, deleted: false });
+        id
     }
 
     /// The attribute of ours is deleted.
     pub fn attribute_deleted(&self, comm: Word) {
-        self.all().iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
+        self.list().all.iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
     }
 
     /// The function that frees a communicator returns. If the attribute of ours is still there, callbacks are yet to run.
-    pub fn returned(&self, comm: Word) {
-        self.all().retain(|one| one.comm != comm || !one.deleted);
+    pub fn returned(&self, id: EndingId) {
+        self.list().all.retain(|one| one.id != id || !one.deleted);
     }
 
     /// A handle means a communicator that lives: another than before, or one that the MPI has refused to free.
     pub fn lives(&self, comm: Word) {
-        self.all().retain(|one| one.comm != comm);
+        self.list().all.retain(|one| one.comm != comm);
     }
 
     /// Whether a communicator ends.
     pub fn contains(&self, comm: Word) -> bool {
-        self.all().iter().any(|one| one.comm == comm)
+        self.list().all.iter().any(|one| one.comm == comm)
     }
 }
 
@@ -61,17 +77,32 @@ mod tests {
     fn callbacks_may_come_later() {
         let ending = Ending::new();
         // At once.
-        ending.begin(7);
+        let id = ending.begin(7);
         ending.attribute_deleted(7);
         assert!(ending.contains(7));
-        ending.returned(7);
+        ending.returned(id);
         assert!(!ending.contains(7));
         // Later: until the handle means another.
-        ending.begin(7);
-        ending.returned(7);
+        let id = ending.begin(7);
+        ending.returned(id);
         ending.attribute_deleted(7);
         assert!(ending.contains(7));
         ending.lives(7);
+        assert!(!ending.contains(7));
+    }
+
+    /// One thread has freed a communicator and not returned yet; another has the same handle again and is freeing it.
+    #[test]
+    fn a_handle_may_come_again_before_a_call_returns() {
+        let ending = Ending::new();
+        let first = ending.begin(7);
+        ending.attribute_deleted(7);
+        ending.lives(7);
+        let second = ending.begin(7);
+        ending.attribute_deleted(7);
+        ending.returned(first);
+        assert!(ending.contains(7));
+        ending.returned(second);
         assert!(!ending.contains(7));
     }
 }

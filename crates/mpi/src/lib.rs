@@ -28,7 +28,7 @@ use std::sync::OnceLock;
 use collectives::Collectives;
 pub use collectives::{Flavour, Function};
 pub use communicators::Agree;
-pub use ending::Ending;
+pub use ending::{Ending, EndingId};
 pub use family::{Constants, Family};
 pub use functions::{Extra, Functions, Word};
 use hook::Hook;

@@ -22,16 +22,22 @@ impl<W: World> Engine<W> {
         if known.is_none() && !placeholder {
             return free();
         }
-        self.world.ending().begin(comm);
+        let ending = self.world.ending().begin(comm);
         self.world.renew();
         let code = free();
         if code == 0 {
-            self.world.ending().returned(comm);
+            self.world.ending().returned(ending);
         } else {
-            // The MPI has refused, and the communicator lives on.
+            // The MPI has refused, and the communicator lives on. Attributes may be in another order on each rank, and the MPI stops at the
+            // callback that refuses: the attribute of ours is there on some ranks and deleted on others, and must be the same on all.
             self.world.ending().lives(comm);
-            if placeholder {
-                self.world.forget(comm);
+            match (known, self.world.kept(comm).is_some()) {
+                (Some(entry), false) => {
+                    // If it cannot be kept, the next call finds the communicator anew, as after an error it may.
+                    let _ = self.world.keep(comm, entry);
+                }
+                (None, true) => self.world.forget(comm),
+                _ => {}
             }
         }
         self.world.renew();
