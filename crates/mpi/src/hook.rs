@@ -38,6 +38,8 @@ const DONE: c_int = 1;
 static WORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether MPI calls us: for good in Open MPI, until a task is done in MPICH.
 static INSIDE: AtomicBool = AtomicBool::new(false);
+/// Whether the program finalizes MPI: MPICH has no place for tasks any more.
+static FINALIZES: AtomicBool = AtomicBool::new(false);
 /// Whether a thread is working just now: work may call MPI, which calls us again.
 static WORKING: AtomicBool = AtomicBool::new(false);
 
@@ -102,9 +104,18 @@ impl Mpi {
         self.hook.is_some()
     }
 
+    /// The program calls `MPI_Finalize`.
+    pub fn finalizes() {
+        FINALIZES.store(true, Ordering::Relaxed);
+    }
+
     /// Has work done inside every wait of MPI from now on, as long as there is some. Always the same work.
     pub fn work_inside(&self, work: Work) -> Result<(), MpiError> {
         WORK.store(work as *mut c_void, Ordering::Release);
+        // In callbacks of `MPI_Finalize` what was started goes on where it is waited for.
+        if FINALIZES.load(Ordering::Relaxed) && matches!(self.hook, Some(Hook::Mpich { .. })) {
+            return Ok(());
+        }
         if INSIDE.swap(true, Ordering::SeqCst) {
             return Ok(());
         }

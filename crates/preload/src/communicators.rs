@@ -60,19 +60,27 @@ fn freed_within(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     code
 }
 
+/// `MPI_Finalize`, which ends all communicators.
+fn finalized(call: impl FnOnce() -> c_int, _: Place) -> c_int {
+    Mpi::finalizes();
+    call()
+}
+
+const NOWHERE: Place = null_mut();
+
 /// Each function under both its names: how it is called, and where the handle is that begins or ends.
 macro_rules! lives {
-    ($($how:ident $at:ident $name:literal ($($argument:ident : $type:ty),*);)*) => {$(
-        lives!(@one $how $at [concat!("MPI_", $name)] $name ($($argument : $type),*));
-        lives!(@one $how $at [concat!("PMPI_", $name)] $name ($($argument : $type),*));
+    ($($how:ident $at:ident $name:literal $arguments:tt;)*) => {$(
+        lives!(@one $how $at [$name] [concat!("P", $name, "\0")] $arguments);
+        lives!(@one $how $at [concat!("P", $name)] [concat!("P", $name, "\0")] $arguments);
     )*};
-    (@one $how:ident $at:ident [$export:expr] $name:literal ($($argument:ident : $type:ty),*)) => {
+    (@one $how:ident $at:ident [$export:expr] [$native:expr] ($($argument:ident : $type:ty),*)) => {
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
                 hand_on!($export, ($($argument: $type),*));
                 static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-                const NAME: &CStr = match CStr::from_bytes_with_nul(concat!("PMPI_", $name, "\0").as_bytes()) {
+                const NAME: &CStr = match CStr::from_bytes_with_nul($native.as_bytes()) {
                     Ok(name) => name,
                     Err(_) => unreachable!(),
                 };
@@ -94,31 +102,36 @@ macro_rules! lives {
 }
 
 lives! {
-    begun made "Comm_dup"(comm: Word, made: Place);
-    begun made "Comm_dup_with_info"(comm: Word, info: Word, made: Place);
-    begun made "Comm_idup"(comm: Word, made: Place, request: Place);
-    begun made "Comm_idup_with_info"(comm: Word, info: Word, made: Place, request: Place);
-    begun made "Comm_create"(comm: Word, group: Word, made: Place);
-    begun made "Comm_create_group"(comm: Word, group: Word, tag: c_int, made: Place);
-    begun made "Comm_create_from_group"(group: Word, tag: Text, info: Word, handler: Word, made: Place);
-    begun made "Comm_split"(comm: Word, color: c_int, key: c_int, made: Place);
-    begun made "Comm_split_type"(comm: Word, kind: c_int, key: c_int, info: Word, made: Place);
-    begun made "Cart_create"(comm: Word, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
-    begun made "Cart_sub"(comm: Word, remain: List, made: Place);
-    begun made "Graph_create"(comm: Word, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
-    begun made "Dist_graph_create"(comm: Word, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Word, reorder: c_int, made: Place);
-    begun made "Dist_graph_create_adjacent"(comm: Word, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Word, reorder: c_int, made: Place);
-    begun made "Intercomm_create"(local: Word, local_leader: c_int, peers: Word, remote_leader: c_int, tag: c_int, made: Place);
-    begun made "Intercomm_create_from_groups"(local: Word, local_leader: c_int, remote: Word, remote_leader: c_int, tag: Text, info: Word, handler: Word, made: Place);
-    begun made "Intercomm_merge"(comm: Word, high: c_int, made: Place);
-    begun made "Comm_spawn"(command: Text, arguments: List, most: c_int, info: Word, root: c_int, comm: Word, made: Place, errors: List);
-    begun made "Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Word, made: Place, errors: List);
-    begun made "Comm_accept"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
-    begun made "Comm_connect"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
-    begun made "Comm_join"(socket: c_int, made: Place);
-    freed comm "Comm_free"(comm: Place);
-    freed comm "Comm_disconnect"(comm: Place);
-    freed_within file "File_close"(file: Place);
-    freed_within window "Win_free"(window: Place);
-    freed_within session "Session_finalize"(session: Place);
+    begun made "MPI_Comm_dup"(comm: Word, made: Place);
+    begun made "MPI_Comm_dup_with_info"(comm: Word, info: Word, made: Place);
+    begun made "MPI_Comm_idup"(comm: Word, made: Place, request: Place);
+    begun made "MPI_Comm_idup_with_info"(comm: Word, info: Word, made: Place, request: Place);
+    begun made "MPI_Comm_create"(comm: Word, group: Word, made: Place);
+    begun made "MPI_Comm_create_group"(comm: Word, group: Word, tag: c_int, made: Place);
+    begun made "MPI_Comm_create_from_group"(group: Word, tag: Text, info: Word, handler: Word, made: Place);
+    begun made "MPI_Comm_split"(comm: Word, color: c_int, key: c_int, made: Place);
+    begun made "MPI_Comm_split_type"(comm: Word, kind: c_int, key: c_int, info: Word, made: Place);
+    begun made "MPI_Cart_create"(comm: Word, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
+    begun made "MPI_Cart_sub"(comm: Word, remain: List, made: Place);
+    begun made "MPI_Graph_create"(comm: Word, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
+    begun made "MPI_Dist_graph_create"(comm: Word, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Word, reorder: c_int, made: Place);
+    begun made "MPI_Dist_graph_create_adjacent"(comm: Word, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Word, reorder: c_int, made: Place);
+    begun made "MPI_Intercomm_create"(local: Word, local_leader: c_int, peers: Word, remote_leader: c_int, tag: c_int, made: Place);
+    begun made "MPI_Intercomm_create_from_groups"(local: Word, local_leader: c_int, remote: Word, remote_leader: c_int, tag: Text, info: Word, handler: Word, made: Place);
+    begun made "MPI_Intercomm_merge"(comm: Word, high: c_int, made: Place);
+    begun made "MPI_Comm_spawn"(command: Text, arguments: List, most: c_int, info: Word, root: c_int, comm: Word, made: Place, errors: List);
+    begun made "MPI_Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Word, made: Place, errors: List);
+    begun made "MPI_Comm_accept"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
+    begun made "MPI_Comm_connect"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
+    begun made "MPI_Comm_join"(socket: c_int, made: Place);
+    begun made "MPIX_Comm_shrink"(comm: Word, made: Place);
+    begun made "MPIX_Stream_comm_create"(comm: Word, stream: Word, made: Place);
+    begun made "MPIX_Stream_comm_create_multiplex"(comm: Word, count: c_int, streams: List, made: Place);
+    begun made "MPIX_Threadcomm_init"(comm: Word, threads: c_int, made: Place);
+    finalized NOWHERE "MPI_Finalize"();
+    freed comm "MPI_Comm_free"(comm: Place);
+    freed comm "MPI_Comm_disconnect"(comm: Place);
+    freed_within file "MPI_File_close"(file: Place);
+    freed_within window "MPI_Win_free"(window: Place);
+    freed_within session "MPI_Session_finalize"(session: Place);
 }

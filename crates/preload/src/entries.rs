@@ -6,6 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bruckner_engine::call::{List, Lists};
 use bruckner_engine::mpi::{Flavour, Function, Mpi, Word};
@@ -208,8 +209,12 @@ entries!(@persistent barrier ["PMPI_Barrier_init"] int ());
 entries!(@persistent barrier ["MPIX_Barrier_init"] int ());
 entries!(@persistent barrier ["PMPIX_Barrier_init"] int ());
 
+/// Whether MPI's own initialisation was reached by the functions here.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
 fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
+    BEGUN.store(true, Ordering::Relaxed);
     if code == 0 && Engine::current().is_none() && mpi.is_running() {
         let taken = catch_unwind(|| Engine::get().and_then(Engine::take_over));
         if let Ok(Err(error)) = taken {
@@ -219,15 +224,29 @@ fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
     code
 }
 
+/// A tool behind the library may have initialised MPI past it.
+fn initialised(code: c_int) -> c_int {
+    if code == 0 && !BEGUN.load(Ordering::Relaxed) {
+        eprintln!(
+            "bruckner: nothing is taken over: a tool that is preloaded behind the library has an MPI_Init that does not call PMPI_Init; \
+             start the program by `bruckner exec`, which puts tools in front"
+        );
+    }
+    code
+}
+
 macro_rules! beginnings {
     ($($export:literal $field:ident ($($argument:ident : $type:ty),*);)*) => {$(
         const _: () = {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
-                hand_on!($export, ($($argument: $type),*));
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
-                // SAFETY: ARGUMENTS.
-                begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })
+                let call = || {
+                    hand_on!($export, ($($argument: $type),*));
+                    let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                    // SAFETY: ARGUMENTS.
+                    begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })
+                };
+                initialised(call())
             }
         };
     )*};
