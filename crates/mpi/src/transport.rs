@@ -189,9 +189,11 @@ impl Requests {
         }
     }
 
+    /// After `MPI_Finalize` the requests are gone with MPI.
     fn free(&mut self) {
+        let is_running = self.made.contains(&true) && self.mpi.is_running();
         for i in 0..self.count {
-            if std::mem::take(&mut self.made[i]) {
+            if std::mem::take(&mut self.made[i]) && is_running {
                 let at = self.at(i);
                 // SAFETY: a persistent request that was made and is not under way.
                 unsafe { (self.mpi.f.request_free)(at) };
@@ -203,9 +205,7 @@ impl Requests {
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        if self.made.contains(&true) && self.mpi.is_running() {
-            self.free();
-        }
+        self.free();
     }
 }
 

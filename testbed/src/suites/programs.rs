@@ -133,6 +133,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             }
             table.tell(mpi.name(), "the life of a persistent request", ranks, &launch.test()?);
         }
+        reused(table, mpi, quick)?;
         tools(table, mpi)?;
         // MPICH's launcher starts none where ranks are bound to cores; Intel's none here.
         if mpi.is_open_mpi() {
@@ -290,25 +291,27 @@ fn freed(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     Ok(())
 }
 
+/// Persistent operations that take over the plans, tags and memory of freed ones, which each rank frees when it likes.
+fn reused(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
+    let program = mpi.compile_plain("reused")?;
+    for topology in some(quick, mpi, &["", "2,2", "3,1"]) {
+        let launch = patient_launch(mpi, 4, &program).set("BRUCKNER", "always");
+        let rounds = if quick { "200" } else { "2000" };
+        let outcome = launch.argument(rounds).set("BRUCKNER_TOPOLOGY", topology).test()?;
+        table.tell(mpi.name(), &format!("persistent operations reused, nodes {topology}"), 4, &outcome);
+    }
+    Ok(())
+}
+
 /// A tool that has `MPI_*` functions of its own counts the program's calls, and no others, wherever it is preloaded; the library serves
 /// beneath it.
 fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("tooled")?;
-    let compiler = if mpi == Mpi::IntelAbi { Mpi::MpichAbi } else { mpi };
-    let object = program.with_file_name("libtool.so");
-    let source = root().join("testbed/programs/tool.c");
-    let made = compiler
-        .command(compiler.compiler())
-        .args(["-O2", "-shared", "-fPIC", "-o"])
-        .arg(&object)
-        .arg(source)
-        .output()?;
-    if !made.status.success() {
-        bail!("tool.c for {}: {}", mpi.name(), String::from_utf8_lossy(&made.stderr));
-    }
+    let object = tool(mpi, &program, "libtool.so", &[])?;
     let (report, bruckner) =
         (home().join(format!("tool-{}.json", mpi.name())), root().join("target/release/bruckner"));
     let shown = program.display().to_string();
+    let counted = "tool: 1 inits, 100 allreduces, 50 bcasts, 10 waits, 1 duplicates";
     let ways = [
         ("before the library", Launch::preloaded(mpi, 2, &program).preload(&object)),
         ("behind the library", Launch::plain(mpi, 2, &program).preload(&object).preload(&library())),
@@ -323,14 +326,33 @@ fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
         let text = std::fs::read_to_string(&report).context("there is no report")?;
         let missing = not_served(&serde_json::from_str(&text)?, false);
         let served = ["allreduce", "bcast"].iter().all(|name| !missing.iter().any(|missing| missing == name));
-        let counted = "tool: 1 inits, 100 allreduces, 50 bcasts, 10 waits, 1 duplicates";
         if !outcome.talk.contains(counted) || !served {
             outcome.failures += 1;
             outcome.talk += &format!("not served: {missing:?}\n");
         }
         table.tell(mpi.name(), &format!("a tool {way}"), 2, &outcome);
     }
+    // A tool that goes past the library: the program runs as without it, and a line says so.
+    let bypass = tool(mpi, &program, "libbypass.so", &["-DBYPASS"])?;
+    let launch = Launch::plain(mpi, 2, &program).preload(&bypass).preload(&library());
+    let mut outcome = launch.set("BRUCKNER", "always").test()?;
+    let told = outcome.talk.contains("nothing is taken over: a tool that is preloaded behind the library");
+    outcome.failures += u64::from(!told || !outcome.talk.contains(counted));
+    table.tell(mpi.name(), "a tool that goes past the library", 2, &outcome);
     Ok(())
+}
+
+/// Builds the tool beside a program.
+fn tool(mpi: Mpi, program: &Path, name: &str, flags: &[&str]) -> Result<PathBuf> {
+    let compiler = if mpi == Mpi::IntelAbi { Mpi::MpichAbi } else { mpi };
+    let object = program.with_file_name(name);
+    let mut command = compiler.command(compiler.compiler());
+    command.args(["-O2", "-shared", "-fPIC"]).args(flags).arg("-o").arg(&object);
+    let made = command.arg(root().join("testbed/programs/tool.c")).output()?;
+    if !made.status.success() {
+        bail!("tool.c for {}: {}", mpi.name(), String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(object)
 }
 
 fn fortran(mpi: Mpi, name: &str) -> Result<PathBuf> {

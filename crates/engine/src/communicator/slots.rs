@@ -14,6 +14,7 @@ use bruckner_algorithms::Expression;
 use bruckner_choose::Kind;
 use bruckner_mpi::{Agree, TagRange};
 use rustc_hash::FxBuildHasher;
+use smallvec::{SmallVec, smallvec};
 
 use super::plans::{Prepared, VersionId};
 use super::room::Room;
@@ -22,8 +23,16 @@ use crate::Error;
 use crate::buffers::Common;
 use crate::world::World;
 
-/// The most slots of a communicator: the bits of a word.
-const SLOTS: usize = u64::BITS as usize;
+/// The most slots of a communicator.
+const SLOTS: usize = 512;
+
+/// Slots as bits of words: one word where there are few, and two more for what ranks agree on.
+type Free = SmallVec<[u64; 3]>;
+const BITS: usize = u64::BITS as usize;
+
+fn is_set(words: &[u64], at: usize) -> bool {
+    words.get(at / BITS).is_some_and(|word| word >> (at % BITS) & 1 == 1)
+}
 
 /// Numbers the operations of a communicator, in the order in which they are made. A slot is known by the operation that used it last.
 type Turn = u64;
@@ -70,31 +79,32 @@ impl<W: World> Default for Slots<W> {
 }
 
 impl<W: World> Slots<W> {
-    /// Which slots are free on this rank, as bits.
-    fn free(&self) -> u64 {
-        let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, slot)| slot.free.is_some()).fold(0, |bits, (at, _)| bits | 1 << at)
+    /// Which slots are free on this rank.
+    fn free(&self) -> Free {
+        let mut words: Free = smallvec![0; self.slots.len().div_ceil(BITS)];
+        for (at, _) in self.slots.iter().enumerate().filter(|(_, slot)| slot.free.is_some()) {
+            words[at / BITS] |= 1 << (at % BITS);
+        }
+        words
     }
 
     /// Takes the resources of a slot of this purpose, of those that are free on all ranks.
-    fn take(&mut self, free: u64, purpose: &Purpose) -> Option<Resources<W>> {
+    fn take(&mut self, free: &[u64], purpose: &Purpose) -> Option<Resources<W>> {
         let mut slots = self.slots.iter_mut().enumerate();
-        let (_, slot) = slots.find(|(at, slot)| free >> at & 1 == 1 && slot.purpose == *purpose)?;
+        let (_, slot) = slots.find(|(at, slot)| is_set(free, *at) && slot.purpose == *purpose)?;
         self.turn += 1;
         slot.turn = self.turn;
         Some(Resources { slot: Some(self.turn), ..slot.free.take()? })
     }
 
     /// Removes slots that are free on all ranks, in the order in which they were last used, until there are no more than so many.
-    fn shrink(&mut self, mut free: u64, most: usize) -> Vec<Resources<W>> {
-        let mut removed = Vec::new();
-        while self.slots.len() > most {
-            let all_free = (0..self.slots.len()).filter(|at| free >> at & 1 == 1);
-            let Some(at) = all_free.min_by_key(|at| self.slots[*at].turn) else { break };
-            removed.extend(self.slots.remove(at).free);
-            free = free & ((1 << at) - 1) | free >> 1 & (u64::MAX << at);
-        }
-        removed
+    fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<W>> {
+        let number_of = |(at, slot): (usize, &Slot<W>)| is_set(free, at).then_some(slot.turn);
+        let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(number_of).collect();
+        oldest.sort_unstable();
+        oldest.truncate(self.slots.len().saturating_sub(most));
+        let removed = self.slots.extract_if(.., |slot| oldest.binary_search(&slot.turn).is_ok());
+        removed.filter_map(|slot| slot.free).collect()
     }
 
     /// Opens a slot, if there is room for one more.
@@ -151,20 +161,20 @@ impl<W: World> Communicator<W> {
     pub(crate) fn resources(&self, purpose: Purpose, common: &Common) -> Result<Option<Resources<W>>, Error> {
         // Ranks that do not make the same call find it out here, or when they agree on a new plan.
         let label = FxBuildHasher.hash_one((&purpose, common));
-        let mut words = [self.slots().free(), label, !label];
-        self.agree(Agree::And, &mut words)?;
-        let [free, label, inverse] = words;
-        let same = label == !inverse;
-        if !same {
+        let mut free = self.slots().free();
+        free.extend([label, !label]);
+        self.agree(Agree::And, &mut free)?;
+        let (inverse, label) = (free.pop(), free.pop());
+        if inverse != label.map(|label| !label) {
             return Ok(self.more_tags()?.map(|tags| Resources::new(tags, None)));
         }
-        if let Some(resources) = self.slots().take(free, &purpose) {
+        if let Some(resources) = self.slots().take(&free, &purpose) {
             return Ok(Some(resources));
         }
         let mut tags = self.more_tags()?;
         // Where there are no more tags, those of all free slots are given back.
         let most = if tags.is_some() { SLOTS - 1 } else { 0 };
-        let removed = self.slots().shrink(free, most);
+        let removed = self.slots().shrink(&free, most);
         removed.into_iter().for_each(|resources| self.dissolve(resources));
         if tags.is_none() {
             tags = self.more_tags()?;

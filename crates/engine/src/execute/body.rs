@@ -90,15 +90,20 @@ impl<W: World> Body<W> {
         self.learning = Learning::Settled;
     }
 
-    /// Takes away what its plan uses, and the plan, unless an execution is under way that nobody will end: then nobody may go on with it.
+    /// Takes away what its plan uses, and the plan, unless an execution of it has stopped midway or was never awaited.
     pub(super) fn leave(&mut self) -> Option<(Option<Prepared<W>>, Resources<W>)> {
         let resources = self.resources.take()?;
         let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
-        if let Prepared::Ready(plan) = &mut plan {
-            // Persistent messages are bound to the buffers of this operation.
-            W::Wire::set_style(plan.requests_mut(), Style::Immediate);
-        }
-        Some(((!self.is_running).then_some(plan), resources))
+        let has_ended = match &mut plan {
+            Prepared::Ready(plan) => {
+                // Persistent messages are bound to the buffers of this operation.
+                W::Wire::set_style(plan.requests_mut(), Style::Immediate);
+                !plan.is_active()
+            }
+            Prepared::Sized(plan) => !plan.is_active(),
+            Prepared::Native | Prepared::Parts(_) => true,
+        };
+        Some((has_ended.then_some(plan), resources))
     }
 
     /// An error if it is started and not awaited: then nobody may start it.
