@@ -22,17 +22,19 @@ MACHINE := $(shell uname -m)
 
 # Where sources of other crates lie does not show in what is built, so that everybody builds the same.
 CARGO_HOME ?= $(HOME)/.cargo
-ANYWHERE := RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/bruckner"
-PLACE := --target-dir target/package
+REMAP := --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/bruckner
+FLAGS := $(strip $(filter-out $(REMAP),$(RUSTFLAGS)) $(REMAP))
+ANYWHERE := BRUCKNER_SONAME=$(SONAME) RUSTFLAGS="$(FLAGS)"
+TARGET_DIR ?= target/package
 
 ifeq ($(GLIBC),)
 BUILD := $(ANYWHERE) $(CARGO)
 TARGET :=
-OUT := target/package/release
+OUT := $(TARGET_DIR)/release
 else
 BUILD := $(ANYWHERE) cargo-zigbuild
 TARGET := --target $(MACHINE)-unknown-linux-gnu.$(GLIBC)
-OUT := target/package/$(MACHINE)-unknown-linux-gnu/release
+OUT := $(TARGET_DIR)/$(MACHINE)-unknown-linux-gnu/release
 endif
 
 STAGE := target/stage
@@ -47,17 +49,19 @@ FILES := bin/bruckner bin/bruckner-run include/bruckner.h \
   share/doc/bruckner/README.md share/doc/bruckner/LICENSE-MIT share/doc/bruckner/LICENSE-APACHE
 LIBRARIES := $(LIBRARY) $(SONAME) libbruckner.so pkgconfig/bruckner.pc
 
-.PHONY: build install uninstall tarball wheel twice clean
+.PHONY: flags build install uninstall tarball wheel twice clean
+
+# The flags of a build, for others who want to share its files.
+flags:
+	@echo '$(FLAGS)'
 
 build:
-	$(BUILD) build --release --locked $(PLACE) $(TARGET) -p bruckner-cli
-	$(BUILD) rustc --release --locked $(PLACE) $(TARGET) -p bruckner-preload --crate-type cdylib -- \
-	  -C link-arg=-Wl,-soname,$(SONAME) -C strip=symbols
+	$(BUILD) build --release --locked --target-dir $(TARGET_DIR) $(TARGET) -p bruckner-cli -p bruckner-preload
 	rm -rf $(STAGE)
 	mkdir -p $(STAGE)/man $(STAGE)/completions
 	cp $(OUT)/libbruckner.so $(STAGE)/$(LIBRARY)
 	cp $(OUT)/bruckner $(STAGE)/bruckner
-	strip --strip-unneeded $(STAGE)/bruckner
+	strip --strip-unneeded $(STAGE)/$(LIBRARY) $(STAGE)/bruckner
 	$(STAGE)/bruckner generate --man $(STAGE)/man --completions $(STAGE)/completions
 	packaging/needs $(STAGE)/$(LIBRARY) $(STAGE)/bruckner $(GLIBC)
 

@@ -172,6 +172,10 @@ impl Place {
         };
         let version = env!("CARGO_PKG_VERSION");
         command.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).envs(SETTINGS);
+        // Packages come from the files of the build under test.
+        for name in ["RUSTFLAGS", "TARGET_DIR"] {
+            command.envs(variable(name).map(|value| (name, value)));
+        }
         command.env("SOURCE", root()).env("VERSION", version).envs(packages.iter().cloned());
         let said = command.stdin(Stdio::null()).output()?;
         let text =

@@ -1,13 +1,11 @@
 //! What is compared while a program runs: results stay right, ranks stay together, and what rounds stays as it is.
 
-mod common;
-
+use crate::common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, profile};
 use bruckner_choose::Name;
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
-use common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, profile};
 
 /// An allgather of so many numbers.
 fn gather(count: usize) -> Collective {

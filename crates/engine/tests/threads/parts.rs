@@ -1,13 +1,11 @@
 //! A collective by two of the MPI's own.
 
-mod common;
-
+use crate::common::{Collective, Type, perform};
 use bruckner_choose::Name;
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
-use common::{Collective, Type, perform};
 
 fn settings(text: &str) -> Options {
     Options { settings: format!("BRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM={text}"), ..Options::default() }

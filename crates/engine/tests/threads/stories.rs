@@ -1,15 +1,13 @@
 //! Random stories: communicators come and go, collectives of every kind are called and started on them, ranks are late, and
 //! whatever comes out must be right. What goes wrong shrinks to the shortest story that does.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Collective, Type, perform, persistent};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{Options, Rank, run};
 use bruckner_engine::world::{Communicators as _, Fault};
 use bruckner_engine::{Door, Engine};
-use common::{Collective, Type, perform, persistent};
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -1,19 +1,17 @@
 //! What happens around collectives: communicators that come and go, plans that are kept and evicted, operations that are
 //! started in any order, threads, and ranks on which something fails.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 
+use crate::common::{
+    Collective, Prepared, SUM_OF_FLOATS, Type, always, make, perform, perform_anew, persistent, profile,
+};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
 use bruckner_engine::{Call, Door, Engine, Error, Name, Report};
 use bruckner_runtime::{Peer, Transport as _};
-use common::{
-    Collective, Prepared, SUM_OF_FLOATS, Type, always, make, perform, perform_anew, persistent, profile,
-};
 
 fn all_kinds() -> [Collective; 4] {
     [
@@ -506,6 +504,40 @@ fn what_cannot_be_freed_is_served_as_before() {
             let natives = rank.natives();
             (3..9).for_each(call);
             assert_eq!(rank.natives(), natives);
+        },
+    );
+}
+
+/// A user's callback refuses. The MPI has deleted the attributes before that one, which are others on each rank.
+#[test]
+fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
+    run(
+        "2x2",
+        |_| always(),
+        |engine, rank| {
+            for calls in 0..6 {
+                let comm = rank.split(rank.world(), 0);
+                let call = |round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, Door::Mpi);
+                (0..calls).for_each(call);
+                let refused = engine.free(comm, || {
+                    if rank.number() % 2 == 1 {
+                        rank.forget(comm);
+                    }
+                    5
+                });
+                assert_eq!(refused, 5);
+                let natives = rank.natives();
+                (6..12).for_each(call);
+                assert_eq!(
+                    rank.natives(),
+                    natives,
+                    "served from the first call on, as reductions that round are"
+                );
+                engine.free(comm, || {
+                    rank.comm_free(comm);
+                    0
+                });
+            }
         },
     );
 }

@@ -1,16 +1,14 @@
 //! Collectives with a root: who waits for whom, and what is kept for them.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Collective, Type, always, perform};
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::run;
 use bruckner_engine::world::Communicators as _;
-use common::{Collective, Type, always, perform};
 
 /// Longer than any machine takes for a few calls.
 const HANGS: Duration = Duration::from_secs(100);

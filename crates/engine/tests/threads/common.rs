@@ -1,7 +1,5 @@
 //! Collectives with data that says where it comes from, and what must come out of them.
 
-#![allow(dead_code, reason = "every test uses a part")]
-
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::threads::{
@@ -167,9 +165,11 @@ impl Side {
 
 /// Input, output and what the output must become, for one rank.
 pub(crate) struct Prepared {
+    #[expect(dead_code, reason = "the call points into it")]
     input: Side,
     output: Side,
     expected: Vec<u8>,
+    #[expect(dead_code, reason = "the call points into them")]
     lists: Lists,
     pub(crate) call: Call,
 }

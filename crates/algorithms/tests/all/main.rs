@@ -1,0 +1,6 @@
+//! Algorithms as a whole: planned, lowered, verified and interpreted.
+
+mod by_node;
+mod closed_forms;
+mod probes;
+mod random_tasks;

@@ -1,0 +1,5 @@
+//! The command as its user meets it.
+
+mod commands;
+mod docs;
+mod figures;
