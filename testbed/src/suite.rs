@@ -41,6 +41,11 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
         progress(mpi, |name, outcome| tell(mpi, name, 2, outcome))?;
         let asks = mpi.compile("asks")?;
         tell(mpi, "questions talk to nobody", 2, &Launch::new(mpi, 2, &asks).test()?);
+        let plans = mpi.compile("plans")?;
+        for topology in ["1x2", "2x1"] {
+            let launch = Launch::new(mpi, 2, &plans).set("BRUCKNER_TOPOLOGY", topology);
+            tell(mpi, &format!("the life of a plan, {topology}"), 2, &launch.test()?);
+        }
         let program = mpi.compile("communicators")?;
         let arguments = [size.alive.to_string(), size.made.to_string()];
         let launch = Launch::new(mpi, 2, &program).argument(&arguments[0]).argument(&arguments[1]);

@@ -379,7 +379,7 @@ int bruckner_barrier_init(MPI_Comm comm,
 
 /*
  Starts a plan. It is active until bruckner_wait returns or bruckner_test says that it is done; an active plan may neither be started
- nor freed, whether it is done on this rank or not. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
+ nor freed, whether it is done on this rank or not. Its communicator is freed after it. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
  (bruckner_plan_is_native): all ranks start those in the same order.
 
  # Safety
