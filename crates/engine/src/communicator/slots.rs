@@ -99,8 +99,8 @@ impl<W: World> Slots<W> {
 
     /// Removes slots that are free on all ranks, in the order in which they were last used, until there are no more than so many.
     fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<W>> {
-        let number_of = |(at, slot): (usize, &Slot<W>)| is_set(free, at).then_some(slot.turn);
-        let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(number_of).collect();
+        let turn_of_free = |(at, slot): (usize, &Slot<W>)| is_set(free, at).then_some(slot.turn);
+        let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();
         oldest.sort_unstable();
         oldest.truncate(self.slots.len().saturating_sub(most));
         let removed = self.slots.extract_if(.., |slot| oldest.binary_search(&slot.turn).is_ok());
