@@ -130,7 +130,7 @@ pub(crate) struct Communicator<W: World> {
     tags: TagRange,
     /// Taken while a call runs. Whoever finds it taken does not wait.
     state: Turn<State<W>>,
-    /// What persistent operations have left.
+    /// Plans, tags and memory of freed persistent operations.
     slots: Mutex<Slots<W>>,
 }
 

@@ -37,7 +37,7 @@ fn is_set(words: &[u64], at: usize) -> bool {
 /// Numbers the operations of a communicator, in the order in which they are made. A slot is known by the operation that used it last.
 type Turn = u64;
 
-/// What a slot is for; the same on all ranks.
+/// The calls that a slot serves; the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Purpose {
     pub(crate) kind: Kind,
@@ -97,7 +97,7 @@ impl<W: World> Slots<W> {
         Some(Resources { slot: Some(self.turn), ..slot.free.take()? })
     }
 
-    /// Removes slots that are free on all ranks, in the order in which they were last used, until there are no more than so many.
+    /// Removes slots that are free on all ranks, the least recently used first, until at most `most` are left.
     fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<W>> {
         let turn_of_free = |(at, slot): (usize, &Slot<W>)| is_set(free, at).then_some(slot.turn);
         let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();

@@ -39,7 +39,7 @@ pub(super) struct Bound<W: World> {
 /// A plan's state.
 pub(crate) struct Body<W: World> {
     pub(super) prepared: Prepared<W>,
-    /// What the plan uses; none where it is the MPI's own collective.
+    /// Tags and memory of the plan; none where it is the MPI's own collective.
     resources: Option<Resources<W>>,
     staged_input: Scratch,
     staged_output: Scratch,
