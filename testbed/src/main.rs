@@ -22,6 +22,7 @@ mod setup;
 mod speed;
 mod suite;
 mod suites;
+mod table;
 mod watching;
 mod worth;
 

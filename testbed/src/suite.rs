@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::launch::{Launch, Outcome};
 use crate::mpis::{Mpi, home};
+use crate::table::Table;
 
 /// How much of everything.
 struct Size {
@@ -23,16 +24,9 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
         true => Size { alive: 300, made: 2000, calls: 5000 },
         false => Size { alive: 2000, made: 100_000, calls: 100_000 },
     };
-    println!("{:<10} {:<34} {:>5} {:>8} {:>8} {:>8}", "MPI", "test", "ranks", "cases", "failures", "seconds");
-    let mut failed = false;
-    let mut tell = |mpi: Mpi, test: &str, ranks: u32, outcome: &Outcome| {
-        let Outcome { cases, failures, seconds, talk } = outcome;
-        println!("{:<10} {test:<34} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}", mpi.name());
-        if *failures > 0 {
-            eprint!("{talk}");
-            failed = true;
-        }
-    };
+    let mut table = Table::new(mpis.to_vec());
+    let mut tell =
+        |mpi: Mpi, test: &str, ranks: u32, outcome: &Outcome| table.tell(mpi.name(), test, ranks, outcome);
     for &mpi in mpis {
         let constants = mpi.compile("constants")?;
         tell(mpi, "constants", 1, &Launch::new(mpi, 1, &constants).test()?);
@@ -59,10 +53,7 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
             tell(mpi, "valgrind", 2, &valgrind(mpi)?);
         }
     }
-    if failed {
-        bail!("some tests failed");
-    }
-    Ok(())
+    table.end()
 }
 
 /// Whether the calls by which the library advances the MPI do so.

@@ -11,10 +11,11 @@ mod nodes;
 mod programs;
 mod transports;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::mpis::Mpi;
+pub(crate) use crate::table::Table;
 
 /// The suites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -43,38 +44,6 @@ pub(crate) enum Suite {
     Interception,
 }
 
-/// A table of results as they come.
-pub(crate) struct Table {
-    failed: usize,
-    /// Only these MPIs, if any.
-    asked: Vec<Mpi>,
-}
-
-impl Table {
-    fn new(asked: Vec<Mpi>) -> Table {
-        println!(
-            "{:<12} {:<40} {:>5} {:>8} {:>8} {:>8}",
-            "MPI", "test", "ranks", "cases", "failures", "seconds"
-        );
-        Table { failed: 0, asked }
-    }
-
-    /// Those of some MPIs that were asked for.
-    pub(crate) fn of(&self, mpis: &[Mpi]) -> Vec<Mpi> {
-        mpis.iter().copied().filter(|mpi| self.asked.is_empty() || self.asked.contains(mpi)).collect()
-    }
-
-    /// One line; what was said is shown only if something failed.
-    pub(crate) fn tell(&mut self, mpi: &str, test: &str, ranks: u32, outcome: &crate::launch::Outcome) {
-        let crate::launch::Outcome { cases, failures, seconds, talk } = outcome;
-        println!("{mpi:<12} {test:<40} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}");
-        if *failures > 0 {
-            eprintln!("{talk}");
-            self.failed += 1;
-        }
-    }
-}
-
 /// Runs suites and prints a table; an error if anything failed.
 pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Result<()> {
     let all = Suite::value_variants();
@@ -94,8 +63,5 @@ pub(crate) fn run(only: &[Suite], mpis: Vec<Mpi>, quick: bool, seed: u64) -> Res
             Suite::Interception => programs::interception(&mut table, quick)?,
         }
     }
-    if table.failed > 0 {
-        bail!("{} tests failed", table.failed);
-    }
-    Ok(())
+    table.end()
 }
