@@ -98,7 +98,7 @@ fn counted(mpi: Mpi) -> Result<Outcome> {
         if mpi == Mpi::Mpich5 {
             // Its launcher starts no others where it was told about cores.
             let mut command = Command::new("timeout");
-            command.arg("30").arg(mpi.launcher()).args(["-n", "2", "-genv", "LD_PRELOAD"]).arg(library());
+            command.arg("600").arg(mpi.launcher()).args(["-n", "2", "-genv", "LD_PRELOAD"]).arg(library());
             command.args(["-genv", "BRUCKNER", mode, "-genv", "BRUCKNER_REPORT", "stderr"]);
             let said = command.arg(&program).arg("spawned").stdin(Stdio::null()).output()?;
             let text = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());

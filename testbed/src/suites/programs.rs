@@ -458,6 +458,12 @@ pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Res
     Ok(())
 }
 
+/// A program that compares the library with the MPI's own functions.
+fn compared(mpi: Mpi, program: &Path, quick: bool) -> Launch<'_> {
+    let launch = Launch::preloaded(mpi, 2, program);
+    if quick { launch.argument("quick") } else { launch }
+}
+
 /// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches; derived types and persistent
 /// operations that are new for each call. A quick run only prints it.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
@@ -466,9 +472,9 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         // What has a root, and alltoallv, are the MPI's own anyway.
         let names = ["allreduce", "allgather", "reduce_scatter", "alltoall", "barrier"];
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
-        let launch = || Launch::preloaded(mpi, 2, &program).set("BRUCKNER_ALGORITHM", rules.join("; "));
+        let launch = || compared(mpi, &program, quick).set("BRUCKNER_ALGORITHM", rules.join("; "));
         let start = std::time::Instant::now();
-        let lines = speed::medians(if quick { 5 } else { 15 }, launch)?;
+        let lines = speed::medians(if quick { 1 } else { 15 }, launch)?;
         let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
         let mut all = Vec::new();
         for line in &lines {
@@ -481,9 +487,9 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
         table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
         // What programs make anew for each call.
-        let program = mpi.compile_plain("anew")?;
+        let anew = mpi.compile_plain("anew")?;
         let start = std::time::Instant::now();
-        let lines = speed::medians(if quick { 1 } else { 5 }, || Launch::preloaded(mpi, 2, &program))?;
+        let lines = speed::medians(if quick { 1 } else { 5 }, || compared(mpi, &anew, quick))?;
         let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
         for line in &lines {
             let most = match line.name.as_str() {
