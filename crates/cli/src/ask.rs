@@ -5,7 +5,7 @@ use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::expression::nearest;
 use bruckner_algorithms::written::{with_files, without_files};
 use bruckner_algorithms::{Expression, ExpressionError, Plan, Task, plan};
-pub(crate) use bruckner_engine::size;
+pub(crate) use bruckner_config::parse_bytes;
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
 
@@ -14,7 +14,7 @@ use clap::Args;
 pub(crate) struct Sizes {
     /// Bytes: of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result
     /// (reduce_scatter), or from one rank to one other (alltoall)
-    #[arg(long, value_name = "N", default_value = "8", value_parser = size)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_bytes)]
     pub(crate) bytes: u64,
     /// Elements of 8 bytes in each rank's block, such as 2,0,3,1; or `local` for an alltoall whose sizes each
     /// rank knows only for itself
@@ -149,11 +149,11 @@ mod tests {
         for (text, bytes) in
             [("8", 8), ("64K", 65536), ("64k", 65536), ("1MiB", 1 << 20), ("2 GiB", 2 << 30), ("7B", 7)]
         {
-            assert_eq!(size(text), Ok(bytes), "{text}");
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
-        assert!(["", "K", "-8", "8x", "1.5M", "99999999999G"].iter().all(|text| size(text).is_err()));
+        assert!(["", "K", "-8", "8x", "1.5M", "99999999999G"].iter().all(|text| parse_bytes(text).is_err()));
         assert_eq!(
-            size("64KB").unwrap_err(),
+            parse_bytes("64KB").unwrap_err(),
             "KB may be a power of ten or of two: write 64K for the power of two"
         );
     }

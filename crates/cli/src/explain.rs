@@ -9,7 +9,7 @@ use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Plan, Task, plan};
 use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Ranked, Reason, Vendor, choose};
-use bruckner_engine::settings_here;
+use bruckner_config::LocalConfig;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
 use bruckner_render::ti;
@@ -146,7 +146,7 @@ impl Explain {
             Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
         let problem = Problem { order: task.order, ..problem };
         let question = Question { name, problem: &problem, shows_order: task.collective.reduces() };
-        let here = settings_here(self.topology.ranks());
+        let here = LocalConfig::read(self.topology.ranks());
         let known = match (&self.profile, self.mpi) {
             (Some(path), _) => as_made(read_profile(path)?),
             (None, Some(mpi)) => Knowledge::nominal(mpi.vendor()),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use bruckner_engine::Report;
+use bruckner_report::Report;
 use clap::Args;
 
 use crate::columns::folded;

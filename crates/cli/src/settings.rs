@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use bruckner_engine::{Shown, show_settings};
+use bruckner_config::{SettingShown, show_settings};
 use clap::Args;
 use serde_json::json;
 
@@ -29,8 +29,8 @@ impl SettingsHere {
     }
 }
 
-fn in_json(settings: &[Shown], complaints: &[String]) -> String {
-    let shown = |setting: &Shown| {
+fn in_json(settings: &[SettingShown], complaints: &[String]) -> String {
+    let shown = |setting: &SettingShown| {
         json!({
             "name": setting.name,
             "value": setting.value,
@@ -43,7 +43,7 @@ fn in_json(settings: &[Shown], complaints: &[String]) -> String {
     format!("{:#}\n", json!({ "settings": all, "wrong": complaints }))
 }
 
-fn table(settings: &[Shown], complaints: &[String]) -> String {
+fn table(settings: &[SettingShown], complaints: &[String]) -> String {
     let mut rows = Vec::new();
     for setting in settings {
         let shown = if setting.value.is_empty() { "-" } else { &setting.value };

@@ -12,7 +12,7 @@ use bruckner_schedule::{Level, Rank, Topology};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::ask::{Sizes, collective_or_all, size};
+use crate::ask::{Sizes, collective_or_all, parse_bytes};
 use crate::columns::{numbers, table, words};
 use crate::machines::machine;
 use crate::{Answer, print, ratios};
@@ -30,7 +30,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "T")]
     topology: Topology,
     /// Bytes, as for `explain`; several with commas
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8", value_parser = size)]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8", value_parser = parse_bytes)]
     bytes: Vec<u64>,
     /// The algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, all of the
     /// catalogue that fit

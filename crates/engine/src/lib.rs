@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] serves a process: a [`Call`] comes in, an algorithm is chosen, planned, agreed on by all ranks, kept and run;
 //! what is not understood goes to the MPI's own function. It runs on a [`World`]: a real MPI, found at run time and never
-//! linked, or ranks that are [`threads`] of one process.
+//! linked, or, in tests, ranks that are threads of one process (crate `bruckner-threads`).
 //!
 //! # What unsafe code rests on
 //!
@@ -19,20 +19,16 @@
 
 mod buffers;
 pub mod call;
+mod check;
 mod communicator;
 mod engine;
 mod error;
 mod execute;
-mod files;
-mod observe;
 mod parts;
-mod profile;
 mod progress;
 mod reason;
 mod refusal;
 mod requests;
-mod settings;
-pub mod threads;
 pub mod world;
 
 pub use bruckner_choose::Name;
@@ -42,7 +38,5 @@ pub use call::Call;
 pub use engine::{Door, Engine, Findings};
 pub use error::Error;
 pub use execute::Persistent;
-pub use observe::{Checks, Ground, InCollectives, Machine, NoReport, Record, Report, Row, Seen};
 pub use requests::Requests;
-pub use settings::{Here, Shown, settings_here, show_settings, size};
 pub use world::World;

@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, bail};
 use bruckner_algorithms::lower::{OnNode, Room};
 use bruckner_algorithms::{Task, plan};
 use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
-use bruckner_engine::threads::{I64, Options, PAIR, Rank as Thread, SUM, run};
 use bruckner_engine::world::Communicators as _;
 use bruckner_engine::{Call, Door, Engine};
 use bruckner_runtime::readback::deeds;
 use bruckner_runtime::{Limits, Target, compile};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
 use bruckner_schedule::{Counts, Problem, Rank, Topology};
+use bruckner_threads::{I64, Options, PAIR, Rank as Thread, SUM, run};
 
 /// What one rank plans, compiles and binds.
 const ALGORITHMS: [(Collective, &str); 6] = [

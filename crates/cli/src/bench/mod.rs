@@ -21,7 +21,7 @@ use bruckner_engine::{Engine, Mpi};
 use bruckner_measure::{Launch, Results};
 use clap::Args;
 
-use crate::ask::{collective, size};
+use crate::ask::{collective, parse_bytes};
 use crate::{Answer, columns, print};
 pub(crate) use contender::Contender;
 use contender::{NATIVE_BEST, REFERENCE};
@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     #[arg(value_parser = collective, value_name = "COLLECTIVE", required_unless_present = "cases")]
     collectives: Vec<String>,
     /// Bytes, as `bruckner explain` counts them; reductions are of doubles
-    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768", value_parser = size)]
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768", value_parser = parse_bytes)]
     bytes: Vec<u64>,
     /// Elements of 8 bytes in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros): MPI_Allgatherv,
     /// MPI_Reduce_scatter, MPI_Alltoallv

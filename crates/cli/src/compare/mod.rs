@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bruckner_engine::{InCollectives, Report};
+use bruckner_report::{InCollectives, Report};
 use clap::Args;
 
 use self::verdict::{Outcome, Times};

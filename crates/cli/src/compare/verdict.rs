@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use bruckner_engine::InCollectives;
 use bruckner_measure::{Interval, median, paired};
+use bruckner_report::InCollectives;
 use serde::Serialize;
 
 /// How sure a difference must be.

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use bruckner_engine::{Mpi, show_settings};
+use bruckner_config::show_settings;
+use bruckner_engine::Mpi;
 use clap::Args;
 use serde::Serialize;
 

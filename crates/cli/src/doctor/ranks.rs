@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use bruckner::{Communicator, Name, Operation};
+use bruckner_config::show_settings;
 use bruckner_engine::mpi::is_pinned;
-use bruckner_engine::{Engine, Mpi, show_settings};
+use bruckner_engine::{Engine, Mpi};
 use rustix::fs::statvfs;
 
 use super::Findings;

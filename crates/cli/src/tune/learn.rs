@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use bruckner::Name;
 use bruckner_choose::{Profile, Verdict};
-use bruckner_engine::{Report, Seen};
 use bruckner_model::Shape;
+use bruckner_report::{Report, Timings};
 use bruckner_schedule::Topology;
 
 use super::{keep, rounded, row};
@@ -71,7 +71,7 @@ fn is_faster(than: f64, time: f64) -> bool {
 
 /// What is noted of what was seen, beside what is known: something that does not count before a race has confirmed it. What was confirmed
 /// is asked about again only where it was seen to be slower than something else.
-fn advice(seen: &Seen, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
+fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
     let of = |name: &str| seen.of(name);
     match before {
         Some(before) if before.expression == new.expression => None,
@@ -89,7 +89,7 @@ fn advice(seen: &Seen, new: Verdict, before: Option<&Verdict>) -> Option<Verdict
 }
 
 /// What was seen as the outcome of a race, if the MPI's own function took part in it.
-fn verdict(seen: &Seen) -> Result<Option<Verdict>> {
+fn verdict(seen: &Timings) -> Result<Option<Verdict>> {
     let time = |time: f64| time.is_finite() && time > 0.0;
     let native = seen.times.iter().find(|(name, at)| name == "native" && time(*at));
     let (Some((_, native)), Some(name)) = (native, Name::read(&seen.collective)) else { return Ok(None) };
@@ -115,7 +115,7 @@ fn verdict(seen: &Seen) -> Result<Option<Verdict>> {
 mod tests {
     use super::*;
 
-    fn seen(times: &str) -> Seen {
+    fn seen(times: &str) -> Timings {
         let text = format!(r#"{{"collective":"allgather","bytes":128,"exact":100,"times":{times}}}"#);
         serde_json::from_str(&text).unwrap()
     }

@@ -107,7 +107,7 @@ fn collective(text: &str) -> Result<Collective, String> {
 
 /// Bytes that are worth a race.
 fn size(text: &str) -> Result<u64, String> {
-    let bytes = ask::size(text)?;
+    let bytes = ask::parse_bytes(text)?;
     if (8..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected from 8 bytes to 1G".to_owned()) }
 }
 

@@ -73,7 +73,7 @@ impl List {
     ///
     /// # Safety
     /// So many numbers are there, or the address is null.
-    pub(crate) unsafe fn read(self, size: u32) -> Vec<i64> {
+    pub unsafe fn read(self, size: u32) -> Vec<i64> {
         let size = size as usize;
         // SAFETY: the list is as long as the caller says.
         unsafe {

@@ -5,13 +5,13 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use bruckner_choose::{Gauged, Long, Shape};
+use bruckner_config::Mode;
 use bruckner_mpi::Agree;
 use bruckner_runtime::Names as _;
 use bruckner_schedule::{Level, Rank, Topology};
 
 use super::Communicator;
 use crate::Error;
-use crate::settings::Mode;
 use crate::world::World;
 
 /// Bytes of short messages, and of long ones.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bruckner_choose::{Ability, Gauged, Knowledge, Menus, Shape};
+use bruckner_config::{ProfileFile, Settings};
 use bruckner_mpi::{Agree, Flavour, Function, TagRange, Tags, Word};
 use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
@@ -10,9 +11,7 @@ use bruckner_schedule::{Level, Rank, Topology};
 
 use super::keeper::Keeper;
 use crate::Error;
-use crate::profile;
 use crate::progress::Active;
-use crate::settings::Settings;
 use crate::world::{Wire as _, World};
 
 /// The most topologies whose menus are kept.
@@ -73,10 +72,10 @@ impl<W: World> Hidden<W> {
         // Only rank 0 looks: files and environments may differ.
         let first = world.rank(comm)? == 0;
         let found = if first { world.settings() } else { String::new() };
-        let profile = if first { world.profile(&found) } else { String::new() };
+        let profile = if first { world.profile(&found).to_text() } else { String::new() };
         let mut settings = Settings::of(&world.share_text(comm, &found)?, size);
-        let profile = world.share_text(comm, &profile)?;
-        let knowledge = profile::knowledge(&profile, world.name(), &mut settings.complaints);
+        let profile = ProfileFile::of_text(&world.share_text(comm, &profile)?);
+        let knowledge = profile.knowledge(world.name(), &mut settings.complaints);
         let node = world.node(comm)?;
         let found = world.places(comm, node)?;
         let (processes, cores) = world.sharers(comm, &found)?;

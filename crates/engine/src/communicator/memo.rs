@@ -8,12 +8,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use bruckner_choose::Choice;
+use bruckner_choose::{Choice, KindId};
 use bruckner_mpi::{Function, Word};
 use bruckner_schedule::{Counts, Problem};
 
 use super::plans::VersionId;
-use super::watch::KindId;
 use crate::buffers::Combine;
 use crate::call::{Amount, Call, Count, List};
 use crate::world::World;
@@ -116,7 +115,7 @@ pub(crate) struct Memo {
     /// Counts for which it does.
     pub(crate) counts: RangeInclusive<u64>,
     /// What they are counted by.
-    pub(crate) watch: KindId,
+    pub(crate) kind_id: KindId,
     /// Its plan; whatever changes plans clears the memos.
     pub(crate) version: VersionId,
     /// What the plan is to be bound to, but for the count; of lists, those that came last.

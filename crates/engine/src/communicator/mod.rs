@@ -10,14 +10,15 @@ mod names;
 mod plans;
 mod room;
 mod slots;
-mod watch;
 
 use std::hash::BuildHasher as _;
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bruckner_choose::{Choice, Gauged, Kind, Menus, Reason as Chosen, Rules, choose};
+use bruckner_choose::{
+    Assignment, Choice, Gauged, Kind, KindId, Menus, OnlineTuning, Reason as Chosen, Rules, choose,
+};
 use bruckner_mpi::{Agree, TagRange, Word};
 use bruckner_runtime::{Extent, Limits, Names as _, Needs, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
@@ -29,7 +30,6 @@ pub(crate) use memo::{Arguments, Bytes, Memo, Memos, Natives, arguments, is_buil
 pub(crate) use plans::{Plans, Prepared, VersionId};
 pub(crate) use room::Room;
 pub(crate) use slots::{Purpose, Resources};
-pub(crate) use watch::{KindId, Turn as Watched, Watches, about};
 
 use crate::Error;
 use crate::buffers::{Common, Normal};
@@ -62,10 +62,10 @@ impl<W: World> Store<W> {
 pub(crate) struct Served {
     pub(crate) id: VersionId,
     pub(crate) kind: Kind,
-    pub(crate) watch: KindId,
+    pub(crate) kind_id: KindId,
     /// Bytes of the largest block, or of the vector.
     pub(crate) bytes: u64,
-    pub(crate) turn: Watched,
+    pub(crate) assignment: Assignment,
     /// Whether it stands in for what serves calls of this kind, and cannot be had for this one.
     pub(crate) fallback: bool,
 }
@@ -78,7 +78,7 @@ pub(crate) struct State<W: World> {
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
     pub(crate) menus: Arc<Menus>,
-    pub(crate) watches: Watches,
+    pub(crate) tuning: OnlineTuning,
     /// What messages were found to take, where that was measured.
     pub(crate) gauged: Option<Gauged>,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
@@ -105,7 +105,7 @@ impl<W: World> State<W> {
         let choice = self.store.plans.versions.get(served.id).choice.clone();
         let candidates = self.store.plans.known(&served.kind);
         let named = |at: usize| candidates[at].choice.expression.clone();
-        match self.watches.reason(served.watch, served.bytes, served.turn, named) {
+        match self.tuning.reason(served.kind_id, served.bytes, served.assignment, named) {
             Some(reason) => Arc::new(Choice { reason, expression: choice.expression.clone() }),
             None => choice,
         }
@@ -115,7 +115,7 @@ impl<W: World> State<W> {
     pub(crate) fn forget(&mut self) {
         self.store.memos.clear();
         self.store.plans.clear();
-        self.watches = Watches::default();
+        self.tuning = OnlineTuning::default();
         self.revision += 1;
     }
 }
@@ -174,7 +174,7 @@ impl<W: World> Communicator<W> {
         let state = State {
             store: Store::new(Room::of_communicator()),
             menus: hidden.menus(&topology, None),
-            watches: Watches::default(),
+            tuning: OnlineTuning::default(),
             staged_input: Scratch::new(0),
             staged_output: Scratch::new(0),
             rules: hidden.settings.rules.clone(),
@@ -262,37 +262,38 @@ impl<W: World> Communicator<W> {
         loop {
             let question = normal.common.question();
             let (kind, bytes) = (state.menus.kind(&question), question.bytes());
-            let State { store, topology, menus, rules, device, calls, watches, .. } = &mut *state;
+            let State { store, topology, menus, rules, device, calls, tuning, .. } = &mut *state;
             let site = Site { topology, tags: self.tags, one_round: false };
             let choices = || choices(&kind, menus, rules, *device);
             let settings = &self.hidden.settings;
-            let watched = settings.watch && settings.check == 0;
+            let tuned = settings.watch && settings.check == 0;
             let candidates = store.plans.of(kind, choices).0;
-            let watch = watches.kind(kind);
-            let rivals = || match watched {
+            let kind_id = tuning.kind(kind);
+            let rivals = || match tuned {
                 true => {
                     let rivals = menus.rivals(&question, &candidates[0].choice);
                     rivals.into_iter().map(|rival| Candidate::number(candidates, rival)).collect()
                 }
                 false => Vec::new(),
             };
-            let turn = watches.turn(watch, bytes, || FxBuildHasher.hash_one(&normal.common), rivals);
-            match self.prepare(store, &site, kind, choices, turn.candidate(), normal) {
+            let fingerprint = || FxBuildHasher.hash_one(&normal.common);
+            let assignment = tuning.assign(kind_id, bytes, fingerprint, rivals);
+            match self.prepare(store, &site, kind, choices, assignment.candidate(), normal) {
                 Ok((id, candidate)) => {
                     store.plans.versions.get(id).looked_for = *calls;
-                    let asked = turn.candidate();
+                    let asked = assignment.candidate();
                     let fallback = candidate != asked;
-                    if fallback && turn.is_of_a_look() {
-                        watches.lacks(watch, bytes, asked);
+                    if fallback && assignment.is_in_trial() {
+                        tuning.exclude(kind_id, bytes, asked);
                     }
-                    let turn = if fallback { Watched::Serve(candidate) } else { turn };
-                    return Ok(Some(Served { id, kind, watch, bytes, turn, fallback }));
+                    let assignment = if fallback { Assignment::Regular(candidate) } else { assignment };
+                    return Ok(Some(Served { id, kind, kind_id, bytes, assignment, fallback }));
                 }
                 Err(Stopped::Device) => state.leave_to_mpi(),
                 Err(Stopped::Different) => {
                     // Nothing but native can serve such calls.
-                    if turn.is_of_a_look() {
-                        watches.stop(watch, bytes);
+                    if assignment.is_in_trial() {
+                        tuning.stop(kind_id, bytes);
                     }
                     return Ok(None);
                 }
@@ -351,9 +352,9 @@ impl<W: World> Communicator<W> {
 
     /// Makes ranks begin a call of a look together. Collective.
     pub(crate) fn gather_for(&self, served: &Served) -> Result<(), Error> {
-        match served.turn {
-            Watched::Look(_) => self.meet(),
-            Watched::Serve(_) | Watched::Next(_) => Ok(()),
+        match served.assignment {
+            Assignment::FromBarrier(_) => self.meet(),
+            Assignment::Regular(_) | Assignment::Following(_) => Ok(()),
         }
     }
 
@@ -364,27 +365,27 @@ impl<W: World> Communicator<W> {
         served: &Served,
         took: Duration,
     ) -> Result<Vec<(Arc<Choice>, f64)>, Error> {
-        let Served { watch, bytes, turn, .. } = *served;
-        if !turn.is_of_a_look() {
+        let Served { kind_id, bytes, assignment, .. } = *served;
+        if !assignment.is_in_trial() {
             return Ok(Vec::new());
         }
-        let State { watches, store, .. } = state;
-        let Some(mut times) = watches.note(watch, bytes, took.as_nanos() as u64) else {
+        let State { tuning, store, .. } = state;
+        let Some(mut times) = tuning.add_time(kind_id, bytes, took.as_nanos() as u64) else {
             return Ok(Vec::new());
         };
         // Whoever is in another look, in a call that is not the same, is found out.
-        let label = watches.label(watch, bytes);
+        let label = tuning.fingerprint(kind_id, bytes);
         times.extend([label, !label]);
         self.agree(Agree::Max, &mut times)?;
         store.memos.clear();
         let candidates = store.plans.known(&served.kind);
         match (times.pop(), times.pop()) {
             (Some(inverse), Some(label)) if inverse == !label => {
-                let seen = watches.conclude(watch, bytes, &times, |at| candidates[at].is_native());
+                let seen = tuning.conclude(kind_id, bytes, &times, |at| candidates[at].is_native());
                 Ok(seen.into_iter().map(|(at, time)| (candidates[at].choice.clone(), time)).collect())
             }
             _ => {
-                watches.stop(watch, bytes);
+                tuning.stop(kind_id, bytes);
                 Ok(Vec::new())
             }
         }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bruckner_choose::Choice;
+use bruckner_choose::{Choice, size_class};
 use bruckner_mpi::{Function, Word};
+use bruckner_report::{Event, Handler};
 use bruckner_runtime::{Buffers, Failure, Limits};
 use bruckner_schedule::Counts;
 
@@ -14,9 +15,9 @@ use super::{Engine, Entry, Serving};
 use crate::buffers::{Common, Normal};
 use crate::call::{Amount, Buffer, Call};
 use crate::communicator::{
-    Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, about, arguments, is_built_in,
+    Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, arguments, is_built_in,
 };
-use crate::observe::{By, Event};
+
 use crate::world::World;
 
 impl<W: World> Engine<W> {
@@ -32,18 +33,18 @@ impl<W: World> Engine<W> {
         normal: &Normal,
     ) {
         // Calls of nothing go one way or another by the door that they come in by, and calls of a look each another.
-        let looks = served.turn.is_of_a_look();
+        let looks = served.assignment.is_in_trial();
         if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() || looks {
             return;
         }
-        let (id, watch) = (served.id, served.watch);
+        let (id, kind_id) = (served.id, served.kind_id);
         let why = self.counts.load(Ordering::Relaxed).then(|| state.why(served));
         let Common { problem, combine, .. } = &normal.common;
         let version = state.store.plans.versions.get(id);
         let Arguments { words, count, listed } = arguments;
         let each = |all: u64| all / count.max(1);
         let bytes = each(normal.common.bytes());
-        let changed = state.watches.has_changed(watch);
+        let changed = state.tuning.has_changed(kind_id);
         let wide =
             arguments.is_one_count() && (version.is_preferred || changed) && !served.fallback && bytes > 0;
         // Where it stands in, calls with as large a count but other lists may go elsewhere.
@@ -55,8 +56,8 @@ impl<W: World> Engine<W> {
             true => {
                 let mut all = state.menus.alike(&normal.common.question());
                 if narrow {
-                    let about = about(served.bytes);
-                    all = *all.start().max(about.start())..=*all.end().min(about.end());
+                    let class = size_class(served.bytes);
+                    all = *all.start().max(class.start())..=*all.end().min(class.end());
                 }
                 all.start().div_ceil(bytes).max(1)..=*all.end() / bytes
             }
@@ -64,15 +65,15 @@ impl<W: World> Engine<W> {
         };
         match &version.prepared {
             Some(Prepared::Native) => {
-                let watched = state.watches.is_watched(watch, served.bytes);
-                if state.watches.is_over(watch, served.bytes) && why.is_none() {
-                    self.natives.put(communicator.comm, generation, &words, alike(watched));
+                let tuned = state.tuning.is_tuned(kind_id, served.bytes);
+                if state.tuning.is_stopped(kind_id, served.bytes) && why.is_none() {
+                    self.natives.put(communicator.comm, generation, &words, alike(tuned));
                 }
-                if watched || why.is_some() {
+                if tuned || why.is_some() {
                     state.store.memos.put(Memo {
                         words,
                         counts: alike(changed),
-                        watch,
+                        kind_id,
                         version: id,
                         problem: problem.clone(),
                         elements: 0,
@@ -102,7 +103,7 @@ impl<W: World> Engine<W> {
                     words,
                     // There may be room for no more; with lists that is looked at.
                     counts: *alike.start()..=if listed { *alike.end() } else { count },
-                    watch,
+                    kind_id,
                     version: id,
                     problem: problem.clone(),
                     elements: each(problem.largest()),
@@ -236,14 +237,14 @@ impl<W: World> Engine<W> {
         let start = entry.counted.as_ref().map(|_| Instant::now());
         let mut taken = communicator.take().ok()?;
         let state = &mut *taken;
-        let State { store: Store { memos, room, plans }, staged_input, staged_output, watches, .. } = state;
+        let State { store: Store { memos, room, plans }, staged_input, staged_output, tuning, .. } = state;
         let memo = memos.get(arguments)?;
         let version = plans.versions.get(memo.version);
         let block = memo.each * arguments.count as usize;
         let plan = match &mut version.prepared {
             Some(Prepared::Ready(plan)) if std::ptr::eq(call, said) || self.is_dense(said) => plan,
             // An MPI may have no function for wide counts.
-            Some(Prepared::Native) if !said.is_wide() && watches.pass(memo.watch, block as u64) => {
+            Some(Prepared::Native) if !said.is_wide() && tuning.pass(memo.kind_id, block as u64) => {
                 let why = memo.why.clone();
                 drop(taken);
                 // SAFETY: as for this function.
@@ -289,7 +290,7 @@ impl<W: World> Engine<W> {
             version.combine = Some(memo.combine);
         }
         // From here on it is served: what is to be done about it otherwise the longer way knows.
-        if !watches.pass(memo.watch, block as u64) {
+        if !tuning.pass(memo.kind_id, block as u64) {
             return None;
         }
         let temporary = room.temporary.start();
@@ -320,10 +321,10 @@ impl<W: World> Engine<W> {
         let (Some(start), Some(counted)) = (start, &entry.counted) else { return };
         let took = start.elapsed();
         counted.count(call);
-        self.books.spent(took, None);
-        if let (Some(ledger), Some(why)) = (&counted.ledger, why) {
+        self.statistics.add_time(took, None);
+        if let (Some(counters), Some(why)) = (&counted.counters, why) {
             let (name, bytes, seconds) = (call.name(), bytes as u64, took.as_secs_f64());
-            ledger.add(&Event { name, persistent: false, by: By::Choice(why), bytes, seconds });
+            counters.add(&Event { name, persistent: false, by: Handler::Choice(why), bytes, seconds });
         }
     }
 

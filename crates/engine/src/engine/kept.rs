@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bruckner_config::Mode;
 use bruckner_mpi::{Agree, Function, Word};
+use bruckner_report::Counters;
 
 use super::{Door, Engine};
 use crate::Error;
 use crate::buffers::{normal, personal};
 use crate::call::{Amount, Call};
 use crate::communicator::{Communicator, Hidden};
-use crate::observe::Ledger;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::settings::Mode;
 use crate::world::World;
 
 /// Communicators that may have a hidden one of their own, where `bruckner_init` was not called.
@@ -48,9 +48,9 @@ impl<W: World> Entry<W> {
         }
     }
 
-    /// Its ledger, on the rank that keeps it.
-    pub(crate) fn ledger(&self) -> Option<&Arc<Ledger>> {
-        self.counted.as_ref()?.ledger.as_ref()
+    /// Its counters, on the rank that keeps it.
+    pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
+        self.counted.as_ref()?.counters.as_ref()
     }
 }
 
@@ -64,7 +64,7 @@ const SEVENTH: u32 = 7;
 #[derive(Default)]
 pub(crate) struct Counted {
     /// On its first rank.
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) counters: Option<Arc<Counters>>,
     /// Whether all of its ranks are of this world, and so count as well.
     pub(crate) inside: bool,
     /// Calls that all ranks make together.
@@ -72,8 +72,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    fn new(ledger: Option<Arc<Ledger>>, inside: bool) -> Counted {
-        Counted { ledger, inside, calls: AtomicU32::new(0) }
+    fn new(counters: Option<Arc<Counters>>, inside: bool) -> Counted {
+        Counted { counters, inside, calls: AtomicU32::new(0) }
     }
 
     /// Counts a call; whether ranks are to meet before it. Only those count that end on no rank before all have begun, which all ranks
@@ -236,7 +236,7 @@ impl<W: World> Engine<W> {
                     if door == Door::Mpi && before < self.patience() {
                         return Ok(kept);
                     }
-                    let again = |counted: &Counted| Counted::new(counted.ledger.clone(), counted.inside);
+                    let again = |counted: &Counted| Counted::new(counted.counters.clone(), counted.inside);
                     counted = kept.counted.as_ref().map(again);
                 }
                 _ => return Ok(kept),
@@ -255,8 +255,8 @@ impl<W: World> Engine<W> {
             None => self.counted(comm)?,
         };
         let entry = Entry { serving, counted };
-        if let Some(ledger) = entry.ledger() {
-            ledger.placed(&topology, &measured);
+        if let Some(counters) = entry.counters() {
+            counters.set_topology(&topology, &measured);
         }
         self.keep(comm, entry)
     }
@@ -286,13 +286,13 @@ impl<W: World> Engine<W> {
             return Ok(None);
         }
         let name = if comm == self.world.world() { "MPI_COMM_WORLD" } else { "" };
-        let ledger = match self.world.rank(comm)? {
-            0 => Some(self.books.open(name, self.world.size(comm)?)),
+        let counters = match self.world.rank(comm)? {
+            0 => Some(self.statistics.open(name, self.world.size(comm)?)),
             _ => None,
         };
         let inside = !self.world.is_inter(comm)?
             && self.world.translate(comm, self.world.world())?.iter().all(Option::is_some);
-        Ok(Some(Counted::new(ledger, inside)))
+        Ok(Some(Counted::new(counters, inside)))
     }
 
     /// Whether the settings say that nothing is served.

@@ -14,23 +14,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bruckner_choose::Choice;
+use bruckner_config::{Destination, files};
 use bruckner_mpi::{Agree, Function, Word, Work, is_pinned};
+use bruckner_report::{Event, Handler, JobPlacement, RunInfo, Statistics, assemble};
 use bruckner_schedule::{Counts, Level};
 
 use crate::Error;
 use crate::buffers::{Normal, Stage, normal, personal};
 use crate::call::Call;
+use crate::check::Shadow;
 use crate::communicator::{
     Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
 };
 use crate::error::raise;
-use crate::files;
-use crate::observe::{self, Books, By, Event, Machine, Shadow};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Requests;
-use crate::settings::Destination;
 use crate::world::World;
 use kept::{Counted, Entry, Serving};
 
@@ -52,7 +52,7 @@ pub struct Engine<W: World> {
     private: AtomicUsize,
     active: Arc<Active>,
     requests: Requests<W>,
-    books: Arc<Books>,
+    statistics: Arc<Statistics>,
     natives: Natives,
     /// Whether calls that come again may be recognised: not if each may have to be compared.
     quick: AtomicBool,
@@ -120,7 +120,7 @@ impl<W: World> Engine<W> {
             private: AtomicUsize::new(0),
             active: Arc::default(),
             requests: Requests::new(world, inside),
-            books: Arc::default(),
+            statistics: Arc::default(),
             natives: Natives::new(),
             quick: AtomicBool::new(true),
             counts: AtomicBool::new(false),
@@ -197,25 +197,25 @@ impl<W: World> Engine<W> {
     fn report(&self, hidden: &Hidden<W>) {
         let Some(to) = &hidden.settings.report else { return };
         // There is nobody left to tell of a failure but the user.
-        let texts = match hidden.collect(&self.books.text()) {
+        let texts = match hidden.collect(&self.statistics.text()) {
             Ok(Some(texts)) => texts,
             Ok(None) => return,
             Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
         };
         let mode = format!("{:?}", hidden.settings.mode).to_lowercase();
-        let machine = Machine {
+        let machine = JobPlacement {
             nodes: hidden.places.regions(Level::NODE),
             shared_cores: hidden.shared_cores,
             pinned: is_pinned(),
         };
-        let run = observe::Run {
+        let run = RunInfo {
             mpi: self.world.name(),
             mode: &mode,
-            seconds: self.books.seconds(),
+            seconds: self.statistics.seconds(),
             machine,
             complaints: &hidden.settings.complaints,
         };
-        let report = observe::whole(&texts, &run);
+        let report = assemble(&texts, &run);
         match to {
             Destination::Stderr => eprint!("{}", report.table()),
             Destination::File(pattern) => {
@@ -259,8 +259,8 @@ impl<W: World> Engine<W> {
         // SAFETY: as for this function.
         let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
         let took = start.elapsed();
-        self.books.spent(took, outcome.waited);
-        let Some(ledger) = &counted.ledger else { return result };
+        self.statistics.add_time(took, outcome.waited);
+        let Some(counters) = &counted.counters else { return result };
         let Outcome { choice, reason, mut bytes, .. } = outcome;
         if bytes == 0
             && !self.world.is_inter(comm)?
@@ -270,11 +270,11 @@ impl<W: World> Engine<W> {
         }
         let why = reason.map(|reason| reason.to_string());
         let by = match (&choice, &why) {
-            (Some(choice), _) => By::Choice(choice),
-            (None, why) => By::Words("native", why.as_deref().unwrap_or_default()),
+            (Some(choice), _) => Handler::Choice(choice),
+            (None, why) => Handler::Named("native", why.as_deref().unwrap_or_default()),
         };
         let (name, seconds) = (call.name(), took.as_secs_f64());
-        ledger.add(&Event { name, persistent: false, by, bytes, seconds });
+        counters.add(&Event { name, persistent: false, by, bytes, seconds });
         result
     }
 
@@ -340,9 +340,9 @@ impl<W: World> Engine<W> {
                         };
                         // A call that failed here is one of a look as well: all ranks count it.
                         let seen = communicator.looked(&mut state, &served, start.elapsed())?;
-                        if let Some(ledger) = entry.ledger().filter(|_| !seen.is_empty()) {
+                        if let Some(counters) = entry.counters().filter(|_| !seen.is_empty()) {
                             let equal = matches!(normal.common.problem.counts, Counts::Equal(_));
-                            ledger.seen(call.name(), served.bytes, equal, &seen);
+                            counters.add_trial(call.name(), served.bytes, equal, &seen);
                         }
                         return result;
                     }
@@ -457,8 +457,8 @@ impl<W: World> Engine<W> {
         }
         if let Some(shadow) = shadow {
             let same = shadow.compare(self.world, comm, call, &version.choice.expression)?;
-            if let Some(ledger) = entry.ledger() {
-                ledger.checked(same);
+            if let Some(counters) = entry.counters() {
+                counters.add_check(same);
             }
         }
         Ok(0)

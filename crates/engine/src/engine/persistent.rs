@@ -43,8 +43,8 @@ impl<W: World> Engine<W> {
             Serving::NotYet(_) => (None, Made::native(Reason::FirstCalls)),
         };
         let counted = entry.counted.as_ref();
-        let account =
-            counted.map(|counted| Account::new(self.books.clone(), counted.ledger.clone(), call.name()));
+        let account = counted
+            .map(|counted| Account::new(self.statistics.clone(), counted.counters.clone(), call.name()));
         let made = self.bound(communicator, comm, call, made, account);
         match asked {
             Some(asked)

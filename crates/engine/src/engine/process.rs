@@ -5,23 +5,33 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use bruckner_config::{Mode, Settings, is_off_here, is_report_wanted_here};
 use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Flavour, Function, Mpi, Rival, Word};
 
 use super::Engine;
 use crate::Error;
-use crate::call::{Call, Lists};
+use crate::call::{Call, Lists, name};
 use crate::execute::Account;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
-use crate::settings;
 use crate::world::{by_rival, native_init};
 
 /// What is to become of calls, by what a rank's environment says: they are left to the MPI, left to it and counted, or served.
 const LEFT: u64 = 0;
 const COUNTED: u64 = 1;
 const SERVED: u64 = 2;
+
+/// Whether a function of the MPI's is left alone: because the settings say so, or because it is the MPI's own that would be chosen in any
+/// case (by [`bruckner_choose::Menus`]), and nobody counts.
+fn is_left_alone(settings: &Settings, function: Function) -> bool {
+    let name = name(function);
+    let is_native = name.is_rooted() || function == Function::Alltoallv;
+    let is_unseen = settings.report.is_none();
+    let is_useless = settings.mode == Mode::Off || (is_native && !settings.asks_for(name));
+    settings.left.contains(&name) || (is_unseen && is_useless)
+}
 
 static ENGINE: OnceLock<Engine<Mpi>> = OnceLock::new();
 
@@ -62,15 +72,15 @@ impl Engine<Mpi> {
         let mpi = self.world;
         let ranks = mpi.size(mpi.world())?;
         if let Reach::Unknown(why) = Launch::reach_of_this_process(ranks) {
-            if mpi.rank(mpi.world())? == 0 && !settings::is_off_here() {
+            if mpi.rank(mpi.world())? == 0 && !is_off_here() {
                 eprintln!("bruckner: everything stays with the MPI: {why}");
             }
             return Ok(());
         }
         // Where MPI tells of failures and goes on, it alone must wait.
-        let wanted = match settings::is_off_here() {
+        let wanted = match is_off_here() {
             false => SERVED,
-            true if settings::is_reported_here() => COUNTED,
+            true if is_report_wanted_here() => COUNTED,
             true => LEFT,
         };
         let wanted = if mpi.survives_failures() { LEFT } else { wanted };
@@ -88,7 +98,7 @@ impl Engine<Mpi> {
                 eprintln!("bruckner: {complaint}");
             }
         }
-        let left = Function::ALL.into_iter().filter(|function| settings.leaves(*function));
+        let left = Function::ALL.into_iter().filter(|function| is_left_alone(settings, *function));
         self.left.store(left.fold(0, |bits, function| bits | 1 << function as u8), Ordering::Release);
         Ok(())
     }
@@ -169,8 +179,8 @@ impl Engine<Mpi> {
         {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
-        if served.is_ok() || entry.ledger().is_some() {
-            let account = Account::new(self.books.clone(), entry.ledger().cloned(), call.name());
+        if served.is_ok() || entry.counters().is_some() {
+            let account = Account::new(self.statistics.clone(), entry.counters().cloned(), call.name());
             let known = Known { served, comm, account, types, _lists: lists };
             // SAFETY: the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);
@@ -204,5 +214,32 @@ impl Engine<Mpi> {
             }
         }
         Ok((call, types))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is the MPI's own in any case is not looked at, unless somebody counts.
+    #[test]
+    fn functions_that_are_never_served_are_left_alone() {
+        let left = |text: &str| {
+            let settings = Settings::of(text, 4);
+            Function::ALL
+                .into_iter()
+                .filter(|function| is_left_alone(&settings, *function))
+                .collect::<Vec<_>>()
+        };
+        let (bcast, reduce, alltoallv) = (Function::Bcast, Function::Reduce, Function::Alltoallv);
+        assert_eq!(left(""), [alltoallv, bcast, reduce]);
+        assert_eq!(left("BRUCKNER_ALGORITHM=bcast=shm"), [alltoallv, reduce]);
+        assert_eq!(left("BRUCKNER=always\nBRUCKNER_ALGORITHM=bcast=native"), [bcast]);
+        assert_eq!(left("BRUCKNER_ALGORITHM=alltoall=pairwise"), [bcast, reduce]);
+        assert_eq!(left("BRUCKNER_LEAVE=alltoall"), [Function::Alltoall, alltoallv, bcast, reduce]);
+        assert_eq!(left("BRUCKNER=always"), []);
+        assert_eq!(left("BRUCKNER_REPORT=stderr"), []);
+        assert_eq!(left("BRUCKNER=off"), Function::ALL);
+        assert_eq!(left("BRUCKNER=off\nBRUCKNER_REPORT=stderr"), []);
     }
 }

@@ -4,23 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bruckner_choose::Name;
+use bruckner_report::{Counters, Event, Handler, Statistics};
 
-use crate::observe::{Books, By, Event, Ledger};
 use crate::reason::Reason;
 
 /// Where the executions of an operation are counted.
 pub(crate) struct Account {
-    books: Arc<Books>,
+    statistics: Arc<Statistics>,
     /// On the communicator's first rank.
-    ledger: Option<Arc<Ledger>>,
+    counters: Option<Arc<Counters>>,
     name: Name,
     /// Since when it is under way.
     started: Mutex<Option<Instant>>,
 }
 
 impl Account {
-    pub(crate) fn new(books: Arc<Books>, ledger: Option<Arc<Ledger>>, name: Name) -> Account {
-        Account { books, ledger, name, started: Mutex::default() }
+    pub(crate) fn new(statistics: Arc<Statistics>, counters: Option<Arc<Counters>>, name: Name) -> Account {
+        Account { statistics, counters, name, started: Mutex::default() }
     }
 
     fn started(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -43,17 +43,17 @@ impl Account {
         let Some(start) = self.started().take() else { return };
         let took = start.elapsed();
         if inside {
-            self.books.spent(took, None);
+            self.statistics.add_time(took, None);
         }
         self.count(algorithm, why, bytes, took.as_secs_f64());
     }
 
     /// An execution of which only this is known.
     pub(crate) fn count(&self, algorithm: &str, why: &Reason, bytes: u64, seconds: f64) {
-        if let Some(ledger) = &self.ledger {
+        if let Some(counters) = &self.counters {
             let why = why.to_string();
-            let by = By::Words(algorithm, &why);
-            ledger.add(&Event { name: self.name, persistent: true, by, bytes, seconds });
+            let by = Handler::Named(algorithm, &why);
+            counters.add(&Event { name: self.name, persistent: true, by, bytes, seconds });
         }
     }
 }

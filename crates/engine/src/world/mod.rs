@@ -1,7 +1,7 @@
 //! What the engine needs of the world around it.
 //!
-//! The real world is an MPI ([`bruckner_mpi::Mpi`]). For tests there is [`threads`](crate::threads): ranks that are threads
-//! of one process, in which everything else of the engine runs unchanged.
+//! The real world is an MPI ([`bruckner_mpi::Mpi`]). For tests, crate `bruckner-threads` has ranks that are threads of
+//! one process, in which everything else of the engine runs unchanged.
 
 mod large;
 mod mpi;
@@ -10,6 +10,7 @@ pub use mpi::{by_rival, native_init};
 
 use std::ffi::{c_int, c_void};
 
+use bruckner_config::ProfileFile;
 use bruckner_mpi::{Agree, Ending, Flavour, Function, Kept, MpiError, Place, Shape, Style, Word, Work};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_runtime::{Patience, Transport};
@@ -263,9 +264,8 @@ pub trait World: Communicators + Datatypes + Natives + Send + Sync + Sized + 'st
     /// What this process finds in files and its environment, as lines `NAME=value`.
     fn settings(&self) -> String;
 
-    /// The profile of the machine that this process finds where these settings say, with its path on a line before it; or an
-    /// exclamation mark and what is wrong; or nothing.
-    fn profile(&self, settings: &str) -> String;
+    /// The profile file that this process finds in the place that these settings name.
+    fn profile(&self, settings: &str) -> ProfileFile;
 
     /// Whether a fault is to happen on this process, which has this rank of all.
     fn fails(&self, fault: Fault, rank: u32) -> bool;

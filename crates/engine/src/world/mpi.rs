@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use bruckner_config::{ProfileFile, Settings, find_settings};
 use bruckner_mpi::{
     Agree, Ending, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Rival, Shape,
     Style, Word, Work, has_device_runtime, places, sharers, variable,
@@ -11,7 +12,6 @@ use bruckner_runtime::reduce::{Kind, Operation};
 
 use super::{Communicators, Datatypes, Fault, Natives, Way, Wire, World};
 use crate::call::{Amount, Call};
-use crate::settings;
 
 impl Wire for Messages {
     fn patience(&self) -> Patience {
@@ -420,11 +420,11 @@ impl World for Mpi {
     }
 
     fn settings(&self) -> String {
-        settings::find()
+        find_settings()
     }
 
-    fn profile(&self, settings: &str) -> String {
-        settings::find_profile(settings)
+    fn profile(&self, settings: &str) -> ProfileFile {
+        ProfileFile::find(&Settings::of(settings, 0).profiles)
     }
 
     fn fails(&self, fault: Fault, rank: u32) -> bool {

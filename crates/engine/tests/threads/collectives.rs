@@ -3,8 +3,8 @@
 use crate::common::{Collective, Type, always, perform};
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::run;
 use bruckner_engine::world::Communicators as _;
+use bruckner_threads::run;
 
 /// Every function with every type, apart and in place, some sizes and roots, each three times: planned, recognised, and with
 /// another size.

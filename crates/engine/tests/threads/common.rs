@@ -1,12 +1,11 @@
 //! Collectives with data that says where it comes from, and what must come out of them.
 
+use bruckner_config::ProfileFile;
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{
-    BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, Rank, SUM, compose,
-};
 use bruckner_engine::world::Communicators as _;
 use bruckner_engine::{Door, Engine, Error, Persistent};
+use bruckner_threads::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, Rank, SUM, compose};
 
 /// What elements are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,7 +71,7 @@ impl Type {
 }
 
 /// A profile as a rank finds it: what won races of a collective on a shape, by size.
-pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -> String {
+pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -> ProfileFile {
     let race = |(bytes, winner): &(u32, &str)| {
         format!(
             "  {{ collective = \"{collective}\", bytes = {bytes}, winner = \"{winner}\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
@@ -81,9 +80,10 @@ pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -
     let races: String = races.iter().map(race).collect();
     let machine =
         "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
-    format!(
-        "p.toml\n{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{races}]\n"
-    )
+    let text = format!(
+        "{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{races}]\n"
+    );
+    ProfileFile::Found { path: "p.toml".into(), text }
 }
 
 /// One call.
@@ -374,8 +374,8 @@ pub(crate) fn persistent(
 }
 
 /// Settings under which whatever has a right algorithm is served.
-pub(crate) fn always() -> bruckner_engine::threads::Options {
-    bruckner_engine::threads::Options { settings: "BRUCKNER=always".into(), ..Default::default() }
+pub(crate) fn always() -> bruckner_threads::Options {
+    bruckner_threads::Options { settings: "BRUCKNER=always".into(), ..Default::default() }
 }
 
 /// Says what a rank was doing when something went wrong.

@@ -7,11 +7,13 @@ use std::collections::VecDeque;
 use crate::common::{
     Collective, Prepared, SUM_OF_FLOATS, Type, always, make, perform, perform_anew, persistent, profile,
 };
+use bruckner_config::ProfileFile;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{F64, I64, Options, Rank, SUM, run};
 use bruckner_engine::world::{Communicators as _, Fault, World as _};
-use bruckner_engine::{Call, Door, Engine, Error, Name, Report};
+use bruckner_engine::{Call, Door, Engine, Error, Name};
+use bruckner_report::Report;
 use bruckner_runtime::{Peer, Transport as _};
+use bruckner_threads::{F64, I64, Options, Rank, SUM, run};
 
 fn all_kinds() -> [Collective; 4] {
     [
@@ -921,7 +923,7 @@ fn a_profile_counts() {
     run(
         "1x4",
         |rank| Options {
-            profile: if rank == 0 { profile.clone() } else { String::new() },
+            profile: if rank == 0 { profile.clone() } else { ProfileFile::Missing },
             ..Options::default()
         },
         |engine, rank| {

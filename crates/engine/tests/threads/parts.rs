@@ -4,8 +4,8 @@ use crate::common::{Collective, Type, perform};
 use bruckner_choose::Name;
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
+use bruckner_threads::{Options, run};
 
 fn settings(text: &str) -> Options {
     Options { settings: format!("BRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM={text}"), ..Options::default() }

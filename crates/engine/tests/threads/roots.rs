@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Collective, Type, always, perform};
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::run;
 use bruckner_engine::world::Communicators as _;
+use bruckner_threads::run;
 
 /// Longer than any machine takes for a few calls.
 const HANGS: Duration = Duration::from_secs(100);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::common::{Collective, Type, perform, persistent};
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{Options, Rank, run};
 use bruckner_engine::world::{Communicators as _, Fault};
 use bruckner_engine::{Door, Engine};
+use bruckner_threads::{Options, Rank, run};
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -4,8 +4,8 @@ use crate::common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, prof
 use bruckner_choose::Name;
 use bruckner_engine::Door;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::threads::{Options, run};
 use bruckner_engine::world::Communicators as _;
+use bruckner_threads::{Options, run};
 
 /// An allgather of so many numbers.
 fn gather(count: usize) -> Collective {

@@ -10,9 +10,15 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::memory::{Block, Blocks, Kind, Memory, Space};
 use super::{Invariant, Site, Violation};
-use crate::program::{Code, Layout, Placed, Program};
+use crate::program::{Code, Instr, Layout, Placed, Program};
 use crate::schedule::Area;
 use crate::{Counts, Level, Problem, Rank, Run};
+
+/// Whether a program reads what belongs to other ranks.
+pub(super) fn reads_others(program: &Program) -> bool {
+    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
+    instrs.flat_map(Instr::places).any(|place| place.area.of_other().is_some())
+}
 
 /// A buffer as slots see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -141,7 +147,7 @@ impl<'a> Places<'a> {
             spaces: HashMap::default(),
             views: vec![Views::default(); program.ranks.len()],
             empty,
-            reads_others: super::machine::reads_others(program),
+            reads_others: reads_others(program),
         };
         let before = violations.len();
         let lines =

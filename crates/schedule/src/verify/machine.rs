@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::clock::{Clocks, Stamp};
 use super::expr::{Expr, Exprs};
-use super::layout::Places;
+use super::layout::{Places, reads_others};
 use super::memory::{Blocks, Memory};
 use super::rings::Rings;
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
@@ -41,12 +41,6 @@ fn shared_levels(program: &Program) -> Vec<Level> {
 /// Whether a program has anything in a segment, or reads what belongs to other ranks.
 pub(super) fn shares_memory(program: &Program) -> bool {
     !shared_levels(program).is_empty() || reads_others(program)
-}
-
-/// Whether a program reads what belongs to other ranks.
-pub(super) fn reads_others(program: &Program) -> bool {
-    let instrs = program.ranks.values().flat_map(|code| &code.instrs);
-    instrs.flat_map(Instr::places).any(|place| place.area.of_other().is_some())
 }
 
 /// A rank's output: the expression under each chunk number that has elements.

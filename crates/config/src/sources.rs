@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use bruckner_algorithms::written::with_files;
 use bruckner_mpi::{has_raised_privileges, variable};
 
-use super::{ALGORITHM, SETTINGS, Settings};
 use crate::files;
+use crate::settings::{ALGORITHM, SETTINGS, Settings};
 
 /// The administrator's file: defaults, which users may change, and what they cannot.
 const ADMINISTRATORS: &str = "/etc/bruckner.conf";
@@ -146,8 +146,8 @@ impl Found {
 /// Where a variable is found.
 const ENVIRONMENT: &str = "environment";
 
-/// What this process finds, as text for [`Settings::of`].
-pub(crate) fn find() -> String {
+/// The settings that this process finds, as text for [`Settings::of`].
+pub fn find_settings() -> String {
     let mut found = found();
     found.read_algorithms();
     found.text()
@@ -189,7 +189,7 @@ fn users_file() -> Option<PathBuf> {
 
 /// A setting as this process finds it, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct SettingShown {
     /// Its name.
     pub name: &'static str,
     /// Its value; nothing, where there is none.
@@ -203,7 +203,7 @@ pub struct Shown {
 }
 
 /// All settings as this process finds them, and what is wrong with them.
-pub fn show_settings() -> (Vec<Shown>, Vec<String>) {
+pub fn show_settings() -> (Vec<SettingShown>, Vec<String>) {
     let mut found = found();
     let shown = SETTINGS.iter().map(|setting| {
         let usual = (setting.usual.to_owned(), "usual".to_owned());
@@ -215,7 +215,7 @@ pub fn show_settings() -> (Vec<Shown>, Vec<String>) {
         let (value, source) = all.pop().unwrap_or_default();
         // The usual value is no news.
         let replaces = all.into_iter().skip(1).collect();
-        Shown { name: setting.name, value, source, replaces, about: setting.about }
+        SettingShown { name: setting.name, value, source, replaces, about: setting.about }
     });
     let shown = shown.collect();
     found.read_algorithms();

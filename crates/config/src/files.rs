@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a file says that one of these users owns and nobody else may change; nothing if it is not there.
-pub(crate) fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
+pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
     // What is looked at is what is read: one descriptor, and no link in its place.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<Str
 }
 
 /// The name of a file as a pattern says: `%j` is the job, `%h` this host and `%p` this process.
-pub(crate) fn named(pattern: &str) -> PathBuf {
+pub fn named(pattern: &str) -> PathBuf {
     const JOBS: [&str; 5] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"];
     let mut name = String::new();
     let mut letters = pattern.chars();
@@ -79,7 +79,7 @@ const MOST: u32 = 10_000;
 
 /// Makes a file to write a report to. What is there already is left alone, a link as well: then it is one of another name, which is
 /// told.
-pub(crate) fn create_new(path: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
+pub fn create_new(path: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
     let mut other = None;
     for number in 1..MOST {
         match OpenOptions::new().write(true).create_new(true).open(other.as_deref().unwrap_or(path)) {

@@ -1,27 +1,19 @@
-//! Settings: from the administrator's file, the environment and the user's file of rank 0, given to all ranks.
-//!
-//! What ranks would read for themselves may differ between them, so only rank 0 reads. Its findings travel as text, and
-//! every rank, rank 0 too, makes its [`Settings`] of that text alone. A value that is wrong is explained and has no effect.
-
-mod found;
+//! The settings: their table, and the values that all ranks have.
 
 use std::path::Path;
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_algorithms::written::without_files;
-use bruckner_choose::{BadRule, Name, Policy, Profile, Rules};
-use bruckner_mpi::{Function, variable};
+use bruckner_choose::{BadRule, Name, Policy, Rules};
+use bruckner_mpi::variable;
 use bruckner_schedule::Topology;
 
-use crate::call::name;
-use crate::profile::{self, Profiles};
-pub(crate) use found::find;
-pub use found::{Shown, show_settings};
+use crate::profile::ProfilePlace;
 
 /// Whether the library serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// It does not.
     Off,
     /// Where that is known to be better.
@@ -32,7 +24,7 @@ pub(crate) enum Mode {
 
 /// Where the report goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Destination {
+pub enum Destination {
     /// Text on standard error.
     Stderr,
     /// JSON in a file; its name may have `%j`, `%h` and `%p`.
@@ -41,32 +33,37 @@ pub(crate) enum Destination {
 
 /// The settings, the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Settings {
-    pub(crate) mode: Mode,
-    pub(crate) rules: Rules,
+pub struct Settings {
+    /// Whether the library handles calls.
+    pub mode: Mode,
+    /// The algorithms that the user named.
+    pub rules: Rules,
     /// Collectives whose MPI functions are not taken over.
-    pub(crate) left: Vec<Name>,
-    pub(crate) topology: Option<Topology>,
-    pub(crate) shared_memory: bool,
+    pub left: Vec<Name>,
+    /// The placement of ranks, if it is given.
+    pub topology: Option<Topology>,
+    /// Whether ranks of a node use shared memory.
+    pub shared_memory: bool,
     /// Whether ranks of a node may read each other's buffers.
-    pub(crate) reads: bool,
+    pub reads: bool,
     /// Every so many calls one is compared with the MPI's own; 0 for none.
-    pub(crate) check: u64,
-    pub(crate) report: Option<Destination>,
+    pub check: u64,
+    /// Where the report goes, if there is to be one.
+    pub report: Option<Destination>,
     /// Calls on a communicator before it is served.
-    pub(crate) after: u32,
+    pub after: u32,
     /// The most temporary memory of a plan.
-    pub(crate) memory: u64,
+    pub memory: u64,
     /// Whether ranks may get different roundings of one floating-point result.
-    pub(crate) fast_math: bool,
+    pub fast_math: bool,
     /// Whether messages may be measured where there is no profile.
-    pub(crate) measure: bool,
+    pub measure: bool,
     /// Whether what serves is compared with what else might, while a program runs.
-    pub(crate) watch: bool,
+    pub watch: bool,
     /// Where the profile of the machine is.
-    pub(crate) profiles: Profiles,
+    pub profiles: ProfilePlace,
     /// What was wrong, in words.
-    pub(crate) complaints: Vec<String>,
+    pub complaints: Vec<String>,
 }
 
 impl Default for Settings {
@@ -85,24 +82,24 @@ impl Default for Settings {
             fast_math: false,
             measure: true,
             watch: true,
-            profiles: Profiles::Usual,
+            profiles: ProfilePlace::Standard,
             complaints: Vec::new(),
         }
     }
 }
 
 /// A setting: its name, its usual value, what it is about, and how a value is taken in.
-struct Setting {
-    name: &'static str,
-    usual: &'static str,
-    about: &'static str,
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) usual: &'static str,
+    pub(crate) about: &'static str,
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
 /// The setting that may name files.
-const ALGORITHM: &str = "BRUCKNER_ALGORITHM";
+pub(crate) const ALGORITHM: &str = "BRUCKNER_ALGORITHM";
 
-const SETTINGS: [Setting; 14] = [
+pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER",
         usual: "on",
@@ -209,7 +206,7 @@ const SETTINGS: [Setting; 14] = [
         usual: "64M",
         about: "the most temporary memory of a plan",
         take: |to, value| {
-            to.memory = size(value)?;
+            to.memory = parse_bytes(value)?;
             Ok(())
         },
     },
@@ -219,8 +216,8 @@ const SETTINGS: [Setting; 14] = [
         about: "a profile of bruckner tune; off: none",
         take: |to, value| {
             to.profiles = match value {
-                "off" | "0" => Profiles::Off,
-                file => Profiles::File(file.into()),
+                "off" | "0" => ProfilePlace::Off,
+                file => ProfilePlace::File(file.into()),
             };
             Ok(())
         },
@@ -263,7 +260,7 @@ fn truth(value: &str) -> Result<bool, String> {
 }
 
 /// A number of bytes as people write it: 8, 64K, 1MiB.
-pub fn size(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let expected = || "expected bytes such as 8, 64K or 1MiB".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..end], text[end..].trim_start());
@@ -288,52 +285,23 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Whether this process's environment alone says that nothing is to be served.
-pub(crate) fn is_off_here() -> bool {
+pub fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
 }
 
 /// Whether this process's environment alone asks for a report.
-pub(crate) fn is_reported_here() -> bool {
+pub fn is_report_wanted_here() -> bool {
     variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty())
 }
 
-/// The profile of the machine that this process finds where settings of this text say.
-pub(crate) fn find_profile(text: &str) -> String {
-    profile::find(&Settings::of(text, 0).profiles)
-}
-
-/// What the files and the environment of this process say about choosing, for a job of so many ranks.
-pub fn settings_here(ranks: u32) -> Here {
-    let settings = Settings::of(&find(), ranks);
-    let policy = settings.policy();
-    Here { profile: profile::find(&settings.profiles), rules: settings.rules, policy }
-}
-
-/// What this process finds that choices depend on.
-pub struct Here {
-    /// What the user named.
-    pub rules: Rules,
-    /// What else the settings say.
-    pub policy: Policy,
-    profile: String,
-}
-
-impl Here {
-    /// The profile of this machine, if there is one, and what is wrong with it.
-    pub fn profile(&self) -> (Option<Profile>, Vec<String>) {
-        let mut complaints = Vec::new();
-        (profile::read(&self.profile, &mut complaints), complaints)
-    }
-}
-
 impl Settings {
-    /// What is said about choosing.
-    pub(crate) fn policy(&self) -> Policy {
+    /// The limits of what may be chosen.
+    pub fn policy(&self) -> Policy {
         Policy { always: self.mode == Mode::Always, fast_math: self.fast_math }
     }
 
-    /// The settings of a text that [`find`] made, for so many ranks.
-    pub(crate) fn of(text: &str, ranks: u32) -> Settings {
+    /// The settings of a text that [`find_settings`] made, for a job of this many ranks.
+    pub fn of(text: &str, ranks: u32) -> Settings {
         let mut settings = Settings::default();
         for line in text.lines() {
             if let Some(complaint) = line.strip_prefix('!') {
@@ -360,21 +328,11 @@ impl Settings {
 
 impl Settings {
     /// Whether a collective is to be served as far as it can be.
-    pub(crate) fn asks_for(&self, name: Name) -> bool {
+    pub fn asks_for(&self, name: Name) -> bool {
         match self.rules.of(name) {
             Some(algorithm) => *algorithm != Expression::Plain(Plain::Native),
             None => self.mode == Mode::Always,
         }
-    }
-
-    /// Whether a function of the MPI's is left alone: because the settings say so, or because it is the MPI's own that would be chosen in any
-    /// case (by [`bruckner_choose::Menus`]), and nobody counts.
-    pub(crate) fn leaves(&self, function: Function) -> bool {
-        let name = name(function);
-        let is_native = name.is_rooted() || function == Function::Alltoallv;
-        let is_unseen = self.report.is_none();
-        let is_useless = self.mode == Mode::Off || (is_native && !self.asks_for(name));
-        self.left.contains(&name) || (is_unseen && is_useless)
     }
 }
 
@@ -395,25 +353,6 @@ mod tests {
         assert_eq!(of("BRUCKNER_REPORT=/a/b.json").report, Some(Destination::File("/a/b.json".into())));
         assert_ne!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
         assert_eq!(of(""), Settings::default());
-    }
-
-    /// What is the MPI's own in any case is not looked at, unless somebody counts.
-    #[test]
-    fn functions_that_are_never_served_are_left_alone() {
-        let left = |text: &str| {
-            let settings = of(text);
-            Function::ALL.into_iter().filter(|function| settings.leaves(*function)).collect::<Vec<_>>()
-        };
-        let (bcast, reduce, alltoallv) = (Function::Bcast, Function::Reduce, Function::Alltoallv);
-        assert_eq!(left(""), [alltoallv, bcast, reduce]);
-        assert_eq!(left("BRUCKNER_ALGORITHM=bcast=shm"), [alltoallv, reduce]);
-        assert_eq!(left("BRUCKNER=always\nBRUCKNER_ALGORITHM=bcast=native"), [bcast]);
-        assert_eq!(left("BRUCKNER_ALGORITHM=alltoall=pairwise"), [bcast, reduce]);
-        assert_eq!(left("BRUCKNER_LEAVE=alltoall"), [Function::Alltoall, alltoallv, bcast, reduce]);
-        assert_eq!(left("BRUCKNER=always"), []);
-        assert_eq!(left("BRUCKNER_REPORT=stderr"), []);
-        assert_eq!(left("BRUCKNER=off"), Function::ALL);
-        assert_eq!(left("BRUCKNER=off\nBRUCKNER_REPORT=stderr"), []);
     }
 
     #[test]

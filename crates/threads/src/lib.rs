@@ -1,11 +1,11 @@
-//! Ranks that are threads of one process: a world for tests.
+//! Ranks that are threads of one process: a [`World`] for tests.
 //!
 //! Each rank is a thread with an engine of its own. Communicators, agreement, the MPI's own collectives and messages are
 //! simple and strict here: a send is done only when its receive has taken the data, so that whatever needs a buffer hangs, and
 //! a rank that waits too long panics and says so, instead of hanging the test. Shared memory is the real thing.
 //!
 //! ```
-//! use bruckner_engine::threads::{F64, Rank, SUM, run};
+//! use bruckner_threads::{F64, Rank, SUM, run};
 //! use bruckner_engine::{Call, Door, Engine, World, world::Communicators as _};
 //!
 //! let sums = run("2x2", |_| Default::default(), |engine: &Engine<Rank>, rank: &'static Rank| {
@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bruckner_config::ProfileFile;
+use bruckner_engine::world::{Communicators, Fault, Wire};
+use bruckner_engine::{Call, Engine, World};
 use bruckner_mpi::{Agree, Ending, Kept, MpiError, Place, Style, Word, Work};
 use bruckner_runtime::threads::Thread;
 use bruckner_runtime::{Failure, Patience, Peer, Transport};
 use bruckner_schedule::{Level, Rank as Number, Topology};
 
-use crate::call::Call;
-use crate::engine::Engine;
-use crate::world::{Communicators, Fault, Wire, World};
 use meeting::{Meetings, Ticket};
 
 pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, compose};
@@ -49,8 +49,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Options {
     /// What it finds in files and its environment: lines `NAME=value`. Only rank 0's counts.
     pub settings: String,
-    /// The profile of the machine that it finds, with a path on a line before it. Only rank 0's counts.
-    pub profile: String,
+    /// The profile of the machine that it finds. Only rank 0's counts.
+    pub profile: ProfileFile,
     /// A fault that is to happen.
     pub fault: Option<Fault>,
     /// Whether it may have buffers in device memory.
@@ -65,7 +65,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             settings: String::new(),
-            profile: String::new(),
+            profile: ProfileFile::Missing,
             fault: None,
             device: false,
             tags: 32767,
@@ -367,7 +367,7 @@ impl World for Rank {
         lock(&self.options).settings.clone()
     }
 
-    fn profile(&self, _settings: &str) -> String {
+    fn profile(&self, _settings: &str) -> ProfileFile {
         lock(&self.options).profile.clone()
     }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Spent, Told};
-use super::record::{Checks, Record, Row, merge_into};
+use crate::record::{Checks, Record, Row, merge_into};
+use crate::statistics::{RankReport, RankTime};
 
 /// What ranks spent in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -21,13 +21,13 @@ pub struct InCollectives {
 }
 
 impl InCollectives {
-    fn of(ranks: &[Spent]) -> Option<InCollectives> {
+    fn of(ranks: &[RankTime]) -> Option<InCollectives> {
         let number = ranks.len() as f64;
         let seconds = || ranks.iter().map(|rank| rank.seconds);
         // What a barrier takes where nobody is late: one rank, at least, comes last.
         let waits = || ranks.iter().filter_map(|rank| rank.waits);
         let barrier = waits().map(|waits| waits.shortest).fold(f64::INFINITY, f64::min);
-        let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.part(barrier)));
+        let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.share(barrier)));
         (!ranks.is_empty()).then(|| InCollectives {
             least: seconds().fold(f64::INFINITY, f64::min),
             mean: seconds().sum::<f64>() / number,
@@ -48,7 +48,7 @@ impl InCollectives {
 
 /// What the first rank knows of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
+pub struct JobPlacement {
     /// On how many nodes there are ranks.
     pub nodes: u32,
     /// Whether ranks outnumber cores.
@@ -82,7 +82,7 @@ pub struct Report {
     pub saved: Option<f64>,
     /// Where it ran.
     #[serde(default)]
-    pub machine: Machine,
+    pub machine: JobPlacement,
     /// What might be done about it.
     pub advice: Vec<String>,
     /// What was wrong with the settings.
@@ -101,20 +101,25 @@ fn one() -> u64 {
 pub struct NoReport(#[from] serde_json::Error);
 
 /// What a run is known by.
-pub(crate) struct Run<'a> {
-    pub(crate) mpi: &'a str,
-    pub(crate) mode: &'a str,
-    pub(crate) seconds: f64,
-    pub(crate) machine: Machine,
-    pub(crate) complaints: &'a [String],
+pub struct RunInfo<'a> {
+    /// The MPI and its version.
+    pub mpi: &'a str,
+    /// The value of `BRUCKNER`.
+    pub mode: &'a str,
+    /// The duration of the program.
+    pub seconds: f64,
+    /// The placement of its ranks.
+    pub machine: JobPlacement,
+    /// Wrong settings.
+    pub complaints: &'a [String],
 }
 
 impl Report {
     /// The whole report, of what all ranks told.
-    pub(crate) fn join(texts: &[String], run: &Run<'_>) -> Report {
+    pub(crate) fn join(texts: &[String], run: &RunInfo<'_>) -> Report {
         let (mut communicators, mut spent) = (Vec::new(), Vec::new());
         for text in texts {
-            let Ok(told) = serde_json::from_str::<Told>(text) else { continue };
+            let Ok(told) = serde_json::from_str::<RankReport>(text) else { continue };
             told.records.into_iter().for_each(|record| merge_into(&mut communicators, record, Record::merge));
             spent.push(told.spent);
         }
@@ -299,25 +304,25 @@ mod tests {
 
     use bruckner_choose::Name;
 
-    use super::super::ledger::{Books, By, Event};
     use super::*;
+    use crate::statistics::{Event, Handler, Statistics};
 
     fn event<'a>(algorithm: &'a str, why: &'a str, bytes: u64) -> Event<'a> {
-        let by = By::Words(algorithm, why);
+        let by = Handler::Named(algorithm, why);
         Event { name: Name::Allreduce, persistent: false, by, bytes, seconds: 0.5 }
     }
 
-    fn run(seconds: f64) -> Run<'static> {
-        Run { mpi: "MPICH 5", mode: "on", seconds, machine: Machine::default(), complaints: &[] }
+    fn run(seconds: f64) -> RunInfo<'static> {
+        RunInfo { mpi: "MPICH 5", mode: "on", seconds, machine: JobPlacement::default(), complaints: &[] }
     }
 
     #[test]
     fn freed_communicators_are_added_up_and_ranks_joined() {
-        let books = Arc::new(Books::default());
+        let statistics = Arc::new(Statistics::default());
         let open = |name: &str, ranks, topology: &str| {
-            let ledger = books.open(name, ranks);
-            ledger.placed(topology, "");
-            ledger
+            let counters = statistics.open(name, ranks);
+            counters.set_topology(topology, "");
+            counters
         };
         let world = open("MPI_COMM_WORLD", 4, "1x4");
         world.add(&event("shm", "short", 8));
@@ -326,10 +331,10 @@ mod tests {
         for _ in 0..1000 {
             open("", 2, "1x2").add(&event("native", "first calls", 0));
         }
-        assert_eq!(books.open_ledgers(), 1, "only the world");
+        assert_eq!(statistics.live_counters(), 1, "only the world");
         let other = r#"{"spent":{"seconds":1.0,"waits":null},"records":[{"communicator":"freed",
             "communicators":1,"ranks":2,"topology":"1x2","checks":{"compared":1,"differed":0},"rows":[]}]}"#;
-        let whole = Report::join(&[books.text(), other.into()], &run(2.0));
+        let whole = Report::join(&[statistics.text(), other.into()], &run(2.0));
         assert_eq!((whole.calls, whole.served), (1003, 2));
         assert_eq!(whole.communicators.len(), 2);
         let rows = &whole.communicators[0].rows;
@@ -355,13 +360,13 @@ mod tests {
     #[test]
     fn waiting_is_told_apart() {
         let of = |waits: [u64; 3]| {
-            let books = Arc::new(Books::default());
+            let statistics = Arc::new(Statistics::default());
             for wait in waits {
                 let waited = Duration::from_millis(wait);
-                books.spent(waited + Duration::from_millis(10), Some(waited));
+                statistics.add_time(waited + Duration::from_millis(10), Some(waited));
             }
-            books.spent(Duration::from_millis(100), None);
-            books.text()
+            statistics.add_time(Duration::from_millis(100), None);
+            statistics.text()
         };
         // One that is late each time is waited for each time.
         let always = Report::join(&[of([31, 31, 31]), of([1, 1, 1])], &run(1.0)).in_collectives.unwrap();

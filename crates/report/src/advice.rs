@@ -1,19 +1,19 @@
 //! What a user might do about what was seen.
 
-use super::record::Ground;
-use super::report::Report;
+use crate::record::Evidence;
+use crate::report::Report;
 
 /// A part of the run below which nothing is worth a word.
 const WORTH: f64 = 0.05;
 
 /// Sentences for a user.
-pub(super) fn advice(report: &Report) -> Vec<String> {
+pub(crate) fn advice(report: &Report) -> Vec<String> {
     let mut advice = Vec::new();
     let seconds = report.seconds.max(1e-9);
     let rows =
         || report.communicators.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
     let mut left: Vec<&str> = rows()
-        .filter(|(_, row)| row.ground == Ground::Watched)
+        .filter(|(_, row)| row.evidence == Evidence::Watched)
         .map(|(_, row)| row.collective.as_str())
         .collect();
     left.sort_unstable();
@@ -28,7 +28,7 @@ pub(super) fn advice(report: &Report) -> Vec<String> {
         let compared = record.seen.iter().any(|seen| seen.collective == row.collective);
         // Communicators that are alike may be used at the same time, by different ranks.
         let part = row.seconds / record.communicators.max(1) as f64 / seconds;
-        if row.ground == Ground::Predicted && !compared && part >= WORTH {
+        if row.evidence == Evidence::Predicted && !compared && part >= WORTH {
             advice.push(format!(
                 "{} on {} took {:.0} % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest",
                 row.collective,
@@ -70,30 +70,36 @@ mod tests {
     use bruckner_algorithms::Expression;
     use bruckner_choose::{Choice, Forecast, Name, Origin, Reason};
 
-    use super::super::ledger::{Books, By, Event};
-    use super::super::report::{Machine, Run};
     use super::*;
+    use crate::report::{JobPlacement, RunInfo};
+    use crate::statistics::{Event, Handler, Statistics};
 
-    fn said(books: &Books, seconds: f64, machine: Machine) -> Vec<String> {
-        let run = Run { mpi: "MPICH 5", mode: "on", seconds, machine, complaints: &[] };
-        advice(&Report::join(&[books.text()], &run))
+    fn said(statistics: &Statistics, seconds: f64, machine: JobPlacement) -> Vec<String> {
+        let run = RunInfo { mpi: "MPICH 5", mode: "on", seconds, machine, complaints: &[] };
+        advice(&Report::join(&[statistics.text()], &run))
     }
 
     fn event(choice: &Arc<Choice>) -> Event<'_> {
-        Event { name: Name::Allreduce, persistent: false, by: By::Choice(choice), bytes: 8, seconds: 0.5 }
+        Event {
+            name: Name::Allreduce,
+            persistent: false,
+            by: Handler::Choice(choice),
+            bytes: 8,
+            seconds: 0.5,
+        }
     }
 
     #[test]
     fn what_is_long_and_only_predicted_is_worth_a_word() {
         let shm: Expression = "shm".parse().unwrap();
         let choice = |reason| Arc::new(Choice { expression: shm.clone(), reason });
-        let books = Arc::new(Books::default());
-        let world = books.open("MPI_COMM_WORLD", 4);
-        world.placed("2x2", "");
+        let statistics = Arc::new(Statistics::default());
+        let world = statistics.open("MPI_COMM_WORLD", 4);
+        world.set_topology("2x2", "");
         let forecast = Forecast { bytes: 8, times: 2.0, origin: Origin::Profile };
         world.add(&event(&choice(Reason::Predicted(forecast))));
         let said = |seconds| {
-            let mut said = said(&books, seconds, Machine::default());
+            let mut said = said(&statistics, seconds, JobPlacement::default());
             said.retain(|line| line.contains("allreduce"));
             said
         };
@@ -105,7 +111,7 @@ mod tests {
             ]
         );
         // What was compared needs no more.
-        world.seen(Name::Allreduce, 8, true, &[]);
+        world.add_trial(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
         world.add(&event(&choice(Reason::Watched { before: shm.clone(), ratio: 0.5 })));
         assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
@@ -113,17 +119,17 @@ mod tests {
 
     #[test]
     fn it_says_what_would_change_the_picture() {
-        let books = Books::default();
-        books.spent(Duration::from_secs(2), Some(Duration::ZERO));
+        let statistics = Statistics::default();
+        statistics.add_time(Duration::from_secs(2), Some(Duration::ZERO));
         let on = |seconds, nodes, shared_cores, pinned| {
-            said(&books, seconds, Machine { nodes, shared_cores, pinned }).concat()
+            said(&statistics, seconds, JobPlacement { nodes, shared_cores, pinned }).concat()
         };
         assert!(on(100.0, 1, true, false).starts_with("collectives are 2.0 % of the run"));
         assert!(on(10.0, 1, true, false).starts_with("ranks outnumber cores"));
         assert!(on(10.0, 1, false, false).starts_with("ranks may move"));
         assert!(on(10.0, 1, false, true).starts_with("all ranks run on one node"));
         assert_eq!(on(10.0, 2, false, true), "");
-        books.spent(Duration::from_secs(30), Some(Duration::from_secs(29)));
+        statistics.add_time(Duration::from_secs(30), Some(Duration::from_secs(29)));
         assert!(on(50.0, 2, false, true).starts_with("most of the time in collectives goes by waiting"));
     }
 }

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use bruckner_mpi::{Flavour, Function, MpiError, Word};
 use std::sync::atomic::Ordering;
 
-use super::{Rank, lock};
-use crate::call::{Buffer, Call};
-use crate::world::{Communicators as _, Datatypes as _, Natives, Way};
+use crate::{Rank, lock};
+use bruckner_engine::call::{Buffer, Call};
+use bruckner_engine::world::{Communicators as _, Datatypes as _, Natives, Way};
 
 /// Where the blocks of a buffer lie: the first element of each, and how many there are. For a function with one count, a
 /// block for each rank, or one for all.
@@ -16,11 +16,11 @@ fn blocks(buffer: &Buffer, size: u32, each: bool) -> Vec<(usize, usize)> {
     // SAFETY: as many numbers as ranks, as for the MPI functions.
     let (counts, at) = unsafe { (counts.read(size), at.read(size)) };
     match buffer.amount {
-        crate::call::Amount::Each(count) if each => {
+        bruckner_engine::call::Amount::Each(count) if each => {
             (0..size as usize).map(|rank| (rank * count as usize, count as usize)).collect()
         }
-        crate::call::Amount::Each(count) => vec![(0, count as usize)],
-        crate::call::Amount::Listed { .. } => {
+        bruckner_engine::call::Amount::Each(count) => vec![(0, count as usize)],
+        bruckner_engine::call::Amount::Listed { .. } => {
             counts.iter().zip(&at).map(|(count, at)| (*at as usize, *count as usize)).collect()
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a choice rests on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ground {
+pub enum Evidence {
     /// A rule, a user's word, or that there is no other.
     #[default]
     Other,
@@ -18,13 +18,13 @@ pub enum Ground {
     Watched,
 }
 
-impl Ground {
-    pub(crate) fn of(reason: &Reason) -> Ground {
+impl Evidence {
+    pub(crate) fn of(reason: &Reason) -> Evidence {
         match reason {
-            Reason::Raced { .. } => Ground::Raced,
-            Reason::Predicted(_) | Reason::NotWorth { .. } => Ground::Predicted,
-            Reason::Watched { .. } => Ground::Watched,
-            _ => Ground::Other,
+            Reason::Raced { .. } => Evidence::Raced,
+            Reason::Predicted(_) | Reason::NotWorth { .. } => Evidence::Predicted,
+            Reason::Watched { .. } => Evidence::Watched,
+            _ => Evidence::Other,
         }
     }
 }
@@ -42,7 +42,8 @@ pub struct Row {
     pub why: String,
     /// What the choice rests on.
     #[serde(default)]
-    pub ground: Ground,
+    #[serde(rename = "ground")]
+    pub evidence: Evidence,
     /// How many calls there were.
     pub calls: u64,
     /// Of all calls: the largest block, or the vector.
@@ -67,7 +68,7 @@ impl Row {
         self.algorithm == "native"
     }
 
-    pub(super) fn count(&mut self, bytes: u64, seconds: f64) {
+    pub(crate) fn count(&mut self, bytes: u64, seconds: f64) {
         self.calls += 1;
         self.bytes += bytes;
         self.seconds += seconds;
@@ -86,7 +87,7 @@ pub struct Checks {
 
 /// How long algorithms took for calls of about one size, measured one beside the other.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct Timings {
     /// The collective, by its name.
     pub collective: String,
     /// The next power of two.
@@ -98,7 +99,7 @@ pub struct Seen {
     pub times: Vec<(String, f64)>,
 }
 
-impl Seen {
+impl Timings {
     /// What an algorithm took, in seconds, if it was among them.
     pub fn of(&self, algorithm: &str) -> Option<f64> {
         self.times.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
@@ -125,11 +126,11 @@ pub struct Record {
     pub rows: Vec<Row>,
     /// For each collective and size the last.
     #[serde(default)]
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Timings>,
 }
 
 impl Record {
-    pub(super) fn new(communicator: &str, ranks: u32) -> Record {
+    pub(crate) fn new(communicator: &str, ranks: u32) -> Record {
         Record {
             communicator: communicator.to_owned(),
             communicators: 1,
@@ -143,12 +144,12 @@ impl Record {
     }
 
     /// The number of the row for calls that are served so; a new one, if there is none.
-    pub(super) fn row(
+    pub(crate) fn row(
         &mut self,
         name: Name,
         persistent: bool,
         (algorithm, why): (String, String),
-        ground: Ground,
+        evidence: Evidence,
     ) -> usize {
         let collective = name.text().to_owned();
         let new = Row {
@@ -156,7 +157,7 @@ impl Record {
             persistent,
             algorithm,
             why,
-            ground,
+            evidence,
             calls: 0,
             bytes: 0,
             sizes: Vec::new(),
@@ -170,17 +171,17 @@ impl Record {
     }
 
     /// Keeps what was seen last of a collective and size.
-    pub(super) fn saw(&mut self, seen: Seen) {
-        let same = |other: &Seen| other.collective == seen.collective && other.bytes == seen.bytes;
+    pub(crate) fn set_timings(&mut self, seen: Timings) {
+        let same = |other: &Timings| other.collective == seen.collective && other.bytes == seen.bytes;
         self.seen.retain(|other| !same(other));
         self.seen.push(seen);
     }
 
     /// Finds out what native would have taken longer for all calls of each row, as far as it was measured.
-    pub(super) fn find_savings(&mut self) {
+    pub(crate) fn find_savings(&mut self) {
         for row in self.rows.iter_mut().filter(|row| !row.is_native() && !row.persistent) {
             let each = row.sizes.iter().filter_map(|(size, calls)| {
-                let alike = |seen: &&Seen| seen.collective == row.collective && seen.bytes == *size;
+                let alike = |seen: &&Timings| seen.collective == row.collective && seen.bytes == *size;
                 let seen = self.seen.iter().find(alike)?;
                 Some(*calls as f64 * (seen.of("native")? - seen.of(&row.algorithm)?))
             });
@@ -189,15 +190,15 @@ impl Record {
     }
 
     /// Adds another record's rows.
-    pub(super) fn merge(&mut self, other: Record) {
-        other.seen.into_iter().for_each(|seen| self.saw(seen));
+    pub(crate) fn merge(&mut self, other: Record) {
+        other.seen.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators += other.communicators;
         self.add(other.checks, other.rows);
     }
 
     /// Adds what the same communicator did in another run.
-    pub(super) fn merge_again(&mut self, other: Record) {
-        other.seen.into_iter().for_each(|seen| self.saw(seen));
+    pub(crate) fn merge_again(&mut self, other: Record) {
+        other.seen.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators = self.communicators.max(other.communicators);
         self.add(other.checks, other.rows);
     }
@@ -222,7 +223,7 @@ impl Record {
         }
     }
 
-    pub(super) fn is_like(&self, other: &Record) -> bool {
+    pub(crate) fn is_like(&self, other: &Record) -> bool {
         (&self.communicator, self.ranks, &self.topology)
             == (&other.communicator, other.ranks, &other.topology)
     }
@@ -236,7 +237,7 @@ fn count(sizes: &mut Vec<(u64, u64)>, size: u64, calls: u64) {
 }
 
 /// Adds a record to those that it is like, or puts it beside them.
-pub(super) fn merge_into(records: &mut Vec<Record>, record: Record, merge: fn(&mut Record, Record)) {
+pub(crate) fn merge_into(records: &mut Vec<Record>, record: Record, merge: fn(&mut Record, Record)) {
     match records.iter_mut().find(|other| other.is_like(&record)) {
         Some(other) => merge(other, record),
         None => records.push(record),

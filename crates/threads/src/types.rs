@@ -6,8 +6,8 @@ use bruckner_mpi::{MpiError, Shape, Word};
 use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 
-use super::{Rank, lock};
-use crate::world::{Datatypes, Way};
+use crate::{Rank, lock};
+use bruckner_engine::world::{Datatypes, Way};
 
 /// Bytes.
 pub const BYTE: Word = 101;

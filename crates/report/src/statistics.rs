@@ -1,0 +1,265 @@
+//! Counters of a running program.
+//!
+//! Each communicator has [`Counters`], on its first rank. Every rank adds up the time that it spends in collectives. Communicators that
+//! were freed are added up by size and topology, so that thousands of them take no memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bruckner_choose::{Choice, Name};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Evidence, Record, Timings, merge_into};
+
+/// The algorithm that handled a call, and the reason for it.
+pub enum Handler<'a> {
+    /// A choice of the library.
+    Choice(&'a Arc<Choice>),
+    /// Anything else: the algorithm and the reason as text.
+    Named(&'a str, &'a str),
+}
+
+/// One call.
+pub struct Event<'a> {
+    /// The collective.
+    pub name: Name,
+    /// Whether it is a start of a persistent operation.
+    pub persistent: bool,
+    /// The algorithm that handled it.
+    pub by: Handler<'a>,
+    /// Bytes of the largest block or of the vector; 0 where each rank knows only its own.
+    pub bytes: u64,
+    /// Its duration on this rank.
+    pub seconds: f64,
+}
+
+/// A record, and the rows of recent choices, so that their texts are made once.
+struct Rows {
+    record: Record,
+    recent: Vec<(Name, Arc<Choice>, usize)>,
+}
+
+/// The most choices in [`Rows::recent`].
+const RECENT: usize = 64;
+
+impl Rows {
+    fn add(&mut self, event: &Event<'_>) {
+        let Rows { record, recent } = self;
+        let row = match event.by {
+            Handler::Choice(choice) => {
+                let known =
+                    recent.iter().find(|(name, one, _)| *name == event.name && Arc::ptr_eq(one, choice));
+                match known {
+                    Some((.., row)) => *row,
+                    None => {
+                        let words = (choice.expression.to_string(), choice.reason.to_string());
+                        let evidence = Evidence::of(&choice.reason);
+                        let row = record.row(event.name, event.persistent, words, evidence);
+                        if recent.len() >= RECENT {
+                            recent.clear();
+                        }
+                        recent.push((event.name, choice.clone(), row));
+                        row
+                    }
+                }
+            }
+            Handler::Named(algorithm, why) => {
+                let words = (algorithm.to_owned(), why.to_owned());
+                record.row(event.name, event.persistent, words, Evidence::Other)
+            }
+        };
+        record.rows[row].count(event.bytes, event.seconds);
+    }
+}
+
+/// The counters of a communicator.
+pub struct Counters {
+    statistics: Arc<Statistics>,
+    rows: Mutex<Rows>,
+}
+
+impl Counters {
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call.
+    pub fn add(&self, event: &Event<'_>) {
+        self.rows().add(event);
+    }
+
+    /// Sets the topology of the communicator, and the calibration of messages on it.
+    pub fn set_topology(&self, topology: &str, calibration: &str) {
+        let record = &mut self.rows().record;
+        topology.clone_into(&mut record.topology);
+        calibration.clone_into(&mut record.measured);
+    }
+
+    /// Adds the times of a trial: seconds of each algorithm that was compared. `equal` says whether all ranks had equal blocks.
+    pub fn add_trial(&self, name: Name, bytes: u64, equal: bool, times: &[(Arc<Choice>, f64)]) {
+        let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
+        let (collective, exact) = (name.text().to_owned(), if equal { bytes } else { 0 });
+        let timings = Timings { collective, bytes: bytes.next_power_of_two(), exact, times };
+        self.rows().record.set_timings(timings);
+    }
+
+    /// Counts a result that was compared with the MPI's own.
+    pub fn add_check(&self, same: bool) {
+        let checks = &mut self.rows().record.checks;
+        checks.compared += 1;
+        checks.differed += u64::from(!same);
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        let record = self.rows().record.clone();
+        self.statistics.lock().retire(record);
+    }
+}
+
+/// The time that this rank spent in collectives, in nanoseconds.
+#[derive(Default)]
+struct Clock {
+    all: AtomicU64,
+    /// Of sampled calls, which begin with a barrier: the time in the barriers, the shortest barrier, their number, and the time in the
+    /// calls behind them.
+    barriers: AtomicU64,
+    shortest: AtomicU64,
+    samples: AtomicU64,
+    calls: AtomicU64,
+}
+
+/// The time that a rank spent in collectives.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RankTime {
+    pub(crate) seconds: f64,
+    /// Sampled waiting for other ranks, if any call was sampled.
+    pub(crate) waits: Option<Waiting>,
+}
+
+/// Sampled calls, which began with a barrier: seconds in the barriers, the shortest barrier, their number, and seconds in the calls.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    waited: f64,
+    pub(crate) shortest: f64,
+    number: f64,
+    worked: f64,
+}
+
+impl Waiting {
+    /// The share of the calls that was waiting, if a barrier without late ranks takes `barrier` seconds.
+    pub(crate) fn share(&self, barrier: f64) -> f64 {
+        let waited = (self.waited - self.number * barrier).max(0.0);
+        waited / (waited + self.worked).max(1e-9)
+    }
+}
+
+impl Clock {
+    fn time(&self) -> RankTime {
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let seconds = |number: &AtomicU64| count(number) * 1e-9;
+        let number = count(&self.samples);
+        let waits = (number > 0.0).then(|| Waiting {
+            waited: seconds(&self.barriers),
+            shortest: seconds(&self.shortest),
+            number,
+            worked: seconds(&self.calls),
+        });
+        RankTime { seconds: seconds(&self.all), waits }
+    }
+}
+
+/// The statistics of a process, as it sends them to rank 0.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct RankReport {
+    pub(crate) spent: RankTime,
+    pub(crate) records: Vec<Record>,
+}
+
+/// The statistics of a process: the counters of its communicators, and its time in collectives.
+pub struct Statistics {
+    communicators: Mutex<Communicators>,
+    clock: Clock,
+    began: Instant,
+}
+
+impl Default for Statistics {
+    fn default() -> Statistics {
+        Statistics { communicators: Mutex::default(), clock: Clock::default(), began: Instant::now() }
+    }
+}
+
+#[derive(Default)]
+struct Communicators {
+    live: Vec<Weak<Counters>>,
+    freed: Vec<Record>,
+}
+
+impl Communicators {
+    fn retire(&mut self, mut record: Record) {
+        self.live.retain(|counters| counters.strong_count() > 0);
+        if record.communicator.is_empty() {
+            record.communicator = "freed".into();
+        }
+        if !record.rows.is_empty() {
+            merge_into(&mut self.freed, record, Record::merge);
+        }
+    }
+}
+
+impl Statistics {
+    fn lock(&self) -> MutexGuard<'_, Communicators> {
+        self.communicators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counters for a communicator.
+    pub fn open(self: &Arc<Statistics>, communicator: &str, ranks: u32) -> Arc<Counters> {
+        let rows = Rows { record: Record::new(communicator, ranks), recent: Vec::new() };
+        let counters = Arc::new(Counters { statistics: self.clone(), rows: Mutex::new(rows) });
+        self.lock().live.push(Arc::downgrade(&counters));
+        counters
+    }
+
+    /// Seconds since the statistics began.
+    pub fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Adds the time of a call; of a sampled call also the part of it that was waiting in the barrier before.
+    pub fn add_time(&self, all: Duration, waited: Option<Duration>) {
+        let (all, clock) = (all.as_nanos() as u64, &self.clock);
+        clock.all.fetch_add(all, Ordering::Relaxed);
+        if let Some(waited) = waited.map(|waited| waited.as_nanos() as u64) {
+            let first = clock.samples.fetch_add(1, Ordering::Relaxed) == 0;
+            match first {
+                true => clock.shortest.store(waited, Ordering::Relaxed),
+                false => _ = clock.shortest.fetch_min(waited, Ordering::Relaxed),
+            }
+            clock.barriers.fetch_add(waited, Ordering::Relaxed);
+            clock.calls.fetch_add(all.saturating_sub(waited), Ordering::Relaxed);
+        }
+    }
+
+    /// The statistics as text, from which rank 0 assembles the [`Report`](crate::Report).
+    pub fn text(&self) -> String {
+        let live: Vec<Arc<Counters>> = self.lock().live.iter().filter_map(Weak::upgrade).collect();
+        let mut records = Vec::new();
+        for counters in &live {
+            let record = counters.rows().record.clone();
+            if !record.rows.is_empty() {
+                merge_into(&mut records, record, Record::merge);
+            }
+        }
+        drop(live);
+        let freed = self.lock().freed.clone();
+        freed.into_iter().for_each(|record| merge_into(&mut records, record, Record::merge));
+        serde_json::to_string(&RankReport { spent: self.clock.time(), records }).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn live_counters(&self) -> usize {
+        self.lock().live.len()
+    }
+}
