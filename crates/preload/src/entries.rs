@@ -14,6 +14,7 @@ use bruckner_engine::world::{Natives as _, native_init};
 use bruckner_engine::{Call, Door, Engine, Error};
 
 use crate::next::hand_on;
+use crate::table::collectives;
 
 /// What a function returns if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
@@ -111,7 +112,8 @@ unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Opti
 macro_rules! argument {
     (@type $width:ident Read) => { *const c_void };
     (@type $width:ident Write) => { *mut c_void };
-    (@type $width:ident Handle) => { Word };
+    (@type $width:ident Type) => { Word };
+    (@type $width:ident Op) => { Word };
     (@type $width:ident Root) => { c_int };
     (@type int Count) => { c_int };
     (@type wide Count) => { i64 };
@@ -119,7 +121,8 @@ macro_rules! argument {
     (@type wide List) => { *const i64 };
     (@wide int) => { false };
     (@wide wide) => { true };
-    (@word $mpi:ident $width:ident Handle $argument:ident) => { $mpi.handle($argument) };
+    (@word $mpi:ident $width:ident Type $argument:ident) => { $mpi.handle($argument) };
+    (@word $mpi:ident $width:ident Op $argument:ident) => { $mpi.handle($argument) };
     (@word $mpi:ident int Count $argument:ident) => { i64::from($argument) };
     (@word $mpi:ident int List $argument:ident) => { List::Ints($argument) };
     (@word $mpi:ident wide List $argument:ident) => { List::Wide($argument) };
@@ -130,15 +133,20 @@ macro_rules! entries {
     ($($function:ident $name:literal ($($argument:ident : $kind:ident),*);)*) => {$(
         entries!(@blocking $function [concat!("MPI_", $name)] int ($($argument : $kind),*));
         entries!(@blocking $function [concat!("PMPI_", $name)] int ($($argument : $kind),*));
-        entries!(@blocking $function [concat!("MPI_", $name, "_c")] wide ($($argument : $kind),*));
-        entries!(@blocking $function [concat!("PMPI_", $name, "_c")] wide ($($argument : $kind),*));
         entries!(@persistent $function [concat!("MPI_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@persistent $function [concat!("PMPI_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@persistent $function [concat!("MPIX_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@persistent $function [concat!("PMPIX_", $name, "_init")] int ($($argument : $kind),*));
+        entries!(@wide $function $name ($($argument : $kind),*));
+    )*};
+    // Without counts there is no form with wide ones.
+    (@wide $function:ident $name:literal ()) => {};
+    (@wide $function:ident $name:literal ($($argument:ident : $kind:ident),+)) => {
+        entries!(@blocking $function [concat!("MPI_", $name, "_c")] wide ($($argument : $kind),*));
+        entries!(@blocking $function [concat!("PMPI_", $name, "_c")] wide ($($argument : $kind),*));
         entries!(@persistent $function [concat!("MPI_", $name, "_init_c")] wide ($($argument : $kind),*));
         entries!(@persistent $function [concat!("PMPI_", $name, "_init_c")] wide ($($argument : $kind),*));
-    )*};
+    };
     (@persistent $function:ident [$export:expr] $width:ident ($($argument:ident : $kind:ident),*)) => {
         const _: () = {
             #[unsafe(export_name = $export)]
@@ -189,25 +197,7 @@ macro_rules! entries {
     };
 }
 
-entries! {
-    allgather "Allgather" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
-    allgatherv "Allgatherv" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_counts: List, displacements: List, recv_type: Handle);
-    allreduce "Allreduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
-    reduce_scatter "Reduce_scatter" (send: Read, recv: Write, counts: List, datatype: Handle, op: Handle);
-    reduce_scatter_block "Reduce_scatter_block" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle);
-    alltoall "Alltoall" (send: Read, send_count: Count, send_type: Handle, recv: Write, recv_count: Count, recv_type: Handle);
-    alltoallv "Alltoallv" (send: Read, send_counts: List, send_displacements: List, send_type: Handle, recv: Write, recv_counts: List, recv_displacements: List, recv_type: Handle);
-    bcast "Bcast" (data: Write, count: Count, datatype: Handle, root: Root);
-    reduce "Reduce" (send: Read, recv: Write, count: Count, datatype: Handle, op: Handle, root: Root);
-}
-
-// It has no counts, and so no wide form.
-entries!(@blocking barrier ["MPI_Barrier"] int ());
-entries!(@blocking barrier ["PMPI_Barrier"] int ());
-entries!(@persistent barrier ["MPI_Barrier_init"] int ());
-entries!(@persistent barrier ["PMPI_Barrier_init"] int ());
-entries!(@persistent barrier ["MPIX_Barrier_init"] int ());
-entries!(@persistent barrier ["PMPIX_Barrier_init"] int ());
+collectives!(entries);
 
 /// Whether MPI's own initialisation was reached by the functions here.
 static BEGUN: AtomicBool = AtomicBool::new(false);

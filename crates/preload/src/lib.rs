@@ -16,3 +16,4 @@ mod next;
 pub mod plans;
 mod requests;
 pub mod setup;
+mod table;

@@ -1,17 +1,20 @@
 //! Plans in the C API: collectives bound to their buffers.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 
-use bruckner_engine::call::List;
 use bruckner_engine::{Call, Engine, Error, Mpi, Persistent};
 
 use crate::errors::{guard, text};
-use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
+use crate::handles::MPI_Comm;
 
 /// A plan: a collective bound to its buffers.
 pub struct bruckner_plan(Persistent<Mpi>);
 
-unsafe fn prepare(
+/// Makes a plan of a call.
+///
+/// # Safety
+/// The arguments are right for the MPI function of the same name, and stay so as long as the plan is used.
+pub(crate) unsafe fn prepare(
     call: Call,
     comm: MPI_Comm,
     algorithm: *const c_char,
@@ -31,249 +34,6 @@ unsafe fn prepare(
         unsafe { *plan = Box::into_raw(Box::new(bruckner_plan(made))) };
         Ok(())
     })
-}
-
-/// Makes a plan that does what MPI_Allgather does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Allgather, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_allgather_init(
-    send: *const c_void,
-    send_count: c_int,
-    send_type: MPI_Datatype,
-    recv: *mut c_void,
-    recv_count: c_int,
-    recv_type: MPI_Datatype,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::allgather(
-        send,
-        send_count.into(),
-        word(send_type.0),
-        recv,
-        recv_count.into(),
-        word(recv_type.0),
-    );
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Allgatherv does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Allgatherv, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_allgatherv_init(
-    send: *const c_void,
-    send_count: c_int,
-    send_type: MPI_Datatype,
-    recv: *mut c_void,
-    recv_counts: *const c_int,
-    displacements: *const c_int,
-    recv_type: MPI_Datatype,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::allgatherv(
-        send,
-        send_count.into(),
-        word(send_type.0),
-        recv,
-        List::Ints(recv_counts),
-        List::Ints(displacements),
-        word(recv_type.0),
-    );
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Allreduce does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Allreduce, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_allreduce_init(
-    send: *const c_void,
-    recv: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::allreduce(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Reduce_scatter does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Reduce_scatter, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_reduce_scatter_init(
-    send: *const c_void,
-    recv: *mut c_void,
-    counts: *const c_int,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::reduce_scatter(send, recv, List::Ints(counts), word(datatype.0), word(op.0));
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Reduce_scatter_block does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Reduce_scatter_block, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_reduce_scatter_block_init(
-    send: *const c_void,
-    recv: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::reduce_scatter_block(send, recv, count.into(), word(datatype.0), word(op.0));
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Alltoall does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Alltoall, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_alltoall_init(
-    send: *const c_void,
-    send_count: c_int,
-    send_type: MPI_Datatype,
-    recv: *mut c_void,
-    recv_count: c_int,
-    recv_type: MPI_Datatype,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::alltoall(
-        send,
-        send_count.into(),
-        word(send_type.0),
-        recv,
-        recv_count.into(),
-        word(recv_type.0),
-    );
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Alltoallv does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Alltoallv, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_alltoallv_init(
-    send: *const c_void,
-    send_counts: *const c_int,
-    send_displacements: *const c_int,
-    send_type: MPI_Datatype,
-    recv: *mut c_void,
-    recv_counts: *const c_int,
-    recv_displacements: *const c_int,
-    recv_type: MPI_Datatype,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::alltoallv(
-        send,
-        List::Ints(send_counts),
-        List::Ints(send_displacements),
-        word(send_type.0),
-        recv,
-        List::Ints(recv_counts),
-        List::Ints(recv_displacements),
-        word(recv_type.0),
-    );
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Bcast does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Bcast, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_bcast_init(
-    data: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    root: c_int,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::bcast(data, count.into(), word(datatype.0), root);
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Reduce does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Reduce, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_reduce_init(
-    send: *const c_void,
-    recv: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
-    root: c_int,
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::reduce(send, recv, count.into(), word(datatype.0), word(op.0), root);
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
-}
-
-/// Makes a plan that does what MPI_Barrier does each time it is started. An algorithm that is named is used or refused;
-/// null or "" leaves the choice to the library. Collective.
-///
-/// # Safety
-/// The arguments are right for MPI_Barrier, and stay so as long as the plan is used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bruckner_barrier_init(
-    comm: MPI_Comm,
-    algorithm: *const c_char,
-    plan: *mut *mut bruckner_plan,
-) -> c_int {
-    let call = Call::barrier();
-    // SAFETY: ARGUMENTS.
-    unsafe { prepare(call, comm, algorithm, plan) }
 }
 
 /// # Safety
