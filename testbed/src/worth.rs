@@ -14,7 +14,7 @@ struct Case {
     set: Option<(&'static str, &'static str)>,
     verdict: &'static str,
     /// Times as many launches: the less there is to gain, the more it takes to see it.
-    patience: u32,
+    backoff: u32,
 }
 
 fn cases() -> Result<Vec<Case>> {
@@ -31,7 +31,7 @@ fn cases() -> Result<Vec<Case>> {
             words: worth("allreduce 8 1500000 0"),
             set: None,
             verdict: "faster",
-            patience: 1,
+            backoff: 1,
         },
         Case {
             what: "a loop of broadcasts",
@@ -39,7 +39,7 @@ fn cases() -> Result<Vec<Case>> {
             words: worth("bcast 8 300000 2000"),
             set: None,
             verdict: "no-difference",
-            patience: 1,
+            backoff: 1,
         },
         Case {
             what: "a loop made slower",
@@ -47,9 +47,9 @@ fn cases() -> Result<Vec<Case>> {
             words: worth("allreduce 4096 100000 0"),
             set: Some(("BRUCKNER_ALGORITHM", "allreduce=pipeline(64, recursive-doubling)")),
             verdict: "slower",
-            patience: 1,
+            backoff: 1,
         },
-        Case { what: "LAMMPS", mpi: Mpi::Openmpi4, words: lammps, set: None, verdict: "faster", patience: 2 },
+        Case { what: "LAMMPS", mpi: Mpi::Openmpi4, words: lammps, set: None, verdict: "faster", backoff: 2 },
     ])
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn run(times: u32, launches: u32, only: Option<&str>) -> Result<()> {
         let mut right = 0;
         let mut said = Vec::new();
         for _ in 0..times {
-            let (verdict, ratio) = compare(&case, case.patience * launches)?;
+            let (verdict, ratio) = compare(&case, case.backoff * launches)?;
             right += u32::from(verdict == case.verdict);
             said.push(format!("{ratio:.3}"));
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::{MpiError, Rival};
-use bruckner_engine::{Door, Engine, Error, Mpi};
+use bruckner_engine::{Engine, EntryPoint, Error, Mpi};
 
 /// A persistent operation on the MPI of this process.
 type Persistent = bruckner_engine::Persistent<Mpi>;
@@ -41,7 +41,7 @@ impl<'a> Collective<'a> {
         let code = match unsafe { engine.again(&self.call, comm) } {
             Some(again) => again?,
             // SAFETY: as above.
-            None => unsafe { engine.run(&self.call, comm, Door::Api) }?,
+            None => unsafe { engine.run(&self.call, comm, EntryPoint::Api) }?,
         };
         self.done(code)
     }

@@ -180,7 +180,7 @@ impl Communicator {
     /// ```
     pub fn world() -> Result<Communicator, Error> {
         let engine = Engine::get()?;
-        Ok(Communicator { engine, comm: engine.world().world() })
+        Ok(Communicator { engine, comm: engine.backend().comm_world() })
     }
 
     /// Those of this communicator that share memory with this process. Collective. It lives as long as MPI runs.
@@ -191,7 +191,7 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn on_node(&self) -> Result<Communicator, Error> {
-        Ok(Communicator { engine: self.engine, comm: self.engine.world().node(self.comm)? })
+        Ok(Communicator { engine: self.engine, comm: self.engine.backend().node(self.comm)? })
     }
 
     /// Its processes that give the same number, in the same order, as a communicator. Collective.
@@ -203,7 +203,7 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn split(&self, number: u32) -> Result<Communicator, Error> {
-        Ok(Communicator { engine: self.engine, comm: self.engine.world().split(self.comm, number)? })
+        Ok(Communicator { engine: self.engine, comm: self.engine.backend().split(self.comm, number)? })
     }
 
     /// Its handle.
@@ -227,7 +227,7 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn rank(&self) -> Result<u32, Error> {
-        Ok(self.engine.world().rank(self.comm)?)
+        Ok(self.engine.backend().rank(self.comm)?)
     }
 
     /// How many processes there are.
@@ -238,7 +238,7 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn size(&self) -> Result<u32, Error> {
-        Ok(self.engine.world().size(self.comm)?)
+        Ok(self.engine.backend().size(self.comm)?)
     }
 
     /// Uses these algorithms from now on: `allreduce=locality(node); allgather=sparbit`. Collective.
@@ -282,7 +282,7 @@ impl Communicator {
     /// An input's address; what it has is checked against what it must have.
     fn input<T>(&self, input: &Input<'_, T>, want: usize) -> Result<*const c_void, Error> {
         match input {
-            Input::InPlace => Ok(self.engine.world().in_place()),
+            Input::InPlace => Ok(self.engine.backend().in_place()),
             Input::Elements(elements) => {
                 must_be("the input", elements.len(), want)?;
                 Ok(from(elements))

@@ -1,10 +1,10 @@
 //! What can go wrong.
 
 use bruckner_choose::BadRule;
-use bruckner_mpi::{MpiError, NoMpi, Word};
+use bruckner_mpi::{Handle, MpiError, NoMpi};
 use bruckner_runtime::Failure;
 
-use crate::world::World;
+use crate::backend::Backend;
 
 /// Why a call did not do what it was asked. In C these are codes, the same numbers.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,12 +59,12 @@ impl From<Failure> for Error {
 }
 
 /// Raises an error on a communicator of the user's, as MPI would; what its handler returns.
-pub(crate) fn raise<W: World>(world: &W, comm: Word, error: &Error) -> i32 {
+pub(crate) fn raise<B: Backend>(backend: &B, comm: Handle, error: &Error) -> i32 {
     let code = match error {
         Error::Mpi(error) => error.code,
-        Error::Negative(_) => world.bad_count(),
-        _ => world.other_error(),
+        Error::Negative(_) => backend.bad_count(),
+        _ => backend.other_error(),
     };
-    world.raise(comm, code);
+    backend.raise(comm, code);
     code
 }

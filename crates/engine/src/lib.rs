@@ -1,7 +1,7 @@
 //! The engine of a process: a call comes in; choose, plan, agree, keep, run.
 //!
 //! [`Engine`] serves a process: a [`Call`] comes in, an algorithm is chosen, planned, agreed on by all ranks, kept and run;
-//! what is not understood goes to the MPI's own function. It runs on a [`World`]: a real MPI, found at run time and never
+//! what is not understood goes to the MPI's own function. It runs on a [`Backend`]: a real MPI, found at run time and never
 //! linked, or, in tests, ranks that are threads of one process (crate `bruckner-threads`).
 //!
 //! # What unsafe code rests on
@@ -17,26 +17,26 @@
 //!   [`Communicators::generation`](world::Communicators::generation). So an address that was remembered with a generation is good
 //!   as long as the generation is the same.
 
-mod buffers;
+mod account;
+pub mod backend;
 pub mod call;
-mod check;
 mod communicator;
 mod engine;
 mod error;
-mod execute;
+mod normalize;
 mod parts;
 mod progress;
 mod reason;
 mod refusal;
 mod requests;
-pub mod world;
+mod run;
 
+pub use backend::Backend;
 pub use bruckner_choose::Name;
 pub use bruckner_mpi as mpi;
 pub use bruckner_mpi::Mpi;
 pub use call::Call;
-pub use engine::{Door, Engine, Findings};
+pub use engine::{Engine, EntryPoint, Findings};
 pub use error::Error;
-pub use execute::Persistent;
 pub use requests::Requests;
-pub use world::World;
+pub use run::Persistent;

@@ -8,13 +8,13 @@ use std::ffi::{c_int, c_void};
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 use bruckner_choose::Name;
-use bruckner_mpi::{MpiError, Word};
+use bruckner_mpi::{Handle, MpiError};
 use bruckner_schedule::Counts;
 
 use crate::Error;
-use crate::buffers::{Combine, Common, Normal, Side};
+use crate::backend::Backend;
 use crate::call::{Call, Count, Lists};
-use crate::world::World;
+use crate::normalize::{BufferLayout, CallSignature, Combine, NormalizedCall};
 
 /// What a collective is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +35,13 @@ impl Parts {
     ///
     /// Elements are built in, or bytes: MPIs cut broadcasts and gathers by elements, and get it wrong where ranks have different types of
     /// one signature.
-    pub(crate) fn of(expression: &Expression, common: &Common) -> Option<Parts> {
+    pub(crate) fn of(expression: &Expression, signature: &CallSignature) -> Option<Parts> {
         let Expression::Plain(plain) = expression else { return None };
         // What is listed or long needs forms of functions that not every MPI has, or gets right.
-        let all = common.bytes().saturating_mul(common.problem.ranks.into());
-        let fits = matches!(common.problem.counts, Counts::Equal(_)) && common.combine != Combine::Foreign;
-        match (plain, common.name) {
+        let all = signature.bytes().saturating_mul(signature.problem.ranks.into());
+        let fits =
+            matches!(signature.problem.counts, Counts::Equal(_)) && signature.combine != Combine::UserOp;
+        match (plain, signature.name) {
             _ if !fits || all > c_int::MAX as u64 => None,
             (Plain::NativeRooted, Name::Allreduce) => Some(Parts::ReduceBcast),
             (Plain::NativeRooted, Name::Allgather) => Some(Parts::GatherBcast),
@@ -53,19 +54,19 @@ impl Parts {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub(crate) unsafe fn run<W: World>(
+    pub(crate) unsafe fn run<B: Backend>(
         self,
-        world: &'static W,
+        backend: &'static B,
         call: &Call,
-        normal: &Normal,
-        comm: Word,
+        normalized: &NormalizedCall,
+        comm: Handle,
     ) -> Result<c_int, Error> {
         // SAFETY: as for this function.
         unsafe {
             match self {
-                Parts::ReduceBcast => reduce_bcast(world, call, comm),
-                Parts::ReduceScatterAllgather => reduce_scatter_allgather(world, call, normal, comm),
-                Parts::GatherBcast => gather_bcast(world, normal, comm),
+                Parts::ReduceBcast => reduce_bcast(backend, call, comm),
+                Parts::ReduceScatterAllgather => reduce_scatter_allgather(backend, call, normalized, comm),
+                Parts::GatherBcast => gather_bcast(backend, normalized, comm),
             }
         }
     }
@@ -77,98 +78,102 @@ fn joined(first: Result<(), MpiError>, second: Result<(), MpiError>) -> c_int {
 }
 
 /// Whether input and output of a reduction are one memory. Some MPIs forgive that in one function and not in another.
-fn overlaps(world: &impl World, call: &Call) -> bool {
-    world.is_in_place(call.send.data) || call.send.data == call.recv.data
+fn overlaps(backend: &impl Backend, call: &Call) -> bool {
+    backend.is_in_place(call.send.data) || call.send.data == call.recv.data
 }
 
-unsafe fn reduce_bcast(world: &impl World, call: &Call, comm: Word) -> Result<c_int, Error> {
+unsafe fn reduce_bcast(backend: &impl Backend, call: &Call, comm: Handle) -> Result<c_int, Error> {
     let (recv, count, datatype) = (call.recv.data, call.recv.amount.each(), call.recv.datatype);
-    let is_root = world.rank(comm)? == ROOT as u32;
+    let is_root = backend.rank(comm)? == ROOT as u32;
     // Only the root may say that its input is where its output is, and only its output counts.
-    let (send, into) = match (overlaps(world, call), is_root) {
-        (true, true) => (world.in_place().cast_mut(), recv),
+    let (send, into) = match (overlaps(backend, call), is_root) {
+        (true, true) => (backend.in_place().cast_mut(), recv),
         (true, false) => (recv, std::ptr::null_mut()),
         (false, _) => (call.send.data, recv),
     };
     let reduce = Call::reduce(send, into, count, datatype, call.op, ROOT);
     // SAFETY: the same elements as in the call.
     let [reduced, given] = unsafe {
-        [world.native(&reduce, comm), world.native(&Call::bcast(recv, count, datatype, ROOT), comm)]
+        [backend.native(&reduce, comm), backend.native(&Call::bcast(recv, count, datatype, ROOT), comm)]
     };
     Ok(joined(reduced, given))
 }
 
-unsafe fn gather_bcast<W: World>(world: &'static W, normal: &Normal, comm: Word) -> Result<c_int, Error> {
-    let (own, all) = normal.bytes;
+unsafe fn gather_bcast<B: Backend>(
+    backend: &'static B,
+    normalized: &NormalizedCall,
+    comm: Handle,
+) -> Result<c_int, Error> {
+    let (own, all) = normalized.bytes;
     let (mut input, mut output) = (Vec::new(), Vec::new());
-    let send = match &normal.input {
-        Side::Direct(data) => *data,
+    let send = match &normalized.input {
+        BufferLayout::Direct(data) => *data,
         side => {
-            input.resize(normal.staged_input().max(1), 0u8);
-            side.pack(world, input.as_mut_ptr(), own)?;
+            input.resize(normalized.staged_input().max(1), 0u8);
+            side.pack(backend, input.as_mut_ptr(), own)?;
             input.as_mut_ptr().cast()
         }
     };
-    let recv: *mut c_void = match &normal.output {
-        Side::Direct(data) => *data,
+    let recv: *mut c_void = match &normalized.output {
+        BufferLayout::Direct(data) => *data,
         _ => {
             output.resize(all.max(1), 0u8);
             output.as_mut_ptr().cast()
         }
     };
-    let is_root = world.rank(comm)? == ROOT as u32;
-    let send = if is_root && send == recv { world.in_place().cast_mut() } else { send };
-    let (byte, own) = (world.byte(), own as Count);
+    let is_root = backend.rank(comm)? == ROOT as u32;
+    let send = if is_root && send == recv { backend.in_place().cast_mut() } else { send };
+    let (byte, own) = (backend.byte(), own as Count);
     let gather = Call::allgather(send, own, byte, recv, own, byte);
     // SAFETY: bytes of the user's elements, or as many of ours.
     let [gathered, given] = unsafe {
         [
-            world.native_gather(&gather, ROOT, comm),
-            world.native(&Call::bcast(recv, all as Count, byte, ROOT), comm),
+            backend.native_gather(&gather, ROOT, comm),
+            backend.native(&Call::bcast(recv, all as Count, byte, ROOT), comm),
         ]
     };
     let code = joined(gathered, given);
     if code == 0 {
         if !output.is_empty() {
-            normal.output.unpack(world, output.as_ptr(), all)?;
+            normalized.output.unpack(backend, output.as_ptr(), all)?;
         }
-        normal.verdict(world)?;
+        normalized.verdict(backend)?;
     }
     Ok(code)
 }
 
-unsafe fn reduce_scatter_allgather<W: World>(
-    world: &'static W,
+unsafe fn reduce_scatter_allgather<B: Backend>(
+    backend: &'static B,
     call: &Call,
-    normal: &Normal,
-    comm: Word,
+    normalized: &NormalizedCall,
+    comm: Handle,
 ) -> Result<c_int, Error> {
-    let (rank, size) = (world.rank(comm)? as usize, world.size(comm)? as usize);
+    let (rank, size) = (backend.rank(comm)? as usize, backend.size(comm)? as usize);
     let (recv, datatype) = (call.recv.data, call.recv.datatype);
     let count = call.recv.amount.each() as usize;
     // As equal as can be, the longer ones first.
     let counts: Vec<i64> = (0..size).map(|at| ((count + size - 1 - at) / size) as i64).collect();
     let at: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
-    let element = normal.common.problem.element as usize;
+    let element = normalized.signature.problem.element as usize;
     let length = counts[rank] as usize * element;
     // Behind the end may be the input, which would be one memory for two buffers.
     let before = if length == 0 { 0 } else { at[rank] as usize * element };
     let own = recv.wrapping_byte_add(before);
-    let in_place = world.in_place().cast_mut();
-    let overlaps = overlaps(world, call);
+    let in_place = backend.in_place().cast_mut();
+    let overlaps = overlaps(backend, call);
     let (from, to) = if overlaps { (in_place, recv) } else { (call.send.data, own) };
     let mut lists = Lists::default();
     let (counts, at) = (lists.keep(&counts), lists.keep(&at));
     let scatter = Call::reduce_scatter(from, to, counts, datatype, call.op);
     let gather = Call::allgatherv(in_place, 0, datatype, recv, counts, at, datatype);
     // SAFETY: the same elements as in the call; blocks lie one behind the other.
-    let scattered = unsafe { world.native(&scatter, comm) };
+    let scattered = unsafe { backend.native(&scatter, comm) };
     if overlaps && before > 0 {
         // The result of such a reduce_scatter is at the beginning. Blocks may overlap, and may be in device memory.
         let mut block = vec![0u8; length];
-        Side::Direct(recv).pack(world, block.as_mut_ptr(), length)?;
-        Side::Direct(own).unpack(world, block.as_ptr(), length)?;
+        BufferLayout::Direct(recv).pack(backend, block.as_mut_ptr(), length)?;
+        BufferLayout::Direct(own).unpack(backend, block.as_ptr(), length)?;
     }
     // SAFETY: as above.
-    Ok(joined(scattered, unsafe { world.native(&gather, comm) }))
+    Ok(joined(scattered, unsafe { backend.native(&gather, comm) }))
 }

@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
 
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::load::{Library, NoMpi};
 use crate::{Mpi, MpiError};
 
@@ -144,7 +144,7 @@ impl Mpi {
         function: Function,
         flavour: Flavour,
         wide: bool,
-        words: &[Word],
+        words: &[Handle],
     ) -> Result<(), MpiError> {
         let code = match self.address(function, flavour, wide) {
             // SAFETY: as many words as arguments, and right for them, as asked for above.
@@ -160,7 +160,7 @@ impl Mpi {
 /// # Safety
 /// The function has so many arguments, all integers or addresses, and the words are right for it.
 #[inline(always)]
-pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
+pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Handle]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{
             let &[$($word),*] = words else { unreachable!("counted") };
@@ -170,7 +170,7 @@ pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Word]) -> c_int {
                 function($($word),*)
             }
         }};
-        (@type $word:ident) => { Word };
+        (@type $word:ident) => { Handle };
     }
     match words.len() {
         1 => with!(a),

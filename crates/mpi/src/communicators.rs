@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::{Mpi, MpiError, check, registry};
 
 /// How two values become one in an agreement. Each of these may meet the same value twice.
@@ -31,7 +31,7 @@ impl Agree {
 
 impl Mpi {
     /// This process's rank in a communicator.
-    pub fn rank(&self, comm: Word) -> Result<u32, MpiError> {
+    pub fn rank(&self, comm: Handle) -> Result<u32, MpiError> {
         let mut rank: c_int = 0;
         // SAFETY: a valid handle.
         check("MPI_Comm_rank", unsafe { (self.f.comm_rank)(comm, &mut rank) })?;
@@ -39,7 +39,7 @@ impl Mpi {
     }
 
     /// How many a communicator has.
-    pub fn size(&self, comm: Word) -> Result<u32, MpiError> {
+    pub fn size(&self, comm: Handle) -> Result<u32, MpiError> {
         let mut size: c_int = 0;
         // SAFETY: a valid handle.
         check("MPI_Comm_size", unsafe { (self.f.comm_size)(comm, &mut size) })?;
@@ -47,7 +47,7 @@ impl Mpi {
     }
 
     /// How many a process of a communicator exchanges data with: its own group, or the other one.
-    pub fn peers(&self, comm: Word) -> Result<u32, MpiError> {
+    pub fn peers(&self, comm: Handle) -> Result<u32, MpiError> {
         if !self.is_inter(comm)? {
             return self.size(comm);
         }
@@ -58,7 +58,7 @@ impl Mpi {
     }
 
     /// Whether a communicator has two groups.
-    pub fn is_inter(&self, comm: Word) -> Result<bool, MpiError> {
+    pub fn is_inter(&self, comm: Handle) -> Result<bool, MpiError> {
         let mut inter: c_int = 0;
         // SAFETY: a valid handle.
         check("MPI_Comm_test_inter", unsafe { (self.f.comm_test_inter)(comm, &mut inter) })?;
@@ -66,7 +66,7 @@ impl Mpi {
     }
 
     /// A communicator of the same processes in the same order, whose errors are returned. Runs no user callbacks.
-    pub fn hide(&self, comm: Word) -> Result<Word, MpiError> {
+    pub fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
         let made = self.split(comm, 0)?;
         // SAFETY: as above.
         check("MPI_Comm_set_errhandler", unsafe {
@@ -77,7 +77,7 @@ impl Mpi {
     }
 
     /// The processes that give the same number, in the same order, as a communicator. Collective.
-    pub fn split(&self, comm: Word, number: u32) -> Result<Word, MpiError> {
+    pub fn split(&self, comm: Handle, number: u32) -> Result<Handle, MpiError> {
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
         // SAFETY: valid handles, and room for the widest one.
@@ -89,15 +89,15 @@ impl Mpi {
 
     /// A communicator on which to pack: where a datatype is wrong, the error is returned, and MPI raises it where it
     /// belongs.
-    pub fn for_packing(&self) -> Word {
-        self.quiet.get().copied().unwrap_or_else(|| self.world())
+    pub fn for_packing(&self) -> Handle {
+        self.quiet.get().copied().unwrap_or_else(|| self.comm_world())
     }
 
     /// Has a function called when MPI is finalised, while everything still works: as an attribute of `MPI_COMM_SELF` is
     /// deleted. What was asked for first is called last.
     pub fn at_finalize(&self, call: fn()) -> Result<(), MpiError> {
         unsafe extern "C" fn delete(
-            _comm: Word,
+            _comm: Handle,
             _key: c_int,
             value: *mut c_void,
             _extra: *mut c_void,
@@ -124,7 +124,7 @@ impl Mpi {
     }
 
     /// The processes of a communicator that share memory with this one, as a communicator.
-    pub fn node(&self, comm: Word) -> Result<Word, MpiError> {
+    pub fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
         let (shared, info) =
             (self.constants.must("MPI_COMM_TYPE_SHARED") as c_int, self.constants.must("MPI_INFO_NULL"));
         let rank = self.rank(comm)?;
@@ -137,14 +137,14 @@ impl Mpi {
     }
 
     /// Frees a communicator that was made here.
-    pub fn free(&self, comm: Word) {
+    pub fn free(&self, comm: Handle) {
         let mut cell = comm;
         // SAFETY: a valid handle in a cell of its width: little-endian, so the first bytes are it.
         unsafe { (self.f.comm_free)((&raw mut cell).cast()) };
     }
 
     /// The ranks in `of` of all processes of `comm`, in order; `None` for those that are not in it.
-    pub fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError> {
+    pub fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError> {
         let size = self.size(comm)?;
         let (mut from, mut to) = (0u64, 0u64);
         // SAFETY: valid handles, and room for the widest ones.
@@ -184,7 +184,7 @@ impl Mpi {
         let mut found: c_int = 0;
         let key = self.constants.must("MPI_TAG_UB") as c_int;
         // SAFETY: a predefined attribute of the world; its value is the address of an integer.
-        unsafe { (self.f.comm_get_attr)(self.world(), key, (&raw mut value).cast(), &mut found) };
+        unsafe { (self.f.comm_get_attr)(self.comm_world(), key, (&raw mut value).cast(), &mut found) };
         if found == 0 || value.is_null() {
             return 32767;
         }
@@ -194,7 +194,7 @@ impl Mpi {
 
     /// Makes numbers the same on all processes of a communicator, by the MPI's own blocking allreduce: never by a nonblocking
     /// one, beside which the user may have others under way on the same communicator (Open MPI then mixes them up).
-    pub fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+    pub fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
         let op = self.constants.must(match how {
             Agree::Max => "MPI_MAX",
             Agree::Min => "MPI_MIN",
@@ -215,7 +215,7 @@ impl Mpi {
     }
 
     /// The numbers of all processes of a communicator, in order of ranks.
-    pub fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
+    pub fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
         let size = self.size(comm)? as usize;
         let mut all = vec![0u64; size * mine.len()];
         let count = mine.len() as c_int;
@@ -235,7 +235,7 @@ impl Mpi {
     }
 
     /// A text of rank 0's.
-    pub fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError> {
+    pub fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
         let mut bytes = text.as_bytes().to_vec();
         let mut length = [bytes.len() as u64];
         // SAFETY: one number, then as many bytes as it says.

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::functions::Word;
+use crate::functions::Handle;
 
 /// The handles of communicators that end.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct List {
 #[derive(Debug)]
 struct One {
     id: EndingId,
-    comm: Word,
+    comm: Handle,
     /// Whether the attribute of ours is deleted, as it is while a communicator is freed.
     deleted: bool,
 }
@@ -40,7 +40,7 @@ impl Ending {
     }
 
     /// The user frees a communicator. It has an attribute of ours.
-    pub fn begin(&self, comm: Word) -> EndingId {
+    pub fn begin(&self, comm: Handle) -> EndingId {
         let mut list = self.list();
         list.begun += 1;
         let id = EndingId(list.begun);
@@ -49,7 +49,7 @@ impl Ending {
     }
 
     /// The attribute of ours is deleted.
-    pub fn attribute_deleted(&self, comm: Word) {
+    pub fn attribute_deleted(&self, comm: Handle) {
         self.list().all.iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
     }
 
@@ -59,12 +59,12 @@ impl Ending {
     }
 
     /// A handle means a communicator that lives: another than before, or one that the MPI has refused to free.
-    pub fn lives(&self, comm: Word) {
+    pub fn lives(&self, comm: Handle) {
         self.list().all.retain(|one| one.comm != comm);
     }
 
     /// Whether a communicator ends.
-    pub fn contains(&self, comm: Word) -> bool {
+    pub fn contains(&self, comm: Handle) -> bool {
         self.list().all.iter().any(|one| one.comm == comm)
     }
 }

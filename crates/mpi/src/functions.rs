@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::load::{Library, NoMpi};
 
 /// A handle by value.
-pub type Word = u64;
+pub type Handle = u64;
 
 /// Where a handle, an array of handles or a status lies, of the family's width.
 pub(crate) type At = *mut c_void;
@@ -47,34 +47,34 @@ functions! {
     init MPI_Init(*mut c_int, *mut *mut *mut c_char);
     init_thread MPI_Init_thread(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize MPI_Finalize();
-    abort MPI_Abort(Word, c_int);
+    abort MPI_Abort(Handle, c_int);
     initialized MPI_Initialized(*mut c_int);
     finalized MPI_Finalized(*mut c_int);
     query_thread MPI_Query_thread(*mut c_int);
     get_version MPI_Get_version(*mut c_int, *mut c_int);
     get_library_version MPI_Get_library_version(*mut c_char, *mut c_int);
 
-    comm_rank MPI_Comm_rank(Word, *mut c_int);
-    comm_size MPI_Comm_size(Word, *mut c_int);
-    comm_remote_size MPI_Comm_remote_size(Word, *mut c_int);
-    comm_split MPI_Comm_split(Word, c_int, c_int, At);
-    comm_split_type MPI_Comm_split_type(Word, c_int, c_int, Word, At);
+    comm_rank MPI_Comm_rank(Handle, *mut c_int);
+    comm_size MPI_Comm_size(Handle, *mut c_int);
+    comm_remote_size MPI_Comm_remote_size(Handle, *mut c_int);
+    comm_split MPI_Comm_split(Handle, c_int, c_int, At);
+    comm_split_type MPI_Comm_split_type(Handle, c_int, c_int, Handle, At);
     comm_free MPI_Comm_free(At);
-    comm_group MPI_Comm_group(Word, At);
-    comm_test_inter MPI_Comm_test_inter(Word, *mut c_int);
-    comm_call_errhandler MPI_Comm_call_errhandler(Word, c_int);
-    comm_set_errhandler MPI_Comm_set_errhandler(Word, Word);
+    comm_group MPI_Comm_group(Handle, At);
+    comm_test_inter MPI_Comm_test_inter(Handle, *mut c_int);
+    comm_call_errhandler MPI_Comm_call_errhandler(Handle, c_int);
+    comm_set_errhandler MPI_Comm_set_errhandler(Handle, Handle);
     comm_create_keyval MPI_Comm_create_keyval(At, At, *mut c_int, At);
-    comm_set_attr MPI_Comm_set_attr(Word, c_int, At);
-    comm_get_attr MPI_Comm_get_attr(Word, c_int, At, *mut c_int);
-    comm_delete_attr MPI_Comm_delete_attr(Word, c_int);
-    group_translate_ranks MPI_Group_translate_ranks(Word, c_int, Ints, Word, *mut c_int);
+    comm_set_attr MPI_Comm_set_attr(Handle, c_int, At);
+    comm_get_attr MPI_Comm_get_attr(Handle, c_int, At, *mut c_int);
+    comm_delete_attr MPI_Comm_delete_attr(Handle, c_int);
+    group_translate_ranks MPI_Group_translate_ranks(Handle, c_int, Ints, Handle, *mut c_int);
     group_free MPI_Group_free(At);
 
-    isend MPI_Isend(Data, c_int, Word, c_int, c_int, Word, At);
-    irecv MPI_Irecv(At, c_int, Word, c_int, c_int, Word, At);
-    send_init MPI_Send_init(Data, c_int, Word, c_int, c_int, Word, At);
-    recv_init MPI_Recv_init(At, c_int, Word, c_int, c_int, Word, At);
+    isend MPI_Isend(Data, c_int, Handle, c_int, c_int, Handle, At);
+    irecv MPI_Irecv(At, c_int, Handle, c_int, c_int, Handle, At);
+    send_init MPI_Send_init(Data, c_int, Handle, c_int, c_int, Handle, At);
+    recv_init MPI_Recv_init(At, c_int, Handle, c_int, c_int, Handle, At);
     start MPI_Start(At);
     wait MPI_Wait(At, At);
     waitany MPI_Waitany(c_int, At, *mut c_int, At);
@@ -83,34 +83,34 @@ functions! {
     testany MPI_Testany(c_int, At, *mut c_int, *mut c_int, At);
     testsome MPI_Testsome(c_int, At, *mut c_int, *mut c_int, At);
     startall MPI_Startall(c_int, At);
-    request_get_status MPI_Request_get_status(Word, *mut c_int, At);
+    request_get_status MPI_Request_get_status(Handle, *mut c_int, At);
     waitall MPI_Waitall(c_int, At, At);
     testall MPI_Testall(c_int, At, *mut c_int, At);
-    iprobe MPI_Iprobe(c_int, c_int, Word, *mut c_int, At);
+    iprobe MPI_Iprobe(c_int, c_int, Handle, *mut c_int, At);
     request_free MPI_Request_free(At);
 
-    type_size MPI_Type_size(Word, *mut c_int);
-    type_get_extent MPI_Type_get_extent(Word, *mut isize, *mut isize);
-    type_get_true_extent MPI_Type_get_true_extent(Word, *mut isize, *mut isize);
-    type_contiguous MPI_Type_contiguous(c_int, Word, At);
+    type_size MPI_Type_size(Handle, *mut c_int);
+    type_get_extent MPI_Type_get_extent(Handle, *mut isize, *mut isize);
+    type_get_true_extent MPI_Type_get_true_extent(Handle, *mut isize, *mut isize);
+    type_contiguous MPI_Type_contiguous(c_int, Handle, At);
     type_create_struct MPI_Type_create_struct(c_int, Ints, *const isize, *const c_void, At);
     type_commit MPI_Type_commit(At);
     type_free MPI_Type_free(At);
-    type_dup MPI_Type_dup(Word, At);
-    type_get_envelope MPI_Type_get_envelope(Word, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
-    type_get_contents MPI_Type_get_contents(Word, c_int, c_int, c_int, *mut c_int, *mut isize, At);
+    type_dup MPI_Type_dup(Handle, At);
+    type_get_envelope MPI_Type_get_envelope(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
+    type_get_contents MPI_Type_get_contents(Handle, c_int, c_int, c_int, *mut c_int, *mut isize, At);
     type_create_keyval MPI_Type_create_keyval(At, At, *mut c_int, At);
-    type_set_attr MPI_Type_set_attr(Word, c_int, At);
-    type_get_attr MPI_Type_get_attr(Word, c_int, At, *mut c_int);
-    pack MPI_Pack(Data, c_int, Word, At, c_int, *mut c_int, Word);
-    unpack MPI_Unpack(Data, c_int, *mut c_int, At, c_int, Word, Word);
-    op_commutative MPI_Op_commutative(Word, *mut c_int);
-    reduce_local MPI_Reduce_local(Data, At, c_int, Word, Word);
+    type_set_attr MPI_Type_set_attr(Handle, c_int, At);
+    type_get_attr MPI_Type_get_attr(Handle, c_int, At, *mut c_int);
+    pack MPI_Pack(Data, c_int, Handle, At, c_int, *mut c_int, Handle);
+    unpack MPI_Unpack(Data, c_int, *mut c_int, At, c_int, Handle, Handle);
+    op_commutative MPI_Op_commutative(Handle, *mut c_int);
+    reduce_local MPI_Reduce_local(Data, At, c_int, Handle, Handle);
 
-    allgather MPI_Allgather(Data, c_int, Word, At, c_int, Word, Word);
-    allreduce MPI_Allreduce(Data, At, c_int, Word, Word, Word);
-    gather MPI_Gather(Data, c_int, Word, At, c_int, Word, c_int, Word);
-    bcast MPI_Bcast(At, c_int, Word, c_int, Word);
+    allgather MPI_Allgather(Data, c_int, Handle, At, c_int, Handle, Handle);
+    allreduce MPI_Allreduce(Data, At, c_int, Handle, Handle, Handle);
+    gather MPI_Gather(Data, c_int, Handle, At, c_int, Handle, c_int, Handle);
+    bcast MPI_Bcast(At, c_int, Handle, c_int, Handle);
 }
 
 /// `MPI_Request_get_status_all`: a number of requests, the requests, whether all are done, statuses.
@@ -120,10 +120,11 @@ type LookAtAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
 type LookAtSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
 
 /// `MPI_Type_get_envelope_c`: how many integers, addresses, large counts and datatypes, and the combiner.
-type Envelope = unsafe extern "C" fn(Word, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
+type Envelope = unsafe extern "C" fn(Handle, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
 
 /// `MPI_Type_get_contents_c`: room for as many of each, and where it is.
-type Contents = unsafe extern "C" fn(Word, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
+type Contents =
+    unsafe extern "C" fn(Handle, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
 
 /// Functions that not every MPI has.
 #[derive(Clone, Copy, Debug)]

@@ -9,15 +9,15 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::family::Family;
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::load::Library;
 use crate::{Mpi, MpiError};
 
 /// Says whether a request is done, without progress.
-pub(crate) type IsComplete = unsafe extern "C" fn(Word) -> c_int;
+pub(crate) type IsComplete = unsafe extern "C" fn(Handle) -> c_int;
 
 type Register = unsafe extern "C" fn(unsafe extern "C" fn() -> c_int) -> c_int;
-type Start = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void, Word) -> c_int;
+type Start = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void, Handle) -> c_int;
 
 /// What is done each time: it says whether there is still something to do.
 pub type Work = fn() -> bool;
@@ -30,7 +30,7 @@ pub(crate) enum Hook {
 }
 
 /// `MPIX_STREAM_NULL`.
-const NO_STREAM: Word = 0x3c00_0000;
+const NO_STREAM: Handle = 0x3c00_0000;
 /// `MPIX_ASYNC_NOPROGRESS` and `MPIX_ASYNC_DONE`.
 const PENDING: c_int = 0;
 const DONE: c_int = 1;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::types::Shape;
 use crate::{Mpi, registry};
 
@@ -54,7 +54,7 @@ struct Made<'a> {
     mpi: &'a Mpi,
     combiner: i64,
     numbers: Few<i64>,
-    types: Few<Word>,
+    types: Few<Handle>,
 }
 
 impl Drop for Made<'_> {
@@ -95,7 +95,7 @@ const MOST_TYPES: u32 = 16;
 const MOST_NUMBERS: i64 = 1 << 12;
 
 /// What is kept with a datatype is a number.
-unsafe extern "C" fn keep(_of: Word, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
+unsafe extern "C" fn keep(_of: Handle, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
     0
 }
 
@@ -106,7 +106,7 @@ impl Mpi {
     }
 
     /// Whether the bytes of a datatype of this shape, which is whole, lie in the order in which they are sent. False where it cannot be told.
-    pub fn is_in_order(&self, datatype: Word, shape: &Shape) -> bool {
+    pub fn is_in_order(&self, datatype: Handle, shape: &Shape) -> bool {
         if !shape.is_whole() || shape.size == 0 {
             return false;
         }
@@ -117,7 +117,7 @@ impl Mpi {
     }
 
     /// The same of a derived datatype without gaps; kept with it, unless it is found as soon as it would be kept.
-    fn order(&self, datatype: Word, left: &mut u32) -> bool {
+    fn order(&self, datatype: Handle, left: &mut u32) -> bool {
         let key = self.key_of_order();
         if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
             return known;
@@ -152,7 +152,7 @@ impl Mpi {
         })
     }
 
-    fn kept_order(&self, datatype: Word, key: c_int) -> Option<bool> {
+    fn kept_order(&self, datatype: Handle, key: c_int) -> Option<bool> {
         let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
         // SAFETY: a valid handle by contract; MPI writes the value that was set.
         let code = unsafe { (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found) };
@@ -160,7 +160,7 @@ impl Mpi {
     }
 
     /// How a datatype was made.
-    fn envelope(&self, datatype: Word) -> Option<Envelope> {
+    fn envelope(&self, datatype: Handle) -> Option<Envelope> {
         let mut combiner: c_int = 0;
         if let Some(envelope) = self.extra.type_get_envelope_c {
             let [mut integers, mut addresses, mut counts, mut types] = [0i64; 4];
@@ -186,7 +186,7 @@ impl Mpi {
     }
 
     /// From what a datatype was made, unless it is built in or of very many parts.
-    fn made(&self, datatype: Word, envelope: &Envelope) -> Option<Made<'_>> {
+    fn made(&self, datatype: Handle, envelope: &Envelope) -> Option<Made<'_>> {
         let Envelope { combiner, integers, addresses, counts, types } = *envelope;
         let all = [integers, addresses, counts, types];
         if self.combiners().built_in.contains(&combiner) || all.iter().any(|n| *n > MOST_NUMBERS) {
@@ -233,7 +233,7 @@ impl Mpi {
     }
 
     /// Whether the data of a part has no gaps and lies in order.
-    fn is_ascending(&self, datatype: Word, shape: &Shape, left: &mut u32) -> bool {
+    fn is_ascending(&self, datatype: Handle, shape: &Shape, left: &mut u32) -> bool {
         let dense = shape.lower == 0 && shape.span == shape.size as isize;
         dense && (self.types().is_named(datatype) || self.order(datatype, left))
     }

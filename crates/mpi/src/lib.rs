@@ -30,7 +30,7 @@ pub use collectives::{Flavour, Function};
 pub use communicators::Agree;
 pub use ending::{Ending, EndingId};
 pub use family::{Constants, Family};
-pub use functions::{Extra, Functions, Word};
+pub use functions::{Extra, Functions, Handle};
 use hook::Hook;
 pub use hook::Work;
 pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges, variable};
@@ -68,19 +68,19 @@ pub struct Mpi {
     name: String,
     width: usize,
     /// The bits of a word that are a handle.
-    mask: Word,
-    in_place: Word,
-    pub(crate) byte: Word,
-    pub(crate) uint64: Word,
+    mask: Handle,
+    in_place: Handle,
+    pub(crate) byte: Handle,
+    pub(crate) uint64: Handle,
     /// What is no communicator, datatype or operation.
-    null_comm: Option<Word>,
-    pub(crate) null_type: Option<Word>,
-    pub(crate) null_op: Option<Word>,
+    null_comm: Option<Handle>,
+    pub(crate) null_type: Option<Handle>,
+    pub(crate) null_op: Option<Handle>,
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
     /// A communicator whose errors are returned, once there is one.
-    pub(crate) quiet: OnceLock<Word>,
+    pub(crate) quiet: OnceLock<Handle>,
 }
 
 // SAFETY: the one pointer is a constant of the MPI's, never followed here.
@@ -132,7 +132,7 @@ impl Mpi {
             family,
             name,
             width: family.width(),
-            mask: if family.width() == 4 { 0xffff_ffff } else { Word::MAX },
+            mask: if family.width() == 4 { 0xffff_ffff } else { Handle::MAX },
             in_place: constants.must("MPI_IN_PLACE"),
             null_comm: constants.get("MPI_COMM_NULL"),
             null_type: constants.get("MPI_DATATYPE_NULL"),
@@ -156,7 +156,7 @@ impl Mpi {
 
     /// A handle as the caller passed it, without what a wider register may carry besides.
     #[inline]
-    pub fn handle(&self, word: Word) -> Word {
+    pub fn handle(&self, word: Handle) -> Handle {
         word & self.mask
     }
 
@@ -164,11 +164,11 @@ impl Mpi {
     ///
     /// # Safety
     /// The array has one there.
-    pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Word {
+    pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Handle {
         // SAFETY: the array has a handle there, as asked for above.
         unsafe {
             match self.width {
-                4 => Word::from(handles.cast::<u32>().add(at).read_unaligned()),
+                4 => Handle::from(handles.cast::<u32>().add(at).read_unaligned()),
                 _ => handles.cast::<u64>().add(at).read_unaligned(),
             }
         }
@@ -178,7 +178,7 @@ impl Mpi {
     ///
     /// # Safety
     /// The array has one there.
-    pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Word) {
+    pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Handle) {
         // SAFETY: the array has a handle there, as asked for above.
         unsafe {
             match self.width {
@@ -190,24 +190,24 @@ impl Mpi {
 
     /// A handle from memory that a function has written.
     #[inline]
-    fn read(&self, cell: u64) -> Word {
+    fn read(&self, cell: u64) -> Handle {
         self.handle(cell)
     }
 
     /// Whether this is no communicator.
-    pub fn is_null_comm(&self, comm: Word) -> bool {
+    pub fn is_null_comm(&self, comm: Handle) -> bool {
         self.null_comm == Some(comm)
     }
 
     /// `MPI_COMM_WORLD`.
-    pub fn world(&self) -> Word {
+    pub fn comm_world(&self) -> Handle {
         self.constants.must("MPI_COMM_WORLD")
     }
 
     /// Whether this address is `MPI_IN_PLACE`.
     #[inline]
     pub fn is_in_place(&self, data: *const c_void) -> bool {
-        data as Word == self.in_place
+        data as Handle == self.in_place
     }
 
     /// `MPI_IN_PLACE` itself.
@@ -266,7 +266,7 @@ impl Mpi {
         let mut given = 0;
         // SAFETY: writes one integer; MPI is running.
         let code = unsafe { (self.f.query_thread)(&mut given) };
-        code != 0 || Some(given as Word) == self.constants.get("MPI_THREAD_MULTIPLE")
+        code != 0 || Some(given as Handle) == self.constants.get("MPI_THREAD_MULTIPLE")
     }
 
     /// Initialises MPI, for a process that is no MPI program.
@@ -287,7 +287,7 @@ impl Mpi {
     /// Ends all processes, where one cannot go on and others would wait for it.
     pub fn abort(&self, code: c_int) -> ! {
         // SAFETY: takes the world, which is there from start to stop.
-        unsafe { (self.f.abort)(self.world(), code) };
+        unsafe { (self.f.abort)(self.comm_world(), code) };
         std::process::exit(code)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::ending::Ending;
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
 /// The attribute key under which something is kept until its communicator is freed.
@@ -23,7 +23,7 @@ pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A duplicate starts anew.
 pub(crate) unsafe extern "C" fn copy(
-    _comm: Word,
+    _comm: Handle,
     _key: c_int,
     _extra: *mut c_void,
     _value: *mut c_void,
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn copy(
 }
 
 /// Makes no MPI call: only memory is given back. The user's callbacks may follow, with collectives on the same communicator.
-unsafe extern "C" fn delete(comm: Word, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
+unsafe extern "C" fn delete(comm: Handle, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
     GENERATION.fetch_add(1, Ordering::Release);
     if let Ok(mpi) = Mpi::find() {
         ENDING.attribute_deleted(mpi.handle(comm));
@@ -81,13 +81,13 @@ impl Mpi {
     }
 
     /// A communicator begins, with a handle that another may have had.
-    pub fn begins(comm: Word) {
+    pub fn begins(comm: Handle) {
         ENDING.lives(comm);
         Mpi::renew();
     }
 
     /// Keeps something until the communicator is freed.
-    pub fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+    pub fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
         let (key, value) = (self.key()?, Box::into_raw(Box::new(value)));
         // SAFETY: a valid handle by contract; the value is given back by `delete`.
         let result = check("MPI_Comm_set_attr", unsafe { (self.f.comm_set_attr)(comm, key, value.cast()) });
@@ -99,7 +99,7 @@ impl Mpi {
     }
 
     /// What is kept.
-    pub fn kept(&self, comm: Word) -> Option<Kept> {
+    pub fn kept(&self, comm: Handle) -> Option<Kept> {
         let mut value: *mut Kept = std::ptr::null_mut();
         let mut found: c_int = 0;
         // SAFETY: a valid handle by contract; MPI writes the value that `keep` gave.
@@ -113,7 +113,7 @@ impl Mpi {
     }
 
     /// Forgets what is kept.
-    pub fn forget(&self, comm: Word) {
+    pub fn forget(&self, comm: Handle) {
         if let Ok(key) = self.key() {
             // SAFETY: a valid handle by contract; `delete` gives the value back.
             unsafe { (self.f.comm_delete_attr)(comm, key) };

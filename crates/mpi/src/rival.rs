@@ -5,7 +5,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use crate::collectives::{Address, Function, invoke};
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::load::{Library, NoMpi};
 use crate::{Mpi, MpiError};
 
@@ -46,7 +46,7 @@ impl Rival {
     /// # Safety
     /// As for [`Mpi::collective`]; and counts are C integers.
     #[inline]
-    pub unsafe fn collective(&self, mpi: &Mpi, function: Function, words: &[Word]) -> Result<(), MpiError> {
+    pub unsafe fn collective(&self, mpi: &Mpi, function: Function, words: &[Handle]) -> Result<(), MpiError> {
         let code = match self.functions[function as usize] {
             // SAFETY: as asked for above.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::{Mpi, MpiError};
 
 /// Where a process runs: a number of its machine, one of its node and one of its socket.
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 /// Where the processes of a communicator run, by rank; `node` is those that share memory with this one. Collective.
-pub fn places(mpi: &Mpi, comm: Word, node: Word) -> Result<Vec<Place>, MpiError> {
+pub fn places(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError> {
     let mut lowest = [u64::from(mpi.rank(comm)?)];
     mpi.agree(node, crate::Agree::Min, &mut lowest)?;
     let socket = socket(&cores()).unwrap_or(u64::MAX);
@@ -74,7 +74,7 @@ fn socket(cores: &[usize]) -> Option<u64> {
 }
 
 /// How many processes there are on this machine, and how many cores they may use: `(processes, cores)`. Collective.
-pub fn sharers(mpi: &Mpi, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
+pub fn sharers(mpi: &Mpi, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
     let mut bits = vec![u64::MAX; 16];
     for core in cores().into_iter().filter(|&core| core < 1024) {
         bits[core / 64] &= !(1 << (core % 64));

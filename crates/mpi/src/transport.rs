@@ -3,21 +3,21 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use bruckner_runtime::{Failure, Patience, Peer, Transport};
+use bruckner_runtime::{Backoff, Failure, Peer, Transport};
 
 use crate::Mpi;
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::hook::{Hook, IsComplete};
 
 /// A plan's messages on a hidden communicator.
 #[derive(Clone, Copy)]
 pub struct Messages {
     mpi: &'static Mpi,
-    comm: Word,
+    comm: Handle,
     /// A tag that no message has.
     never_sent: u32,
     /// How to wait where ranks share cores: MPI's own waits spin. `None` where each has its own.
-    patience: Option<Patience>,
+    backoff: Option<Backoff>,
     /// How to look at a request from inside MPI's own progress, which must not be called from there.
     quiet: Option<IsComplete>,
 }
@@ -43,19 +43,13 @@ pub struct Requests {
 
 impl Messages {
     /// Messages on a communicator whose errors are returned. No message may have the tag `never_sent`.
-    pub fn new(mpi: &'static Mpi, comm: Word, never_sent: u32, shared_cores: bool) -> Messages {
-        Messages {
-            mpi,
-            comm,
-            never_sent,
-            patience: shared_cores.then_some(Patience::SharedCores),
-            quiet: None,
-        }
+    pub fn new(mpi: &'static Mpi, comm: Handle, never_sent: u32, shared_cores: bool) -> Messages {
+        Messages { mpi, comm, never_sent, backoff: shared_cores.then_some(Backoff::SharedCores), quiet: None }
     }
 
     /// How to wait for what is no message.
-    pub fn patience(&self) -> Patience {
-        self.patience.unwrap_or(Patience::CoreEach)
+    pub fn backoff(&self) -> Backoff {
+        self.backoff.unwrap_or(Backoff::CoreEach)
     }
 
     /// The same for use from inside MPI's progress, where the MPI has a way to look at requests there.
@@ -115,8 +109,8 @@ impl Messages {
         requests: &mut Requests,
         at: usize,
         bytes: usize,
-        now: impl FnOnce(c_int, Word, *mut c_void) -> c_int,
-        keep: impl FnOnce(c_int, Word, *mut c_void) -> c_int,
+        now: impl FnOnce(c_int, Handle, *mut c_void) -> c_int,
+        keep: impl FnOnce(c_int, Handle, *mut c_void) -> c_int,
     ) -> Result<(), Failure> {
         let cell = requests.at(at);
         if requests.style == Style::Immediate {
@@ -139,7 +133,7 @@ impl Messages {
     fn counted(
         &self,
         bytes: usize,
-        call: impl FnOnce(c_int, Word) -> Result<(), Failure>,
+        call: impl FnOnce(c_int, Handle) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if bytes <= c_int::MAX as usize {
             return call(bytes as c_int, self.mpi.byte);
@@ -166,7 +160,7 @@ impl Requests {
         unsafe { self.cells.as_mut_ptr().cast::<u8>().add(at * self.mpi.width()).cast() }
     }
 
-    fn get(&mut self, at: usize) -> Word {
+    fn get(&mut self, at: usize) -> Handle {
         let cell = self.at(at);
         // SAFETY: within the array.
         unsafe { self.mpi.handle_at(cell, 0) }
@@ -276,9 +270,9 @@ impl Transport for Messages {
 
     #[inline]
     fn finish(&self, requests: &mut Requests, which: Range<usize>) -> Result<(), Failure> {
-        if let Some(patience) = self.patience {
+        if let Some(backoff) = self.backoff {
             let mut result = Ok(());
-            patience.wait_for(|| {
+            backoff.wait_for(|| {
                 let tested = self.test(requests, which.clone());
                 result = tested.map(|_| ());
                 tested != Ok(false)

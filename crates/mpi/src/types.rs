@@ -6,18 +6,18 @@ use bruckner_runtime::reduce::{Kind, Operation};
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::family::{Family, Meaning, Sort};
-use crate::functions::Word;
+use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
 /// The built-in types and operations that kernels know.
 #[derive(Clone, Debug)]
 pub struct Types {
-    kinds: HashMap<Word, Kind>,
+    kinds: HashMap<Handle, Kind>,
     /// Built-in types that the kernels do not know, and what is defined for them.
-    opaque: HashMap<Word, &'static [Operation]>,
+    opaque: HashMap<Handle, &'static [Operation]>,
     /// C's types that are only moved, and lie densely.
-    moved: Vec<Word>,
-    operations: HashMap<Word, Operation>,
+    moved: Vec<Handle>,
+    operations: HashMap<Handle, Operation>,
 }
 
 /// How a datatype lies in memory, in bytes.
@@ -93,27 +93,27 @@ impl Types {
     }
 
     /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
-    pub fn is_built_in(&self, datatype: Word) -> bool {
+    pub fn is_built_in(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.moved.contains(&datatype)
     }
 
     /// Whether a datatype is one of the built-in ones that are known here.
-    pub fn is_named(&self, datatype: Word) -> bool {
+    pub fn is_named(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.opaque.contains_key(&datatype)
     }
 
     /// Whether an operation is defined for a datatype that kernels do not know.
-    pub fn is_defined(&self, operation: Operation, datatype: Word) -> bool {
+    pub fn is_defined(&self, operation: Operation, datatype: Handle) -> bool {
         self.opaque.get(&datatype).is_some_and(|defined| defined.contains(&operation))
     }
 
     /// What a datatype's elements are, if kernels know it.
-    pub fn kind(&self, datatype: Word) -> Option<Kind> {
+    pub fn kind(&self, datatype: Handle) -> Option<Kind> {
         self.kinds.get(&datatype).copied()
     }
 
     /// What an operation does, if kernels know it.
-    pub fn operation(&self, op: Word) -> Option<Operation> {
+    pub fn operation(&self, op: Handle) -> Option<Operation> {
         self.operations.get(&op).copied()
     }
 }
@@ -137,22 +137,22 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
 
 impl Mpi {
     /// `MPI_BYTE`.
-    pub fn byte(&self) -> Word {
+    pub fn byte(&self) -> Handle {
         self.byte
     }
 
     /// Whether this is no datatype.
-    pub fn is_null_type(&self, datatype: Word) -> bool {
+    pub fn is_null_type(&self, datatype: Handle) -> bool {
         datatype == 0 || self.null_type == Some(datatype)
     }
 
     /// Whether this is no operation.
-    pub fn is_null_op(&self, op: Word) -> bool {
+    pub fn is_null_op(&self, op: Handle) -> bool {
         op == 0 || self.null_op == Some(op)
     }
 
     /// Whether an operation is the user's.
-    pub fn is_users(&self, op: Word) -> bool {
+    pub fn is_users(&self, op: Handle) -> bool {
         let of_access = ["MPI_REPLACE", "MPI_NO_OP"].iter().any(|name| self.constants.get(name) == Some(op));
         // MPICH says in a handle's highest bits where the object is.
         let built_in = self.family == Family::Mpich && op >> 30 == 1;
@@ -160,18 +160,18 @@ impl Mpi {
     }
 
     /// How a datatype lies in memory. Of one that is not built in, nothing is said of an order: see [`Mpi::look_closer`].
-    pub fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
+    pub fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
         let shape = self.bounds(datatype)?;
         Ok(Shape { in_order: self.types().is_named(datatype), ..shape })
     }
 
     /// The same, with the order of its bytes.
-    pub fn look_closer(&self, datatype: Word, shape: Shape) -> Shape {
+    pub fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape {
         Shape { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
 
     /// Bytes of data that an element of a datatype has.
-    pub fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+    pub fn type_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         let mut size: c_int = 0;
         // SAFETY: a valid handle by contract.
         check("MPI_Type_size", unsafe { (self.f.type_size)(datatype, &mut size) })?;
@@ -179,7 +179,7 @@ impl Mpi {
     }
 
     /// The sizes of a datatype.
-    pub(crate) fn bounds(&self, datatype: Word) -> Result<Shape, MpiError> {
+    pub(crate) fn bounds(&self, datatype: Handle) -> Result<Shape, MpiError> {
         let size = self.type_size(datatype)?;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: a valid handle by contract; each function writes what it is given room for.
@@ -194,8 +194,8 @@ impl Mpi {
     }
 
     /// A size that no C integer can say.
-    fn large_size(&self, datatype: Word) -> Result<usize, MpiError> {
-        type Size = unsafe extern "C" fn(Word, *mut i64) -> c_int;
+    fn large_size(&self, datatype: Handle) -> Result<usize, MpiError> {
+        type Size = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
         let call = "MPI_Type_size_x";
         let symbol =
             [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
@@ -207,7 +207,7 @@ impl Mpi {
     }
 
     /// A datatype of so many elements, where their number is no C integer. To be freed.
-    pub fn large_type(&self, count: usize, of: Word) -> Result<Word, MpiError> {
+    pub fn large_type(&self, count: usize, of: Handle) -> Result<Handle, MpiError> {
         const UNIT: usize = 1 << 20;
         let f = &self.f;
         let extent = self.shape(of)?.extent;
@@ -240,7 +240,7 @@ impl Mpi {
     }
 
     /// A datatype of so many elements, so many bytes further on. To be freed.
-    pub fn moved_type(&self, count: usize, of: Word, by: isize) -> Result<Word, MpiError> {
+    pub fn moved_type(&self, count: usize, of: Handle, by: isize) -> Result<Handle, MpiError> {
         let (mut types, mut made) = (0u64, 0u64);
         // SAFETY: a valid handle by contract, in an array of the family's width.
         unsafe {
@@ -254,7 +254,7 @@ impl Mpi {
     }
 
     /// A datatype that stays when the user frees the one that it is like. To be freed.
-    pub fn same_type(&self, datatype: Word) -> Result<Word, MpiError> {
+    pub fn same_type(&self, datatype: Handle) -> Result<Handle, MpiError> {
         let mut made = 0u64;
         // SAFETY: a valid handle by contract; a cell of at least its width.
         check("MPI_Type_dup", unsafe { (self.f.type_dup)(datatype, (&raw mut made).cast()) })?;
@@ -262,14 +262,14 @@ impl Mpi {
     }
 
     /// Frees a datatype.
-    pub fn free_type(&self, datatype: Word) {
+    pub fn free_type(&self, datatype: Handle) {
         let mut cell = datatype;
         // SAFETY: a handle that was made here, in a cell of its width: little-endian, so the first bytes are it.
         unsafe { (self.f.type_free)((&raw mut cell).cast()) };
     }
 
     /// Whether an operation may be applied in any order.
-    pub fn is_commutative(&self, op: Word) -> Result<bool, MpiError> {
+    pub fn is_commutative(&self, op: Handle) -> Result<bool, MpiError> {
         let mut commutes = 0;
         // SAFETY: a valid handle by contract.
         check("MPI_Op_commutative", unsafe { (self.f.op_commutative)(op, &mut commutes) })?;

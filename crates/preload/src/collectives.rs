@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use bruckner_engine::call::List;
 use bruckner_engine::mpi::MpiError;
-use bruckner_engine::{Call, Door, Engine, Error};
+use bruckner_engine::{Call, Engine, EntryPoint, Error};
 
 use crate::errors::guard;
 use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
@@ -24,7 +24,7 @@ unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
             None => {
                 let engine = Engine::get()?;
                 // SAFETY: ARGUMENTS.
-                unsafe { engine.run(call, engine.handle(comm.0), Door::Api) }?
+                unsafe { engine.run(call, engine.handle(comm.0), EntryPoint::Api) }?
             }
         };
         match code {

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bruckner_engine::Engine;
-use bruckner_engine::mpi::{Mpi, Word};
+use bruckner_engine::mpi::{Handle, Mpi};
 
 use crate::entries::NO_MPI;
 use crate::next::hand_on;
@@ -44,7 +44,7 @@ fn freed(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     match (Engine::current(), at.is_null()) {
         (Some(engine), false) => {
             // SAFETY: ARGUMENTS: the place holds a handle.
-            let comm = unsafe { engine.world().handle_at(at, 0) };
+            let comm = unsafe { engine.backend().handle_at(at, 0) };
             // What the user's callbacks do does not unwind.
             catch_unwind(AssertUnwindSafe(|| engine.free(comm, call))).unwrap_or(NO_MPI)
         }
@@ -102,32 +102,32 @@ macro_rules! lives {
 }
 
 lives! {
-    begun made "MPI_Comm_dup"(comm: Word, made: Place);
-    begun made "MPI_Comm_dup_with_info"(comm: Word, info: Word, made: Place);
-    begun made "MPI_Comm_idup"(comm: Word, made: Place, request: Place);
-    begun made "MPI_Comm_idup_with_info"(comm: Word, info: Word, made: Place, request: Place);
-    begun made "MPI_Comm_create"(comm: Word, group: Word, made: Place);
-    begun made "MPI_Comm_create_group"(comm: Word, group: Word, tag: c_int, made: Place);
-    begun made "MPI_Comm_create_from_group"(group: Word, tag: Text, info: Word, handler: Word, made: Place);
-    begun made "MPI_Comm_split"(comm: Word, color: c_int, key: c_int, made: Place);
-    begun made "MPI_Comm_split_type"(comm: Word, kind: c_int, key: c_int, info: Word, made: Place);
-    begun made "MPI_Cart_create"(comm: Word, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
-    begun made "MPI_Cart_sub"(comm: Word, remain: List, made: Place);
-    begun made "MPI_Graph_create"(comm: Word, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
-    begun made "MPI_Dist_graph_create"(comm: Word, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Word, reorder: c_int, made: Place);
-    begun made "MPI_Dist_graph_create_adjacent"(comm: Word, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Word, reorder: c_int, made: Place);
-    begun made "MPI_Intercomm_create"(local: Word, local_leader: c_int, peers: Word, remote_leader: c_int, tag: c_int, made: Place);
-    begun made "MPI_Intercomm_create_from_groups"(local: Word, local_leader: c_int, remote: Word, remote_leader: c_int, tag: Text, info: Word, handler: Word, made: Place);
-    begun made "MPI_Intercomm_merge"(comm: Word, high: c_int, made: Place);
-    begun made "MPI_Comm_spawn"(command: Text, arguments: List, most: c_int, info: Word, root: c_int, comm: Word, made: Place, errors: List);
-    begun made "MPI_Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Word, made: Place, errors: List);
-    begun made "MPI_Comm_accept"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
-    begun made "MPI_Comm_connect"(port: Text, info: Word, root: c_int, comm: Word, made: Place);
+    begun made "MPI_Comm_dup"(comm: Handle, made: Place);
+    begun made "MPI_Comm_dup_with_info"(comm: Handle, info: Handle, made: Place);
+    begun made "MPI_Comm_idup"(comm: Handle, made: Place, request: Place);
+    begun made "MPI_Comm_idup_with_info"(comm: Handle, info: Handle, made: Place, request: Place);
+    begun made "MPI_Comm_create"(comm: Handle, group: Handle, made: Place);
+    begun made "MPI_Comm_create_group"(comm: Handle, group: Handle, tag: c_int, made: Place);
+    begun made "MPI_Comm_create_from_group"(group: Handle, tag: Text, info: Handle, handler: Handle, made: Place);
+    begun made "MPI_Comm_split"(comm: Handle, color: c_int, key: c_int, made: Place);
+    begun made "MPI_Comm_split_type"(comm: Handle, kind: c_int, key: c_int, info: Handle, made: Place);
+    begun made "MPI_Cart_create"(comm: Handle, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
+    begun made "MPI_Cart_sub"(comm: Handle, remain: List, made: Place);
+    begun made "MPI_Graph_create"(comm: Handle, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
+    begun made "MPI_Dist_graph_create"(comm: Handle, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Handle, reorder: c_int, made: Place);
+    begun made "MPI_Dist_graph_create_adjacent"(comm: Handle, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Handle, reorder: c_int, made: Place);
+    begun made "MPI_Intercomm_create"(local: Handle, local_leader: c_int, peers: Handle, remote_leader: c_int, tag: c_int, made: Place);
+    begun made "MPI_Intercomm_create_from_groups"(local: Handle, local_leader: c_int, remote: Handle, remote_leader: c_int, tag: Text, info: Handle, handler: Handle, made: Place);
+    begun made "MPI_Intercomm_merge"(comm: Handle, high: c_int, made: Place);
+    begun made "MPI_Comm_spawn"(command: Text, arguments: List, most: c_int, info: Handle, root: c_int, comm: Handle, made: Place, errors: List);
+    begun made "MPI_Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Handle, made: Place, errors: List);
+    begun made "MPI_Comm_accept"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
+    begun made "MPI_Comm_connect"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
     begun made "MPI_Comm_join"(socket: c_int, made: Place);
-    begun made "MPIX_Comm_shrink"(comm: Word, made: Place);
-    begun made "MPIX_Stream_comm_create"(comm: Word, stream: Word, made: Place);
-    begun made "MPIX_Stream_comm_create_multiplex"(comm: Word, count: c_int, streams: List, made: Place);
-    begun made "MPIX_Threadcomm_init"(comm: Word, threads: c_int, made: Place);
+    begun made "MPIX_Comm_shrink"(comm: Handle, made: Place);
+    begun made "MPIX_Stream_comm_create"(comm: Handle, stream: Handle, made: Place);
+    begun made "MPIX_Stream_comm_create_multiplex"(comm: Handle, count: c_int, streams: List, made: Place);
+    begun made "MPIX_Threadcomm_init"(comm: Handle, threads: c_int, made: Place);
     finalized NOWHERE "MPI_Finalize"();
     freed comm "MPI_Comm_free"(comm: Place);
     freed comm "MPI_Comm_disconnect"(comm: Place);

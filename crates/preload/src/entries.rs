@@ -8,10 +8,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bruckner_engine::backend::{Natives as _, native_init};
 use bruckner_engine::call::{List, Lists};
-use bruckner_engine::mpi::{Flavour, Function, Mpi, Word};
-use bruckner_engine::world::{Natives as _, native_init};
-use bruckner_engine::{Call, Door, Engine, Error};
+use bruckner_engine::mpi::{Flavour, Function, Handle, Mpi};
+use bruckner_engine::{Call, Engine, EntryPoint, Error};
 
 use crate::next::hand_on;
 use crate::table::collectives;
@@ -20,7 +20,7 @@ use crate::table::collectives;
 pub(crate) const NO_MPI: c_int = 1;
 
 /// A call that is not known to go to native.
-unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
+unsafe fn run(mpi: &'static Mpi, call: Call, comm: Handle) -> c_int {
     match Engine::current() {
         // SAFETY: ARGUMENTS.
         Some(engine) if !engine.leaves(call.function) => unsafe { serve(engine, &call, comm) },
@@ -29,7 +29,7 @@ unsafe fn run(mpi: &'static Mpi, call: Call, comm: Word) -> c_int {
     }
 }
 
-unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
+unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
     match unsafe { engine.served_again(call, comm) } {
         Some(Ok(code)) => code,
@@ -41,13 +41,13 @@ unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int 
 
 /// A call that did not come before.
 #[cold]
-unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int {
+unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     let run = || {
         // SAFETY: ARGUMENTS.
         unsafe {
-            let narrowed = narrowed(engine.world(), call, Flavour::Blocking, comm);
+            let narrowed = narrowed(engine.backend(), call, Flavour::Blocking, comm);
             let call = narrowed.as_ref().map_or(call, |(call, _)| call);
-            engine.run(call, comm, Door::Mpi)
+            engine.run(call, comm, EntryPoint::Mpi)
         }
     };
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -59,7 +59,7 @@ unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Word) -> c_int 
 
 /// The MPI's own function.
 #[inline(always)]
-unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
+unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
     let result = unsafe {
         match narrowed(mpi, call, Flavour::Blocking, comm) {
@@ -71,7 +71,13 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> c_int {
 }
 
 /// A persistent request.
-unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, request: *mut c_void) -> c_int {
+unsafe fn persistent(
+    mpi: &'static Mpi,
+    call: Call,
+    comm: Handle,
+    info: Handle,
+    request: *mut c_void,
+) -> c_int {
     let make = || {
         // SAFETY: ARGUMENTS.
         let (call, lists) =
@@ -96,7 +102,7 @@ unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Word, info: Word, requ
 
 /// The same call with C integers, where the MPI knows no others.
 #[inline(always)]
-unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Option<(Call, Lists)> {
+unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Handle) -> Option<(Call, Lists)> {
     if !call.is_wide() || mpi.has(call.function, flavour, true) {
         return None;
     }
@@ -112,8 +118,8 @@ unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Word) -> Opti
 macro_rules! argument {
     (@type $width:ident Read) => { *const c_void };
     (@type $width:ident Write) => { *mut c_void };
-    (@type $width:ident Type) => { Word };
-    (@type $width:ident Op) => { Word };
+    (@type $width:ident Type) => { Handle };
+    (@type $width:ident Op) => { Handle };
     (@type $width:ident Root) => { c_int };
     (@type int Count) => { c_int };
     (@type wide Count) => { i64 };
@@ -152,11 +158,11 @@ macro_rules! entries {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry(
                 $($argument: argument!(@type $width $kind),)*
-                comm: Word,
-                info: Word,
+                comm: Handle,
+                info: Handle,
                 request: *mut c_void,
             ) -> c_int {
-                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Word, info: Word, request: *mut c_void));
+                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Handle, info: Handle, request: *mut c_void));
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: ARGUMENTS.
@@ -167,16 +173,16 @@ macro_rules! entries {
     (@blocking $function:ident [$export:expr] $width:ident ($($argument:ident : $kind:ident),*)) => {
         const _: () = {
             #[unsafe(export_name = $export)]
-            unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
-                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Word));
+            unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Handle) -> c_int {
+                hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Handle));
                 // A call that is known to go to native is handed on as it came: the last thing done is a jump.
                 if let Some(engine) = Engine::current() {
-                    let mpi = engine.world();
+                    let mpi = engine.backend();
                     let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                     if let Some(native) = engine.native_again(&call, argument!(@wide $width), mpi.handle(comm)) {
                         // SAFETY: the MPI's function of the same name; ARGUMENTS.
                         return unsafe {
-                            let native: unsafe extern "C" fn($(argument!(@type $width $kind),)* Word) -> c_int =
+                            let native: unsafe extern "C" fn($(argument!(@type $width $kind),)* Handle) -> c_int =
                                 std::mem::transmute(native);
                             native($($argument,)* comm)
                         };
@@ -187,7 +193,7 @@ macro_rules! entries {
             }
 
             #[inline(never)]
-            unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Word) -> c_int {
+            unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Handle) -> c_int {
                 let Ok(mpi) = Mpi::find() else { return NO_MPI };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: ARGUMENTS.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bruckner_engine::Engine;
-use bruckner_engine::mpi::{Mpi, Word};
+use bruckner_engine::mpi::{Handle, Mpi};
 
 use crate::entries::NO_MPI;
 use crate::next::hand_on;
@@ -60,7 +60,7 @@ requests! {
     "Testany" test_any f testany(count: c_int, requests: Request, index: Out, flag: Out, status: Status);
     "Testsome" test_some f testsome(count: c_int, requests: Request, done: Out, indices: Out, statuses: Status);
     "Request_free" free f request_free(request: Request);
-    "Request_get_status" get_status f request_get_status(request: Word, flag: Out, status: Status);
+    "Request_get_status" get_status f request_get_status(request: Handle, flag: Out, status: Status);
     "Request_get_status_all" get_status_all extra request_get_status_all(count: c_int, requests: Handles, flag: Out, statuses: Status);
     "Request_get_status_any" get_status_any extra request_get_status_any(count: c_int, requests: Handles, index: Out, flag: Out, status: Status);
     "Request_get_status_some" get_status_some extra request_get_status_some(count: c_int, requests: Handles, done: Out, indices: Out, statuses: Status);

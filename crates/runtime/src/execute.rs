@@ -10,7 +10,7 @@ use crate::compile::{Compiled, Mark};
 use crate::memory::Bases;
 use crate::reader::Reader;
 use crate::reduce::Reduction;
-use crate::segment::{Flag, Other, Patience, Segment};
+use crate::segment::{Backoff, Flag, Other, Segment};
 use crate::transport::{Failure, Transport};
 
 /// The buffers of one execution. What is not needed may be null.
@@ -55,7 +55,7 @@ pub struct Plan<T: Transport> {
     /// Those that there are, with their levels.
     in_use: Vec<(usize, Arc<Segment>)>,
     reduction: Reduction,
-    patience: Patience,
+    backoff: Backoff,
     /// The execution under way: its buffers and its next step.
     bases: Bases,
     execution: [u64; Bases::LEVELS],
@@ -83,7 +83,7 @@ impl<T: Transport> Plan<T> {
         transport: &T,
         segments: Segments,
         reduction: Reduction,
-        patience: Patience,
+        backoff: Backoff,
     ) -> Plan<T> {
         let requests = transport.requests(compiled.requests);
         let in_use = present(&segments);
@@ -100,7 +100,7 @@ impl<T: Transport> Plan<T> {
             segments,
             in_use,
             reduction,
-            patience,
+            backoff,
             bases: Bases::new(),
             execution: [0; Bases::LEVELS],
             rounds: [0; Bases::LEVELS],
@@ -358,7 +358,7 @@ impl<T: Transport> Plan<T> {
                             segment.serve();
                             read()
                         };
-                        self.patience.wait(all_read, || transport.progress());
+                        self.backoff.wait(all_read, || transport.progress());
                     }
                 }
                 Action::Raise(Mark { flag, level, times }) => {
@@ -384,7 +384,7 @@ impl<T: Transport> Plan<T> {
                             serve();
                             flag.has_reached(value)
                         };
-                        self.patience.wait(reached, || transport.progress());
+                        self.backoff.wait(reached, || transport.progress());
                     }
                     // Whoever leaves a barrier may be in the next call already.
                     if !is_barriers && flag.sizes() != self.sizes {
@@ -398,7 +398,7 @@ impl<T: Transport> Plan<T> {
                         if !WAIT {
                             return Ok(false);
                         }
-                        self.patience.wait(|| segment.is_free(round), || transport.progress());
+                        self.backoff.wait(|| segment.is_free(round), || transport.progress());
                     }
                 }
                 Action::Leave(level) => {

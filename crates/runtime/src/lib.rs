@@ -31,5 +31,5 @@ pub use compile::{Compiled, Extent, Names, SameNames, Shared, Target, Unfit, com
 pub use execute::{Buffers, Plan, Segments};
 pub use memory::{Needs, Scratch};
 pub use reduce::Reduction;
-pub use segment::{Patience, Segment, Size, Turns};
+pub use segment::{Backoff, Segment, Size, Turns};
 pub use transport::{Failure, Peer, Transport};

@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-use bruckner_mpi::{Flavour, Function, MpiError, Word};
+use bruckner_mpi::{Flavour, Function, Handle, MpiError};
 use std::sync::atomic::Ordering;
 
 use crate::{Rank, lock};
+use bruckner_engine::backend::{Communicators as _, Datatypes as _, Natives, Way};
 use bruckner_engine::call::{Buffer, Call};
-use bruckner_engine::world::{Communicators as _, Datatypes as _, Natives, Way};
 
 /// Where the blocks of a buffer lie: the first element of each, and how many there are. For a function with one count, a
 /// block for each rank, or one for all.
@@ -53,7 +53,7 @@ impl Rank {
     }
 
     /// What this rank brings: blocks, each with its length before it.
-    fn input(&self, call: &Call, comm: Word) -> Result<Vec<u8>, MpiError> {
+    fn input(&self, call: &Call, comm: Handle) -> Result<Vec<u8>, MpiError> {
         let (rank, size) = (self.rank(comm)?, self.size(comm)?);
         let in_place = self.is_in_place(call.send.data);
         let given = if in_place { &call.recv } else { &call.send };
@@ -80,7 +80,7 @@ impl Rank {
     }
 
     /// What this rank takes of what all have brought.
-    fn output(&self, call: &Call, comm: Word, all: &[Vec<u8>]) -> Result<(), MpiError> {
+    fn output(&self, call: &Call, comm: Handle, all: &[Vec<u8>]) -> Result<(), MpiError> {
         let (rank, size) = (self.rank(comm)? as usize, self.size(comm)?);
         let brought: Vec<Vec<&[u8]>> = all.iter().map(|bytes| unframed(bytes)).collect();
         let of = |each: bool| blocks(&call.recv, size, each);
@@ -138,19 +138,19 @@ impl Natives for Rank {
         true
     }
 
-    unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError> {
+    unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError> {
         self.leaves();
         self.natives.fetch_add(1, Ordering::Relaxed);
         let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
         self.output(call, comm, &all)
     }
 
-    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError> {
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError> {
         let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
         if self.rank(comm)? == root as u32 { self.output(call, comm, &all) } else { Ok(()) }
     }
 
-    unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError> {
+    unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError> {
         let ticket = self.meetings.bring(comm, self.number, self.input(call, comm)?);
         let mut started = lock(&self.started);
         let request = (1..).find(|request| !started.contains_key(request)).expect("there are many numbers");

@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process: a [`World`] for tests.
+//! Ranks that are threads of one process: a [`Backend`] for tests.
 //!
 //! Each rank is a thread with an engine of its own. Communicators, agreement, the MPI's own collectives and messages are
 //! simple and strict here: a send is done only when its receive has taken the data, so that whatever needs a buffer hangs, and
@@ -6,13 +6,13 @@
 //!
 //! ```
 //! use bruckner_threads::{F64, Rank, SUM, run};
-//! use bruckner_engine::{Call, Door, Engine, World, world::Communicators as _};
+//! use bruckner_engine::{Call, EntryPoint, Engine, Backend, world::Communicators as _};
 //!
 //! let sums = run("2x2", |_| Default::default(), |engine: &Engine<Rank>, rank: &'static Rank| {
 //!     let (mine, mut sum) = (f64::from(rank.number()), 0.0f64);
 //!     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, F64, SUM);
 //!     // SAFETY: one number in and one out.
-//!     unsafe { engine.run(&call, rank.world(), Door::Api) }.unwrap();
+//!     unsafe { engine.run(&call, rank.comm_world(), EntryPoint::Api) }.unwrap();
 //!     sum
 //! });
 //! assert_eq!(sums, [6.0; 4]);
@@ -30,11 +30,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bruckner_config::ProfileFile;
-use bruckner_engine::world::{Communicators, Fault, Wire};
-use bruckner_engine::{Call, Engine, World};
-use bruckner_mpi::{Agree, Ending, Kept, MpiError, Place, Style, Word, Work};
+use bruckner_engine::backend::{Communicators, Fault, Wire};
+use bruckner_engine::{Backend, Call, Engine};
+use bruckner_mpi::{Agree, Ending, Handle, Kept, MpiError, Place, Style, Work};
 use bruckner_runtime::threads::Thread;
-use bruckner_runtime::{Failure, Patience, Peer, Transport};
+use bruckner_runtime::{Backoff, Failure, Peer, Transport};
 use bruckner_schedule::{Level, Rank as Number, Topology};
 
 use meeting::{Meetings, Ticket};
@@ -80,10 +80,10 @@ pub struct Rank {
     topology: Topology,
     number: u32,
     options: Mutex<Options>,
-    kept: Mutex<HashMap<Word, Kept>>,
+    kept: Mutex<HashMap<Handle, Kept>>,
     generation: AtomicU64,
     /// The MPI's own nonblocking collectives that are under way.
-    started: Mutex<HashMap<u64, (Ticket, Word, Call)>>,
+    started: Mutex<HashMap<u64, (Ticket, Handle, Call)>>,
     natives: AtomicU64,
     raised: Mutex<Vec<i32>>,
     ending: Ending,
@@ -181,7 +181,7 @@ impl Rank {
     }
 
     /// `MPI_Comm_split`. Collective.
-    pub fn split(&self, comm: Word, color: u32) -> Word {
+    pub fn split(&self, comm: Handle, color: u32) -> Handle {
         let colors = self.meet_with(comm, &[u64::from(color)]);
         let members = self.meetings.members(comm);
         let same = |at: &usize| colors[*at] == u64::from(color);
@@ -195,12 +195,12 @@ impl Rank {
     }
 
     /// `MPI_Comm_free`. What was kept goes, and the handle may come again.
-    pub fn comm_free(&self, comm: Word) {
+    pub fn comm_free(&self, comm: Handle) {
         self.comm_free_with(comm, || {}, || {});
     }
 
     /// The same with callbacks of the user's attributes, some of which are deleted before the engine's and some after it.
-    pub fn comm_free_with(&self, comm: Word, before: impl FnOnce(), after: impl FnOnce()) {
+    pub fn comm_free_with(&self, comm: Handle, before: impl FnOnce(), after: impl FnOnce()) {
         before();
         drop(lock(&self.kept).remove(&comm));
         self.renew();
@@ -219,7 +219,7 @@ impl Rank {
     }
 
     /// All ranks' numbers.
-    fn meet_with(&self, comm: Word, mine: &[u64]) -> Vec<u64> {
+    fn meet_with(&self, comm: Handle, mine: &[u64]) -> Vec<u64> {
         let bytes = mine.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let all = self.meetings.meet(comm, self.number, bytes);
         all.iter().flat_map(|bytes| bytes.as_chunks().0).map(|bytes| u64::from_ne_bytes(*bytes)).collect()
@@ -227,46 +227,46 @@ impl Rank {
 }
 
 impl Communicators for Rank {
-    fn world(&self) -> Word {
+    fn comm_world(&self) -> Handle {
         Meetings::WORLD
     }
 
-    fn rank(&self, comm: Word) -> Result<u32, MpiError> {
+    fn rank(&self, comm: Handle) -> Result<u32, MpiError> {
         let members = self.meetings.members(comm);
         Ok(members.iter().position(|member| *member == self.number).expect("it is a member") as u32)
     }
 
-    fn size(&self, comm: Word) -> Result<u32, MpiError> {
+    fn size(&self, comm: Handle) -> Result<u32, MpiError> {
         Ok(self.meetings.members(comm).len() as u32)
     }
 
-    fn is_inter(&self, _comm: Word) -> Result<bool, MpiError> {
+    fn is_inter(&self, _comm: Handle) -> Result<bool, MpiError> {
         Ok(false)
     }
 
-    fn is_null_comm(&self, comm: Word) -> bool {
+    fn is_null_comm(&self, comm: Handle) -> bool {
         comm == 0
     }
 
-    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError> {
+    fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError> {
         let (from, to) = (self.meetings.members(comm), self.meetings.members(of));
         let find = |member: &u32| to.iter().position(|other| other == member).map(|at| at as u32);
         Ok(from.iter().map(find).collect())
     }
 
-    fn hide(&self, comm: Word) -> Result<Word, MpiError> {
+    fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
         Ok(self.split(comm, 0))
     }
 
-    fn node(&self, comm: Word) -> Result<Word, MpiError> {
+    fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
         Ok(self.split(comm, self.topology.node_of(Number(self.number))))
     }
 
-    fn free(&self, comm: Word) {
+    fn free(&self, comm: Handle) {
         self.comm_free(comm);
     }
 
-    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
         let all = self.meet_with(comm, numbers);
         for (at, number) in numbers.iter_mut().enumerate() {
             let of_all = all.iter().skip(at).step_by(all.len() / self.meetings.members(comm).len());
@@ -275,16 +275,16 @@ impl Communicators for Rank {
         Ok(())
     }
 
-    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
+    fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
         Ok(self.meet_with(comm, mine))
     }
 
-    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError> {
+    fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
         let all = self.meetings.meet(comm, self.number, text.as_bytes().to_vec());
         Ok(String::from_utf8_lossy(&all[0]).into_owned())
     }
 
-    fn places(&self, comm: Word, _: Word) -> Result<Vec<Place>, MpiError> {
+    fn places(&self, comm: Handle, _: Handle) -> Result<Vec<Place>, MpiError> {
         let region = |level, rank: u32| u64::from(self.topology.region_of(level, Number(rank)));
         let place = |rank: &u32| Place {
             node: region(Level::NODE, *rank),
@@ -294,7 +294,7 @@ impl Communicators for Rank {
         Ok(self.meetings.members(comm).iter().map(place).collect())
     }
 
-    fn sharers(&self, _: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
+    fn sharers(&self, _: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
         // Threads are many and cores few.
         Ok((places.len() as u32, 1))
     }
@@ -303,11 +303,11 @@ impl Communicators for Rank {
         lock(&self.options).tags
     }
 
-    fn raise(&self, _comm: Word, code: i32) {
+    fn raise(&self, _comm: Handle, code: i32) {
         lock(&self.raised).push(code);
     }
 
-    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
         let before = lock(&self.kept).insert(comm, value);
         if before.is_some() {
             self.renew();
@@ -315,11 +315,11 @@ impl Communicators for Rank {
         Ok(())
     }
 
-    fn kept(&self, comm: Word) -> Option<Kept> {
+    fn kept(&self, comm: Handle) -> Option<Kept> {
         lock(&self.kept).get(&comm).cloned()
     }
 
-    fn forget(&self, comm: Word) {
+    fn forget(&self, comm: Handle) {
         let before = lock(&self.kept).remove(&comm);
         self.renew();
         drop(before);
@@ -338,10 +338,10 @@ impl Communicators for Rank {
     }
 }
 
-impl World for Rank {
+impl Backend for Rank {
     type Wire = ThreadWire;
 
-    fn wire(&'static self, hidden: Word, _never_sent: u32, _shared_cores: bool) -> ThreadWire {
+    fn wire(&'static self, hidden: Handle, _never_sent: u32, _shared_cores: bool) -> ThreadWire {
         let number = Communicators::rank(self, hidden).expect("it is a member");
         let thread = Box::leak(Box::new(self.meetings.cluster(hidden).rank(number)));
         ThreadWire { rank: self, thread }
@@ -384,8 +384,8 @@ pub struct ThreadWire {
 }
 
 impl Wire for ThreadWire {
-    fn patience(&self) -> Patience {
-        Patience::SharedCores
+    fn backoff(&self) -> Backoff {
+        Backoff::SharedCores
     }
 
     fn quiet(self) -> ThreadWire {

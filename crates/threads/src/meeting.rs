@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bruckner_mpi::Word;
+use bruckner_mpi::Handle;
 use bruckner_runtime::threads::Cluster;
 
 /// What a rank says that waited for one that failed.
@@ -32,7 +32,7 @@ struct Meeting {
 
 #[derive(Default)]
 struct Books {
-    comms: HashMap<Word, Comm>,
+    comms: HashMap<Handle, Comm>,
     meetings: HashMap<(u64, u64), Meeting>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Meetings {
 
 impl Meetings {
     /// The handle of the world.
-    pub(super) const WORLD: Word = 1;
+    pub(super) const WORLD: Handle = 1;
 
     /// A world of so many ranks, which ends after some time.
     pub(super) fn new(size: u32, limit: Duration) -> Arc<Meetings> {
@@ -75,7 +75,7 @@ impl Meetings {
     }
 
     /// A communicator of some ranks, under the lowest handle that is free: handles come again soon.
-    pub(super) fn open(&self, members: &[u32]) -> Word {
+    pub(super) fn open(&self, members: &[u32]) -> Handle {
         let mut books = self.books();
         let handle = (1..).find(|handle| !books.comms.contains_key(handle)).expect("there are many numbers");
         let comm = Comm {
@@ -90,7 +90,7 @@ impl Meetings {
     }
 
     /// One member frees a communicator.
-    pub(super) fn close(&self, comm: Word) {
+    pub(super) fn close(&self, comm: Handle) {
         let mut books = self.books();
         let found = books.comms.get_mut(&comm).expect("a communicator");
         found.freed += 1;
@@ -100,17 +100,17 @@ impl Meetings {
     }
 
     /// The members of a communicator.
-    pub(super) fn members(&self, comm: Word) -> Arc<[u32]> {
+    pub(super) fn members(&self, comm: Handle) -> Arc<[u32]> {
         self.books().comms.get(&comm).expect("a communicator").members.clone()
     }
 
     /// The messages on a communicator.
-    pub(super) fn cluster(&self, comm: Word) -> Arc<Cluster> {
+    pub(super) fn cluster(&self, comm: Handle) -> Arc<Cluster> {
         self.books().comms.get(&comm).expect("a communicator").cluster.clone()
     }
 
     /// A member brings something to the communicator's next meeting.
-    pub(super) fn bring(&self, comm: Word, member: u32, mine: Vec<u8>) -> Ticket {
+    pub(super) fn bring(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Ticket {
         let mut books = self.books();
         let found = books.comms.get_mut(&comm).expect("a communicator");
         let at = found.members.iter().position(|other| *other == member).expect("a member");
@@ -141,7 +141,7 @@ impl Meetings {
     }
 
     /// Brings something, and waits for what all have brought.
-    pub(super) fn meet(&self, comm: Word, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
+    pub(super) fn meet(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
         let ticket = self.bring(comm, member, mine);
         let mut books = self.books();
         loop {

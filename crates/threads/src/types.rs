@@ -2,29 +2,29 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{MpiError, Shape, Word};
+use bruckner_mpi::{Handle, MpiError, Shape};
 use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 
 use crate::{Rank, lock};
-use bruckner_engine::world::{Datatypes, Way};
+use bruckner_engine::backend::{Datatypes, Way};
 
 /// Bytes.
-pub const BYTE: Word = 101;
+pub const BYTE: Handle = 101;
 /// 64-bit integers.
-pub const I64: Word = 102;
+pub const I64: Handle = 102;
 /// 64-bit floating point.
-pub const F64: Word = 103;
+pub const F64: Handle = 103;
 /// 64-bit floating point with as much nothing behind each: a type of the user's, with gaps.
-pub const F64_WITH_GAP: Word = 104;
+pub const F64_WITH_GAP: Handle = 104;
 /// Two 64-bit integers, a type of the user's: the function x ↦ ax + b.
-pub const PAIR: Word = 105;
+pub const PAIR: Handle = 105;
 /// The sum.
-pub const SUM: Word = 201;
+pub const SUM: Handle = 201;
 /// The maximum.
-pub const MAX: Word = 202;
+pub const MAX: Handle = 202;
 /// An operation of the user's on [`PAIR`]: one function after the other, which is not commutative.
-pub const COMPOSE: Word = 203;
+pub const COMPOSE: Handle = 203;
 /// `MPI_IN_PLACE`.
 pub const IN_PLACE: *mut c_void = std::ptr::dangling_mut::<u64>().cast();
 
@@ -33,7 +33,7 @@ const BAD_COUNT: i32 = 2;
 const TRUNCATED: i32 = 15;
 const OTHER: i32 = 16;
 
-fn shape_of(datatype: Word) -> Option<Shape> {
+fn shape_of(datatype: Handle) -> Option<Shape> {
     Some(match datatype {
         BYTE => Shape::BYTE,
         I64 | F64 => Shape::dense(8),
@@ -60,27 +60,27 @@ impl Datatypes for Rank {
         false
     }
 
-    fn is_null_type(&self, datatype: Word) -> bool {
+    fn is_null_type(&self, datatype: Handle) -> bool {
         datatype == 0
     }
 
-    fn is_null_op(&self, op: Word) -> bool {
+    fn is_null_op(&self, op: Handle) -> bool {
         op == 0
     }
 
-    fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+    fn type_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         self.shape(datatype).map(|shape| shape.size)
     }
 
-    fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
+    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
         shape_of(datatype).ok_or(MpiError { call: "shape", code: OTHER })
     }
 
-    fn look_closer(&self, _datatype: Word, shape: Shape) -> Shape {
+    fn look_closer(&self, _datatype: Handle, shape: Shape) -> Shape {
         shape
     }
 
-    fn kind(&self, datatype: Word) -> Option<Kind> {
+    fn kind(&self, datatype: Handle) -> Option<Kind> {
         match datatype {
             BYTE => Some(Kind::Byte),
             I64 => Some(Kind::I64),
@@ -89,7 +89,7 @@ impl Datatypes for Rank {
         }
     }
 
-    fn operation(&self, op: Word) -> Option<Operation> {
+    fn operation(&self, op: Handle) -> Option<Operation> {
         match op {
             SUM => Some(Operation::Sum),
             MAX => Some(Operation::Max),
@@ -97,26 +97,26 @@ impl Datatypes for Rank {
         }
     }
 
-    fn is_built_in(&self, datatype: Word) -> bool {
+    fn is_built_in(&self, datatype: Handle) -> bool {
         self.kind(datatype).is_some()
     }
 
-    fn is_defined(&self, _operation: Operation, _datatype: Word) -> bool {
+    fn is_defined(&self, _operation: Operation, _datatype: Handle) -> bool {
         false
     }
 
-    fn is_users(&self, op: Word) -> bool {
+    fn is_users(&self, op: Handle) -> bool {
         op == COMPOSE
     }
 
-    fn byte(&self) -> Word {
+    fn byte(&self) -> Handle {
         BYTE
     }
 
     unsafe fn pack(
         &self,
         way: Way,
-        datatype: Word,
+        datatype: Handle,
         data: *mut c_void,
         count: usize,
         bytes: *mut u8,
@@ -138,8 +138,8 @@ impl Datatypes for Rank {
         left: *const u8,
         into: *mut u8,
         count: c_int,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
     ) -> Result<(), MpiError> {
         let count = count as usize;
         if let (Some(operation), Some(kind)) = (self.operation(op), self.kind(datatype))

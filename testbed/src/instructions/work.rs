@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use bruckner_algorithms::lower::{OnNode, Room};
 use bruckner_algorithms::{Task, plan};
 use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
-use bruckner_engine::world::Communicators as _;
-use bruckner_engine::{Call, Door, Engine};
+use bruckner_engine::backend::Communicators as _;
+use bruckner_engine::{Call, Engine, EntryPoint};
 use bruckner_runtime::readback::deeds;
 use bruckner_runtime::{Limits, Target, compile};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
@@ -190,13 +190,13 @@ fn allgather_of_pairs(engine: &Engine<Thread>, rank: &'static Thread) {
 #[inline(always)]
 #[allow(unsafe_code, reason = "calls take addresses")]
 fn make(engine: &Engine<Thread>, rank: &'static Thread, call: &Call) {
-    let comm = rank.world();
+    let comm = rank.comm_world();
     // SAFETY: buffers as long as the callers say.
     unsafe {
         if engine.is_native_again(call, comm) {
             engine.native(call, comm);
         } else if engine.served_again(call, comm).is_none() {
-            let _ = engine.run(call, comm, Door::Mpi);
+            let _ = engine.run(call, comm, EntryPoint::Mpi);
         }
     }
 }
@@ -207,7 +207,7 @@ fn persistent_allreduce(engine: &Engine<Thread>, rank: &'static Thread) {
     let (mine, mut sum) = (u64::from(rank.number()), 0u64);
     let call = Call::allreduce((&raw const mine).cast(), (&raw mut sum).cast(), 1, I64, SUM);
     // SAFETY: one number in and one out.
-    let _ = unsafe { engine.persistent(call, rank.world(), "") };
+    let _ = unsafe { engine.persistent(call, rank.comm_world(), "") };
 }
 
 /// Ends the process, if this is the call that is counted.

@@ -61,7 +61,7 @@ fn texts(mpi: &Mpi, mine: &str) -> Result<Vec<String>> {
     bytes.resize(WORDS * 8, 0);
     let words: Vec<u64> =
         bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
-    let all = mpi.gather(mpi.world(), &words)?;
+    let all = mpi.gather(mpi.comm_world(), &words)?;
     let text = |words: &[u64]| {
         let bytes: Vec<u8> =
             words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();

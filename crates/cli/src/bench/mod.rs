@@ -232,7 +232,7 @@ impl Bench {
 
     fn under_mpi(&self, mpi: &'static Mpi, problems: &[Problem], contenders: &[Contender]) -> Result<Answer> {
         Engine::get()?.init()?;
-        let first = mpi.rank(mpi.world())? == 0;
+        let first = mpi.rank(mpi.comm_world())? == 0;
         let mut ranks = Ranks::new(mpi, self.seed)?;
         if let Some(runs) = self.self_test {
             let contender =

@@ -70,7 +70,7 @@ impl Doctor {
             Ok(mpi) => {
                 family = Some(mpi.family);
                 mpi.start()?;
-                let first = mpi.rank(mpi.world())? == 0 && ranks::is_first_of_job();
+                let first = mpi.rank(mpi.comm_world())? == 0 && ranks::is_first_of_job();
                 if let Err(error) = ranks::examine(mpi, &mut findings) {
                     findings.wrong.push(format!("{error:#}"));
                 }

@@ -32,7 +32,7 @@ pub(super) fn is_first_of_job() -> bool {
 
 /// Looks at everything. Collective.
 pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
-    let world = mpi.world();
+    let world = mpi.comm_world();
     let (major, minor) = mpi.standard();
     findings.found("MPI", mpi.name());
     findings.found("library", mpi.library.path.display().to_string());
@@ -81,7 +81,7 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let off = matches!(variable("BRUCKNER").as_str(), "off" | "0");
     let room = statvfs("/dev/shm").map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
     let mine = [u64::from(preloads), u64::from(off), room, u64::from(is_pinned())];
-    let all = mpi.gather(mpi.world(), &mine)?;
+    let all = mpi.gather(mpi.comm_world(), &mine)?;
     let rows: Vec<&[u64]> = all.chunks(mine.len()).collect();
     let ranks = rows.len() as u64;
     let those = |column: usize| rows.iter().enumerate().filter(move |(_, row)| row[column] != 0);
@@ -118,7 +118,7 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
 
 /// A collective that all can check.
 fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
-    let world = mpi.world();
+    let world = mpi.comm_world();
     let (rank, ranks) = (u64::from(mpi.rank(world)?), u64::from(mpi.size(world)?));
     let mut sum = [0u64];
     let ran = Communicator::world()?.allreduce(&[rank + 1], &mut sum, Operation::Sum)?.run();

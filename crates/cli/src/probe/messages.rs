@@ -36,7 +36,7 @@ pub(crate) const LONGEST: usize = 1 << 20;
 impl Ranks {
     /// Of `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi) -> Result<Ranks> {
-        let world = mpi.world();
+        let world = mpi.comm_world();
         let places = places(mpi, world, mpi.node(world)?)?;
         let (processes, cores) = sharers(mpi, world, &places)?;
         let comm = mpi.hide(world)?;

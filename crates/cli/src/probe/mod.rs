@@ -70,7 +70,7 @@ impl Probe {
             _ => None,
         };
         let mut failed = [u64::from(matches!(file, Some(Err(_))))];
-        mpi.agree(mpi.world(), Agree::Max, &mut failed)?;
+        mpi.agree(mpi.comm_world(), Agree::Max, &mut failed)?;
         let outcome = match failed[0] {
             0 => Some(measure(mpi, &mut ranks, &nodes, &self.name).unwrap_or_else(|error| {
                 eprintln!("bruckner: {error:#}");

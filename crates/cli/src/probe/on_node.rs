@@ -66,7 +66,7 @@ pub(crate) fn find(mpi: &Mpi, all: &Ranks, machine: &mut Machine) -> Result<()> 
     let (me, ranks) = (node.rank()?, node.size()?);
     // Nodes may have different numbers of ranks: the fullest counts.
     let mut fullest = [u64::from(ranks)];
-    mpi.agree(mpi.world(), Agree::Max, &mut fullest)?;
+    mpi.agree(mpi.comm_world(), Agree::Max, &mut fullest)?;
     if fullest[0] < 2 {
         return Ok(());
     }

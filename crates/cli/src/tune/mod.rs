@@ -203,7 +203,7 @@ impl Tune {
     /// Measures everything; on the first rank, what there is to say. Collective.
     fn under_mpi(&self, mpi: &'static Mpi, output: &Path) -> Result<Option<String>> {
         let began = Instant::now();
-        let world = mpi.world();
+        let world = mpi.comm_world();
         let first = mpi.rank(world)? == 0;
         let topology: Topology =
             Engine::get()?.findings()?.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use bruckner_choose::Name;
-use bruckner_mpi::{Function, Word};
+use bruckner_mpi::{Function, Handle};
 
 /// How many elements.
 pub type Count = i64;
@@ -22,10 +22,10 @@ impl List {
     pub const NONE: List = List::Ints(std::ptr::null());
 
     #[inline(always)]
-    pub(crate) fn word(self) -> Word {
+    pub(crate) fn word(self) -> Handle {
         match self {
-            List::Ints(at) => at as Word,
-            List::Wide(at) => at as Word,
+            List::Ints(at) => at as Handle,
+            List::Wide(at) => at as Handle,
         }
     }
 
@@ -130,19 +130,19 @@ pub struct Buffer {
     /// How much of it.
     pub amount: Amount,
     /// The datatype of its elements.
-    pub datatype: Word,
+    pub datatype: Handle,
 }
 
 impl Buffer {
     const NONE: Buffer = Buffer { data: std::ptr::null_mut(), amount: Amount::Each(0), datatype: 0 };
 
     #[inline(always)]
-    fn of(data: *const c_void, count: Count, datatype: Word) -> Buffer {
+    fn of(data: *const c_void, count: Count, datatype: Handle) -> Buffer {
         Buffer { data: data.cast_mut(), amount: Amount::Each(count), datatype }
     }
 
     #[inline(always)]
-    fn listed(data: *const c_void, counts: List, displacements: List, datatype: Word) -> Buffer {
+    fn listed(data: *const c_void, counts: List, displacements: List, datatype: Handle) -> Buffer {
         Buffer { data: data.cast_mut(), amount: Amount::Listed { counts, displacements }, datatype }
     }
 }
@@ -157,7 +157,7 @@ pub struct Call {
     /// What is received.
     pub recv: Buffer,
     /// The operation of a reduction; 0 for others.
-    pub op: Word,
+    pub op: Handle,
     /// The root of a rooted collective; 0 for others.
     pub root: c_int,
 }
@@ -178,10 +178,10 @@ impl Call {
     pub fn allgather(
         send: *const c_void,
         send_count: Count,
-        send_type: Word,
+        send_type: Handle,
         recv: *mut c_void,
         recv_count: Count,
-        recv_type: Word,
+        recv_type: Handle,
     ) -> Call {
         let (send, recv) = (Buffer::of(send, send_count, send_type), Buffer::of(recv, recv_count, recv_type));
         Call::of(Function::Allgather, send, recv)
@@ -191,18 +191,24 @@ impl Call {
     pub fn allgatherv(
         send: *const c_void,
         send_count: Count,
-        send_type: Word,
+        send_type: Handle,
         recv: *mut c_void,
         recv_counts: List,
         displacements: List,
-        recv_type: Word,
+        recv_type: Handle,
     ) -> Call {
         let recv = Buffer::listed(recv, recv_counts, displacements, recv_type);
         Call::of(Function::Allgatherv, Buffer::of(send, send_count, send_type), recv)
     }
 
     #[inline(always)]
-    pub fn allreduce(send: *const c_void, recv: *mut c_void, count: Count, datatype: Word, op: Word) -> Call {
+    pub fn allreduce(
+        send: *const c_void,
+        recv: *mut c_void,
+        count: Count,
+        datatype: Handle,
+        op: Handle,
+    ) -> Call {
         let (send, recv) = (Buffer::of(send, count, datatype), Buffer::of(recv, count, datatype));
         Call { op, ..Call::of(Function::Allreduce, send, recv) }
     }
@@ -212,8 +218,8 @@ impl Call {
         send: *const c_void,
         recv: *mut c_void,
         counts: List,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
     ) -> Call {
         let of = |data| Buffer::listed(data, counts, List::NONE, datatype);
         Call { op, ..Call::of(Function::ReduceScatter, of(send), of(recv.cast_const())) }
@@ -224,8 +230,8 @@ impl Call {
         send: *const c_void,
         recv: *mut c_void,
         count: Count,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
     ) -> Call {
         Call { function: Function::ReduceScatterBlock, ..Call::allreduce(send, recv, count, datatype, op) }
     }
@@ -234,10 +240,10 @@ impl Call {
     pub fn alltoall(
         send: *const c_void,
         send_count: Count,
-        send_type: Word,
+        send_type: Handle,
         recv: *mut c_void,
         recv_count: Count,
-        recv_type: Word,
+        recv_type: Handle,
     ) -> Call {
         let call = Call::allgather(send, send_count, send_type, recv, recv_count, recv_type);
         Call { function: Function::Alltoall, ..call }
@@ -248,11 +254,11 @@ impl Call {
         send: *const c_void,
         send_counts: List,
         send_displacements: List,
-        send_type: Word,
+        send_type: Handle,
         recv: *mut c_void,
         recv_counts: List,
         recv_displacements: List,
-        recv_type: Word,
+        recv_type: Handle,
     ) -> Call {
         let send = Buffer::listed(send, send_counts, send_displacements, send_type);
         let recv = Buffer::listed(recv, recv_counts, recv_displacements, recv_type);
@@ -260,7 +266,7 @@ impl Call {
     }
 
     #[inline(always)]
-    pub fn bcast(data: *mut c_void, count: Count, datatype: Word, root: c_int) -> Call {
+    pub fn bcast(data: *mut c_void, count: Count, datatype: Handle, root: c_int) -> Call {
         let data = Buffer::of(data, count, datatype);
         Call { root, ..Call::of(Function::Bcast, data, data) }
     }
@@ -270,8 +276,8 @@ impl Call {
         send: *const c_void,
         recv: *mut c_void,
         count: Count,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
         root: c_int,
     ) -> Call {
         Call { function: Function::Reduce, root, ..Call::allreduce(send, recv, count, datatype, op) }

@@ -10,14 +10,14 @@ use rustc_hash::FxBuildHasher;
 
 use super::plans::Form;
 use super::room::LEVELS;
-use crate::buffers::Common;
+use crate::backend::Backend;
+use crate::normalize::CallSignature;
 use crate::parts::Parts;
-use crate::world::World;
 
 /// A rank's program, ready for its executor.
-pub(crate) enum Planned<W: World> {
+pub(crate) enum Planned<B: Backend> {
     Compiled(Arc<Compiled>),
-    Sized(Box<sized::Plan<W::Wire>>),
+    Sized(Box<sized::Plan<B::Wire>>),
     Parts(Parts),
 }
 
@@ -41,7 +41,7 @@ impl Agreed {
     const COUNT: usize = Agreed::SHARED + Agreed::EACH * LEVELS;
 
     /// What this rank has to say of its program.
-    pub(crate) fn of<W: World>(planned: Option<&Planned<W>>, one_round: bool, device: bool) -> Agreed {
+    pub(crate) fn of<B: Backend>(planned: Option<&Planned<B>>, one_round: bool, device: bool) -> Agreed {
         let mut needs = [0; Agreed::COUNT];
         needs[Agreed::DEVICE] = device.into();
         needs[Agreed::FAILED] = match planned {
@@ -73,10 +73,10 @@ impl Agreed {
     }
 
     /// The call, and the algorithm that this rank has chosen for it.
-    pub(crate) fn say_what_for(&mut self, common: &Common, form: &Form, expression: &Expression) {
-        let call = FxBuildHasher.hash_one((common, form, expression));
+    pub(crate) fn say_what_for(&mut self, signature: &CallSignature, form: &Form, expression: &Expression) {
+        let call = FxBuildHasher.hash_one((signature, form, expression));
         (self.0[Agreed::CALL], self.0[Agreed::CALL + 1]) = (call, !call);
-        let bytes = if matches!(common.problem.counts, Counts::Listed(_)) { 0 } else { common.bytes() };
+        let bytes = if matches!(signature.problem.counts, Counts::Listed(_)) { 0 } else { signature.bytes() };
         (self.0[Agreed::SIZE], self.0[Agreed::SIZE + 1]) = (bytes, !bytes);
     }
 

@@ -12,7 +12,7 @@ use bruckner_schedule::{Level, Rank, Topology};
 
 use super::Communicator;
 use crate::Error;
-use crate::world::World;
+use crate::backend::Backend;
 
 /// Bytes of short messages, and of long ones.
 const SHORT: usize = 8;
@@ -56,7 +56,7 @@ impl Partners {
     }
 }
 
-impl<W: World> Communicator<W> {
+impl<B: Backend> Communicator<B> {
     /// What messages take here: as it is known, or measured, if it may be. Collective, with the same outcome on all ranks.
     pub(super) fn gauged(&self, topology: &Topology) -> Result<Option<Gauged>, Error> {
         let settings = &self.hidden.settings;

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bruckner_choose::{Ability, Gauged, Knowledge, Menus, Shape};
 use bruckner_config::{ProfileFile, Settings};
-use bruckner_mpi::{Agree, Flavour, Function, TagRange, Tags, Word};
+use bruckner_mpi::{Agree, Flavour, Function, Handle, TagRange, Tags};
 use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
 use bruckner_schedule::{Level, Rank, Topology};
 
 use super::keeper::Keeper;
 use crate::Error;
+use crate::backend::{Backend, Wire as _};
 use crate::progress::Active;
-use crate::world::{Wire as _, World};
 
 /// The most topologies whose menus are kept.
 const MENUS: usize = 16;
@@ -25,9 +25,9 @@ struct Placed {
 }
 
 /// A communicator of our own on which all messages go.
-pub(crate) struct Hidden<W: World> {
-    pub(crate) world: &'static W,
-    pub(crate) comm: Word,
+pub(crate) struct Hidden<B: Backend> {
+    pub(crate) backend: &'static B,
+    pub(crate) comm: Handle,
     /// Where each of its ranks runs: by topology, if one was given, else as found.
     pub(crate) places: Topology,
     /// The node that each really runs on, whatever topology was given.
@@ -36,7 +36,7 @@ pub(crate) struct Hidden<W: World> {
     pub(crate) pool: Option<Arc<Pool>>,
     /// Whether all can read the buffers of all others on their node.
     pub(crate) reads: bool,
-    pub(crate) wire: W::Wire,
+    pub(crate) wire: B::Wire,
     pub(crate) shared_cores: bool,
     /// Whether MPI, on all ranks, lets plans go on inside its own waits.
     pub(crate) hooked: bool,
@@ -64,42 +64,42 @@ pub(crate) enum Found {
     Unable,
 }
 
-impl<W: World> Hidden<W> {
+impl<B: Backend> Hidden<B> {
     /// Makes one for the processes of a communicator. Collective.
-    pub(crate) fn new(world: &'static W, of: Word, active: Arc<Active>) -> Result<Hidden<W>, Error> {
-        let comm = world.hide(of)?;
-        let size = world.size(comm)?;
+    pub(crate) fn new(backend: &'static B, of: Handle, active: Arc<Active>) -> Result<Hidden<B>, Error> {
+        let comm = backend.hide(of)?;
+        let size = backend.size(comm)?;
         // Only rank 0 looks: files and environments may differ.
-        let first = world.rank(comm)? == 0;
-        let found = if first { world.settings() } else { String::new() };
-        let profile = if first { world.profile(&found).to_text() } else { String::new() };
-        let mut settings = Settings::of(&world.share_text(comm, &found)?, size);
-        let profile = ProfileFile::of_text(&world.share_text(comm, &profile)?);
-        let knowledge = profile.knowledge(world.name(), &mut settings.complaints);
-        let node = world.node(comm)?;
-        let found = world.places(comm, node)?;
-        let (processes, cores) = world.sharers(comm, &found)?;
+        let first = backend.rank(comm)? == 0;
+        let found = if first { backend.settings() } else { String::new() };
+        let profile = if first { backend.profile(&found).to_text() } else { String::new() };
+        let mut settings = Settings::of(&backend.share_text(comm, &found)?, size);
+        let profile = ProfileFile::of_text(&backend.share_text(comm, &profile)?);
+        let knowledge = profile.knowledge(backend.name(), &mut settings.complaints);
+        let node = backend.node(comm)?;
+        let found = backend.places(comm, node)?;
+        let (processes, cores) = backend.sharers(comm, &found)?;
         let nodes = Topology::of(&found.iter().map(|at| (at.node, at.socket)).collect::<Vec<_>>());
         let mut worst =
-            [u64::from(processes > cores), u64::from(!world.has_hook()), u64::from(world.is_threaded())];
-        world.agree(comm, Agree::Max, &mut worst)?;
-        let pool = if settings.shared_memory { pool(world, comm, node)? } else { None };
-        world.free(node);
-        let reads = pool.is_some() && settings.reads && reads(world, comm, &nodes)?;
+            [u64::from(processes > cores), u64::from(!backend.has_hook()), u64::from(backend.is_threaded())];
+        backend.agree(comm, Agree::Max, &mut worst)?;
+        let pool = if settings.shared_memory { pool(backend, comm, node)? } else { None };
+        backend.free(node);
+        let reads = pool.is_some() && settings.reads && reads(backend, comm, &nodes)?;
         let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
         Ok(Hidden {
-            world,
+            backend,
             comm,
             places: settings.topology.clone().unwrap_or_else(|| nodes.clone()),
             nodes,
             pool,
             reads,
-            wire: world.wire(comm, world.tag_limit() - 1, shared_cores),
+            wire: backend.wire(comm, backend.tag_limit() - 1, shared_cores),
             shared_cores,
             hooked,
             settings,
             // Two are in no range: one for reports, and one that is never sent.
-            tags: Mutex::new(Tags::new(world.tag_limit() - 1)),
+            tags: Mutex::new(Tags::new(backend.tag_limit() - 1)),
             threads: worst[2] != 0,
             active,
             keeper: Keeper::default(),
@@ -127,7 +127,7 @@ impl<W: World> Hidden<W> {
     }
 
     fn new_menus(&self, topology: Arc<Topology>, gauged: Option<&Gauged>) -> Menus {
-        let wide = self.world.has(Function::Allgatherv, Flavour::Blocking, true);
+        let wide = self.backend.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
         let shape = Shape::of(&topology);
         let knowledge = match gauged.filter(|_| self.knowledge.lacks_figures(shape)) {
@@ -172,7 +172,7 @@ impl<W: World> Hidden<W> {
             unsafe { self.wire.send(&mut requests, 1, bytes.as_ptr(), bytes.len(), peer) }?;
         }
         let mut result = Ok(());
-        self.wire.patience().wait_for(|| {
+        self.wire.backoff().wait_for(|| {
             let tested = self.wire.test(&mut requests, 0..2);
             result = tested.map(|_| ());
             if tested == Ok(false) {
@@ -186,9 +186,9 @@ impl<W: World> Hidden<W> {
     /// The texts of all ranks, on rank 0. Collective.
     pub(crate) fn collect(&self, text: &str) -> Result<Option<Vec<String>>, Error> {
         // A tag that is in no range.
-        let tag = self.world.tag_limit();
-        let lengths = self.world.gather(self.comm, &[text.len() as u64])?;
-        if self.world.rank(self.comm)? != 0 {
+        let tag = self.backend.tag_limit();
+        let lengths = self.backend.gather(self.comm, &[text.len() as u64])?;
+        if self.backend.rank(self.comm)? != 0 {
             self.tell(0, tag, text.as_bytes())?;
             return Ok(None);
         }
@@ -272,8 +272,8 @@ fn one_node(nodes: &Topology, ranks: impl IntoIterator<Item = u32>) -> bool {
 
 /// The node's shared memory: created by its first process, attached by the others, unlinked at once; `None` on all ranks
 /// if any could not.
-fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>, Error> {
-    let (me, size) = (world.rank(node)?, world.size(node)?);
+fn pool(backend: &impl Backend, comm: Handle, node: Handle) -> Result<Option<Arc<Pool>>, Error> {
+    let (me, size) = (backend.rank(node)?, backend.size(node)?);
     let mut name = String::new();
     let mut made = None;
     if me == 0 {
@@ -283,12 +283,12 @@ fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>,
             name.clear();
         }
     }
-    let name = world.share_text(node, &name)?;
+    let name = backend.share_text(node, &name)?;
     if me != 0 && !name.is_empty() {
         made = Pool::attach(&name, size, me).ok();
     }
     let mut all = [u64::from(made.is_some())];
-    world.agree(comm, Agree::Min, &mut all)?;
+    backend.agree(comm, Agree::Min, &mut all)?;
     if me == 0 && !name.is_empty() {
         Pool::unlink(&name);
     }
@@ -296,16 +296,16 @@ fn pool(world: &impl World, comm: Word, node: Word) -> Result<Option<Arc<Pool>>,
 }
 
 /// Whether all ranks can read the memory of all others on their node: they try. Collective.
-fn reads(world: &impl World, comm: Word, nodes: &Topology) -> Result<bool, Error> {
-    let (me, word) = (Rank(world.rank(comm)?), OpenWord::random());
-    let all = world.gather(comm, &word.place())?;
+fn reads(backend: &impl Backend, comm: Handle, nodes: &Topology) -> Result<bool, Error> {
+    let (me, word) = (Rank(backend.rank(comm)?), OpenWord::random());
+    let all = backend.gather(comm, &word.place())?;
     let others = nodes.span(Level::NODE, nodes.region_of(Level::NODE, me)).map(|at| nodes.rank_at(at));
     let can_read = |other: Rank| {
         let place = &all[other.0 as usize * OpenWord::PLACE..][..OpenWord::PLACE];
         other == me || OpenWord::can_read(place)
     };
     let mut all = [u64::from(others.into_iter().all(can_read))];
-    world.agree(comm, Agree::Min, &mut all)?;
+    backend.agree(comm, Agree::Min, &mut all)?;
     Ok(all[0] == 1)
 }
 

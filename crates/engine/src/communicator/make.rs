@@ -17,14 +17,14 @@ use super::keeper::{Program, Rented};
 use super::plans::{Form, Prepared, task};
 use super::room::{LEVELS, Room};
 use crate::Error;
-use crate::buffers::Normal;
+use crate::backend::{Backend, Fault, Wire as _};
+use crate::normalize::NormalizedCall;
 use crate::parts::Parts;
-use crate::world::{Fault, Wire as _, World};
 
 /// What came of an attempt to make a plan; the same on all ranks.
-pub(super) enum Attempt<W: World> {
+pub(super) enum Attempt<B: Backend> {
     /// A plan, and the room that it needs on any rank.
-    Made(Prepared<W>, Extent),
+    Made(Prepared<B>, Extent),
     /// It cannot be had on some rank.
     Refused,
     Stopped(Stopped),
@@ -56,21 +56,21 @@ pub(crate) struct Site<'a> {
     pub(crate) one_round: bool,
 }
 
-impl<W: World> Communicator<W> {
+impl<B: Backend> Communicator<B> {
     /// Makes a plan. Collective: all ranks agree on whether it can be had.
     pub(super) fn make(
         &self,
         site: &Site<'_>,
-        normal: &Normal,
+        normalized: &NormalizedCall,
         form: &Form,
         expression: &Expression,
-    ) -> Result<Attempt<W>, Error> {
+    ) -> Result<Attempt<B>, Error> {
         let shared = self.hidden.pool.is_some() && (self.hidden.reads || !expression.reads_buffers());
         let on_node = if shared { OnNode::Segment } else { OnNode::Messages };
-        let tried = self.attempt(site, normal, form, expression, on_node)?;
+        let tried = self.attempt(site, normalized, form, expression, on_node)?;
         let refused = matches!(tried, Attempt::Refused);
         if refused && on_node == OnNode::Segment && expression.shares_memory() {
-            return self.attempt(site, normal, form, expression, OnNode::Messages);
+            return self.attempt(site, normalized, form, expression, OnNode::Messages);
         }
         Ok(tried)
     }
@@ -79,33 +79,33 @@ impl<W: World> Communicator<W> {
     fn attempt(
         &self,
         site: &Site<'_>,
-        normal: &Normal,
+        normalized: &NormalizedCall,
         form: &Form,
         expression: &Expression,
         on_node: OnNode,
-    ) -> Result<Attempt<W>, Error> {
-        let (common, wire) = (&normal.common, &self.hidden.wire);
+    ) -> Result<Attempt<B>, Error> {
+        let (signature, wire) = (&normalized.signature, &self.hidden.wire);
         let keeper = &self.hidden.keeper;
         let program = Program {
             topology: Arc::as_ptr(site.topology) as usize,
             rank: self.rank,
-            collective: common.problem.collective,
-            pieces: common.problem.pieces,
-            order: common.problem.order,
+            collective: signature.problem.collective,
+            pieces: signature.problem.pieces,
+            order: signature.problem.order,
             expression: expression.clone(),
             form: form.clone(),
             on_node,
         };
         // A panic here is one rank's own: it must reach the agreement like everybody.
-        let planned: Option<Planned<W>> = catch_unwind(AssertUnwindSafe(|| {
+        let planned: Option<Planned<B>> = catch_unwind(AssertUnwindSafe(|| {
             assert!(!self.fails(Fault::Plan), "a fault on purpose");
-            if let Some(parts) = Parts::of(expression, common) {
+            if let Some(parts) = Parts::of(expression, signature) {
                 return Some(Planned::Parts(parts));
             }
             if let Some(compiled) = keeper.get(&program) {
                 return Some(Planned::Compiled(compiled));
             }
-            let task = task(&common.problem, site.topology);
+            let task = task(&signature.problem, site.topology);
             let plan = plan_on(&task, expression, on_node).ok()?.for_every_size();
             let room = if form.even == Some(false) { lower::Room::Own } else { lower::Room::Shared };
             let code = plan.code(self.rank, expression, on_node, room)?;
@@ -121,14 +121,14 @@ impl<W: World> Communicator<W> {
             Some(Planned::Compiled(compiled))
         }))
         .unwrap_or_default();
-        let mut needs = Agreed::of(planned.as_ref(), site.one_round, self.world().has_device());
-        needs.say_what_for(common, form, expression);
+        let mut needs = Agreed::of(planned.as_ref(), site.one_round, self.backend().has_device());
+        needs.say_what_for(signature, form, expression);
         self.agree(Agree::Max, &mut needs.0)?;
         if !needs.same_call() {
             // The MPI's own function would truncate, or leave some waiting.
             return match needs.same_size() {
                 true => Ok(Attempt::Stopped(Stopped::Different)),
-                false => Err(Error::Mpi(self.world().truncated())),
+                false => Err(Error::Mpi(self.backend().truncated())),
             };
         }
         if needs.has_device() {
@@ -144,7 +144,7 @@ impl<W: World> Communicator<W> {
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
                 let address = Address { names: self.names.clone(), tag: site.tags.first + 1 };
-                let plan = Plan::new(compiled, address, wire, segments, reduction, wire.patience());
+                let plan = Plan::new(compiled, address, wire, segments, reduction, wire.backoff());
                 Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
             }
         })

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use bruckner_choose::{Choice, KindId};
-use bruckner_mpi::{Function, Word};
+use bruckner_mpi::{Function, Handle};
 use bruckner_schedule::{Counts, Problem};
 
 use super::plans::VersionId;
-use crate::buffers::Combine;
+use crate::backend::Backend;
 use crate::call::{Amount, Call, Count, List};
-use crate::world::World;
+use crate::normalize::Combine;
 
 /// The arguments of a call that decide about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ impl Arguments {
 /// The arguments that decide about a call of so many ranks, if they alone do.
 #[inline(always)]
 pub(crate) fn arguments(
-    world: &impl World,
+    backend: &impl Backend,
     call: &Call,
     size: impl FnOnce() -> Option<u32>,
 ) -> Option<Arguments> {
@@ -57,7 +57,7 @@ pub(crate) fn arguments(
     let mut count = call.recv.amount.each();
     let mut listed = None;
     if let Amount::Listed { counts, displacements } = call.recv.amount {
-        let is_given = matches!(call.send.amount, Amount::Each(_)) && !world.is_in_place(call.send.data);
+        let is_given = matches!(call.send.amount, Amount::Each(_)) && !backend.is_in_place(call.send.data);
         listed = Some(Listed { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
         // SAFETY: MPI asks for one number for each rank.
         count = unsafe { counts.largest(size()?) };
@@ -67,11 +67,11 @@ pub(crate) fn arguments(
             ([function, datatype, call.op, root], count)
         }
         Function::Bcast => ([function, datatype, 0, root], count),
-        Function::Allgather | Function::Allgatherv if world.is_in_place(call.send.data) => {
+        Function::Allgather | Function::Allgatherv if backend.is_in_place(call.send.data) => {
             ([function, datatype, datatype, 0], count)
         }
         Function::Allgatherv => ([function, datatype, call.send.datatype, 0], count),
-        Function::Alltoall if world.is_in_place(call.send.data) => return None,
+        Function::Alltoall if backend.is_in_place(call.send.data) => return None,
         Function::Allgather | Function::Alltoall => {
             let difference = (call.send.amount.each() ^ count) as u64;
             ([function, datatype, call.send.datatype, difference], count)
@@ -89,14 +89,14 @@ pub(crate) fn arguments(
 }
 
 /// Whether the types and the operation of a call are built in and dense: their handles never mean anything else.
-pub(crate) fn is_built_in(world: &impl World, call: &Call) -> bool {
-    let is = |datatype: Word| world.is_built_in(datatype);
+pub(crate) fn is_built_in(backend: &impl Backend, call: &Call) -> bool {
+    let is = |datatype: Handle| backend.is_built_in(datatype);
     match call.function {
         Function::Barrier => true,
         Function::Allgather | Function::Allgatherv | Function::Alltoall => {
-            is(call.recv.datatype) && (world.is_in_place(call.send.data) || is(call.send.datatype))
+            is(call.recv.datatype) && (backend.is_in_place(call.send.data) || is(call.send.datatype))
         }
-        _ => is(call.recv.datatype) && (call.op == 0 || world.operation(call.op).is_some()),
+        _ => is(call.recv.datatype) && (call.op == 0 || backend.operation(call.op).is_some()),
     }
 }
 
@@ -301,20 +301,20 @@ impl Natives {
     }
 
     #[inline(always)]
-    fn key(comm: Word, generation: u64, words: &[u64; 4]) -> Key {
+    fn key(comm: Handle, generation: u64, words: &[u64; 4]) -> Key {
         // A generation is at least one more than nothing.
         [comm, generation + 1, words[0], words[1], words[2], words[3]]
     }
 
     /// Whether a call is known to go to native.
     #[inline(always)]
-    pub(crate) fn has(&self, comm: Word, generation: u64, arguments: &Arguments) -> bool {
+    pub(crate) fn has(&self, comm: Handle, generation: u64, arguments: &Arguments) -> bool {
         let key = Natives::key(comm, generation, &arguments.words);
         self.0[bucket(&arguments.words, self.0.len())].holds(&key, arguments.count)
     }
 
     /// Remembers calls with some counts. Counts of more than 32 bits are not remembered.
-    pub(crate) fn put(&self, comm: Word, generation: u64, words: &[u64; 4], counts: RangeInclusive<u64>) {
+    pub(crate) fn put(&self, comm: Handle, generation: u64, words: &[u64; 4], counts: RangeInclusive<u64>) {
         if *counts.start() < u32::MAX.into() {
             self.0[bucket(words, self.0.len())].put(&Natives::key(comm, generation, words), counts);
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bruckner_choose::{
     Assignment, Choice, Gauged, Kind, KindId, Menus, OnlineTuning, Reason as Chosen, Rules, choose,
 };
-use bruckner_mpi::{Agree, TagRange, Word};
+use bruckner_mpi::{Agree, Handle, TagRange};
 use bruckner_runtime::{Extent, Limits, Names as _, Needs, Scratch};
 use bruckner_schedule::{Level, Rank, Topology};
 use rustc_hash::FxBuildHasher;
@@ -32,12 +32,12 @@ pub(crate) use room::Room;
 pub(crate) use slots::{Purpose, Resources};
 
 use crate::Error;
-use crate::buffers::{Common, Normal};
+use crate::backend::{Backend, Fault};
+use crate::normalize::{CallSignature, NormalizedCall};
 use crate::parts::Parts;
 use crate::progress::{Taken, Turn};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::world::{Fault, World};
 use hidden::Found;
 use make::Attempt;
 use names::RankNames;
@@ -45,14 +45,14 @@ use plans::{Candidate, Form, Look, Version};
 use slots::Slots;
 
 /// Plans, the memory that they share, and calls that are known to be served by one.
-pub(crate) struct Store<W: World> {
-    pub(crate) plans: Plans<W>,
+pub(crate) struct Store<B: Backend> {
+    pub(crate) plans: Plans<B>,
     pub(crate) room: Room,
     pub(crate) memos: Memos,
 }
 
-impl<W: World> Store<W> {
-    pub(crate) fn new(room: Room) -> Store<W> {
+impl<B: Backend> Store<B> {
+    pub(crate) fn new(room: Room) -> Store<B> {
         Store { plans: Plans::default(), room, memos: Memos::default() }
     }
 }
@@ -71,8 +71,8 @@ pub(crate) struct Served {
 }
 
 /// What changes from call to call.
-pub(crate) struct State<W: World> {
-    pub(crate) store: Store<W>,
+pub(crate) struct State<B: Backend> {
+    pub(crate) store: Store<B>,
     pub(crate) staged_input: Scratch,
     pub(crate) staged_output: Scratch,
     pub(crate) rules: Rules,
@@ -88,7 +88,7 @@ pub(crate) struct State<W: World> {
     pub(crate) revision: u64,
 }
 
-impl<W: World> State<W> {
+impl<B: Backend> State<B> {
     /// From now on everything is the MPI's own: ranks have agreed that a buffer may be in device memory.
     pub(crate) fn leave_to_mpi(&mut self) {
         self.forget();
@@ -96,8 +96,8 @@ impl<W: World> State<W> {
     }
 
     /// Whether a call is known to go to the MPI.
-    pub(crate) fn is_native(&self, common: &Common) -> bool {
-        self.store.plans.is_native(&self.menus.kind(&common.question()))
+    pub(crate) fn is_native(&self, signature: &CallSignature) -> bool {
+        self.store.plans.is_native(&self.menus.kind(&signature.question()))
     }
 
     /// What serves a call, and why.
@@ -121,20 +121,20 @@ impl<W: World> State<W> {
 }
 
 /// A user's communicator.
-pub(crate) struct Communicator<W: World> {
-    pub(crate) hidden: Arc<Hidden<W>>,
-    pub(crate) comm: Word,
+pub(crate) struct Communicator<B: Backend> {
+    pub(crate) hidden: Arc<Hidden<B>>,
+    pub(crate) comm: Handle,
     pub(crate) rank: Rank,
     pub(crate) size: u32,
     pub(crate) names: Arc<RankNames>,
     tags: TagRange,
     /// Taken while a call runs. Whoever finds it taken does not wait.
-    state: Turn<State<W>>,
+    state: Turn<State<B>>,
     /// Plans, tags and memory of freed persistent operations.
-    slots: Mutex<Slots<W>>,
+    slots: Mutex<Slots<B>>,
 }
 
-impl<W: World> Drop for Communicator<W> {
+impl<B: Backend> Drop for Communicator<B> {
     fn drop(&mut self) {
         // No MPI call: this may be a delete callback.
         let left: Vec<_> = self.slots.get_mut().unwrap_or_else(PoisonError::into_inner).drain().collect();
@@ -147,13 +147,13 @@ impl<W: World> Drop for Communicator<W> {
     }
 }
 
-impl<W: World> Communicator<W> {
+impl<B: Backend> Communicator<B> {
     /// What is kept for a communicator whose ranks have these names on a hidden one. Collective; where it cannot be
     /// served, the reason, on all ranks.
-    pub(crate) fn new(hidden: Arc<Hidden<W>>, comm: Word) -> Result<Communicator<W>, Refusal> {
-        let world = hidden.world;
-        let (rank, size) = (world.rank(comm)?, world.size(comm)?);
-        let names: Option<Vec<u32>> = world.translate(comm, hidden.comm)?.into_iter().collect();
+    pub(crate) fn new(hidden: Arc<Hidden<B>>, comm: Handle) -> Result<Communicator<B>, Refusal> {
+        let backend = hidden.backend;
+        let (rank, size) = (backend.rank(comm)?, backend.size(comm)?);
+        let names: Option<Vec<u32>> = backend.translate(comm, hidden.comm)?.into_iter().collect();
         // Where processes of two worlds meet, all see it; those of the other world may not have the library.
         let Some(names) = names else { return Err(Reason::OutsideWorld.into()) };
         let placed = |name: &u32| {
@@ -163,8 +163,8 @@ impl<W: World> Communicator<W> {
         let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
         let topology = catch_unwind(|| Topology::of(&places)).ok();
         // The one agreement that goes by the user's communicator: afterwards there are tags.
-        let agree = |how, words: &mut [u64]| Ok(world.agree(comm, how, words)?);
-        let able = topology.is_some() && !world.has_device();
+        let agree = |how, words: &mut [u64]| Ok(backend.agree(comm, how, words)?);
+        let able = topology.is_some() && !backend.has_device();
         let (tags, topology) = match (hidden.take_tags(rank == 0, able, agree)?, topology) {
             (Found::Range(tags), Some(topology)) => (tags, topology),
             (Found::Nothing, _) => return Err(Reason::NoTags.into()),
@@ -197,7 +197,7 @@ impl<W: World> Communicator<W> {
     }
 
     /// Takes the state for a call. It goes back also when the call panics.
-    pub(crate) fn take(&self) -> Result<Taken<'_, State<W>>, Error> {
+    pub(crate) fn take(&self) -> Result<Taken<'_, State<B>>, Error> {
         self.state.try_take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
     }
 
@@ -209,13 +209,13 @@ impl<W: World> Communicator<W> {
         )
     }
 
-    fn world(&self) -> &'static W {
-        self.hidden.world
+    fn backend(&self) -> &'static B {
+        self.hidden.backend
     }
 
     /// Whether a fault is to happen here.
     fn fails(&self, fault: Fault) -> bool {
-        self.world().fails(fault, self.names.peer(self.rank))
+        self.backend().fails(fault, self.names.peer(self.rank))
     }
 
     /// The tag of messages by which ranks agree; plans have those behind it.
@@ -255,12 +255,12 @@ impl<W: World> Communicator<W> {
     /// share. `None`, on all ranks, if they have found that they are not in the same call: that is not kept.
     pub(crate) fn plan_for(
         &self,
-        state: &mut State<W>,
-        normal: &mut Normal,
+        state: &mut State<B>,
+        normalized: &mut NormalizedCall,
     ) -> Result<Option<Served>, Error> {
         state.calls += 1;
         loop {
-            let question = normal.common.question();
+            let question = normalized.signature.question();
             let (kind, bytes) = (state.menus.kind(&question), question.bytes());
             let State { store, topology, menus, rules, device, calls, tuning, .. } = &mut *state;
             let site = Site { topology, tags: self.tags, one_round: false };
@@ -276,9 +276,9 @@ impl<W: World> Communicator<W> {
                 }
                 false => Vec::new(),
             };
-            let fingerprint = || FxBuildHasher.hash_one(&normal.common);
+            let fingerprint = || FxBuildHasher.hash_one(&normalized.signature);
             let assignment = tuning.assign(kind_id, bytes, fingerprint, rivals);
-            match self.prepare(store, &site, kind, choices, assignment.candidate(), normal) {
+            match self.prepare(store, &site, kind, choices, assignment.candidate(), normalized) {
                 Ok((id, candidate)) => {
                     store.plans.versions.get(id).looked_for = *calls;
                     let asked = assignment.candidate();
@@ -306,26 +306,27 @@ impl<W: World> Communicator<W> {
     /// Collective if one must be made, or room for it.
     pub(crate) fn prepare(
         &self,
-        store: &mut Store<W>,
+        store: &mut Store<B>,
         site: &Site<'_>,
         kind: Kind,
         choices: impl FnOnce() -> Vec<Choice>,
         asked: usize,
-        normal: &mut Normal,
+        normalized: &mut NormalizedCall,
     ) -> Result<(VersionId, usize), Stopped> {
         let Store { plans, room, memos } = store;
         let (candidates, versions) = plans.of(kind, choices);
         // One of them is the MPI's own function, which always fits.
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let candidate = &mut candidates[at];
-            let id = match candidate.find(versions, &mut normal.common.problem, site.topology) {
+            let id = match candidate.find(versions, &mut normalized.signature.problem, site.topology) {
                 Look::Version(id) => id,
                 Look::Nothing if candidate.is_native() => candidate.put_native(versions),
                 Look::Nothing => {
                     // Plans may be dropped: memos, which do not look, start anew.
                     memos.clear();
-                    let form = Form::of(&normal.common.problem, site.topology, &candidate.choice.expression);
-                    match self.make(site, normal, &form, &candidate.choice.expression)? {
+                    let form =
+                        Form::of(&normalized.signature.problem, site.topology, &candidate.choice.expression);
+                    match self.make(site, normalized, &form, &candidate.choice.expression)? {
                         Attempt::Made(made, extent) => candidate.put(versions, form, Some(made), extent),
                         Attempt::Refused => candidate.put(versions, form, None, Extent::default()),
                         Attempt::Stopped(why) => return Err(why),
@@ -335,10 +336,10 @@ impl<W: World> Communicator<W> {
             };
             // What is served so has the same form as what cannot be.
             let parts = matches!(versions.get(id).prepared, Some(Prepared::Parts(_)));
-            if parts && Parts::of(&candidate.choice.expression, &normal.common).is_none() {
+            if parts && Parts::of(&candidate.choice.expression, &normalized.signature).is_none() {
                 continue;
             }
-            if self.fit(versions.get(id), normal, site.topology, room, memos)? {
+            if self.fit(versions.get(id), normalized, site.topology, room, memos)? {
                 return Ok((id, at));
             }
         }
@@ -361,7 +362,7 @@ impl<W: World> Communicator<W> {
     /// Concludes from how long a call of a look took; what was seen, if it was the last. Collective then.
     pub(crate) fn looked(
         &self,
-        state: &mut State<W>,
+        state: &mut State<B>,
         served: &Served,
         took: Duration,
     ) -> Result<Vec<(Arc<Choice>, f64)>, Error> {
@@ -400,8 +401,8 @@ impl<W: World> Communicator<W> {
     /// Makes a plan ready for a call, with as much room as it takes; whether that can be, on all ranks.
     fn fit(
         &self,
-        version: &mut Version<W>,
-        normal: &Normal,
+        version: &mut Version<B>,
+        normalized: &NormalizedCall,
         topology: &Topology,
         room: &mut Room,
         memos: &mut Memos,
@@ -411,7 +412,7 @@ impl<W: World> Communicator<W> {
             Some(Prepared::Native | Prepared::Parts(_) | Prepared::Sized(_)) => return Ok(true),
             Some(Prepared::Ready(plan)) => plan,
         };
-        let problem = &normal.common.problem;
+        let problem = &normalized.signature.problem;
         let needs = version.extent.needs(plan.compiled().even, problem, &Limits::MEASURED);
         if !self.may_have(&needs, version.too_much) {
             return Ok(false);
@@ -425,9 +426,9 @@ impl<W: World> Communicator<W> {
         }
         plan.set_segments(&room.segments);
         plan.bind(problem);
-        if normal.foreign.is_some() || version.combine != Some(normal.common.combine) {
-            plan.set_reduction(normal.reduction(self.world()));
-            version.combine = Some(normal.common.combine);
+        if normalized.user_op.is_some() || version.combine != Some(normalized.signature.combine) {
+            plan.set_reduction(normalized.reduction(self.backend()));
+            version.combine = Some(normalized.signature.combine);
         }
         Ok(true)
     }

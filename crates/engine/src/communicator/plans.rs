@@ -12,19 +12,19 @@ use bruckner_runtime::{Extent, Plan, sized};
 use bruckner_schedule::{Counts, Problem, Topology};
 use rustc_hash::FxBuildHasher;
 
-use crate::buffers::Combine;
+use crate::backend::Backend;
+use crate::normalize::Combine;
 use crate::parts::Parts;
-use crate::world::World;
 
 /// The most plans that an algorithm has. Only one that orders ranks by their counts may want more.
 const PLANS: usize = 64;
 
 /// A plan that was made.
-pub(crate) enum Prepared<W: World> {
+pub(crate) enum Prepared<B: Backend> {
     /// For sizes that all ranks know.
-    Ready(Box<Plan<W::Wire>>),
+    Ready(Box<Plan<B::Wire>>),
     /// For sizes that each rank knows for itself.
-    Sized(Box<sized::Plan<W::Wire>>),
+    Sized(Box<sized::Plan<B::Wire>>),
     /// Others of the MPI's own functions.
     Parts(Parts),
     /// The MPI's own function.
@@ -65,10 +65,10 @@ pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
 }
 
 /// A plan of an algorithm, for one form of sizes.
-pub(crate) struct Version<W: World> {
+pub(crate) struct Version<B: Backend> {
     form: Form,
     /// None if it could not be made, which is so for good.
-    pub(crate) prepared: Option<Prepared<W>>,
+    pub(crate) prepared: Option<Prepared<B>>,
     pub(crate) choice: Arc<Choice>,
     /// The room that it needs on any rank.
     pub(crate) extent: Extent,
@@ -82,7 +82,7 @@ pub(crate) struct Version<W: World> {
     pub(crate) looked_for: u64,
 }
 
-impl<W: World> Version<W> {
+impl<B: Backend> Version<B> {
     /// Whether the MPI's own function of the same name serves.
     pub(crate) fn is_the_call_itself(&self) -> bool {
         matches!(self.prepared, None | Some(Prepared::Native))
@@ -153,9 +153,9 @@ impl Candidate {
 
     /// The version for a problem, which is cut as the algorithm wants it.
     #[inline]
-    pub(crate) fn find<W: World>(
+    pub(crate) fn find<B: Backend>(
         &mut self,
-        versions: &Versions<W>,
+        versions: &Versions<B>,
         problem: &mut Problem,
         topology: &Topology,
     ) -> Look {
@@ -174,11 +174,11 @@ impl Candidate {
     }
 
     /// Keeps what came of planning for a form. The oldest version makes room where there are too many.
-    pub(crate) fn put<W: World>(
+    pub(crate) fn put<B: Backend>(
         &mut self,
-        versions: &mut Versions<W>,
+        versions: &mut Versions<B>,
         form: Form,
-        prepared: Option<Prepared<W>>,
+        prepared: Option<Prepared<B>>,
         extent: Extent,
     ) -> VersionId {
         let version = Version {
@@ -204,41 +204,41 @@ impl Candidate {
     }
 
     /// Keeps the MPI's own function.
-    pub(crate) fn put_native<W: World>(&mut self, versions: &mut Versions<W>) -> VersionId {
+    pub(crate) fn put_native<B: Backend>(&mut self, versions: &mut Versions<B>) -> VersionId {
         let form = Form { even: None, orders: Box::default(), through: Exchange::Meeting };
         self.put(versions, form, Some(Prepared::Native), Extent::default())
     }
 }
 
 /// All versions of a communicator's plans.
-pub(crate) struct Versions<W: World>(Vec<Version<W>>);
+pub(crate) struct Versions<B: Backend>(Vec<Version<B>>);
 
-impl<W: World> Versions<W> {
+impl<B: Backend> Versions<B> {
     #[inline]
-    pub(crate) fn get(&mut self, id: VersionId) -> &mut Version<W> {
+    pub(crate) fn get(&mut self, id: VersionId) -> &mut Version<B> {
         &mut self.0[id.0]
     }
 }
 
 /// All plans of a communicator.
-pub(crate) struct Plans<W: World> {
+pub(crate) struct Plans<B: Backend> {
     candidates: HashMap<Kind, Vec<Candidate>, FxBuildHasher>,
-    pub(crate) versions: Versions<W>,
+    pub(crate) versions: Versions<B>,
 }
 
-impl<W: World> Default for Plans<W> {
-    fn default() -> Plans<W> {
+impl<B: Backend> Default for Plans<B> {
+    fn default() -> Plans<B> {
         Plans { candidates: HashMap::default(), versions: Versions(Vec::new()) }
     }
 }
 
-impl<W: World> Plans<W> {
+impl<B: Backend> Plans<B> {
     /// The algorithms for a kind of call, and all versions.
     pub(crate) fn of(
         &mut self,
         kind: Kind,
         choices: impl FnOnce() -> Vec<Choice>,
-    ) -> (&mut Vec<Candidate>, &mut Versions<W>) {
+    ) -> (&mut Vec<Candidate>, &mut Versions<B>) {
         let candidates = self.candidates.entry(kind).or_insert_with(|| Candidate::all(choices()));
         (candidates, &mut self.versions)
     }
@@ -254,7 +254,7 @@ impl<W: World> Plans<W> {
     }
 
     /// The version for a collective that was last looked for.
-    pub(crate) fn newest(&self, name: Name) -> Option<&Version<W>> {
+    pub(crate) fn newest(&self, name: Name) -> Option<&Version<B>> {
         let kinds = self.candidates.iter().filter(|(kind, _)| kind.name == name);
         let all = kinds.flat_map(|(_, candidates)| candidates).flat_map(|candidate| &candidate.versions);
         all.map(|id| &self.versions.0[id.0]).max_by_key(|version| version.looked_for)

@@ -20,8 +20,8 @@ use super::plans::{Prepared, VersionId};
 use super::room::Room;
 use super::{Communicator, Store};
 use crate::Error;
-use crate::buffers::Common;
-use crate::world::World;
+use crate::backend::Backend;
+use crate::normalize::CallSignature;
 
 /// The most slots of a communicator.
 const SLOTS: usize = 512;
@@ -50,8 +50,8 @@ pub(crate) struct Purpose {
 }
 
 /// Tags and memory of one operation, with the plans made for them.
-pub(crate) struct Resources<W: World> {
-    pub(crate) store: Store<W>,
+pub(crate) struct Resources<B: Backend> {
+    pub(crate) store: Store<B>,
     pub(crate) tags: TagRange,
     /// The plan that the operation has taken out of the store.
     taken: Option<VersionId>,
@@ -59,26 +59,26 @@ pub(crate) struct Resources<W: World> {
     slot: Option<Turn>,
 }
 
-struct Slot<W: World> {
+struct Slot<B: Backend> {
     purpose: Purpose,
     turn: Turn,
     /// None while an operation of this rank has them.
-    free: Option<Resources<W>>,
+    free: Option<Resources<B>>,
 }
 
 /// The slots of a communicator.
-pub(crate) struct Slots<W: World> {
-    slots: Vec<Slot<W>>,
+pub(crate) struct Slots<B: Backend> {
+    slots: Vec<Slot<B>>,
     turn: Turn,
 }
 
-impl<W: World> Default for Slots<W> {
-    fn default() -> Slots<W> {
+impl<B: Backend> Default for Slots<B> {
+    fn default() -> Slots<B> {
         Slots { slots: Vec::new(), turn: 0 }
     }
 }
 
-impl<W: World> Slots<W> {
+impl<B: Backend> Slots<B> {
     /// Which slots are free on this rank.
     fn free(&self) -> Free {
         let mut words: Free = smallvec![0; self.slots.len().div_ceil(BITS)];
@@ -89,7 +89,7 @@ impl<W: World> Slots<W> {
     }
 
     /// Takes the resources of a slot of this purpose, of those that are free on all ranks.
-    fn take(&mut self, free: &[u64], purpose: &Purpose) -> Option<Resources<W>> {
+    fn take(&mut self, free: &[u64], purpose: &Purpose) -> Option<Resources<B>> {
         let mut slots = self.slots.iter_mut().enumerate();
         let (_, slot) = slots.find(|(at, slot)| is_set(free, *at) && slot.purpose == *purpose)?;
         self.turn += 1;
@@ -98,8 +98,8 @@ impl<W: World> Slots<W> {
     }
 
     /// Removes slots that are free on all ranks, the least recently used first, until at most `most` are left.
-    fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<W>> {
-        let turn_of_free = |(at, slot): (usize, &Slot<W>)| is_set(free, at).then_some(slot.turn);
+    fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<B>> {
+        let turn_of_free = |(at, slot): (usize, &Slot<B>)| is_set(free, at).then_some(slot.turn);
         let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();
         oldest.sort_unstable();
         oldest.truncate(self.slots.len().saturating_sub(most));
@@ -118,7 +118,7 @@ impl<W: World> Slots<W> {
     }
 
     /// Puts an operation's resources back into its slot; returns them if it has none.
-    fn put_back(&mut self, resources: Resources<W>) -> Option<Resources<W>> {
+    fn put_back(&mut self, resources: Resources<B>) -> Option<Resources<B>> {
         let turn = resources.slot;
         match self.slots.iter_mut().find(|slot| Some(slot.turn) == turn) {
             Some(slot) => slot.free.replace(resources),
@@ -127,40 +127,44 @@ impl<W: World> Slots<W> {
     }
 
     /// All resources that are free on this rank.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Resources<W>> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Resources<B>> {
         std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.free)
     }
 }
 
-impl<W: World> Resources<W> {
-    fn new(tags: TagRange, slot: Option<Turn>) -> Resources<W> {
+impl<B: Backend> Resources<B> {
+    fn new(tags: TagRange, slot: Option<Turn>) -> Resources<B> {
         Resources { store: Store::new(Room::of_operation()), tags, taken: None, slot }
     }
 
     /// Takes a plan out of the store, for an operation.
-    pub(crate) fn plan(&mut self, version: VersionId) -> Prepared<W> {
+    pub(crate) fn plan(&mut self, version: VersionId) -> Prepared<B> {
         self.taken = Some(version);
         self.store.plans.versions.get(version).prepared.take().unwrap_or(Prepared::Native)
     }
 
     /// Puts it back.
-    fn put_back(&mut self, plan: Prepared<W>) {
+    fn put_back(&mut self, plan: Prepared<B>) {
         if let Some(version) = self.taken.take() {
             self.store.plans.versions.get(version).prepared = Some(plan);
         }
     }
 }
 
-impl<W: World> Communicator<W> {
-    fn slots(&self) -> MutexGuard<'_, Slots<W>> {
+impl<B: Backend> Communicator<B> {
+    fn slots(&self) -> MutexGuard<'_, Slots<B>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tags and memory for an operation: those of one that was freed on all ranks, or new ones. `None`, on all ranks, if there are no more
     /// tags. Collective.
-    pub(crate) fn resources(&self, purpose: Purpose, common: &Common) -> Result<Option<Resources<W>>, Error> {
+    pub(crate) fn resources(
+        &self,
+        purpose: Purpose,
+        signature: &CallSignature,
+    ) -> Result<Option<Resources<B>>, Error> {
         // Ranks that do not make the same call find it out here, or when they agree on a new plan.
-        let label = FxBuildHasher.hash_one((&purpose, common));
+        let label = FxBuildHasher.hash_one((&purpose, signature));
         let mut free = self.slots().free();
         free.extend([label, !label]);
         self.agree(Agree::And, &mut free)?;
@@ -183,14 +187,14 @@ impl<W: World> Communicator<W> {
     }
 
     /// Nothing came of an operation, on all ranks: the next one of its kind may have better luck with another slot. Collective.
-    pub(crate) fn give_up(&self, resources: Resources<W>) {
+    pub(crate) fn give_up(&self, resources: Resources<B>) {
         let turn = resources.slot;
         self.slots().slots.retain(|slot| Some(slot.turn) != turn);
         self.dissolve(resources);
     }
 
     /// An operation is gone, and its plan with it.
-    pub(crate) fn dissolve(&self, resources: Resources<W>) {
+    pub(crate) fn dissolve(&self, resources: Resources<B>) {
         let Resources { store: Store { plans, mut room, .. }, tags, .. } = resources;
         drop(plans);
         let rented = room.leave();
@@ -199,7 +203,7 @@ impl<W: World> Communicator<W> {
     }
 
     /// An operation is gone, and leaves its plan, tags and memory.
-    pub(crate) fn put_back(&self, mut resources: Resources<W>, plan: Prepared<W>) {
+    pub(crate) fn put_back(&self, mut resources: Resources<B>, plan: Prepared<B>) {
         resources.put_back(plan);
         let left = self.slots().put_back(resources);
         if let Some(resources) = left {

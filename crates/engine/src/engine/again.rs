@@ -6,44 +6,44 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bruckner_choose::{Choice, size_class};
-use bruckner_mpi::{Function, Word};
+use bruckner_mpi::{Function, Handle};
 use bruckner_report::{Event, Handler};
 use bruckner_runtime::{Buffers, Failure, Limits};
 use bruckner_schedule::Counts;
 
 use super::{Engine, Entry, Serving};
-use crate::buffers::{Common, Normal};
 use crate::call::{Amount, Buffer, Call};
 use crate::communicator::{
     Arguments, Bytes, Communicator, Memo, Prepared, Served, State, Store, arguments, is_built_in,
 };
+use crate::normalize::{CallSignature, NormalizedCall};
 
-use crate::world::World;
+use crate::backend::Backend;
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// Remembers a call whose buffers need no staging, and those that differ from it in nothing but the count, as far as they
     /// are served alike.
     pub(super) fn remember(
         &self,
         generation: u64,
-        communicator: &Communicator<W>,
-        state: &mut State<W>,
+        communicator: &Communicator<B>,
+        state: &mut State<B>,
         arguments: Arguments,
         served: &Served,
-        normal: &Normal,
+        normalized: &NormalizedCall,
     ) {
         // Calls of nothing go one way or another by the door that they come in by, and calls of a look each another.
         let looks = served.assignment.is_in_trial();
-        if !self.quick.load(Ordering::Relaxed) || normal.common.is_nothing() || looks {
+        if !self.quick.load(Ordering::Relaxed) || normalized.signature.is_nothing() || looks {
             return;
         }
         let (id, kind_id) = (served.id, served.kind_id);
         let why = self.counts.load(Ordering::Relaxed).then(|| state.why(served));
-        let Common { problem, combine, .. } = &normal.common;
+        let CallSignature { problem, combine, .. } = &normalized.signature;
         let version = state.store.plans.versions.get(id);
         let Arguments { words, count, listed } = arguments;
         let each = |all: u64| all / count.max(1);
-        let bytes = each(normal.common.bytes());
+        let bytes = each(normalized.signature.bytes());
         let changed = state.tuning.has_changed(kind_id);
         let wide =
             arguments.is_one_count() && (version.is_preferred || changed) && !served.fallback && bytes > 0;
@@ -54,7 +54,7 @@ impl<W: World> Engine<W> {
         // The same in all that is served alike, or only for about as much data.
         let alike = |narrow: bool| match wide {
             true => {
-                let mut all = state.menus.alike(&normal.common.question());
+                let mut all = state.menus.alike(&normalized.signature.question());
                 if narrow {
                     let class = size_class(served.bytes);
                     all = *all.start().max(class.start())..=*all.end().min(class.end());
@@ -90,15 +90,15 @@ impl<W: World> Engine<W> {
             }
             // Input and output that overlap are looked at each time.
             Some(Prepared::Ready(plan))
-                if normal.is_direct_or_padded(plan.compiled(), self.world.has_device())
-                    && normal.foreign.is_none() =>
+                if normalized.is_direct_or_padded(plan.compiled(), self.backend.has_device())
+                    && normalized.user_op.is_none() =>
             {
                 let (listed, alike) = (listed.is_some(), alike(changed));
                 if listed && !version.is_for_any_lists(problem) {
                     return;
                 }
                 let pieces = if matches!(problem.counts, Counts::Equal(_)) { problem.pieces } else { 1 };
-                let size = |datatype: Word| self.world.shape(datatype).map_or(0, |shape| shape.size);
+                let size = |datatype: Handle| self.backend.shape(datatype).map_or(0, |shape| shape.size);
                 state.store.memos.put(Memo {
                     words,
                     // There may be room for no more; with lists that is looked at.
@@ -111,8 +111,8 @@ impl<W: World> Engine<W> {
                     bound: (0, 0),
                     each: bytes as usize,
                     bytes: Bytes {
-                        input: each(normal.bytes.0 as u64) as usize,
-                        output: each(normal.bytes.1 as u64) as usize,
+                        input: each(normalized.bytes.0 as u64) as usize,
+                        output: each(normalized.bytes.1 as u64) as usize,
                         before: communicator.rank.0 as usize * bytes as usize,
                     },
                     given: if listed && !problem.collective.reduces() { size(words[2]) } else { 0 },
@@ -128,15 +128,15 @@ impl<W: World> Engine<W> {
 
     /// The arguments that decide about a call on one of the communicators of this thread's last calls.
     #[inline(always)]
-    fn arguments(&self, call: &Call, comm: Word) -> Option<Arguments> {
-        arguments(self.world, call, || self.last(comm)?.listed())
+    fn arguments(&self, call: &Call, comm: Handle) -> Option<Arguments> {
+        arguments(self.backend, call, || self.last(comm)?.listed())
     }
 
     /// Whether a call came before on the same communicator and went to the MPI's own function.
     #[inline(always)]
-    pub fn is_native_again(&self, call: &Call, comm: Word) -> bool {
+    pub fn is_native_again(&self, call: &Call, comm: Handle) -> bool {
         self.arguments(call, comm)
-            .is_some_and(|arguments| self.natives.has(comm, self.world.generation(), &arguments))
+            .is_some_and(|arguments| self.natives.has(comm, self.backend.generation(), &arguments))
     }
 
     /// Runs a call that came before on the same communicator; `None` if it did not.
@@ -144,10 +144,10 @@ impl<W: World> Engine<W> {
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
     #[inline]
-    pub unsafe fn again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+    pub unsafe fn again(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
         let arguments = self.arguments(call, comm)?;
         // A call of nothing that came in by MPI's own door went another way than one of the library's.
-        if arguments.count > 0 && self.natives.has(comm, self.world.generation(), &arguments) {
+        if arguments.count > 0 && self.natives.has(comm, self.backend.generation(), &arguments) {
             // SAFETY: as for this function.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
@@ -161,7 +161,7 @@ impl<W: World> Engine<W> {
     ///
     /// # Safety
     /// As for [`Engine::again`].
-    pub unsafe fn served_again(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+    pub unsafe fn served_again(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
         // SAFETY: as for this function.
         let ran = unsafe { self.run_again(call, &self.arguments(call, comm)?, comm, call) };
         // SAFETY: as for this function.
@@ -171,32 +171,32 @@ impl<W: World> Engine<W> {
     /// The same call in bytes, where it moves data of types that are not built in. Their handles may mean other types soon, so such calls are
     /// recognised by their sizes. How the data lies is not looked at.
     pub(super) fn in_bytes(&self, call: &Call) -> Option<Call> {
-        let world = self.world;
+        let backend = self.backend;
         let moves = matches!(call.function, Function::Allgather | Function::Alltoall | Function::Bcast);
-        if !moves || is_built_in(world, call) {
+        if !moves || is_built_in(backend, call) {
             return None;
         }
         let in_bytes = |buffer: &Buffer| {
             let count = buffer.amount.each();
-            if count < 0 || world.is_null_type(buffer.datatype) {
+            if count < 0 || backend.is_null_type(buffer.datatype) {
                 return None;
             }
-            let bytes = count.checked_mul(world.type_size(buffer.datatype).ok()? as i64)?;
-            Some(Buffer { amount: Amount::Each(bytes), datatype: world.byte(), ..*buffer })
+            let bytes = count.checked_mul(backend.type_size(buffer.datatype).ok()? as i64)?;
+            Some(Buffer { amount: Amount::Each(bytes), datatype: backend.byte(), ..*buffer })
         };
-        let sends = call.function != Function::Bcast && !world.is_in_place(call.send.data);
+        let sends = call.function != Function::Bcast && !backend.is_in_place(call.send.data);
         let send = if sends { in_bytes(&call.send)? } else { call.send };
         Some(Call { send, recv: in_bytes(&call.recv)?, ..*call })
     }
 
     /// A call of types that are not built in, of which one with as many bytes came before.
     #[inline(never)]
-    unsafe fn again_in_bytes(&self, call: &Call, comm: Word) -> Option<Result<c_int, Failure>> {
+    unsafe fn again_in_bytes(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
         let bytes = self.in_bytes(call)?;
         let arguments = self.arguments(&bytes, comm)?;
         if arguments.count > 0
             && !call.is_wide()
-            && self.natives.has(comm, self.world.generation(), &arguments)
+            && self.natives.has(comm, self.backend.generation(), &arguments)
         {
             // SAFETY: as for this function.
             return Some(Ok(unsafe { self.native(call, comm) }));
@@ -207,11 +207,11 @@ impl<W: World> Engine<W> {
 
     /// Whether the data of a call that moves data lies in its buffers as it is sent, one byte behind the other.
     fn is_dense(&self, call: &Call) -> bool {
-        let world = self.world;
-        let is_dense = |datatype: Word| {
-            world.shape(datatype).is_ok_and(|shape| world.look_closer(datatype, shape).is_dense())
+        let backend = self.backend;
+        let is_dense = |datatype: Handle| {
+            backend.shape(datatype).is_ok_and(|shape| backend.look_closer(datatype, shape).is_dense())
         };
-        let sends = call.function != Function::Bcast && !world.is_in_place(call.send.data);
+        let sends = call.function != Function::Bcast && !backend.is_in_place(call.send.data);
         let (sent, received) = (call.send.datatype, call.recv.datatype);
         is_dense(received) && (!sends || sent == received || is_dense(sent))
     }
@@ -222,11 +222,11 @@ impl<W: World> Engine<W> {
         &self,
         call: &Call,
         arguments: &Arguments,
-        comm: Word,
+        comm: Handle,
         said: &Call,
     ) -> Option<Result<c_int, Failure>> {
         let entry = self.last(comm)?;
-        if !self.active.is_empty() || self.world.has_device() {
+        if !self.active.is_empty() || self.backend.has_device() {
             return None;
         }
         let Serving::Planned(communicator) = &entry.serving else { return None };
@@ -312,7 +312,7 @@ impl<W: World> Engine<W> {
     #[inline]
     fn count_again(
         &self,
-        entry: &Entry<W>,
+        entry: &Entry<B>,
         call: &Call,
         start: Option<Instant>,
         why: Option<&Arc<Choice>>,
@@ -332,36 +332,36 @@ impl<W: World> Engine<W> {
     /// buffer, `MPI_IN_PLACE` for one, or one buffer where MPI wants two, is looked at more closely elsewhere.
     #[inline]
     fn plain_buffers(&self, call: &Call, rank: u32, bytes: &Bytes) -> Option<(*const c_void, *mut c_void)> {
-        let world = self.world;
+        let backend = self.backend;
         let (send, recv) = (call.send.data, call.recv.data);
         let own = || recv.wrapping_byte_add(bytes.before);
         let (input, output) = match call.function {
             Function::Barrier => return Some((std::ptr::null(), std::ptr::null_mut())),
             Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock => {
                 let aliased = send == recv;
-                if aliased && world.refuses_aliases() {
+                if aliased && backend.refuses_aliases() {
                     return None;
                 }
-                (if world.is_in_place(send) { recv } else { send }, recv)
+                (if backend.is_in_place(send) { recv } else { send }, recv)
             }
             Function::Reduce => {
                 let is_root = rank == call.root as u32;
-                let lacks = world.is_in_place(send) || send.is_null() || (is_root && send == recv);
-                if lacks || (is_root && world.is_in_place(recv)) {
+                let lacks = backend.is_in_place(send) || send.is_null() || (is_root && send == recv);
+                if lacks || (is_root && backend.is_in_place(recv)) {
                     return None;
                 }
                 return Some((send, recv));
             }
-            Function::Allgather | Function::Allgatherv => match world.is_in_place(send) {
+            Function::Allgather | Function::Allgatherv => match backend.is_in_place(send) {
                 true => (own(), recv),
-                false if world.refuses_aliases() && send == own() => return None,
+                false if backend.refuses_aliases() && send == own() => return None,
                 false => (send, recv),
             },
             Function::Alltoall if send == recv => return None,
             _ => (send, recv),
         };
         let lacks = (input.is_null() && bytes.input > 0) || (output.is_null() && bytes.output > 0);
-        let lacks = lacks || world.is_in_place(output);
+        let lacks = lacks || backend.is_in_place(output);
         (!lacks).then_some((input.cast_const(), output))
     }
 }

@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use bruckner_choose::{Name, Rules};
-use bruckner_mpi::Word;
+use bruckner_mpi::Handle;
 
 use super::{Engine, Findings, Serving};
 use crate::Error;
+use crate::backend::Backend;
 use crate::communicator::{Communicator, Room, State};
-use crate::world::World;
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
-    pub fn set_algorithms(&self, comm: Word, rules: &str) -> Result<(), Error> {
+    pub fn set_algorithms(&self, comm: Handle, rules: &str) -> Result<(), Error> {
         let rules: Rules = rules.parse()?;
         self.change(comm, |_, state| state.rules.extend(rules))
     }
 
     /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
     /// text on all ranks. Ranks that are said to share a node must really share one.
-    pub fn set_topology(&self, comm: Word, text: &str) -> Result<(), Error> {
+    pub fn set_topology(&self, comm: Handle, text: &str) -> Result<(), Error> {
         let topology: bruckner_schedule::Topology =
             text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
-        let size = self.world.size(comm)?;
+        let size = self.backend.size(comm)?;
         if topology.ranks() != size {
             return Err(Error::Argument(format!(
                 "`{text}` has {} ranks, and there are {size}",
@@ -37,20 +37,24 @@ impl<W: World> Engine<W> {
     }
 
     /// Changes what is chosen on a communicator: plans are made anew.
-    fn change(&self, comm: Word, change: impl FnOnce(&Communicator<W>, &mut State<W>)) -> Result<(), Error> {
+    fn change(
+        &self,
+        comm: Handle,
+        change: impl FnOnce(&Communicator<B>, &mut State<B>),
+    ) -> Result<(), Error> {
         let Some(communicator) = self.planned(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
         change(communicator, &mut state);
         state.forget();
         // Other threads, too, may remember what was chosen before.
-        self.world.renew();
+        self.backend.renew();
         Ok(())
     }
 
     /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
     /// is recognised as the same as one before is not looked for. Communicates with nobody: a communicator that was never
     /// used has none.
-    pub fn algorithm_of(&self, comm: Word, name: Name) -> Result<Option<String>, Error> {
+    pub fn algorithm_of(&self, comm: Handle, name: Name) -> Result<Option<String>, Error> {
         let Some(entry) = self.known(comm)? else { return Ok(None) };
         let Serving::Planned(communicator) = &entry.serving else { return Ok(None) };
         let state = communicator.take()?;

@@ -4,16 +4,16 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use bruckner_mpi::Word;
+use bruckner_mpi::Handle;
 
 use super::{Engine, Entry};
-use crate::world::World;
+use crate::backend::Backend;
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// Frees a communicator by the MPI's own function, which may run callbacks of the user's, and returns what that returned.
-    pub fn free(&self, comm: Word, free: impl FnOnce() -> c_int) -> c_int {
+    pub fn free(&self, comm: Handle, free: impl FnOnce() -> c_int) -> c_int {
         let is_idle = self.hidden_now().is_none() && !self.keeps.load(Ordering::Relaxed);
-        if is_idle || self.world.is_null_comm(comm) {
+        if is_idle || self.backend.is_null_comm(comm) {
             return free();
         }
         let known = self.known(comm).ok().flatten();
@@ -22,25 +22,25 @@ impl<W: World> Engine<W> {
         if known.is_none() && !placeholder {
             return free();
         }
-        let ending = self.world.ending().begin(comm);
-        self.world.renew();
+        let ending = self.backend.ending().begin(comm);
+        self.backend.renew();
         let code = free();
         if code == 0 {
-            self.world.ending().returned(ending);
+            self.backend.ending().returned(ending);
         } else {
             // The MPI has refused, and the communicator lives on. Attributes may be in another order on each rank, and the MPI stops at the
             // callback that refuses: the attribute of ours is there on some ranks and deleted on others, and must be the same on all.
-            self.world.ending().lives(comm);
-            match (known, self.world.kept(comm).is_some()) {
+            self.backend.ending().lives(comm);
+            match (known, self.backend.kept(comm).is_some()) {
                 (Some(entry), false) => {
                     // If it cannot be kept, the next call finds the communicator anew, as after an error it may.
-                    let _ = self.world.keep(comm, entry);
+                    let _ = self.backend.keep(comm, entry);
                 }
-                (None, true) => self.world.forget(comm),
+                (None, true) => self.backend.forget(comm),
                 _ => {}
             }
         }
-        self.world.renew();
+        self.backend.renew();
         code
     }
 }

@@ -5,36 +5,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bruckner_config::Mode;
-use bruckner_mpi::{Agree, Function, Word};
+use bruckner_mpi::{Agree, Function, Handle};
 use bruckner_report::Counters;
 
-use super::{Door, Engine};
+use super::{Engine, EntryPoint};
 use crate::Error;
-use crate::buffers::{normal, personal};
+use crate::backend::Backend;
 use crate::call::{Amount, Call};
 use crate::communicator::{Communicator, Hidden};
+use crate::normalize::{alltoallv_layout, normalize};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::world::World;
 
 /// Communicators that may have a hidden one of their own, where `bruckner_init` was not called.
 const QUOTA: usize = 64;
 
 /// What is kept for a communicator.
-pub(crate) struct Entry<W: World> {
-    pub(crate) serving: Serving<W>,
+pub(crate) struct Entry<B: Backend> {
+    pub(crate) serving: Serving<B>,
     /// Where its calls are counted, if there is to be a report.
     pub(crate) counted: Option<Counted>,
 }
 
-impl<W: World> Entry<W> {
+impl<B: Backend> Entry<B> {
     /// Of a communicator that has had so many calls.
-    pub(super) fn not_yet(calls: u32, counted: Option<Counted>) -> Entry<W> {
+    pub(super) fn not_yet(calls: u32, counted: Option<Counted>) -> Entry<B> {
         Entry { serving: Serving::NotYet(AtomicU32::new(calls)), counted }
     }
 
     /// Of communicators that are being freed.
-    pub(super) fn ending() -> Arc<Entry<W>> {
+    pub(super) fn ending() -> Arc<Entry<B>> {
         Arc::new(Entry { serving: Serving::Native(Reason::BeingFreed), counted: None })
     }
 
@@ -106,9 +106,9 @@ fn is_by_all(call: &Call) -> bool {
 }
 
 /// Whether a communicator is served.
-pub(crate) enum Serving<W: World> {
+pub(crate) enum Serving<B: Backend> {
     /// It is.
-    Planned(Arc<Communicator<W>>),
+    Planned(Arc<Communicator<B>>),
     /// It is not, for a reason that all its ranks share.
     Native(Reason),
     /// Not yet: it has had so many calls.
@@ -120,7 +120,7 @@ pub(crate) enum Serving<W: World> {
 pub(super) struct Last {
     /// The engine, its handle, and the generation of handles.
     pub(super) engine: *const (),
-    pub(super) comm: Word,
+    pub(super) comm: Handle,
     pub(super) generation: u64,
     /// What the engine keeps for it: an [`Entry`].
     pub(super) entry: *const (),
@@ -139,8 +139,8 @@ thread_local! {
 
 /// Where a communicator is remembered, if it is: by the upper bits of a product, which all of its own take part in.
 #[inline]
-fn place_of(comm: Word) -> usize {
-    (comm.wrapping_mul(0x94d0_49bb_1331_11eb) >> (Word::BITS - REMEMBERED.ilog2())) as usize
+fn place_of(comm: Handle) -> usize {
+    (comm.wrapping_mul(0x94d0_49bb_1331_11eb) >> (Handle::BITS - REMEMBERED.ilog2())) as usize
 }
 
 /// Forgets the communicators of this thread's calls.
@@ -148,28 +148,28 @@ pub(super) fn forget_last() {
     LAST.with(|last| last.iter().for_each(|one| one.set(NOTHING)));
 }
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// What is kept for a communicator; made at first use, which is collective.
     #[inline]
-    pub(crate) fn entry(&self, comm: Word, door: Door) -> Result<&Entry<W>, Error> {
+    pub(crate) fn entry(&self, comm: Handle, entry_point: EntryPoint) -> Result<&Entry<B>, Error> {
         if let Some(entry) = self.settled(comm) {
             return Ok(entry);
         }
-        let kept = self.kept(comm, door)?;
+        let kept = self.kept(comm, entry_point)?;
         Ok(self.set_last(comm, &kept))
     }
 
     /// The same for a call of MPI's. A communicator's first calls are counted, so that all its ranks come to its first use,
     /// which is collective, in the same call. What need not be made by all ranks at once is left alone till then: a call
     /// that is wrong on this rank, one of nothing, and rooted ones, whose ranks may run ahead of each other.
-    pub(super) fn entry_for(&self, call: &Call, comm: Word) -> Result<&Entry<W>, Error> {
+    pub(super) fn entry_for(&self, call: &Call, comm: Handle) -> Result<&Entry<B>, Error> {
         if let Some(entry) = self.settled(comm) {
             return Ok(entry);
         }
         let kept = match self.known(comm)? {
             Some(kept) if !matches!(kept.serving, Serving::NotYet(_)) => kept,
-            known => match (self.door(call, comm)?, known) {
-                (Some(door), _) => self.kept(comm, door)?,
+            known => match (self.entry_point(call, comm)?, known) {
+                (Some(entry_point), _) => self.kept(comm, entry_point)?,
                 (None, Some(kept)) => kept,
                 (None, None) => {
                     let counted = self.counted(comm)?;
@@ -183,42 +183,44 @@ impl<W: World> Engine<W> {
     /// By which door a call of MPI's comes to a communicator that is not in use yet: by none unless all ranks must be in it
     /// at once for it to end on any, as far as this rank can tell. Calls that round are served from the first or never, so
     /// that their results are the same from call to call; others wait till a communicator has had a few.
-    pub(crate) fn door(&self, call: &Call, comm: Word) -> Result<Option<Door>, Error> {
-        if self.world.is_inter(comm)? {
-            return Ok(Some(Door::Mpi));
+    pub(crate) fn entry_point(&self, call: &Call, comm: Handle) -> Result<Option<EntryPoint>, Error> {
+        if self.backend.is_inter(comm)? {
+            return Ok(Some(EntryPoint::Mpi));
         }
-        let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?) else {
+        let Ok(normalized) =
+            normalize(self.backend, call, self.backend.rank(comm)?, self.backend.size(comm)?)
+        else {
             return Ok(None);
         };
-        let common = &normal.common;
-        let asked = self.hidden_now().is_some_and(|hidden| hidden.settings.asks_for(common.name));
+        let signature = &normalized.signature;
+        let asked = self.hidden_now().is_some_and(|hidden| hidden.settings.asks_for(signature.name));
         // Of an alltoallv a rank knows only its own sizes, which may be nothing.
-        let local = common.is_local();
-        let sound = !local || personal(self.world, call, self.world.size(comm)?).is_ok();
-        let meets = sound && !common.is_nothing() && (asked || !(local || common.is_rooted()));
-        Ok(meets.then_some(if common.combine.rounds() { Door::Api } else { Door::Mpi }))
+        let local = signature.is_local();
+        let sound = !local || alltoallv_layout(self.backend, call, self.backend.size(comm)?).is_ok();
+        let meets = sound && !signature.is_nothing() && (asked || !(local || signature.is_rooted()));
+        Ok(meets.then_some(if signature.combine.rounds() { EntryPoint::Api } else { EntryPoint::Mpi }))
     }
 
     /// What is kept for a communicator, if it is one of those of this thread's last calls.
     #[inline]
-    pub(super) fn last(&self, comm: Word) -> Option<&Entry<W>> {
+    pub(super) fn last(&self, comm: Handle) -> Option<&Entry<B>> {
         let last = LAST.with(|last| last[place_of(comm)].get());
         let same = last.comm == comm
-            && last.generation == self.world.generation()
+            && last.generation == self.backend.generation()
             && last.engine == std::ptr::from_ref(self).cast();
         // SAFETY: an entry of this engine, by GENERATION.
-        same.then(|| unsafe { &*last.entry.cast::<Entry<W>>() })
+        same.then(|| unsafe { &*last.entry.cast::<Entry<B>>() })
     }
 
     /// The same, if the first calls on it are over.
     #[inline]
-    fn settled(&self, comm: Word) -> Option<&Entry<W>> {
+    fn settled(&self, comm: Handle) -> Option<&Entry<B>> {
         self.last(comm).filter(|entry| !matches!(entry.serving, Serving::NotYet(_)))
     }
 
-    fn set_last(&self, comm: Word, kept: &Arc<Entry<W>>) -> &Entry<W> {
-        let (engine, generation) = (std::ptr::from_ref(self).cast(), self.world.generation());
-        let entry: *const Entry<W> = Arc::as_ptr(kept);
+    fn set_last(&self, comm: Handle, kept: &Arc<Entry<B>>) -> &Entry<B> {
+        let (engine, generation) = (std::ptr::from_ref(self).cast(), self.backend.generation());
+        let entry: *const Entry<B> = Arc::as_ptr(kept);
         let one = Last { engine, comm, generation, entry: entry.cast() };
         LAST.with(|last| last[place_of(comm)].set(one));
         // SAFETY: just kept with the communicator: GENERATION.
@@ -226,14 +228,14 @@ impl<W: World> Engine<W> {
     }
 
     /// The same, shared: for plans, which may outlive the communicator's handle.
-    pub(crate) fn kept(&self, comm: Word, door: Door) -> Result<Arc<Entry<W>>, Error> {
+    pub(crate) fn kept(&self, comm: Handle, entry_point: EntryPoint) -> Result<Arc<Entry<B>>, Error> {
         let mut counted = None;
         if let Some(kept) = self.known(comm)? {
             match &kept.serving {
                 Serving::NotYet(calls) => {
                     // Each call is made by all ranks: they all count the same.
                     let before = calls.fetch_add(1, Ordering::Relaxed);
-                    if door == Door::Mpi && before < self.patience() {
+                    if entry_point == EntryPoint::Mpi && before < self.backoff() {
                         return Ok(kept);
                     }
                     let again = |counted: &Counted| Counted::new(counted.counters.clone(), counted.inside);
@@ -241,7 +243,7 @@ impl<W: World> Engine<W> {
                 }
                 _ => return Ok(kept),
             }
-        } else if door == Door::Mpi && self.patience() > 0 {
+        } else if entry_point == EntryPoint::Mpi && self.backoff() > 0 {
             let counted = self.counted(comm)?;
             return self.keep(comm, Entry::not_yet(1, counted));
         }
@@ -262,36 +264,36 @@ impl<W: World> Engine<W> {
     }
 
     /// The same if there is something. Communicates with nobody.
-    pub(super) fn known(&self, comm: Word) -> Result<Option<Arc<Entry<W>>>, Error> {
-        if self.world.ending().contains(comm) {
+    pub(super) fn known(&self, comm: Handle) -> Result<Option<Arc<Entry<B>>>, Error> {
+        if self.backend.ending().contains(comm) {
             return Ok(Some(self.ending.clone()));
         }
-        let kept = self.world.kept(comm).map(|kept| {
-            kept.downcast::<Entry<W>>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
+        let kept = self.backend.kept(comm).map(|kept| {
+            kept.downcast::<Entry<B>>().map_err(|_| Error::NotServed("an attribute of another kind".into()))
         });
         kept.transpose()
     }
 
-    pub(super) fn keep(&self, comm: Word, entry: Entry<W>) -> Result<Arc<Entry<W>>, Error> {
+    pub(super) fn keep(&self, comm: Handle, entry: Entry<B>) -> Result<Arc<Entry<B>>, Error> {
         let entry = Arc::new(entry);
         self.keeps.store(true, Ordering::Relaxed);
-        self.world.keep(comm, entry.clone())?;
+        self.backend.keep(comm, entry.clone())?;
         Ok(entry)
     }
 
     /// How a communicator's calls are counted, if there is to be a report.
-    fn counted(&self, comm: Word) -> Result<Option<Counted>, Error> {
+    fn counted(&self, comm: Handle) -> Result<Option<Counted>, Error> {
         let hidden = self.hidden_now();
         if hidden.is_none_or(|hidden| hidden.settings.report.is_none()) {
             return Ok(None);
         }
-        let name = if comm == self.world.world() { "MPI_COMM_WORLD" } else { "" };
-        let counters = match self.world.rank(comm)? {
-            0 => Some(self.statistics.open(name, self.world.size(comm)?)),
+        let name = if comm == self.backend.comm_world() { "MPI_COMM_WORLD" } else { "" };
+        let counters = match self.backend.rank(comm)? {
+            0 => Some(self.statistics.open(name, self.backend.size(comm)?)),
             _ => None,
         };
-        let inside = !self.world.is_inter(comm)?
-            && self.world.translate(comm, self.world.world())?.iter().all(Option::is_some);
+        let inside = !self.backend.is_inter(comm)?
+            && self.backend.translate(comm, self.backend.comm_world())?.iter().all(Option::is_some);
         Ok(Some(Counted::new(counters, inside)))
     }
 
@@ -301,21 +303,21 @@ impl<W: World> Engine<W> {
     }
 
     /// Calls that a communicator must have had before it is served.
-    fn patience(&self) -> u32 {
+    fn backoff(&self) -> u32 {
         self.hidden_now().map_or(0, |hidden| match hidden.settings.mode {
             Mode::Always | Mode::Off => 0,
             _ => hidden.settings.after,
         })
     }
 
-    fn serve(&self, comm: Word) -> Result<Serving<W>, Error> {
-        if self.world.is_inter(comm)? {
+    fn serve(&self, comm: Handle) -> Result<Serving<B>, Error> {
+        if self.backend.is_inter(comm)? {
             return Ok(Serving::Native(Reason::Intercommunicator));
         }
-        if self.world.size(comm)? == 1 {
+        if self.backend.size(comm)? == 1 {
             return Ok(Serving::Native(Reason::OneRank));
         }
-        let hidden = match comm == self.world.world() {
+        let hidden = match comm == self.backend.comm_world() {
             true => Some(self.hidden()?),
             false => self.hidden_now(),
         };
@@ -323,12 +325,12 @@ impl<W: World> Engine<W> {
             Some(hidden) => hidden,
             None => {
                 let mut used = [self.private.load(Ordering::Relaxed) as u64];
-                self.world.agree(comm, Agree::Max, &mut used)?;
+                self.backend.agree(comm, Agree::Max, &mut used)?;
                 if used[0] >= QUOTA as u64 {
                     return Ok(Serving::Native(Reason::Quota));
                 }
                 self.private.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Hidden::new(self.world, comm, self.active.clone())?)
+                Arc::new(Hidden::new(self.backend, comm, self.active.clone())?)
             }
         };
         if hidden.settings.mode == Mode::Off {
@@ -342,8 +344,8 @@ impl<W: World> Engine<W> {
     }
 
     /// The plans of a communicator, if it is served. Collective at first use.
-    pub(super) fn planned(&self, comm: Word) -> Result<Option<&Communicator<W>>, Error> {
-        Ok(match &self.entry(comm, Door::Api)?.serving {
+    pub(super) fn planned(&self, comm: Handle) -> Result<Option<&Communicator<B>>, Error> {
+        Ok(match &self.entry(comm, EntryPoint::Api)?.serving {
             Serving::Planned(communicator) => Some(communicator),
             _ => None,
         })

@@ -15,28 +15,28 @@ use std::time::{Duration, Instant};
 
 use bruckner_choose::Choice;
 use bruckner_config::{Destination, files};
-use bruckner_mpi::{Agree, Function, Word, Work, is_pinned};
+use bruckner_mpi::{Agree, Function, Handle, Work, is_pinned};
 use bruckner_report::{Event, Handler, JobPlacement, RunInfo, Statistics, assemble};
 use bruckner_schedule::{Counts, Level};
 
 use crate::Error;
-use crate::buffers::{Normal, Stage, normal, personal};
+use crate::backend::Backend;
 use crate::call::Call;
-use crate::check::Shadow;
 use crate::communicator::{
     Communicator, Hidden, Natives, Prepared, State, Store, VersionId, arguments, is_built_in,
 };
 use crate::error::raise;
+use crate::normalize::{NormalizedCall, alltoallv_layout, normalize};
 use crate::progress::Active;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Requests;
-use crate::world::World;
+use crate::run::{NativeCheck, Staging};
 use kept::{Counted, Entry, Serving};
 
 /// By which door a call came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Door {
+pub enum EntryPoint {
     /// A function of the library's own: whoever calls it wants it served, and told what is wrong.
     Api,
     /// A function of MPI's that was taken over: what is not understood goes to the MPI's own.
@@ -44,14 +44,14 @@ pub enum Door {
 }
 
 /// The engine of a process, or of a rank that is a thread.
-pub struct Engine<W: World> {
-    world: &'static W,
+pub struct Engine<B: Backend> {
+    backend: &'static B,
     /// The hidden communicator of `MPI_COMM_WORLD`, once there is one.
-    hidden: Mutex<Option<Arc<Hidden<W>>>>,
+    hidden: Mutex<Option<Arc<Hidden<B>>>>,
     /// Communicators that have a hidden one of their own.
     private: AtomicUsize,
     active: Arc<Active>,
-    requests: Requests<W>,
+    requests: Requests<B>,
     statistics: Arc<Statistics>,
     natives: Natives,
     /// Whether calls that come again may be recognised: not if each may have to be compared.
@@ -61,7 +61,7 @@ pub struct Engine<W: World> {
     /// Whether anything was ever kept for a communicator.
     keeps: AtomicBool,
     /// What stands for the entries of communicators that are being freed.
-    ending: Arc<Entry<W>>,
+    ending: Arc<Entry<B>>,
     /// Functions of the MPI's that are left alone, as bits; all, as long as there is no hidden communicator.
     left: AtomicU16,
 }
@@ -111,15 +111,15 @@ impl Outcome {
     }
 }
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// An engine. `inside` is what the MPI is to do inside its waits as long as operations are under way.
-    pub fn new(world: &'static W, inside: Work) -> Engine<W> {
+    pub fn new(backend: &'static B, inside: Work) -> Engine<B> {
         Engine {
-            world,
+            backend,
             hidden: Mutex::new(None),
             private: AtomicUsize::new(0),
             active: Arc::default(),
-            requests: Requests::new(world, inside),
+            requests: Requests::new(backend, inside),
             statistics: Arc::default(),
             natives: Natives::new(),
             quick: AtomicBool::new(true),
@@ -143,13 +143,13 @@ impl<W: World> Engine<W> {
 
     /// The MPI.
     #[inline]
-    pub fn world(&self) -> &'static W {
-        self.world
+    pub fn backend(&self) -> &'static B {
+        self.backend
     }
 
     /// The persistent requests of the MPI's that operations serve.
     #[inline]
-    pub fn requests(&self) -> &Requests<W> {
+    pub fn requests(&self) -> &Requests<B> {
         &self.requests
     }
 
@@ -160,15 +160,15 @@ impl<W: World> Engine<W> {
     }
 
     /// The hidden communicator, if there is one.
-    fn hidden_now(&self) -> Option<Arc<Hidden<W>>> {
+    fn hidden_now(&self) -> Option<Arc<Hidden<B>>> {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn hidden(&self) -> Result<Arc<Hidden<W>>, Error> {
+    fn hidden(&self) -> Result<Arc<Hidden<B>>, Error> {
         if let Some(hidden) = self.hidden_now() {
             return Ok(hidden);
         }
-        let made = Arc::new(Hidden::new(self.world, self.world.world(), self.active.clone())?);
+        let made = Arc::new(Hidden::new(self.backend, self.backend.comm_world(), self.active.clone())?);
         self.quick.store(made.settings.check == 0, Ordering::Relaxed);
         self.counts.store(made.settings.report.is_some(), Ordering::Relaxed);
         *self.hidden.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
@@ -183,18 +183,18 @@ impl<W: World> Engine<W> {
         if let Some(hidden) = &hidden {
             self.report(hidden);
         }
-        let world = self.world.world();
-        if self.world.kept(world).is_some() {
-            self.world.forget(world);
+        let backend = self.backend.comm_world();
+        if self.backend.kept(backend).is_some() {
+            self.backend.forget(backend);
         }
-        self.world.renew();
+        self.backend.renew();
         kept::forget_last();
         if let Some(hidden) = hidden.and_then(Arc::into_inner) {
-            self.world.free(hidden.comm);
+            self.backend.free(hidden.comm);
         }
     }
 
-    fn report(&self, hidden: &Hidden<W>) {
+    fn report(&self, hidden: &Hidden<B>) {
         let Some(to) = &hidden.settings.report else { return };
         // There is nobody left to tell of a failure but the user.
         let texts = match hidden.collect(&self.statistics.text()) {
@@ -209,7 +209,7 @@ impl<W: World> Engine<W> {
             pinned: is_pinned(),
         };
         let run = RunInfo {
-            mpi: self.world.name(),
+            mpi: self.backend.name(),
             mode: &mode,
             seconds: self.statistics.seconds(),
             machine,
@@ -241,32 +241,33 @@ impl<W: World> Engine<W> {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub unsafe fn run(&self, call: &Call, comm: Word, door: Door) -> Result<c_int, Error> {
-        if door == Door::Mpi && self.world.is_null_comm(comm) {
+    pub unsafe fn run(&self, call: &Call, comm: Handle, entry_point: EntryPoint) -> Result<c_int, Error> {
+        if entry_point == EntryPoint::Mpi && self.backend.is_null_comm(comm) {
             // SAFETY: as for this function; MPI raises its error.
             return Ok(unsafe { self.native(call, comm) });
         }
-        let entry = match door {
-            Door::Api => self.entry(comm, door)?,
-            Door::Mpi => self.entry_for(call, comm)?,
+        let entry = match entry_point {
+            EntryPoint::Api => self.entry(comm, entry_point)?,
+            EntryPoint::Mpi => self.entry_for(call, comm)?,
         };
         let Some(counted) = &entry.counted else {
             // SAFETY: as for this function.
-            return unsafe { self.serve_call(entry, call, comm, door, None) };
+            return unsafe { self.serve_call(entry, call, comm, entry_point, None) };
         };
         let start = Instant::now();
         let mut outcome = Outcome::default();
         // SAFETY: as for this function.
-        let result = unsafe { self.serve_call(entry, call, comm, door, Some(&mut outcome)) };
+        let result = unsafe { self.serve_call(entry, call, comm, entry_point, Some(&mut outcome)) };
         let took = start.elapsed();
         self.statistics.add_time(took, outcome.waited);
         let Some(counters) = &counted.counters else { return result };
         let Outcome { choice, reason, mut bytes, .. } = outcome;
         if bytes == 0
-            && !self.world.is_inter(comm)?
-            && let Ok(normal) = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?)
+            && !self.backend.is_inter(comm)?
+            && let Ok(normalized) =
+                normalize(self.backend, call, self.backend.rank(comm)?, self.backend.size(comm)?)
         {
-            bytes = normal.common.bytes();
+            bytes = normalized.signature.bytes();
         }
         let why = reason.map(|reason| reason.to_string());
         let by = match (&choice, &why) {
@@ -279,54 +280,62 @@ impl<W: World> Engine<W> {
     }
 
     /// Whether a call does something, and the MPI will not refuse it before it has talked to others.
-    fn is_sound(&self, call: &Call, comm: Word) -> Result<bool, Error> {
-        let normal = normal(self.world, call, self.world.rank(comm)?, self.world.size(comm)?);
-        Ok(normal.is_ok_and(|normal| !normal.common.is_nothing()))
+    fn is_sound(&self, call: &Call, comm: Handle) -> Result<bool, Error> {
+        let normalized = normalize(self.backend, call, self.backend.rank(comm)?, self.backend.size(comm)?);
+        Ok(normalized.is_ok_and(|normalized| !normalized.signature.is_nothing()))
     }
 
     /// The same; what served is noted for the report.
     unsafe fn serve_call(
         &self,
-        entry: &Entry<W>,
+        entry: &Entry<B>,
         call: &Call,
-        comm: Word,
-        door: Door,
+        comm: Handle,
+        entry_point: EntryPoint,
         mut outcome: Option<&mut Outcome>,
     ) -> Result<c_int, Error> {
-        let generation = self.world.generation();
-        let known = match is_built_in(self.world, call) {
-            true => arguments(self.world, call, || entry.listed()),
-            false => self.in_bytes(call).and_then(|bytes| arguments(self.world, &bytes, || entry.listed())),
+        let generation = self.backend.generation();
+        let known = match is_built_in(self.backend, call) {
+            true => arguments(self.backend, call, || entry.listed()),
+            false => self.in_bytes(call).and_then(|bytes| arguments(self.backend, &bytes, || entry.listed())),
         };
         let reason = match &entry.serving {
             Serving::Planned(communicator) => {
-                match normal(self.world, call, communicator.rank.0, communicator.size) {
-                    Ok(normal) if door == Door::Mpi && normal.common.is_nothing() => {
+                match normalize(self.backend, call, communicator.rank.0, communicator.size) {
+                    Ok(normalized) if entry_point == EntryPoint::Mpi && normalized.signature.is_nothing() => {
                         if let Some(arguments) = known.filter(|_| self.passes_unseen()) {
                             self.natives.put(comm, generation, &arguments.words, 0..=0);
                         }
                         Reason::NothingToDo
                     }
-                    Ok(mut normal) => {
+                    Ok(mut normalized) => {
                         let mut state = communicator.take()?;
                         // SAFETY: as for this function.
                         let native = || Ok(unsafe { self.native(call, comm) });
                         // MPI judges its arguments before anybody waits for this rank.
-                        let judged = normal.common.is_local() && !state.is_native(&normal.common);
-                        if judged && personal(self.world, call, communicator.size).is_err() {
+                        let judged =
+                            normalized.signature.is_local() && !state.is_native(&normalized.signature);
+                        if judged && alltoallv_layout(self.backend, call, communicator.size).is_err() {
                             return native();
                         }
-                        let Some(served) = communicator.plan_for(&mut state, &mut normal)? else {
+                        let Some(served) = communicator.plan_for(&mut state, &mut normalized)? else {
                             if let Some(outcome) = outcome {
                                 outcome.reason = Some(Reason::Different);
                             }
                             return native();
                         };
                         if !state.store.plans.versions.get(served.id).is_the_call_itself() {
-                            normal.look_closer(self.world);
+                            normalized.look_closer(self.backend);
                         }
                         if let Some(arguments) = known {
-                            self.remember(generation, communicator, &mut state, arguments, &served, &normal);
+                            self.remember(
+                                generation,
+                                communicator,
+                                &mut state,
+                                arguments,
+                                &served,
+                                &normalized,
+                            );
                         }
                         if let Some(outcome) = &mut outcome {
                             (outcome.choice, outcome.bytes) = (Some(state.why(&served)), served.bytes);
@@ -336,12 +345,12 @@ impl<W: World> Engine<W> {
                         let start = Instant::now();
                         // SAFETY: as for this function.
                         let result = unsafe {
-                            self.execute(entry, communicator, &mut state, served.id, call, &normal)
+                            self.execute(entry, communicator, &mut state, served.id, call, &normalized)
                         };
                         // A call that failed here is one of a look as well: all ranks count it.
                         let seen = communicator.looked(&mut state, &served, start.elapsed())?;
                         if let Some(counters) = entry.counters().filter(|_| !seen.is_empty()) {
-                            let equal = matches!(normal.common.problem.counts, Counts::Equal(_));
+                            let equal = matches!(normalized.signature.problem.counts, Counts::Equal(_));
                             counters.add_trial(call.name(), served.bytes, equal, &seen);
                         }
                         return result;
@@ -350,7 +359,7 @@ impl<W: World> Engine<W> {
                     // Not every MPI looks.
                     Err(Refusal::Wrong(error @ Error::Negative(_))) => return Err(error),
                     // MPI itself judges its arguments, and raises its errors where they belong.
-                    Err(Refusal::Wrong(_)) if door == Door::Mpi => Reason::LeftToMpi,
+                    Err(Refusal::Wrong(_)) if entry_point == EntryPoint::Mpi => Reason::LeftToMpi,
                     Err(Refusal::Wrong(error)) => return Err(error),
                 }
             }
@@ -367,7 +376,7 @@ impl<W: World> Engine<W> {
             // Where nothing is served, this is the way of all calls, on all ranks.
             let counted = entry.counted.as_ref().filter(|counted| reason == Reason::Off && counted.inside);
             if counted.is_some() && self.is_sound(call, comm)? {
-                outcome.meet(counted, call, || Ok(self.world.agree(comm, Agree::Max, &mut [0])?))?;
+                outcome.meet(counted, call, || Ok(self.backend.agree(comm, Agree::Max, &mut [0])?))?;
             }
             outcome.reason = Some(reason);
         }
@@ -385,9 +394,9 @@ impl<W: World> Engine<W> {
     /// # Safety
     /// The arguments are right for it.
     #[inline(always)]
-    pub unsafe fn native(&self, call: &Call, comm: Word) -> c_int {
+    pub unsafe fn native(&self, call: &Call, comm: Handle) -> c_int {
         // SAFETY: as for this function.
-        match unsafe { self.world.native(call, comm) } {
+        match unsafe { self.backend.native(call, comm) } {
             Ok(()) => 0,
             Err(error) => error.code,
         }
@@ -395,12 +404,12 @@ impl<W: World> Engine<W> {
 
     unsafe fn execute(
         &self,
-        entry: &Entry<W>,
-        communicator: &Communicator<W>,
-        state: &mut State<W>,
+        entry: &Entry<B>,
+        communicator: &Communicator<B>,
+        state: &mut State<B>,
         id: VersionId,
         call: &Call,
-        normal: &Normal,
+        normalized: &NormalizedCall,
     ) -> Result<c_int, Error> {
         let State { store: Store { plans, room, .. }, staged_input, staged_output, calls, .. } = state;
         let version = plans.versions.get(id);
@@ -415,24 +424,24 @@ impl<W: World> Engine<W> {
         let check = every > 0 && calls.is_multiple_of(every);
         let shadow = match check {
             // SAFETY: as for this function.
-            true => unsafe { Shadow::cast(communicator, call, normal) }?,
+            true => unsafe { NativeCheck::cast(communicator, call, normalized) }?,
             false => None,
         };
         let (wire, comm) = (&communicator.hidden.wire, communicator.comm);
-        let device = self.world.has_device();
-        let mut stage = Stage { world: self.world, input: staged_input, output: staged_output, device };
+        let device = self.backend.has_device();
+        let mut stage = Staging { backend: self.backend, input: staged_input, output: staged_output, device };
         match prepared {
             Prepared::Native => {}
             Prepared::Parts(parts) => {
                 // SAFETY: as for this function.
-                let code = unsafe { parts.run(self.world, call, normal, comm) }?;
+                let code = unsafe { parts.run(self.backend, call, normalized, comm) }?;
                 if code != 0 {
                     return Ok(code);
                 }
             }
             Prepared::Ready(plan) => {
-                stage.grow(normal, plan);
-                let (buffers, staged) = stage.bring(normal, plan, &room.temporary)?;
+                stage.grow(normalized, plan);
+                let (buffers, staged) = stage.bring(normalized, plan, &room.temporary)?;
                 if self.active.is_empty() {
                     // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
                     unsafe { plan.run(wire, buffers) }?;
@@ -441,7 +450,7 @@ impl<W: World> Engine<W> {
                     unsafe { plan.start(wire, buffers) }?;
                     self.active.while_waiting(wire, || plan.test(wire))?;
                 }
-                stage.take(normal, staged)?;
+                stage.take(normalized, staged)?;
             }
             Prepared::Sized(plan) => {
                 let (buffers, staged) = stage.bring_sized(call, communicator.size, plan)?;
@@ -452,11 +461,11 @@ impl<W: World> Engine<W> {
                 } else {
                     self.active.while_waiting(wire, || plan.test(wire))?;
                 }
-                staged.take(self.world)?;
+                staged.take(self.backend)?;
             }
         }
         if let Some(shadow) = shadow {
-            let same = shadow.compare(self.world, comm, call, &version.choice.expression)?;
+            let same = shadow.compare(self.backend, comm, call, &version.choice.expression)?;
             if let Some(counters) = entry.counters() {
                 counters.add_check(same);
             }
@@ -465,7 +474,7 @@ impl<W: World> Engine<W> {
     }
 
     /// Raises an error on a communicator of the user's, as MPI would; what its handler returns.
-    pub fn raise(&self, comm: Word, error: &Error) -> c_int {
-        raise(self.world, comm, error)
+    pub fn raise(&self, comm: Handle, error: &Error) -> c_int {
+        raise(self.backend, comm, error)
     }
 }

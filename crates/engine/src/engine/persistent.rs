@@ -4,36 +4,42 @@ use std::sync::Arc;
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::{Choice, Reason as Chosen};
-use bruckner_mpi::Word;
+use bruckner_mpi::Handle;
 
-use super::{Door, Engine, Entry, Serving};
+use super::{Engine, Entry, EntryPoint, Serving};
 use crate::Error;
-use crate::buffers::{Normal, normal};
+use crate::account::OperationCounters;
+use crate::backend::Backend;
 use crate::call::Call;
 use crate::communicator::{Communicator, Prepared, Purpose, Site, Stopped, choices};
-use crate::execute::{Account, Made, Persistent};
+use crate::normalize::{NormalizedCall, normalize};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::world::World;
+use crate::run::{Made, Persistent};
 
-impl<W: World> Engine<W> {
+impl<B: Backend> Engine<B> {
     /// Makes a persistent operation of a call. Collective. An algorithm that is named is used, or refused with the reason; an
     /// empty name leaves the choice to the library. Where the library is switched off, the MPI's own function serves whatever was
     /// named: a switch breaks no program.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name, and stay so as long as the operation is used.
-    pub unsafe fn persistent(&self, call: Call, comm: Word, algorithm: &str) -> Result<Persistent<W>, Error> {
-        let entry = self.kept(comm, Door::Api)?;
+    pub unsafe fn persistent(
+        &self,
+        call: Call,
+        comm: Handle,
+        algorithm: &str,
+    ) -> Result<Persistent<B>, Error> {
+        let entry = self.kept(comm, EntryPoint::Api)?;
         let asked = match algorithm {
             "" => None,
             text => Some(text.parse::<Expression>().map_err(|error| Error::Argument(format!("{error}")))?),
         };
         let (communicator, made) = match &entry.serving {
             Serving::Planned(communicator) => {
-                let normal = normal(self.world, &call, communicator.rank.0, communicator.size);
-                let made = match normal {
-                    Ok(normal) => self.planned_for(communicator, normal, asked.as_ref(), false)?,
+                let normalized = normalize(self.backend, &call, communicator.rank.0, communicator.size);
+                let made = match normalized {
+                    Ok(normalized) => self.planned_for(communicator, normalized, asked.as_ref(), false)?,
                     Err(Refusal::Native(reason)) => Made::native(reason),
                     Err(Refusal::Wrong(error)) => return Err(error),
                 };
@@ -43,8 +49,9 @@ impl<W: World> Engine<W> {
             Serving::NotYet(_) => (None, Made::native(Reason::FirstCalls)),
         };
         let counted = entry.counted.as_ref();
-        let account = counted
-            .map(|counted| Account::new(self.statistics.clone(), counted.counters.clone(), call.name()));
+        let account = counted.map(|counted| {
+            OperationCounters::new(self.statistics.clone(), counted.counters.clone(), call.name())
+        });
         let made = self.bound(communicator, comm, call, made, account);
         match asked {
             Some(asked)
@@ -66,22 +73,22 @@ impl<W: World> Engine<W> {
     /// As for [`Engine::persistent`].
     pub(super) unsafe fn for_request(
         &self,
-        entry: &Entry<W>,
+        entry: &Entry<B>,
         call: Call,
-        comm: Word,
-    ) -> Result<Persistent<W>, Refusal> {
+        comm: Handle,
+    ) -> Result<Persistent<B>, Refusal> {
         let communicator = match &entry.serving {
             Serving::Planned(communicator) => communicator,
             Serving::Native(reason) => return Err(reason.clone().into()),
             Serving::NotYet(_) => return Err(Reason::FirstCalls.into()),
         };
-        let normal = match normal(self.world, &call, communicator.rank.0, communicator.size) {
-            Ok(normal) => normal,
+        let normalized = match normalize(self.backend, &call, communicator.rank.0, communicator.size) {
+            Ok(normalized) => normalized,
             Err(Refusal::Native(reason)) => return Err(reason.into()),
             Err(Refusal::Wrong(_)) => return Err(Reason::LeftToMpi.into()),
         };
         let one_round = !communicator.hidden.hooked;
-        let made = self.planned_for(communicator, normal, None, one_round)?;
+        let made = self.planned_for(communicator, normalized, None, one_round)?;
         // Whoever has the request counts it.
         let mut made = self.bound(Some(communicator.clone()), comm, call, made, None);
         if made.is_the_call_itself() {
@@ -97,27 +104,27 @@ impl<W: World> Engine<W> {
 
     fn bound(
         &self,
-        communicator: Option<Arc<Communicator<W>>>,
-        comm: Word,
+        communicator: Option<Arc<Communicator<B>>>,
+        comm: Handle,
         call: Call,
-        made: Made<W>,
-        account: Option<Account>,
-    ) -> Persistent<W> {
-        Persistent::new(self.world, self.active.clone(), communicator, comm, call, made, account)
+        made: Made<B>,
+        account: Option<OperationCounters>,
+    ) -> Persistent<B> {
+        Persistent::new(self.backend, self.active.clone(), communicator, comm, call, made, account)
     }
 
     /// A plan by one of the algorithms for a call, with tags and memory of its own: operations may be started in any order.
     /// Collective.
     fn planned_for(
         &self,
-        communicator: &Communicator<W>,
-        mut normal: Normal,
+        communicator: &Communicator<B>,
+        mut normalized: NormalizedCall,
         asked: Option<&Expression>,
         one_round: bool,
-    ) -> Result<Made<W>, Error> {
+    ) -> Result<Made<B>, Error> {
         let state = communicator.take()?;
         let topology = state.topology.clone();
-        let kind = state.menus.kind(&normal.common.question());
+        let kind = state.menus.kind(&normalized.signature.question());
         let all = match asked {
             Some(expression) => {
                 let asked = Choice { expression: expression.clone(), reason: Chosen::Asked };
@@ -131,21 +138,21 @@ impl<W: World> Engine<W> {
         let purpose = Purpose { kind, asked: asked.cloned(), one_round, revision: state.revision };
         drop(state);
         if let Some(native) = all.first().filter(|choice| choice.is_native()) {
-            return Ok(Made::native(native.reason.clone().into()).of(normal));
+            return Ok(Made::native(native.reason.clone().into()).of(normalized));
         }
-        let Some(mut resources) = communicator.resources(purpose, &normal.common)? else {
+        let Some(mut resources) = communicator.resources(purpose, &normalized.signature)? else {
             return Ok(Made::native(Reason::NoTags));
         };
         let site = Site { topology: &topology, tags: resources.tags, one_round };
-        let prepared = communicator.prepare(&mut resources.store, &site, kind, || all, 0, &mut normal);
+        let prepared = communicator.prepare(&mut resources.store, &site, kind, || all, 0, &mut normalized);
         let reason: Reason = match prepared {
             Ok((id, _)) => {
                 let choice = resources.store.plans.versions.get(id).choice.clone();
                 match resources.plan(id) {
                     Prepared::Native => choice.reason.clone().into(),
                     plan => {
-                        normal.look_closer(self.world);
-                        return Ok(Made::planned(plan, resources, &choice, normal));
+                        normalized.look_closer(self.backend);
+                        return Ok(Made::planned(plan, resources, &choice, normalized));
                     }
                 }
             }
@@ -160,6 +167,6 @@ impl<W: World> Engine<W> {
             }
         };
         communicator.give_up(resources);
-        Ok(Made::native(reason).of(normal))
+        Ok(Made::native(reason).of(normalized))
     }
 }

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 
 use bruckner_config::{Mode, Settings, is_off_here, is_report_wanted_here};
 use bruckner_mpi::launcher::{Launch, Reach};
-use bruckner_mpi::{Agree, Flavour, Function, Mpi, Rival, Word};
+use bruckner_mpi::{Agree, Flavour, Function, Handle, Mpi, Rival};
 
 use super::Engine;
 use crate::Error;
+use crate::account::OperationCounters;
+use crate::backend::{by_rival, native_init};
 use crate::call::{Call, Lists, name};
-use crate::execute::Account;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
-use crate::world::{by_rival, native_init};
 
 /// What is to become of calls, by what a rank's environment says: they are left to the MPI, left to it and counted, or served.
 const LEFT: u64 = 0;
@@ -69,10 +69,10 @@ impl Engine<Mpi> {
     /// As long as a rank may lack the library, nobody says a word to another: then everything stays with the MPI, and the
     /// first rank tells the user what to do.
     pub fn take_over(&self) -> Result<(), Error> {
-        let mpi = self.world;
-        let ranks = mpi.size(mpi.world())?;
+        let mpi = self.backend;
+        let ranks = mpi.size(mpi.comm_world())?;
         if let Reach::Unknown(why) = Launch::reach_of_this_process(ranks) {
-            if mpi.rank(mpi.world())? == 0 && !is_off_here() {
+            if mpi.rank(mpi.comm_world())? == 0 && !is_off_here() {
                 eprintln!("bruckner: everything stays with the MPI: {why}");
             }
             return Ok(());
@@ -85,7 +85,7 @@ impl Engine<Mpi> {
         };
         let wanted = if mpi.survives_failures() { LEFT } else { wanted };
         let mut all = [wanted, !wanted];
-        mpi.agree(mpi.world(), Agree::Min, &mut all)?;
+        mpi.agree(mpi.comm_world(), Agree::Min, &mut all)?;
         // Calls are counted only if all ranks want nothing else.
         let [least, most] = [all[0], !all[1]];
         if least == LEFT || least != most {
@@ -93,7 +93,7 @@ impl Engine<Mpi> {
         }
         let hidden = self.hidden()?;
         let settings = &hidden.settings;
-        if mpi.rank(mpi.world())? == 0 {
+        if mpi.rank(mpi.comm_world())? == 0 {
             for complaint in &settings.complaints {
                 eprintln!("bruckner: {complaint}");
             }
@@ -105,39 +105,39 @@ impl Engine<Mpi> {
 
     /// A handle as the caller passed it, without what a wider register may carry besides.
     #[inline]
-    pub fn handle(&self, word: Word) -> Word {
-        self.world.handle(word)
+    pub fn handle(&self, word: Handle) -> Handle {
+        self.backend.handle(word)
     }
 
     /// A constant of `mpi.h` by its name.
-    pub fn constant(&self, name: &str) -> Option<Word> {
-        self.world.constants.get(name)
+    pub fn constant(&self, name: &str) -> Option<Handle> {
+        self.backend.constants.get(name)
     }
 
     /// The version and the family of the MPI.
     pub fn about(&self) -> (String, &'static str) {
-        (self.world.name().to_owned(), self.world.family.name())
+        (self.backend.name().to_owned(), self.backend.family.name())
     }
 
     /// A collective by another library's function, to be compared with this one's.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub unsafe fn by_rival(&self, rival: &Rival, call: &Call, comm: Word) -> Result<(), Error> {
+    pub unsafe fn by_rival(&self, rival: &Rival, call: &Call, comm: Handle) -> Result<(), Error> {
         if !rival.has(call.function) || call.is_wide() {
             let (path, name) = (rival.path().display(), call.function.name());
             return Err(Error::Argument(format!("{path} does not serve this {name}")));
         }
         // SAFETY: as for this function.
-        Ok(unsafe { by_rival(self.world, rival, call, comm) }?)
+        Ok(unsafe { by_rival(self.backend, rival, call, comm) }?)
     }
 
     /// The MPI's own function, if it is left alone, or a call came before on the same communicator and went there. The whole of what it costs to
     /// be taken over where the choice is native.
     #[inline(always)]
-    pub fn native_again(&self, call: &Call, wide: bool, comm: Word) -> Option<NonNull<c_void>> {
+    pub fn native_again(&self, call: &Call, wide: bool, comm: Handle) -> Option<NonNull<c_void>> {
         match self.leaves(call.function) || self.is_native_again(call, comm) {
-            true => self.world.address(call.function, Flavour::Blocking, wide),
+            true => self.backend.address(call.function, Flavour::Blocking, wide),
             false => None,
         }
     }
@@ -150,20 +150,20 @@ impl Engine<Mpi> {
         &'static self,
         call: Call,
         lists: Lists,
-        comm: Word,
-        info: Word,
+        comm: Handle,
+        info: Handle,
         request: *mut c_void,
     ) -> Result<c_int, Error> {
-        let mpi = self.world;
+        let mpi = self.backend;
         // SAFETY: as for this function.
         if let Err(error) = unsafe { native_init(mpi, &call, comm, info, request) } {
             return Ok(error.code);
         }
-        let Some(door) = self.door(&call, comm)? else {
+        let Some(entry_point) = self.entry_point(&call, comm)? else {
             std::mem::forget(lists);
             return Ok(0);
         };
-        let entry = self.kept(comm, door)?;
+        let entry = self.kept(comm, entry_point)?;
         let (call, types) = self.own(call)?;
         let served = match call.op != 0 && mpi.is_users(call.op) {
             true => Err(Reason::UsersOperation),
@@ -180,7 +180,8 @@ impl Engine<Mpi> {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
         if served.is_ok() || entry.counters().is_some() {
-            let account = Account::new(self.statistics.clone(), entry.counters().cloned(), call.name());
+            let account =
+                OperationCounters::new(self.statistics.clone(), entry.counters().cloned(), call.name());
             let known = Known { served, comm, account, types, _lists: lists };
             // SAFETY: the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);
@@ -193,10 +194,10 @@ impl Engine<Mpi> {
     }
 
     /// The same call with datatypes that nobody else frees.
-    fn own(&self, mut call: Call) -> Result<(Call, Vec<Word>), Error> {
-        let mpi = self.world;
+    fn own(&self, mut call: Call) -> Result<(Call, Vec<Handle>), Error> {
+        let mpi = self.backend;
         let mut types = Vec::new();
-        let mut own = |datatype: &mut Word| {
+        let mut own = |datatype: &mut Handle| {
             if !mpi.types().is_named(*datatype) && !mpi.is_null_type(*datatype) {
                 *datatype = mpi.same_type(*datatype)?;
                 types.push(*datatype);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bruckner_runtime::Failure;
 
 use crate::Error;
-use crate::world::Wire;
+use crate::backend::Wire;
 
 /// An operation that is started and not yet done.
 pub(crate) trait Started: Send + Sync {
@@ -70,7 +70,7 @@ impl Active {
         mut done: impl FnMut() -> Result<bool, Failure>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
-        wire.patience().wait_for(|| match done() {
+        wire.backoff().wait_for(|| match done() {
             Ok(false) => {
                 self.advance(false);
                 wire.progress();

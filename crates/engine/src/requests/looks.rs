@@ -2,22 +2,22 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Mpi, Word};
+use bruckner_mpi::{Handle, Mpi};
 
 use super::Requests;
 use super::waits::Statuses;
 use crate::error::raise;
-use crate::execute::Persistent;
+use crate::run::Persistent;
 
 impl Requests<Mpi> {
     /// `MPI_Request_get_status`: tells, and changes nothing.
     ///
     /// # Safety
     /// As for `MPI_Request_get_status`.
-    pub unsafe fn get_status(&self, request: Word, flag: *mut c_int, status: *mut c_void) -> c_int {
-        let Some(known) = self.planned(self.world.handle(request)) else {
+    pub unsafe fn get_status(&self, request: Handle, flag: *mut c_int, status: *mut c_void) -> c_int {
+        let Some(known) = self.planned(self.backend.handle(request)) else {
             // SAFETY: ARGUMENTS.
-            return unsafe { (self.world.f.request_get_status)(request, flag, status) };
+            return unsafe { (self.backend.f.request_get_status)(request, flag, status) };
         };
         // SAFETY: ARGUMENTS.
         match unsafe { self.is_done(&known, status) } {
@@ -55,7 +55,7 @@ impl Requests<Mpi> {
                 }
                 Err(error) => {
                     known.consume();
-                    return Err(raise(self.world, known.comm, &error));
+                    return Err(raise(self.backend, known.comm, &error));
                 }
             }
         }
@@ -78,7 +78,7 @@ impl Requests<Mpi> {
         unsafe {
             *flag = 1;
             for i in 0..count.max(0) as usize {
-                let (mut one, request) = (0, self.world.handle_at(requests, i));
+                let (mut one, request) = (0, self.backend.handle_at(requests, i));
                 let code = self.get_status(request, &mut one, at.at(i));
                 if code != 0 {
                     return code;
@@ -103,7 +103,7 @@ impl Requests<Mpi> {
     ) -> c_int {
         let at = self.statuses(statuses);
         let rest = |rest: *const c_void| {
-            let Some(native) = self.world.extra.request_get_status_some else {
+            let Some(native) = self.backend.extra.request_get_status_some else {
                 // SAFETY: ARGUMENTS.
                 return unsafe { self.one_by_one(count, rest, |i, n| *indices.add(n) = i as c_int, at) };
             };
@@ -146,7 +146,7 @@ impl Requests<Mpi> {
     ) -> c_int {
         let at = Statuses { first: status, step: 0 };
         let rest = |rest: *const c_void| {
-            let Some(native) = self.world.extra.request_get_status_any else {
+            let Some(native) = self.backend.extra.request_get_status_any else {
                 // SAFETY: ARGUMENTS.
                 return unsafe { self.one_by_one(count, rest, |i, _| *index = i as c_int, at) };
             };
@@ -191,18 +191,18 @@ impl Requests<Mpi> {
         mut tell: impl FnMut(usize, usize),
         statuses: Statuses,
     ) -> Result<Option<usize>, c_int> {
-        let null = self.world.constants.get("MPI_REQUEST_NULL");
+        let null = self.backend.constants.get("MPI_REQUEST_NULL");
         let mut done = None;
         for i in 0..count.max(0) as usize {
             // SAFETY: ARGUMENTS.
-            let request = unsafe { self.world.handle_at(requests, i) };
+            let request = unsafe { self.backend.handle_at(requests, i) };
             if Some(request) == null {
                 continue;
             }
             let (counted, mut flag) = (done.get_or_insert(0), 0);
             // SAFETY: ARGUMENTS.
             let code =
-                unsafe { (self.world.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
+                unsafe { (self.backend.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
             if code != 0 {
                 return Err(code);
             }

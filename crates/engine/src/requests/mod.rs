@@ -13,31 +13,32 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_mpi::{Mpi, Word, Work};
+use bruckner_mpi::{Handle, Mpi, Work};
 
 use crate::Error;
+use crate::account::OperationCounters;
+use crate::backend::Backend;
 use crate::call::Lists;
 use crate::error::raise;
-use crate::execute::{Account, Persistent};
 use crate::reason::Reason;
-use crate::world::World;
+use crate::run::Persistent;
 
 /// A persistent request that is known here.
-pub(crate) struct Known<W: World> {
+pub(crate) struct Known<B: Backend> {
     /// The operation that serves it; the reason where it is the MPI's own, and only counted for the report.
-    pub(crate) served: Result<Persistent<W>, Reason>,
-    pub(crate) comm: Word,
+    pub(crate) served: Result<Persistent<B>, Reason>,
+    pub(crate) comm: Handle,
     /// It is under way as far as the program knows: from its start until the program is told that it is done.
-    pub(crate) account: Account,
+    pub(crate) account: OperationCounters,
     /// Datatypes of its own: the user's may be freed before it.
-    pub(crate) types: Vec<Word>,
+    pub(crate) types: Vec<Handle>,
     /// What the call refers to, if it was narrowed.
     pub(crate) _lists: Lists,
 }
 
-impl<W: World> Known<W> {
+impl<B: Backend> Known<B> {
     /// The operation, if it is under way as far as the program knows.
-    fn active(&self) -> Option<&Persistent<W>> {
+    fn active(&self) -> Option<&Persistent<B>> {
         self.served.as_ref().ok().filter(|_| self.account.is_under_way())
     }
 
@@ -50,17 +51,17 @@ impl<W: World> Known<W> {
 }
 
 /// The persistent requests of a process that are known.
-pub struct Requests<W: World> {
-    world: &'static W,
+pub struct Requests<B: Backend> {
+    backend: &'static B,
     /// What the MPI does inside its waits as long as operations of several rounds are under way.
     inside: Work,
     count: AtomicUsize,
-    known: Mutex<HashMap<Word, Arc<Known<W>>>>,
+    known: Mutex<HashMap<Handle, Arc<Known<B>>>>,
 }
 
-impl<W: World> Requests<W> {
-    pub(crate) fn new(world: &'static W, inside: Work) -> Requests<W> {
-        Requests { world, inside, count: AtomicUsize::new(0), known: Mutex::default() }
+impl<B: Backend> Requests<B> {
+    pub(crate) fn new(backend: &'static B, inside: Work) -> Requests<B> {
+        Requests { backend, inside, count: AtomicUsize::new(0), known: Mutex::default() }
     }
 
     /// Whether any request is known: if not, everything goes to the MPI.
@@ -69,26 +70,26 @@ impl<W: World> Requests<W> {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Word, Arc<Known<W>>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Handle, Arc<Known<B>>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, request: Word) -> Option<Arc<Known<W>>> {
+    fn get(&self, request: Handle) -> Option<Arc<Known<B>>> {
         self.all().get(&request).cloned()
     }
 
     /// One that an operation serves.
-    fn planned(&self, request: Word) -> Option<Arc<Known<W>>> {
+    fn planned(&self, request: Handle) -> Option<Arc<Known<B>>> {
         self.get(request).filter(|known| known.served.is_ok())
     }
 
-    pub(crate) fn put(&self, request: Word, known: Known<W>) {
+    pub(crate) fn put(&self, request: Handle, known: Known<B>) {
         let mut all = self.all();
         all.insert(request, Arc::new(known));
         self.count.store(all.len(), Ordering::Release);
     }
 
-    fn remove(&self, request: Word) -> Option<Arc<Known<W>>> {
+    fn remove(&self, request: Handle) -> Option<Arc<Known<B>>> {
         let mut all = self.all();
         let known = all.remove(&request);
         self.count.store(all.len(), Ordering::Release);
@@ -103,7 +104,7 @@ impl Requests<Mpi> {
     /// As for the MPI function of this name; so for all that follow.
     pub unsafe fn start(&self, request: *mut c_void) -> c_int {
         // SAFETY: ARGUMENTS.
-        let handle = unsafe { self.world.handle_at(request, 0) };
+        let handle = unsafe { self.backend.handle_at(request, 0) };
         let known = self.get(handle);
         let (known, operation) = match known.as_ref().map(|known| (known, &known.served)) {
             Some((known, Ok(operation))) => (known, operation),
@@ -112,20 +113,20 @@ impl Requests<Mpi> {
                     known.account.count("native", reason, 0, 0.0);
                 }
                 // SAFETY: ARGUMENTS.
-                return unsafe { (self.world.f.start)(request) };
+                return unsafe { (self.backend.f.start)(request) };
             }
         };
         // SAFETY: ARGUMENTS.
         let mut result = unsafe { operation.start() };
         if result.is_ok() && !operation.is_one_round() {
-            result = self.world.work_inside(self.inside).map_err(Error::from);
+            result = self.backend.work_inside(self.inside).map_err(Error::from);
         }
         match result {
             Ok(()) => {
                 known.account.begin();
                 0
             }
-            Err(error) => raise(self.world, known.comm, &error),
+            Err(error) => raise(self.backend, known.comm, &error),
         }
     }
 
@@ -136,7 +137,7 @@ impl Requests<Mpi> {
     pub unsafe fn start_all(&self, count: c_int, requests: *mut c_void) -> c_int {
         for i in 0..count.max(0) as usize {
             // SAFETY: ARGUMENTS.
-            let code = unsafe { self.start(requests.wrapping_byte_add(i * self.world.width())) };
+            let code = unsafe { self.start(requests.wrapping_byte_add(i * self.backend.width())) };
             if code != 0 {
                 return code;
             }
@@ -151,12 +152,12 @@ impl Requests<Mpi> {
     pub unsafe fn free(&self, request: *mut c_void) -> c_int {
         // SAFETY: ARGUMENTS.
         unsafe {
-            let known = self.remove(self.world.handle_at(request, 0));
-            let code = (self.world.f.request_free)(request);
+            let known = self.remove(self.backend.handle_at(request, 0));
+            let code = (self.backend.f.request_free)(request);
             if let Some(known) = known {
                 let types = known.types.clone();
                 drop(known);
-                types.into_iter().for_each(|datatype| self.world.free_type(datatype));
+                types.into_iter().for_each(|datatype| self.backend.free_type(datatype));
             }
             code
         }

@@ -7,7 +7,7 @@ use bruckner_mpi::Mpi;
 
 use super::{Known, Requests};
 use crate::error::raise;
-use crate::execute::Persistent;
+use crate::run::Persistent;
 
 /// An array of requests of the program's, some of which plans serve.
 pub(super) struct Mixed {
@@ -35,20 +35,20 @@ impl Statuses {
 
 impl Requests<Mpi> {
     pub(super) fn statuses(&self, first: *mut c_void) -> Statuses {
-        let ignored = self.world.constants.get("MPI_STATUSES_IGNORE") == Some(first as u64);
-        Statuses { first, step: if ignored { 0 } else { self.world.family.status_bytes() } }
+        let ignored = self.backend.constants.get("MPI_STATUSES_IGNORE") == Some(first as u64);
+        Statuses { first, step: if ignored { 0 } else { self.backend.family.status_bytes() } }
     }
 
     /// Writes what MPI says of a request that is none: an empty status.
     pub(super) unsafe fn empty(&self, status: *mut c_void) {
-        let mut null = self.world.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
+        let mut null = self.backend.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
         let mut flag = 0;
         // SAFETY: a request that is none; ARGUMENTS has the status.
-        unsafe { (self.world.f.test)((&raw mut null).cast(), &mut flag, status) };
+        unsafe { (self.backend.f.test)((&raw mut null).cast(), &mut flag, status) };
     }
 
     pub(super) unsafe fn mixed(&self, count: c_int, requests: *mut c_void) -> Option<Mixed> {
-        let (mpi, count) = (self.world, count.max(0) as usize);
+        let (mpi, count) = (self.backend, count.max(0) as usize);
         let (mut places, mut plans) = (Vec::new(), Vec::new());
         for i in 0..count {
             // SAFETY: ARGUMENTS.
@@ -88,7 +88,7 @@ impl Requests<Mpi> {
             }
             Err(error) => {
                 known.consume();
-                Err(raise(self.world, known.comm, &error))
+                Err(raise(self.backend, known.comm, &error))
             }
         }
     }
@@ -99,9 +99,9 @@ impl Requests<Mpi> {
     /// As for `MPI_Wait`.
     pub unsafe fn wait(&self, request: *mut c_void, status: *mut c_void) -> c_int {
         // SAFETY: ARGUMENTS.
-        let Some(known) = self.planned(unsafe { self.world.handle_at(request, 0) }) else {
+        let Some(known) = self.planned(unsafe { self.backend.handle_at(request, 0) }) else {
             // SAFETY: ARGUMENTS.
-            return unsafe { (self.world.f.wait)(request, status) };
+            return unsafe { (self.backend.f.wait)(request, status) };
         };
         let result = known.active().map_or(Ok(()), |plan| {
             let result = plan.wait();
@@ -110,7 +110,7 @@ impl Requests<Mpi> {
         });
         // SAFETY: ARGUMENTS.
         unsafe { self.empty(status) };
-        result.map_or_else(|error| raise(self.world, known.comm, &error), |()| 0)
+        result.map_or_else(|error| raise(self.backend, known.comm, &error), |()| 0)
     }
 
     /// `MPI_Test`.
@@ -119,9 +119,9 @@ impl Requests<Mpi> {
     /// As for `MPI_Test`.
     pub unsafe fn test(&self, request: *mut c_void, flag: *mut c_int, status: *mut c_void) -> c_int {
         // SAFETY: ARGUMENTS.
-        let Some(known) = self.planned(unsafe { self.world.handle_at(request, 0) }) else {
+        let Some(known) = self.planned(unsafe { self.backend.handle_at(request, 0) }) else {
             // SAFETY: ARGUMENTS.
-            return unsafe { (self.world.f.test)(request, flag, status) };
+            return unsafe { (self.backend.f.test)(request, flag, status) };
         };
         // SAFETY: ARGUMENTS.
         match unsafe { self.is_done(&known, status) } {
@@ -145,9 +145,9 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
-                return (self.world.f.waitall)(count, requests, statuses);
+                return (self.backend.f.waitall)(count, requests, statuses);
             };
-            let mut code = (self.world.f.waitall)(count, mixed.rest.as_mut_ptr().cast(), statuses);
+            let mut code = (self.backend.f.waitall)(count, mixed.rest.as_mut_ptr().cast(), statuses);
             self.give_back(&mixed, requests);
             let statuses = self.statuses(statuses);
             for (i, known) in &mixed.plans {
@@ -155,7 +155,7 @@ impl Requests<Mpi> {
                 known.consume();
                 self.empty(statuses.at(*i));
                 if let Err(error) = result {
-                    code = raise(self.world, known.comm, &error);
+                    code = raise(self.backend, known.comm, &error);
                 }
             }
             code
@@ -176,7 +176,7 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
-                return (self.world.f.testall)(count, requests, flag, statuses);
+                return (self.backend.f.testall)(count, requests, flag, statuses);
             };
             *flag = 0;
             for (_, known) in &mixed.plans {
@@ -186,11 +186,11 @@ impl Requests<Mpi> {
                     Ok(false) => return 0,
                     Err(error) => {
                         known.consume();
-                        return raise(self.world, known.comm, &error);
+                        return raise(self.backend, known.comm, &error);
                     }
                 }
             }
-            let code = (self.world.f.testall)(count, mixed.rest.as_mut_ptr().cast(), flag, statuses);
+            let code = (self.backend.f.testall)(count, mixed.rest.as_mut_ptr().cast(), flag, statuses);
             if *flag != 0 {
                 self.give_back(&mixed, requests);
                 let statuses = self.statuses(statuses);
@@ -209,15 +209,15 @@ impl Requests<Mpi> {
             if !mixed.places.contains(&i) {
                 // SAFETY: ARGUMENTS; as many handles in both.
                 unsafe {
-                    let handle = self.world.handle_at(mixed.rest.as_ptr().cast(), i);
-                    self.world.put_handle(requests, i, handle);
+                    let handle = self.backend.handle_at(mixed.rest.as_ptr().cast(), i);
+                    self.backend.put_handle(requests, i, handle);
                 }
             }
         }
     }
 
     pub(super) fn undefined(&self) -> c_int {
-        self.world.constants.get("MPI_UNDEFINED").unwrap_or_default() as c_int
+        self.backend.constants.get("MPI_UNDEFINED").unwrap_or_default() as c_int
     }
 
     /// `MPI_Testany`, and one turn of `MPI_Waitany`.
@@ -235,7 +235,7 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
-                return (self.world.f.testany)(count, requests, index, flag, status);
+                return (self.backend.f.testany)(count, requests, index, flag, status);
             };
             for (i, known) in &mixed.plans {
                 match self.is_done(known, status) {
@@ -248,7 +248,7 @@ impl Requests<Mpi> {
                     Err(code) => return code,
                 }
             }
-            let code = (self.world.f.testany)(count, mixed.rest.as_mut_ptr().cast(), index, flag, status);
+            let code = (self.backend.f.testany)(count, mixed.rest.as_mut_ptr().cast(), index, flag, status);
             self.give_back(&mixed, requests);
             // Nothing of the MPI's is under way, but a plan is.
             if *flag != 0 && *index == self.undefined() && !mixed.plans.is_empty() {
@@ -272,7 +272,7 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             if self.mixed(count, requests).is_none() {
-                return (self.world.f.waitany)(count, requests, index, status);
+                return (self.backend.f.waitany)(count, requests, index, status);
             }
             self.until(|| {
                 let mut flag = 0;
@@ -285,7 +285,7 @@ impl Requests<Mpi> {
     /// Asks again and again, with patience: asking advances MPI.
     pub(super) fn until(&self, mut ask: impl FnMut() -> Option<c_int>) -> c_int {
         let mut answer = None;
-        bruckner_runtime::Patience::SharedCores.wait_for(|| {
+        bruckner_runtime::Backoff::SharedCores.wait_for(|| {
             answer = ask();
             answer.is_some()
         });
@@ -307,10 +307,10 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
-                return (self.world.f.testsome)(count, requests, done, indices, statuses);
+                return (self.backend.f.testsome)(count, requests, done, indices, statuses);
             };
             let code =
-                (self.world.f.testsome)(count, mixed.rest.as_mut_ptr().cast(), done, indices, statuses);
+                (self.backend.f.testsome)(count, mixed.rest.as_mut_ptr().cast(), done, indices, statuses);
             self.give_back(&mixed, requests);
             if *done == self.undefined() {
                 if mixed.plans.is_empty() {
@@ -349,7 +349,7 @@ impl Requests<Mpi> {
         // SAFETY: ARGUMENTS, here and below.
         unsafe {
             if self.mixed(count, requests).is_none() {
-                return (self.world.f.waitsome)(count, requests, done, indices, statuses);
+                return (self.backend.f.waitsome)(count, requests, done, indices, statuses);
             }
             self.until(|| {
                 let code = self.test_some(count, requests, done, indices, statuses);

@@ -1,9 +1,9 @@
 //! All collectives through the whole engine, ranks as threads, without any MPI.
 
 use crate::common::{Collective, Type, always, perform};
-use bruckner_engine::Door;
+use bruckner_engine::EntryPoint;
+use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::Communicators as _;
 use bruckner_threads::run;
 
 /// Every function with every type, apart and in place, some sizes and roots, each three times: planned, recognised, and with
@@ -13,7 +13,7 @@ fn everything(topology: &str) {
         topology,
         |_| always(),
         |engine, rank| {
-            let (world, mut round) = (rank.world(), 0);
+            let (world, mut round) = (rank.comm_world(), 0);
             for function in Function::ALL {
                 for of in Type::ALL {
                     for in_place in [false, true] {
@@ -26,8 +26,9 @@ fn everything(topology: &str) {
                             }
                             for more in [0, 0, 1] {
                                 let collective = Collective { count: count + more, ..collective };
-                                let door = if round % 2 == 0 { Door::Api } else { Door::Mpi };
-                                perform(engine, rank, world, &collective, round, door);
+                                let entry_point =
+                                    if round % 2 == 0 { EntryPoint::Api } else { EntryPoint::Mpi };
+                                perform(engine, rank, world, &collective, round, entry_point);
                                 round += 1;
                             }
                         }

@@ -1,10 +1,10 @@
 //! Collectives with data that says where it comes from, and what must come out of them.
 
 use bruckner_config::ProfileFile;
+use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::Communicators as _;
-use bruckner_engine::{Door, Engine, Error, Persistent};
+use bruckner_engine::{Engine, EntryPoint, Error, Persistent};
 use bruckner_threads::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, Rank, SUM, compose};
 
 /// What elements are.
@@ -317,13 +317,13 @@ pub(crate) fn perform(
     comm: u64,
     collective: &Collective,
     round: u64,
-    door: Door,
+    entry_point: EntryPoint,
 ) {
     let (me, size) = (rank.rank(comm).unwrap() as usize, rank.size(comm).unwrap() as usize);
     let prepared = Prepared::new(collective, round, me, size);
     let _said = Said(rank.number(), *collective, round);
     // SAFETY: buffers and lists as long as the call says.
-    assert_eq!(unsafe { make(engine, &prepared.call, comm, door) }, Ok(0), "{collective:?}");
+    assert_eq!(unsafe { make(engine, &prepared.call, comm, entry_point) }, Ok(0), "{collective:?}");
     prepared.check(collective, "once");
 }
 
@@ -331,12 +331,17 @@ pub(crate) fn perform(
 ///
 /// # Safety
 /// As for [`Engine::run`].
-pub(crate) unsafe fn make(engine: &Engine<Rank>, call: &Call, comm: u64, door: Door) -> Result<i32, Error> {
+pub(crate) unsafe fn make(
+    engine: &Engine<Rank>,
+    call: &Call,
+    comm: u64,
+    entry_point: EntryPoint,
+) -> Result<i32, Error> {
     // SAFETY: as for this function.
     unsafe {
         match engine.again(call, comm) {
             Some(result) => result.map_err(Error::from),
-            None => engine.run(call, comm, door),
+            None => engine.run(call, comm, entry_point),
         }
     }
 }
@@ -353,7 +358,7 @@ pub(crate) fn perform_anew(
     let prepared = Prepared::new(collective, round, me, size);
     let _said = Said(rank.number(), *collective, round);
     // SAFETY: buffers and lists as long as the call says.
-    let result = unsafe { engine.run(&prepared.call, comm, Door::Mpi) };
+    let result = unsafe { engine.run(&prepared.call, comm, EntryPoint::Mpi) };
     assert_eq!(result, Ok(0), "{collective:?}");
     prepared.check(collective, "anew");
 }

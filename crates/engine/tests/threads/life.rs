@@ -8,9 +8,9 @@ use crate::common::{
     Collective, Prepared, SUM_OF_FLOATS, Type, always, make, perform, perform_anew, persistent, profile,
 };
 use bruckner_config::ProfileFile;
+use bruckner_engine::backend::{Backend as _, Communicators as _, Fault};
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::{Communicators as _, Fault, World as _};
-use bruckner_engine::{Call, Door, Engine, Error, Name};
+use bruckner_engine::{Call, Engine, EntryPoint, Error, Name};
 use bruckner_report::Report;
 use bruckner_runtime::{Peer, Transport as _};
 use bruckner_threads::{F64, I64, Options, Rank, SUM, run};
@@ -35,10 +35,10 @@ fn algorithms_serve() {
             for round in 0..20 {
                 all_kinds()
                     .iter()
-                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+                    .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
             }
             assert_eq!(rank.natives(), before);
-            let by = engine.algorithm_of(rank.world(), Name::Allreduce).unwrap();
+            let by = engine.algorithm_of(rank.comm_world(), Name::Allreduce).unwrap();
             assert!(by.is_some_and(|by| by != "native"));
         },
     );
@@ -54,14 +54,14 @@ fn first_calls_are_native_but_for_sums_that_round() {
             let whole = Collective { of: Type::I64, ..SUM_OF_FLOATS };
             let natives = |collective: &Collective, round| {
                 let before = rank.natives();
-                perform(engine, rank, rank.world(), collective, round, Door::Mpi);
+                perform(engine, rank, rank.comm_world(), collective, round, EntryPoint::Mpi);
                 rank.natives() - before
             };
             let first: Vec<u64> = (0..5).map(|round| natives(&whole, round)).collect();
             assert_eq!(first, [1, 1, 1, 0, 0]);
-            let comm = rank.split(rank.world(), 0);
+            let comm = rank.split(rank.comm_world(), 0);
             let before = rank.natives();
-            perform(engine, rank, comm, &SUM_OF_FLOATS, 9, Door::Mpi);
+            perform(engine, rank, comm, &SUM_OF_FLOATS, 9, EntryPoint::Mpi);
             assert_eq!(rank.natives(), before);
         },
     );
@@ -78,23 +78,23 @@ fn communicators_come_and_go() {
             for round in 0..12u32 {
                 // Halves in one way and in the other: the same handle has other members.
                 let color = if round % 2 == 0 { rank.number() / 2 } else { rank.number() % 2 };
-                let comm = rank.split(rank.world(), color);
+                let comm = rank.split(rank.comm_world(), color);
                 handles.push(comm);
                 for collective in all_kinds() {
                     let collective =
                         Collective { count: collective.count + round as usize % 3, ..collective };
-                    perform(engine, rank, comm, &collective, round.into(), Door::Mpi);
-                    perform(engine, rank, comm, &collective, round.into(), Door::Mpi);
+                    perform(engine, rank, comm, &collective, round.into(), EntryPoint::Mpi);
+                    perform(engine, rank, comm, &collective, round.into(), EntryPoint::Mpi);
                 }
                 rank.comm_free(comm);
                 // All have freed it before anybody makes the next.
                 perform(
                     engine,
                     rank,
-                    rank.world(),
+                    rank.comm_world(),
                     &Collective::new(Function::Barrier, Type::Byte, 0),
                     0,
-                    Door::Mpi,
+                    EntryPoint::Mpi,
                 );
             }
             assert!(handles.windows(2).any(|pair| pair[0] == pair[1]), "{handles:?}");
@@ -109,7 +109,7 @@ fn plans_are_evicted_alike() {
         "1x5",
         |_| always(),
         |engine, rank| {
-            engine.set_algorithms(rank.world(), "allgather=reorder(bruck(2))").unwrap();
+            engine.set_algorithms(rank.comm_world(), "allgather=reorder(bruck(2))").unwrap();
             let mut round = 0;
             for orders in [40, 55, 60, 62, 63, 64, 65, 66, 70, 120] {
                 for order in (0..orders).chain(0..orders) {
@@ -140,7 +140,7 @@ fn gather(engine: &Engine<Rank>, rank: &Rank, counts: &[i64], round: u64) {
     let call =
         Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
     // SAFETY: buffers and lists as long as the call says.
-    assert_eq!(unsafe { make(engine, &call, rank.world(), Door::Mpi) }, Ok(0));
+    assert_eq!(unsafe { make(engine, &call, rank.comm_world(), EntryPoint::Mpi) }, Ok(0));
     let expected: Vec<i64> =
         (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
     assert_eq!(all, expected);
@@ -154,7 +154,7 @@ fn operations_are_started_in_opposite_orders() {
             topology,
             |_| always(),
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 let kinds = all_kinds();
                 let operations: Vec<_> =
                     kinds.iter().map(|kind| persistent(engine, rank, world, kind, 3)).collect();
@@ -165,7 +165,7 @@ fn operations_are_started_in_opposite_orders() {
                     }
                     // SAFETY: the buffers live beside the operations.
                     order.iter().for_each(|at| unsafe { operations[*at].0.start() }.unwrap());
-                    perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Api);
+                    perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Api);
                     order.rotate_left(rank.number() as usize);
                     for at in order {
                         match at % 2 {
@@ -201,7 +201,7 @@ fn operations_take_over_what_freed_ones_leave() {
             topology,
             |_| Options { on_leave: Some(|| LEFT.set(LEFT.get() + 1)), ..always() },
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 for round in 0..12 {
                     for kind in all_kinds() {
                         // Memory grows with sizes: the first ones are the largest.
@@ -228,7 +228,7 @@ fn operations_are_freed_in_any_order() {
         "2x2",
         |_| Options { tags: 3000, ..always() },
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             let mut held = VecDeque::new();
             for round in 0..200u64 {
                 let kind = all_kinds()[round as usize % 4];
@@ -257,7 +257,7 @@ fn operations_are_freed_in_any_order() {
                 prepared.check(&SUM_OF_FLOATS, "others' tags");
             }
             let comm = rank.split(world, 0);
-            perform(engine, rank, comm, &SUM_OF_FLOATS, 1, Door::Mpi);
+            perform(engine, rank, comm, &SUM_OF_FLOATS, 1, EntryPoint::Mpi);
             rank.comm_free(comm);
         },
     );
@@ -273,7 +273,8 @@ fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
             for round in 0..6u64 {
                 let fault = (rank.number() == 1 && round % 2 == 0).then_some(Fault::Memory);
                 rank.set(|options| options.fault = fault);
-                let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, round);
+                let (operation, prepared) =
+                    persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round);
                 assert_eq!(operation.is_native(), round == 0, "in round {round}");
                 // SAFETY: the buffers live beside the operation.
                 unsafe { operation.run() }.unwrap();
@@ -290,7 +291,7 @@ fn an_operation_is_active_until_it_is_awaited() {
         "2x2",
         |_| always(),
         |engine, rank| {
-            let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, 1);
+            let (operation, prepared) = persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1);
             for round in 0..6 {
                 // SAFETY: the buffers live beside the operation.
                 unsafe { operation.start() }.unwrap();
@@ -328,14 +329,14 @@ fn native_operations_run_beside_others() {
         "2x1",
         |_| Options::default(),
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             let kind = Collective::new(Function::Alltoallv, Type::I64, 3);
             let (operation, prepared) = persistent(engine, rank, world, &kind, 1);
             assert!(operation.is_native());
             for _ in 0..3 {
                 // SAFETY: the buffers live beside the operation.
                 unsafe { operation.start() }.unwrap();
-                perform(engine, rank, world, &SUM_OF_FLOATS, 4, Door::Api);
+                perform(engine, rank, world, &SUM_OF_FLOATS, 4, EntryPoint::Api);
                 operation.wait().unwrap();
                 prepared.check(&kind, "native");
             }
@@ -358,13 +359,13 @@ fn threads_do_not_disturb_each_other() {
         "2x2",
         |_| always(),
         |engine, rank| {
-            let comms = [rank.split(rank.world(), 0), rank.split(rank.world(), 0)];
+            let comms = [rank.split(rank.comm_world(), 0), rank.split(rank.comm_world(), 0)];
             std::thread::scope(|scope| {
                 for (at, comm) in comms.into_iter().enumerate() {
                     scope.spawn(move || {
                         for round in 0..40 {
                             let kind = all_kinds()[(round as usize + at) % 4];
-                            perform(engine, rank, comm, &kind, round, Door::Mpi);
+                            perform(engine, rank, comm, &kind, round, EntryPoint::Mpi);
                         }
                     });
                 }
@@ -382,19 +383,19 @@ fn a_fault_on_one_rank_is_everybodys() {
             run(topology, options, |engine, rank| {
                 for round in 0..3 {
                     for kind in all_kinds() {
-                        perform(engine, rank, rank.world(), &kind, round, Door::Api);
+                        perform(engine, rank, rank.comm_world(), &kind, round, EntryPoint::Api);
                     }
                 }
                 if fault == Fault::Plan {
                     assert_eq!(
-                        engine.algorithm_of(rank.world(), Name::Allreduce).unwrap().as_deref(),
+                        engine.algorithm_of(rank.comm_world(), Name::Allreduce).unwrap().as_deref(),
                         Some("native")
                     );
                 }
                 // On a communicator without that rank all is well.
-                let comm = rank.split(rank.world(), u32::from(rank.number() == 1));
+                let comm = rank.split(rank.comm_world(), u32::from(rank.number() == 1));
                 let before = rank.natives();
-                perform(engine, rank, comm, &SUM_OF_FLOATS, 7, Door::Api);
+                perform(engine, rank, comm, &SUM_OF_FLOATS, 7, EntryPoint::Api);
                 assert_eq!(rank.natives() - before, u64::from(rank.number() == 1));
             });
         }
@@ -413,8 +414,8 @@ fn a_rank_whose_settings_differ() {
         "1x4",
         |rank| Options { settings: settings(rank), ..Options::default() },
         |engine, rank| {
-            perform(engine, rank, rank.world(), &SUM_OF_FLOATS, 1, Door::Mpi);
-            let by = engine.algorithm_of(rank.world(), Name::Allreduce).unwrap();
+            perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1, EntryPoint::Mpi);
+            let by = engine.algorithm_of(rank.comm_world(), Name::Allreduce).unwrap();
             assert_eq!(by.as_deref(), Some("recursive-doubling"));
         },
     );
@@ -427,7 +428,7 @@ fn an_unexpected_message_disturbs_nobody() {
         "2x2",
         |_| always(),
         |engine, rank| {
-            let own = rank.split(rank.world(), 0);
+            let own = rank.split(rank.comm_world(), 0);
             let wire = rank.wire(own, 0, true);
             let (mut requests, mut data) = (wire.requests(1), [u64::from(rank.number())]);
             let peer = |rank| Peer { rank, tag: 1 };
@@ -438,7 +439,7 @@ fn an_unexpected_message_disturbs_nobody() {
             for round in 0..5 {
                 all_kinds()
                     .iter()
-                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+                    .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
             }
             if rank.number() == 0 {
                 // SAFETY: as above.
@@ -459,9 +460,9 @@ fn nothing_is_kept_for_what_is_being_freed() {
             "2x2",
             |_| Options { settings: "BRUCKNER_AFTER=2".into(), ..Options::default() },
             |engine, rank| {
-                let sum = |comm, round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, Door::Mpi);
+                let sum = |comm, round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, EntryPoint::Mpi);
                 for round in 0..12 {
-                    let first = rank.split(rank.world(), 0);
+                    let first = rank.split(rank.comm_world(), 0);
                     (0..round % 4).for_each(|call| sum(first, call));
                     let (before, after) = if rank.number() % 2 == 0 { (2, 5) } else { (5, 2) };
                     let natives = rank.natives();
@@ -479,7 +480,7 @@ fn nothing_is_kept_for_what_is_being_freed() {
                         });
                     }
                     assert_eq!(rank.natives(), natives + 7, "all of them are the MPI's own");
-                    let second = rank.split(rank.world(), rank.number() % 2);
+                    let second = rank.split(rank.comm_world(), rank.number() % 2);
                     (0..6).for_each(|call| sum(second, call));
                     engine.free(second, || {
                         rank.comm_free(second);
@@ -498,10 +499,11 @@ fn what_cannot_be_freed_is_served_as_before() {
         "1x3",
         |_| always(),
         |engine, rank| {
-            let call = |round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi);
+            let call =
+                |round| perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round, EntryPoint::Mpi);
             (0..3).for_each(call);
             if rank.number() == 1 {
-                assert_eq!(engine.free(rank.world(), || 5), 5);
+                assert_eq!(engine.free(rank.comm_world(), || 5), 5);
             }
             let natives = rank.natives();
             (3..9).for_each(call);
@@ -518,8 +520,8 @@ fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
         |_| always(),
         |engine, rank| {
             for calls in 0..6 {
-                let comm = rank.split(rank.world(), 0);
-                let call = |round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, Door::Mpi);
+                let comm = rank.split(rank.comm_world(), 0);
+                let call = |round| perform(engine, rank, comm, &SUM_OF_FLOATS, round, EntryPoint::Mpi);
                 (0..calls).for_each(call);
                 let refused = engine.free(comm, || {
                     if rank.number() % 2 == 1 {
@@ -557,7 +559,7 @@ fn late_ranks_are_waited_for() {
                 }
                 all_kinds()
                     .iter()
-                    .for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+                    .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
             }
         },
     );
@@ -570,15 +572,15 @@ fn device_memory_is_noticed_late() {
         "1x3",
         |_| always(),
         |engine, rank| {
-            let world = rank.world();
-            (0..3).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Mpi));
+            let world = rank.comm_world();
+            (0..3).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Mpi));
             if rank.number() == 1 {
                 rank.set(|options| options.device = true);
             }
-            (3..6).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, Door::Mpi));
+            (3..6).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Mpi));
             let before = rank.natives();
             for (round, kind) in (6..).zip(all_kinds()) {
-                perform(engine, rank, world, &kind, round, Door::Mpi);
+                perform(engine, rank, world, &kind, round, EntryPoint::Mpi);
             }
             assert!(rank.natives() > before);
         },
@@ -592,16 +594,16 @@ fn tags_run_out_for_all() {
         "1x2",
         |_| Options { tags: 2000, ..always() },
         |engine, rank| {
-            let comms: Vec<u64> = (0..100).map(|_| rank.split(rank.world(), 0)).collect();
+            let comms: Vec<u64> = (0..100).map(|_| rank.split(rank.comm_world(), 0)).collect();
             for comm in &comms {
-                perform(engine, rank, *comm, &SUM_OF_FLOATS, *comm, Door::Mpi);
+                perform(engine, rank, *comm, &SUM_OF_FLOATS, *comm, EntryPoint::Mpi);
             }
             let served = |comm: &&u64| engine.algorithm_of(**comm, Name::Allreduce).unwrap().is_some();
             let count = comms.iter().filter(served).count();
             assert!(count > 10 && count < 100, "{count} are served");
             comms.iter().for_each(|comm| rank.comm_free(*comm));
-            let again = rank.split(rank.world(), 0);
-            perform(engine, rank, again, &SUM_OF_FLOATS, 1, Door::Mpi);
+            let again = rank.split(rank.comm_world(), 0);
+            perform(engine, rank, again, &SUM_OF_FLOATS, 1, EntryPoint::Mpi);
             assert!(engine.algorithm_of(again, Name::Allreduce).unwrap().is_some());
         },
     );
@@ -618,9 +620,9 @@ fn different_sizes_are_an_error() {
             let count = if rank.number() == 2 { 9 } else { 4 };
             let call = Call::allreduce(mine.as_ptr().cast(), sum.as_mut_ptr().cast(), count, F64, SUM);
             // SAFETY: buffers as long as the call says.
-            let result = unsafe { engine.run(&call, rank.world(), Door::Api) };
+            let result = unsafe { engine.run(&call, rank.comm_world(), EntryPoint::Api) };
             assert!(matches!(result, Err(Error::Mpi(_))), "{result:?}");
-            perform(engine, rank, rank.world(), &SUM_OF_FLOATS, 1, Door::Api);
+            perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1, EntryPoint::Api);
         },
     );
 }
@@ -640,7 +642,9 @@ fn reported(name: &str, settings: &str, body: impl Fn(&Engine<Rank>, &'static Ra
 fn results_are_compared_and_reported() {
     let report = reported("compared", "BRUCKNER=always\nBRUCKNER_CHECK=1", |engine, rank| {
         for round in 0..3 {
-            all_kinds().iter().for_each(|kind| perform(engine, rank, rank.world(), kind, round, Door::Mpi));
+            all_kinds()
+                .iter()
+                .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
         }
     });
     assert_eq!((report.calls, report.served), (12, 12));
@@ -653,7 +657,9 @@ fn results_are_compared_and_reported() {
 fn what_is_off_is_counted() {
     let report = reported("off", "BRUCKNER=off", |engine, rank| {
         engine.init().unwrap();
-        (0..200).for_each(|round| perform(engine, rank, rank.world(), &SUM_OF_FLOATS, round, Door::Mpi));
+        (0..200).for_each(|round| {
+            perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round, EntryPoint::Mpi);
+        });
     });
     assert_eq!((report.calls, report.served, report.mode.as_str()), (200, 0, "off"));
     let spent = report.in_collectives.unwrap();
@@ -668,7 +674,9 @@ fn what_is_left_alone_would_not_be_served() {
             let report = reported(&format!("{function:?}"), &format!("BRUCKNER={mode}"), |engine, rank| {
                 // The first puts the communicator to use.
                 for kind in [SUM_OF_FLOATS, Collective::new(function, Type::I64, 3)] {
-                    (0..20).for_each(|round| perform(engine, rank, rank.world(), &kind, round, Door::Mpi));
+                    (0..20).for_each(|round| {
+                        perform(engine, rank, rank.comm_world(), &kind, round, EntryPoint::Mpi);
+                    });
                 }
             });
             let rows = report.communicators[0].rows.iter().filter(|row| row.collective != "allreduce");
@@ -687,7 +695,7 @@ fn what_was_asked_for_and_does_not_fit_is_told() {
         );
         let report = reported(name, &settings, |engine, rank| {
             let call = Collective::new(Function::Allgather, Type::I64, 3);
-            (0..20).for_each(|round| perform(engine, rank, rank.world(), &call, round, Door::Mpi));
+            (0..20).for_each(|round| perform(engine, rank, rank.comm_world(), &call, round, EntryPoint::Mpi));
         });
         let why = "`reorder(recursive-halving)` was asked for, but does not fit; ";
         let rows = &report.communicators[0].rows;
@@ -699,7 +707,7 @@ fn what_was_asked_for_and_does_not_fit_is_told() {
 #[test]
 fn executions_of_operations_are_counted() {
     let report = reported("operations", "BRUCKNER=always", |engine, rank| {
-        let (operation, prepared) = persistent(engine, rank, rank.world(), &SUM_OF_FLOATS, 1);
+        let (operation, prepared) = persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1);
         for _ in 0..3 {
             // SAFETY: the buffers live beside the operation.
             unsafe { operation.start() }.unwrap();
@@ -733,13 +741,13 @@ fn counts_in_turn_are_cut_alike_on_all_ranks() {
                 ..Options::default()
             },
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 for round in 0..400u64 {
                     let count = 600 - (round as usize * 7) % 90;
                     let call = Collective { count, ..SUM_OF_FLOATS };
                     match (round + u64::from(rank.number())) % 3 {
                         0 => perform_anew(engine, rank, world, &call, round),
-                        _ => perform(engine, rank, world, &call, round, Door::Mpi),
+                        _ => perform(engine, rank, world, &call, round, EntryPoint::Mpi),
                     }
                 }
                 let by = engine.algorithm_of(world, Name::Allreduce).unwrap();
@@ -769,7 +777,7 @@ fn lists_in_turn_are_served_alike_on_all_ranks() {
                 ..Options::default()
             },
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 for round in 0..600u64 {
                     let function = [Function::Allgatherv, Function::ReduceScatter][(round / 2) as usize % 2];
                     let count = (round as usize * 5) % 17;
@@ -777,7 +785,7 @@ fn lists_in_turn_are_served_alike_on_all_ranks() {
                     let call = Collective { in_place, ..Collective::new(function, Type::I64, count) };
                     match (round + u64::from(rank.number())) % 3 {
                         0 => perform_anew(engine, rank, world, &call, round),
-                        _ => perform(engine, rank, world, &call, round, Door::Mpi),
+                        _ => perform(engine, rank, world, &call, round, EntryPoint::Mpi),
                     }
                 }
             },
@@ -792,10 +800,10 @@ fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
         "1x4",
         |_| always(),
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             for function in [Function::Allreduce, Function::Allgather, Function::Allgatherv] {
                 let of = |count| Collective::new(function, Type::I64, count);
-                (0..3).for_each(|round| perform(engine, rank, world, &of(4), round, Door::Mpi));
+                (0..3).for_each(|round| perform(engine, rank, world, &of(4), round, EntryPoint::Mpi));
                 (0..2).for_each(|round| perform_anew(engine, rank, world, &of(0), round));
                 let nothing = Prepared::new(&of(0), 0, rank.number() as usize, 4);
                 assert!(engine.is_native_again(&nothing.call, world), "{function:?}");
@@ -817,10 +825,10 @@ fn types_of_the_users_take_the_short_way() {
         "1x4",
         |_| Options { settings: "BRUCKNER=always\nBRUCKNER_ALGORITHM=alltoall=native".into(), ..always() },
         |engine, rank| {
-            let (world, me) = (rank.world(), rank.number() as usize);
+            let (world, me) = (rank.comm_world(), rank.number() as usize);
             for function in [Function::Allgather, Function::Bcast, Function::Alltoall] {
                 let of = |of, count| Collective { root: 1, ..Collective::new(function, of, count) };
-                perform(engine, rank, world, &of(Type::Pair, 6), 0, Door::Mpi);
+                perform(engine, rank, world, &of(Type::Pair, 6), 0, EntryPoint::Mpi);
                 for (round, (kind, count)) in
                     [(Type::Pair, 6), (Type::Gap, 12), (Type::Pair, 5), (Type::Byte, 64), (Type::Gap, 8)]
                         .into_iter()
@@ -840,7 +848,7 @@ fn types_of_the_users_take_the_short_way() {
                             prepared.check(&collective, "again");
                         }
                     }
-                    perform(engine, rank, world, &collective, round as u64, Door::Mpi);
+                    perform(engine, rank, world, &collective, round as u64, EntryPoint::Mpi);
                 }
             }
         },
@@ -855,7 +863,7 @@ fn lists_in_turn_have_the_room_that_they_need() {
             topology,
             |_| always(),
             |engine, rank| {
-                engine.set_algorithms(rank.world(), &format!("allgather={algorithm}")).unwrap();
+                engine.set_algorithms(rank.comm_world(), &format!("allgather={algorithm}")).unwrap();
                 let mut lists = [[0i64; 4]; 6];
                 lists[1..].iter_mut().enumerate().for_each(|(at, list)| list[..at].fill(5000));
                 lists.iter_mut().for_each(|list| list[3] = 5000);
@@ -874,11 +882,11 @@ fn lists_take_the_short_way() {
         "1x4",
         |_| always(),
         |engine, rank| {
-            let (world, me) = (rank.world(), rank.number() as usize);
+            let (world, me) = (rank.comm_world(), rank.number() as usize);
             // A plan that is new makes the others be looked at once more.
             for function in [Function::ReduceScatter, Function::Allgatherv] {
                 let of = |count| Collective::new(function, Type::I64, count);
-                perform(engine, rank, world, &of(42), 0, Door::Mpi);
+                perform(engine, rank, world, &of(42), 0, EntryPoint::Mpi);
                 for (round, count) in [42, 40, 6, 42, 38].into_iter().enumerate() {
                     let prepared = Prepared::new(&of(count), round as u64, me, 4);
                     // SAFETY: buffers and lists as long as the call says.
@@ -927,13 +935,13 @@ fn a_profile_counts() {
             ..Options::default()
         },
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             let by = || engine.algorithm_of(world, Name::Allreduce).unwrap().unwrap();
             for count in [1, 2, 4] {
-                perform(engine, rank, world, &Collective { count, ..SUM_OF_FLOATS }, 1, Door::Api);
+                perform(engine, rank, world, &Collective { count, ..SUM_OF_FLOATS }, 1, EntryPoint::Api);
                 assert_eq!(by(), "rabenseifner");
             }
-            perform(engine, rank, world, &SUM_OF_FLOATS, 2, Door::Api);
+            perform(engine, rank, world, &SUM_OF_FLOATS, 2, EntryPoint::Api);
             assert_ne!(by(), "rabenseifner");
             let told = engine.findings().unwrap().complaints;
             assert_eq!(told.len(), 1, "{told:?}");
@@ -949,16 +957,16 @@ fn what_is_chosen_can_be_changed() {
         "1x4",
         |_| Options::default(),
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             let by = || engine.algorithm_of(world, Name::Allreduce).unwrap().unwrap();
-            perform(engine, rank, world, &SUM_OF_FLOATS, 1, Door::Api);
+            perform(engine, rank, world, &SUM_OF_FLOATS, 1, EntryPoint::Api);
             assert_eq!(by(), "shm");
             engine.set_topology(world, "2x2").unwrap();
-            perform(engine, rank, world, &SUM_OF_FLOATS, 2, Door::Api);
+            perform(engine, rank, world, &SUM_OF_FLOATS, 2, EntryPoint::Api);
             // On two nodes of two, recursive doubling is nearly as good.
             assert_eq!(by(), "native");
             engine.set_algorithms(world, "allreduce=rabenseifner").unwrap();
-            perform(engine, rank, world, &SUM_OF_FLOATS, 3, Door::Api);
+            perform(engine, rank, world, &SUM_OF_FLOATS, 3, EntryPoint::Api);
             assert_eq!(by(), "rabenseifner");
             let wrong = engine.set_algorithms(world, "allreduce=rnig").unwrap_err();
             assert!(wrong.to_string().starts_with("`allreduce=rnig`"));
@@ -977,10 +985,12 @@ fn reads_can_be_forbidden() {
             "1x4",
             |_| Options { settings: settings.clone(), ..Options::default() },
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 assert_eq!(engine.findings().unwrap().reads, reads);
                 for round in 0..5 {
-                    all_kinds().iter().for_each(|kind| perform(engine, rank, world, kind, round, Door::Mpi));
+                    all_kinds()
+                        .iter()
+                        .for_each(|kind| perform(engine, rank, world, kind, round, EntryPoint::Mpi));
                 }
                 for name in [Name::Allreduce, Name::Alltoall] {
                     assert_eq!(engine.algorithm_of(world, name).unwrap().as_deref(), Some("direct"));

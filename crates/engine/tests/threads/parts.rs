@@ -2,9 +2,9 @@
 
 use crate::common::{Collective, Type, perform};
 use bruckner_choose::Name;
-use bruckner_engine::Door;
+use bruckner_engine::EntryPoint;
+use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::Communicators as _;
 use bruckner_threads::{Options, run};
 
 fn settings(text: &str) -> Options {
@@ -24,7 +24,7 @@ fn results_are_right() {
                 topology,
                 |_| settings(&format!("{name}={way}")),
                 |engine, rank| {
-                    let world = rank.world();
+                    let world = rank.comm_world();
                     let mut round = 0;
                     for of in Type::ALL {
                         for count in [1, 3, 4, 17] {
@@ -34,7 +34,7 @@ fn results_are_right() {
                                     continue;
                                 }
                                 round += 1;
-                                perform(engine, rank, world, &call, round, Door::Mpi);
+                                perform(engine, rank, world, &call, round, EntryPoint::Mpi);
                                 // Operations of the user's are left out.
                                 let foreign = of == Type::Pair && function == Function::Allreduce;
                                 let by = engine.algorithm_of(world, name).unwrap();
@@ -55,12 +55,12 @@ fn what_does_not_fit_is_native() {
         "1x3",
         |_| settings("allgather=native-rooted; alltoall=native-rooted; reduce_scatter=native-halves"),
         |engine, rank| {
-            let world = rank.world();
+            let world = rank.comm_world();
             for (round, function) in
                 [Function::Allgatherv, Function::Alltoall, Function::ReduceScatter].into_iter().enumerate()
             {
                 let call = Collective::new(function, Type::I64, 3);
-                perform(engine, rank, world, &call, round as u64, Door::Mpi);
+                perform(engine, rank, world, &call, round as u64, EntryPoint::Mpi);
             }
             for name in [Name::Allgather, Name::Alltoall, Name::ReduceScatter] {
                 let by = engine.algorithm_of(world, name).unwrap().unwrap();

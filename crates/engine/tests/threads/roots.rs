@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Collective, Type, always, perform};
-use bruckner_engine::Door;
+use bruckner_engine::EntryPoint;
+use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::Communicators as _;
 use bruckner_threads::run;
 
 /// Longer than any machine takes for a few calls.
@@ -29,7 +29,7 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
             topology,
             |_| always(),
             move |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 engine.set_algorithms(world, rules).unwrap();
                 let others = rank.size(world).unwrap() - 1;
                 let of = |function| Collective { root: 1, ..Collective::new(function, Type::I64, 5) };
@@ -38,9 +38,9 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
                     [(Function::Bcast, rank.number() == 1, 1), (Function::Reduce, rank.number() != 1, others)]
                 {
                     let before = rank.natives();
-                    perform(engine, rank, world, &of(function), 0, Door::Mpi);
+                    perform(engine, rank, world, &of(function), 0, EntryPoint::Mpi);
                     ahead.store(0, Ordering::Relaxed);
-                    perform(engine, rank, world, &barrier, 0, Door::Mpi);
+                    perform(engine, rank, world, &barrier, 0, EntryPoint::Mpi);
                     if !goes_ahead {
                         let began = Instant::now();
                         while ahead.load(Ordering::Relaxed) < how_many {
@@ -48,10 +48,11 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
                             std::thread::yield_now();
                         }
                     }
-                    (0..AHEAD)
-                        .for_each(|round| perform(engine, rank, world, &of(function), round, Door::Mpi));
+                    (0..AHEAD).for_each(|round| {
+                        perform(engine, rank, world, &of(function), round, EntryPoint::Mpi);
+                    });
                     ahead.fetch_add(1, Ordering::Relaxed);
-                    perform(engine, rank, world, &barrier, 0, Door::Mpi);
+                    perform(engine, rank, world, &barrier, 0, EntryPoint::Mpi);
                     assert_eq!(rank.natives(), before, "all of it is served");
                 }
             },
@@ -74,8 +75,8 @@ fn a_root_has_plans_of_its_own() {
             |_| always(),
             |engine, rank| {
                 for rules in &rules {
-                    engine.set_algorithms(rank.world(), rules).unwrap();
-                    let comm = rank.split(rank.world(), 0);
+                    engine.set_algorithms(rank.comm_world(), rules).unwrap();
+                    let comm = rank.split(rank.comm_world(), 0);
                     engine.set_algorithms(comm, rules).unwrap();
                     let functions =
                         [Function::Reduce, Function::ReduceScatter, Function::Bcast, Function::Allgatherv];
@@ -85,7 +86,7 @@ fn a_root_has_plans_of_its_own() {
                                 std::thread::sleep(Duration::from_micros(100));
                             }
                             let one = Collective { root: 2, ..Collective::new(function, Type::I64, 3) };
-                            perform(engine, rank, comm, &one, round, Door::Mpi);
+                            perform(engine, rank, comm, &one, round, EntryPoint::Mpi);
                         }
                     }
                     rank.comm_free(comm);

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::common::{Collective, Type, perform, persistent};
+use bruckner_engine::backend::{Communicators as _, Fault};
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::{Communicators as _, Fault};
-use bruckner_engine::{Door, Engine};
+use bruckner_engine::{Engine, EntryPoint};
 use bruckner_threads::{Options, Rank, run};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -100,14 +100,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Plays a story on one rank.
 fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
-    let mut comms = vec![rank.world()];
+    let mut comms = vec![rank.comm_world()];
     let mut held = Vec::new();
     for (round, step) in steps.iter().enumerate() {
         let round = round as u64;
         match step {
             Step::Call { comm, collective, api } => {
-                let door = if *api { Door::Api } else { Door::Mpi };
-                perform(engine, rank, comms[comm % comms.len()], collective, round, door);
+                let entry_point = if *api { EntryPoint::Api } else { EntryPoint::Mpi };
+                perform(engine, rank, comms[comm % comms.len()], collective, round, entry_point);
             }
             Step::Together { comm, collectives, executions, hold } => {
                 let comm = comms[comm % comms.len()];
@@ -151,9 +151,10 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
             Step::Free { comm, calls, collective, on_world } => {
                 if *comm < comms.len() {
                     let ends = comms.remove(*comm);
-                    let on = if *on_world { rank.world() } else { ends };
+                    let on = if *on_world { rank.comm_world() } else { ends };
                     let call = |times: usize| {
-                        (0..times).for_each(|_| perform(engine, rank, on, collective, round, Door::Mpi));
+                        (0..times)
+                            .for_each(|_| perform(engine, rank, on, collective, round, EntryPoint::Mpi));
                     };
                     let swapped = rank.number() % 2 == 1;
                     let (before, after) = if swapped { (calls.1, calls.0) } else { *calls };

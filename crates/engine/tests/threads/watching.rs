@@ -2,9 +2,9 @@
 
 use crate::common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, profile};
 use bruckner_choose::Name;
-use bruckner_engine::Door;
+use bruckner_engine::EntryPoint;
+use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
-use bruckner_engine::world::Communicators as _;
 use bruckner_threads::{Options, run};
 
 /// An allgather of so many numbers.
@@ -24,15 +24,15 @@ fn results_stay_right() {
             topology,
             |_| settings("BRUCKNER_AFTER=0"),
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 for call in 0..700u64 {
                     if rank.number() == 0 && call % 97 == 0 {
                         std::thread::sleep(std::time::Duration::from_micros(300));
                     }
                     let count = [1, 2, 300][call as usize % 3];
-                    perform(engine, rank, world, &gather(count), call, Door::Mpi);
+                    perform(engine, rank, world, &gather(count), call, EntryPoint::Mpi);
                     let sum = Collective { of: Type::I64, ..SUM_OF_FLOATS };
-                    perform(engine, rank, world, &sum, call, Door::Mpi);
+                    perform(engine, rank, world, &sum, call, EntryPoint::Mpi);
                 }
                 assert!(rank.natives() > 0, "the MPI's own function was never looked at");
             },
@@ -48,13 +48,13 @@ fn what_was_measured_is_shared_or_left() {
         "4x2",
         |_| settings("BRUCKNER_AFTER=0"),
         |engine, rank| {
-            let half = rank.split(rank.world(), u32::from(rank.number() >= 4));
-            perform(engine, rank, half, &gather(4), 1, Door::Api);
-            perform(engine, rank, rank.world(), &gather(4), 2, Door::Api);
+            let half = rank.split(rank.comm_world(), u32::from(rank.number() >= 4));
+            perform(engine, rank, half, &gather(4), 1, EntryPoint::Api);
+            perform(engine, rank, rank.comm_world(), &gather(4), 2, EntryPoint::Api);
             let again = rank.split(half, 0);
-            perform(engine, rank, again, &gather(4), 3, Door::Api);
-            let alone = rank.split(rank.world(), rank.number());
-            perform(engine, rank, alone, &gather(4), 4, Door::Api);
+            perform(engine, rank, again, &gather(4), 3, EntryPoint::Api);
+            let alone = rank.split(rank.comm_world(), rank.number());
+            perform(engine, rank, alone, &gather(4), 4, EntryPoint::Api);
         },
     );
 }
@@ -67,13 +67,13 @@ fn what_rounds_is_not_watched() {
             "2x2",
             |_| settings(&format!("BRUCKNER_AFTER=0\n{text}")),
             |engine, rank| {
-                let world = rank.world();
-                perform(engine, rank, world, &call, 0, Door::Mpi);
+                let world = rank.comm_world();
+                perform(engine, rank, world, &call, 0, EntryPoint::Mpi);
                 let name = if call == SUM_OF_FLOATS { Name::Allreduce } else { Name::Allgather };
                 let by = engine.algorithm_of(world, name).unwrap();
                 let natives = rank.natives();
                 for number in 0..1200 {
-                    perform(engine, rank, world, &call, number, Door::Mpi);
+                    perform(engine, rank, world, &call, number, EntryPoint::Mpi);
                 }
                 assert_eq!(engine.algorithm_of(world, name).unwrap(), by);
                 let expected = if by.as_deref() == Some("native") { natives + 1200 } else { natives };
@@ -98,10 +98,10 @@ fn a_call_that_does_not_fit_changes_nothing_for_others() {
                     ..settings(&format!("BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_WATCH={watch}"))
                 },
                 |engine, rank| {
-                    let world = rank.world();
+                    let world = rank.comm_world();
                     let call = |count, round| match rank.number() {
                         0 => perform_anew(engine, rank, world, &gather(count), round),
-                        _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
+                        _ => perform(engine, rank, world, &gather(count), round, EntryPoint::Mpi),
                     };
                     (0..before).for_each(|round| call(25_000, round));
                     let natives = rank.natives();
@@ -123,12 +123,12 @@ fn looks_are_counted_on_every_way() {
             topology,
             |_| settings("BRUCKNER_AFTER=0"),
             |engine, rank| {
-                let world = rank.world();
+                let world = rank.comm_world();
                 for round in 0..1100u64 {
                     let count = if round % 5 == 0 { 3 } else { 4 };
                     match (round + u64::from(rank.number())) % 3 {
                         0 => perform_anew(engine, rank, world, &gather(count), round),
-                        _ => perform(engine, rank, world, &gather(count), round, Door::Mpi),
+                        _ => perform(engine, rank, world, &gather(count), round, EntryPoint::Mpi),
                     }
                 }
             },

@@ -1,19 +1,19 @@
 //! On-node shared memory: flags, barriers and parts of a segment. `README.md` beside this file argues why it is right.
 #![allow(unsafe_code)]
 
+mod backoff;
 mod flag;
 mod mail;
 mod open;
-mod patience;
 mod pool;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use backoff::Backoff;
 pub(crate) use flag::{Flag, barrier_rounds};
 pub use open::OpenWord;
 pub(crate) use open::{ANSWER, Other, read as read_other};
-pub use patience::Patience;
 pub use pool::{Lease, Pool, PoolError};
 
 /// A cache line, and a little more than one: neighbouring lines are often fetched together.

@@ -7,7 +7,7 @@ use bruckner_runtime::reduce::{Kind, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
 use bruckner_runtime::{
-    Address, Buffers, Limits, Patience, Plan, SameNames, Scratch, Segments, Size, Target, compile,
+    Address, Backoff, Buffers, Limits, Plan, SameNames, Scratch, Segments, Size, Target, compile,
 };
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
@@ -120,7 +120,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                         &transport,
                         segments,
                         reduction,
-                        Patience::SharedCores,
+                        Backoff::SharedCores,
                     );
                     plan.bind(problem);
                     for execution in 0..4 {

@@ -10,12 +10,12 @@ use crate::{Level, Rank};
 
 /// A word's place: which stretch of the buffer, and how far into it. Slots that have no place and cells of
 /// unknown size are stretches of their own; everything else is stretch 0.
-pub(super) type Word = (u64, u64);
+pub(super) type Handle = (u64, u64);
 
 /// A buffer of words; what was never written is junk.
 #[derive(Clone, Default)]
 pub(super) struct Words {
-    words: HashMap<Word, u64>,
+    words: HashMap<Handle, u64>,
     junk: u64,
 }
 
@@ -24,7 +24,7 @@ impl Words {
         Words { words: HashMap::new(), junk }
     }
 
-    fn get(&self, at: Word) -> u64 {
+    fn get(&self, at: Handle) -> u64 {
         self.words.get(&at).copied().unwrap_or_else(|| mix(self.junk ^ mix(at.0) ^ at.1))
     }
 }
@@ -43,7 +43,7 @@ pub(super) enum Buffer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     pub(super) buffer: Buffer,
-    pub(super) word: Word,
+    pub(super) word: Handle,
     pub(super) len: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct View {
     rings: Vec<(Level, u32)>,
     slots: u32,
     /// Lengths that arrived or were copied, for slots whose size is known only locally.
-    pub(super) lengths: HashMap<(Buffer, Word), u64>,
+    pub(super) lengths: HashMap<(Buffer, Handle), u64>,
     pub(super) own: HashMap<Buffer, Words>,
 }
 

@@ -9,7 +9,7 @@ use bruckner_report::{Counters, Event, Handler, Statistics};
 use crate::reason::Reason;
 
 /// Where the executions of an operation are counted.
-pub(crate) struct Account {
+pub(crate) struct OperationCounters {
     statistics: Arc<Statistics>,
     /// On the communicator's first rank.
     counters: Option<Arc<Counters>>,
@@ -18,9 +18,13 @@ pub(crate) struct Account {
     started: Mutex<Option<Instant>>,
 }
 
-impl Account {
-    pub(crate) fn new(statistics: Arc<Statistics>, counters: Option<Arc<Counters>>, name: Name) -> Account {
-        Account { statistics, counters, name, started: Mutex::default() }
+impl OperationCounters {
+    pub(crate) fn new(
+        statistics: Arc<Statistics>,
+        counters: Option<Arc<Counters>>,
+        name: Name,
+    ) -> OperationCounters {
+        OperationCounters { statistics, counters, name, started: Mutex::default() }
     }
 
     fn started(&self) -> MutexGuard<'_, Option<Instant>> {

@@ -1,15 +1,14 @@
 //! From a call to what is planned: the problem that all ranks share, and how this rank's buffers lie.
 //!
 //! What may differ between ranks (datatypes of one signature, displacements, addresses) only decides how a buffer is
-//! staged; what all ranks share, the [`Common`], decides what is planned. There is a file for each family of collectives.
+//! staged; what all ranks share, the [`CallSignature`], decides what is planned. There is a file for each family of collectives.
 
-mod elements;
-mod moves;
-mod personal;
+mod alltoallv;
+mod invalid;
+mod layout;
+mod movement;
+mod operation;
 mod reductions;
-mod side;
-mod stage;
-mod wrong;
 
 use std::ffi::c_int;
 
@@ -18,30 +17,29 @@ use bruckner_mpi::Function;
 use bruckner_runtime::{Compiled, Reduction};
 use bruckner_schedule::{Collective, Counts, Order, Problem};
 
-pub(crate) use elements::{Combine, Foreign};
-pub(crate) use personal::personal;
-pub(crate) use side::Side;
-pub(crate) use stage::{Output, Received, Stage};
+pub(crate) use alltoallv::alltoallv_layout;
+pub(crate) use layout::BufferLayout;
+pub(crate) use operation::{Combine, UserOp};
 
 use crate::Error;
+use crate::backend::Backend;
 use crate::call::{Call, Count, List};
 use crate::refusal::Refusal;
-use crate::world::World;
 
 /// What all ranks share of a call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Common {
+pub(crate) struct CallSignature {
     pub(crate) name: Name,
     /// Its blocks in one piece each, until an algorithm wants more.
     pub(crate) problem: Problem,
     pub(crate) combine: Combine,
 }
 
-impl Common {
+impl CallSignature {
     /// A call that moves data.
-    fn moves(name: Name, collective: Collective, ranks: u32, counts: Counts, element: u32) -> Common {
+    fn moves(name: Name, collective: Collective, ranks: u32, counts: Counts, element: u32) -> CallSignature {
         let problem = Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any };
-        Common { name, problem, combine: Combine::Nothing }
+        CallSignature { name, problem, combine: Combine::Nothing }
     }
 
     /// What algorithms are chosen by.
@@ -72,10 +70,10 @@ impl Common {
 
 /// A call that can be planned.
 #[derive(Clone, Debug)]
-pub(crate) struct Normal {
-    pub(crate) common: Common,
-    pub(crate) input: Side,
-    pub(crate) output: Side,
+pub(crate) struct NormalizedCall {
+    pub(crate) signature: CallSignature,
+    pub(crate) input: BufferLayout,
+    pub(crate) output: BufferLayout,
     /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
     pub(crate) overlaps: bool,
     /// Bytes of the input and of the output, as all ranks have them.
@@ -83,26 +81,31 @@ pub(crate) struct Normal {
     /// How long a block of this rank's really is, and how long it should be, where it gives more or less than is received.
     /// That is wrong, but only it knows: it takes part all the same.
     pub(crate) misfit: Option<(usize, usize)>,
-    pub(crate) foreign: Option<Foreign>,
+    pub(crate) user_op: Option<UserOp>,
 }
 
-impl Normal {
+impl NormalizedCall {
     /// A call whose buffers lie apart and have the sizes that they should.
-    fn plain(common: Common, input: Side, output: Side, bytes: (usize, usize)) -> Normal {
-        Normal { common, input, output, overlaps: false, bytes, misfit: None, foreign: None }
+    fn plain(
+        signature: CallSignature,
+        input: BufferLayout,
+        output: BufferLayout,
+        bytes: (usize, usize),
+    ) -> NormalizedCall {
+        NormalizedCall { signature, input, output, overlaps: false, bytes, misfit: None, user_op: None }
     }
 
     /// Finds out about the user's datatypes what matters only where the call is served.
-    pub(crate) fn look_closer(&mut self, world: &impl World) {
+    pub(crate) fn look_closer(&mut self, backend: &impl Backend) {
         for side in [&mut self.input, &mut self.output] {
-            side.look_closer(world);
-            *side = std::mem::replace(side, Side::None).settled();
+            side.look_closer(backend);
+            *side = std::mem::replace(side, BufferLayout::None).settled();
         }
     }
 
     /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
     pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool, device: bool) -> bool {
-        let kept = matches!(self.output, Side::Kept) && !compiled.only_reads;
+        let kept = matches!(self.output, BufferLayout::Kept) && !compiled.only_reads;
         let staged = self.input.is_staged(device) || self.output.is_staged(device);
         !staged && !kept && (in_place || !self.overlaps)
     }
@@ -120,17 +123,17 @@ impl Normal {
     }
 
     /// What is to be said of a call that has been served: more was given than was received.
-    pub(crate) fn verdict(&self, world: &impl World) -> Result<(), Error> {
+    pub(crate) fn verdict(&self, backend: &impl Backend) -> Result<(), Error> {
         match self.misfit {
-            Some((given, wanted)) if given > wanted => Err(Error::Mpi(world.truncated())),
+            Some((given, wanted)) if given > wanted => Err(Error::Mpi(backend.truncated())),
             _ => Ok(()),
         }
     }
 
     /// The reduction, for a plan of this call.
-    pub(crate) fn reduction<W: World>(&self, world: &'static W) -> Reduction {
-        match (self.common.combine, self.foreign) {
-            (Combine::Foreign, Some(foreign)) => foreign.reduction(world),
+    pub(crate) fn reduction<B: Backend>(&self, backend: &'static B) -> Reduction {
+        match (self.signature.combine, self.user_op) {
+            (Combine::UserOp, Some(user_op)) => user_op.reduction(backend),
             (combine, _) => combine.kernel(),
         }
     }
@@ -160,18 +163,23 @@ fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
 
 /// What is to be planned for a call by this rank of so many. An error is one that MPI finds before it talks to anybody: what
 /// only this rank can know to be wrong does not send it alone to MPI's function.
-pub(crate) fn normal(world: &impl World, call: &Call, rank: u32, size: u32) -> Result<Normal, Refusal> {
-    wrong::not_in_place(world, call, rank)?;
-    wrong::not_aliased(world, call, rank)?;
+pub(crate) fn normalize(
+    backend: &impl Backend,
+    call: &Call,
+    rank: u32,
+    size: u32,
+) -> Result<NormalizedCall, Refusal> {
+    invalid::not_in_place(backend, call, rank)?;
+    invalid::not_aliased(backend, call, rank)?;
     match call.function {
-        Function::Barrier => Ok(moves::barrier(size)),
-        Function::Allgather => moves::allgather(world, call, rank, size),
-        Function::Allgatherv => moves::allgatherv(world, call, rank, size),
-        Function::Alltoall => moves::alltoall(world, call, size),
-        Function::Alltoallv => Ok(moves::alltoallv(size)),
-        Function::Bcast => moves::bcast(world, call, rank, size),
+        Function::Barrier => Ok(movement::barrier(size)),
+        Function::Allgather => movement::allgather(backend, call, rank, size),
+        Function::Allgatherv => movement::allgatherv(backend, call, rank, size),
+        Function::Alltoall => movement::alltoall(backend, call, size),
+        Function::Alltoallv => Ok(movement::alltoallv(size)),
+        Function::Bcast => movement::bcast(backend, call, rank, size),
         Function::Allreduce | Function::ReduceScatter | Function::ReduceScatterBlock | Function::Reduce => {
-            reductions::reduction(world, call, rank, size)
+            reductions::reduction(backend, call, rank, size)
         }
     }
 }

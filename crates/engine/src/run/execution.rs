@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bruckner_mpi::{MpiError, Style, Word};
+use bruckner_mpi::{Handle, MpiError, Style};
 use bruckner_runtime::{Buffers, Scratch};
 
+use super::staging::{StagedBlocks, StagedOutput, Staging};
 use crate::Error;
-use crate::buffers::{Normal, Output, Received, Stage};
+use crate::backend::{Backend, Wire};
 use crate::call::Call;
 use crate::communicator::{Communicator, Prepared, Resources};
-use crate::world::{Wire, World};
+use crate::normalize::NormalizedCall;
 
 /// Executions of each way of posting messages after which it is settled.
 const TRIALS: u32 = 40;
@@ -27,20 +28,20 @@ enum Learning {
 }
 
 /// A call bound to its buffers for good: what does not change from execution to execution.
-pub(super) struct Bound<W: World> {
-    pub(super) world: &'static W,
+pub(super) struct BoundCall<B: Backend> {
+    pub(super) backend: &'static B,
     /// Stays even if the communicator's handle is freed; none where the communicator is not served.
-    pub(super) communicator: Option<Arc<Communicator<W>>>,
-    pub(super) comm: Word,
+    pub(super) communicator: Option<Arc<Communicator<B>>>,
+    pub(super) comm: Handle,
     pub(super) call: Call,
-    pub(super) normal: Option<Normal>,
+    pub(super) normalized: Option<NormalizedCall>,
 }
 
 /// A plan's state.
-pub(crate) struct Body<W: World> {
-    pub(super) prepared: Prepared<W>,
+pub(crate) struct Execution<B: Backend> {
+    pub(super) prepared: Prepared<B>,
     /// Tags and memory of the plan; none where it is the MPI's own collective.
-    resources: Option<Resources<W>>,
+    resources: Option<Resources<B>>,
     staged_input: Scratch,
     staged_output: Scratch,
     /// The native request, where the plan is the MPI's own.
@@ -49,17 +50,17 @@ pub(crate) struct Body<W: World> {
     pub(super) is_running: bool,
     /// Whether it was started, and neither awaited nor tested as done since.
     pub(super) is_active: bool,
-    output: Option<Output>,
-    received: Option<Received>,
+    output: Option<StagedOutput>,
+    received: Option<StagedBlocks>,
     learning: Learning,
     /// The buffers, once it is settled that every execution has the same and nothing else is to be done.
     settled: Option<Buffers>,
     pub(super) failed: Option<Error>,
 }
 
-impl<W: World> Body<W> {
+impl<B: Backend> Execution<B> {
     /// A plan that was never started.
-    pub(super) fn new(prepared: Prepared<W>, resources: Option<Resources<W>>) -> Body<W> {
+    pub(super) fn new(prepared: Prepared<B>, resources: Option<Resources<B>>) -> Execution<B> {
         let measures = matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
         let learning = match measures {
             true => Learning::Measuring {
@@ -69,7 +70,7 @@ impl<W: World> Body<W> {
             },
             false => Learning::Settled,
         };
-        Body {
+        Execution {
             prepared,
             resources,
             staged_input: Scratch::new(0),
@@ -91,13 +92,13 @@ impl<W: World> Body<W> {
     }
 
     /// Takes away what its plan uses, and the plan, unless an execution of it has stopped midway or was never awaited.
-    pub(super) fn leave(&mut self) -> Option<(Option<Prepared<W>>, Resources<W>)> {
+    pub(super) fn leave(&mut self) -> Option<(Option<Prepared<B>>, Resources<B>)> {
         let resources = self.resources.take()?;
         let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
         let has_ended = match &mut plan {
             Prepared::Ready(plan) => {
                 // Persistent messages are bound to the buffers of this operation.
-                W::Wire::set_style(plan.requests_mut(), Style::Immediate);
+                B::Wire::set_style(plan.requests_mut(), Style::Immediate);
                 !plan.is_active()
             }
             Prepared::Sized(plan) => !plan.is_active(),
@@ -116,26 +117,26 @@ impl<W: World> Body<W> {
 
     /// From beginning to end, with nothing else going on.
     #[inline]
-    pub(super) unsafe fn run(&mut self, bound: &Bound<W>, wire: &W::Wire) -> Result<(), Error> {
-        let device = bound.world.has_device();
+    pub(super) unsafe fn run(&mut self, bound: &BoundCall<B>, wire: &B::Wire) -> Result<(), Error> {
+        let device = bound.backend.has_device();
         if let (Prepared::Ready(plan), Some(buffers), false) = (&mut self.prepared, self.settled, device) {
             // SAFETY: as in the execution before.
             return unsafe { plan.run(wire, buffers) }.map_err(Error::from);
         }
-        if let (Prepared::Ready(plan), Some(resources), Learning::Settled, Some(normal)) =
-            (&mut self.prepared, &self.resources, &self.learning, &bound.normal)
+        if let (Prepared::Ready(plan), Some(resources), Learning::Settled, Some(normalized)) =
+            (&mut self.prepared, &self.resources, &self.learning, &bound.normalized)
         {
-            let world = bound.world;
+            let backend = bound.backend;
             let mut stage =
-                Stage { world, input: &mut self.staged_input, output: &mut self.staged_output, device };
-            stage.grow(normal, plan);
-            let (buffers, output) = stage.bring(normal, plan, &resources.store.room.temporary)?;
+                Staging { backend, input: &mut self.staged_input, output: &mut self.staged_output, device };
+            stage.grow(normalized, plan);
+            let (buffers, output) = stage.bring(normalized, plan, &resources.store.room.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(wire, buffers) }?;
-            if normal.is_direct(plan.compiled(), plan.compiled().in_place, device) {
+            if normalized.is_direct(plan.compiled(), plan.compiled().in_place, device) {
                 self.settled = Some(buffers);
             }
-            return stage.take(normal, output);
+            return stage.take(normalized, output);
         }
         // SAFETY: ARGUMENTS, and UNTIL DONE.
         unsafe { self.start(bound) }?;
@@ -145,19 +146,19 @@ impl<W: World> Body<W> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    pub(super) unsafe fn start(&mut self, bound: &Bound<W>) -> Result<(), Error> {
-        let world = bound.world;
-        let Body { prepared, resources, staged_input, staged_output, learning, .. } = self;
-        let device = bound.world.has_device();
-        let mut stage = Stage { world, input: staged_input, output: staged_output, device };
-        match (prepared, bound.communicator.as_deref(), &bound.normal) {
-            (Prepared::Ready(plan), Some(communicator), Some(normal)) => {
+    pub(super) unsafe fn start(&mut self, bound: &BoundCall<B>) -> Result<(), Error> {
+        let backend = bound.backend;
+        let Execution { prepared, resources, staged_input, staged_output, learning, .. } = self;
+        let device = bound.backend.has_device();
+        let mut stage = Staging { backend, input: staged_input, output: staged_output, device };
+        match (prepared, bound.communicator.as_deref(), &bound.normalized) {
+            (Prepared::Ready(plan), Some(communicator), Some(normalized)) => {
                 let room = &resources.as_ref().expect("a plan has resources").store.room;
-                stage.grow(normal, plan);
-                let (buffers, output) = stage.bring(normal, plan, &room.temporary)?;
+                stage.grow(normalized, plan);
+                let (buffers, output) = stage.bring(normalized, plan, &room.temporary)?;
                 if let Learning::Measuring { executions, started, .. } = learning {
                     let style = if *executions % 2 == 0 { Style::Immediate } else { Style::Persistent };
-                    W::Wire::set_style(plan.requests_mut(), style);
+                    B::Wire::set_style(plan.requests_mut(), style);
                     *started = Instant::now();
                 }
                 let wire = &communicator.hidden.wire;
@@ -177,16 +178,16 @@ impl<W: World> Body<W> {
                 self.is_running = true;
             }
             // It is done where it is started: nothing of it can be left alone.
-            (Prepared::Parts(parts), Some(_), Some(normal)) => {
+            (Prepared::Parts(parts), Some(_), Some(normalized)) => {
                 // SAFETY: ARGUMENTS.
-                let code = unsafe { parts.run(world, &bound.call, normal, bound.comm) }?;
+                let code = unsafe { parts.run(backend, &bound.call, normalized, bound.comm) }?;
                 if code != 0 {
                     return Err(MpiError { call: bound.call.function.name(), code }.into());
                 }
             }
             _ => {
                 // SAFETY: the arguments are right as long as the operation is used, and it is under way until it is done.
-                self.request = unsafe { world.native_start(&bound.call, bound.comm) }?;
+                self.request = unsafe { backend.native_start(&bound.call, bound.comm) }?;
                 self.is_running = true;
             }
         }
@@ -198,18 +199,18 @@ impl<W: World> Body<W> {
     }
 
     /// Does what can be done without waiting; inside MPI's own progress, without asking for any.
-    pub(crate) fn advance(&mut self, bound: &Bound<W>, inside: bool) {
+    pub(crate) fn advance(&mut self, bound: &BoundCall<B>, inside: bool) {
         if !self.is_running {
             return;
         }
-        let wire = |communicator: &Communicator<W>| match inside {
+        let wire = |communicator: &Communicator<B>| match inside {
             true => communicator.hidden.wire.quiet(),
             false => communicator.hidden.wire,
         };
         let result = match (&mut self.prepared, bound.communicator.as_deref()) {
             (Prepared::Ready(plan), Some(c)) => plan.test(&wire(c)).map_err(Error::from),
             (Prepared::Sized(plan), Some(c)) => plan.test(&wire(c)).map_err(Error::from),
-            _ => bound.world.native_test(&mut self.request).map_err(Error::from),
+            _ => bound.backend.native_test(&mut self.request).map_err(Error::from),
         };
         match result {
             Ok(false) => {}
@@ -222,7 +223,7 @@ impl<W: World> Body<W> {
     }
 
     /// Waits until it is done; nothing else goes on.
-    pub(super) fn finish(&mut self, bound: &Bound<W>, wire: &W::Wire) {
+    pub(super) fn finish(&mut self, bound: &BoundCall<B>, wire: &B::Wire) {
         let result = match &mut self.prepared {
             Prepared::Ready(plan) => plan.wait(wire).map_err(Error::from),
             Prepared::Sized(plan) => plan.wait(wire).map_err(Error::from),
@@ -243,18 +244,19 @@ impl<W: World> Body<W> {
     }
 
     /// What is left when the last step is done.
-    fn done(&mut self, bound: &Bound<W>) {
+    fn done(&mut self, bound: &BoundCall<B>) {
         self.is_running = false;
-        let world = bound.world;
-        if let (Some(Output::Staged(from)), Some(normal)) = (self.output.take(), &bound.normal) {
-            let bytes = normal.bytes.1;
-            self.failed = normal.output.unpack(world, from, bytes).err();
+        let backend = bound.backend;
+        if let (Some(StagedOutput::Staged(from)), Some(normalized)) = (self.output.take(), &bound.normalized)
+        {
+            let bytes = normalized.bytes.1;
+            self.failed = normalized.output.unpack(backend, from, bytes).err();
         }
-        if let Some(Err(error)) = bound.normal.as_ref().map(|normal| normal.verdict(world)) {
+        if let Some(Err(error)) = bound.normalized.as_ref().map(|normalized| normalized.verdict(backend)) {
             self.failed = Some(error);
         }
         if let Some(received) = self.received.take() {
-            self.failed = received.take(world).err();
+            self.failed = received.take(backend).err();
         }
         if let Learning::Measuring { executions, started, times } = &mut self.learning {
             times[*executions as usize % 2].push(started.elapsed().as_nanos() as u64);
@@ -265,7 +267,7 @@ impl<W: World> Body<W> {
                 let style =
                     if median(&times[1]) < median(&times[0]) { Style::Persistent } else { Style::Immediate };
                 if let Prepared::Ready(plan) = &mut self.prepared {
-                    W::Wire::set_style(plan.requests_mut(), style);
+                    B::Wire::set_style(plan.requests_mut(), style);
                 }
                 self.learning = Learning::Settled;
             }

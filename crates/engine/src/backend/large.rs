@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Function, Mpi, MpiError, Word};
+use bruckner_mpi::{Function, Handle, Mpi, MpiError};
 
 use super::{Communicators as _, Datatypes as _, Natives as _};
 use crate::call::{Amount, Buffer, Call, Count};
@@ -16,7 +16,7 @@ const MOST: Count = 1 << 30;
 /// # Safety
 /// The arguments are right for the MPI function of the same name.
 #[cold]
-pub(super) unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> Result<(), MpiError> {
+pub(super) unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError> {
     let (mut larger, mut made) = (*call, Vec::new());
     let result = match enlarge(mpi, &mut larger, &mut made) {
         // SAFETY: as for this function; the same elements, otherwise counted.
@@ -30,7 +30,7 @@ pub(super) unsafe fn native(mpi: &Mpi, call: &Call, comm: Word) -> Result<(), Mp
 }
 
 /// Counts fewer and larger elements, of types that are to be freed; whether that can be done.
-fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Word>) -> Result<bool, MpiError> {
+fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Handle>) -> Result<bool, MpiError> {
     let mut enlarge = |buffer: &mut Buffer| {
         let count = buffer.amount.each();
         if count > Count::from(c_int::MAX) {
@@ -59,7 +59,7 @@ fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Word>) -> Result<bool, Mpi
 }
 
 /// A reduction of a vector, piece by piece; anything else is refused.
-unsafe fn in_pieces(mpi: &Mpi, call: &Call, comm: Word) -> Result<(), MpiError> {
+unsafe fn in_pieces(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError> {
     if !matches!(call.function, Function::Allreduce | Function::Reduce) {
         let code = mpi.bad_count();
         // The MPI has not raised it, so it is raised here.

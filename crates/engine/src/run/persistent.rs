@@ -9,37 +9,37 @@
 use std::sync::Arc;
 
 use bruckner_choose::Choice;
-use bruckner_mpi::Word;
+use bruckner_mpi::Handle;
 use bruckner_runtime::Transport;
 
-use super::account::Account;
-use super::body::{Body, Bound};
+use super::execution::{BoundCall, Execution};
 use crate::Error;
-use crate::buffers::Normal;
+use crate::account::OperationCounters;
+use crate::backend::{Backend, Wire as _};
 use crate::call::Call;
 use crate::communicator::{Communicator, Prepared, Resources};
+use crate::normalize::NormalizedCall;
 use crate::progress::{Active, Started, Taken, Turn};
 use crate::reason::Reason;
-use crate::world::{Wire as _, World};
 
 /// An operation, shared by whoever holds it and by the list of those that are started.
-pub(crate) struct Operation<W: World> {
-    bound: Bound<W>,
+pub(crate) struct Operation<B: Backend> {
+    bound: BoundCall<B>,
     active: Arc<Active>,
-    body: Turn<Body<W>>,
+    body: Turn<Execution<B>>,
     /// The algorithm, as text, and why it.
     algorithm: String,
     reason: Reason,
     /// Where it is counted, if there is to be a report.
-    account: Option<Account>,
+    account: Option<OperationCounters>,
 }
 
 // SAFETY: the addresses in it are the user's, who vouches for them until the operation is done.
-unsafe impl<W: World> Send for Operation<W> {}
+unsafe impl<B: Backend> Send for Operation<B> {}
 // SAFETY: as above; what changes has its turn.
-unsafe impl<W: World> Sync for Operation<W> {}
+unsafe impl<B: Backend> Sync for Operation<B> {}
 
-impl<W: World> Started for Operation<W> {
+impl<B: Backend> Started for Operation<B> {
     fn advance(&self, inside: bool) -> bool {
         self.body.try_take().is_some_and(|mut body| {
             body.advance(&self.bound, inside);
@@ -48,7 +48,7 @@ impl<W: World> Started for Operation<W> {
     }
 }
 
-impl<W: World> Drop for Operation<W> {
+impl<B: Backend> Drop for Operation<B> {
     fn drop(&mut self) {
         let (Some(communicator), Some((plan, resources))) =
             (&self.bound.communicator, self.body.get_mut().leave())
@@ -63,60 +63,66 @@ impl<W: World> Drop for Operation<W> {
 }
 
 /// What an operation is made of.
-pub(crate) struct Made<W: World> {
-    prepared: Prepared<W>,
+pub(crate) struct Made<B: Backend> {
+    prepared: Prepared<B>,
     /// None where it is the MPI's own collective.
-    resources: Option<Resources<W>>,
+    resources: Option<Resources<B>>,
     algorithm: String,
     reason: Reason,
-    normal: Option<Normal>,
+    normalized: Option<NormalizedCall>,
 }
 
-impl<W: World> Made<W> {
+impl<B: Backend> Made<B> {
     /// The MPI's own collective.
-    pub(crate) fn native(reason: Reason) -> Made<W> {
-        Made { prepared: Prepared::Native, resources: None, algorithm: "native".into(), reason, normal: None }
+    pub(crate) fn native(reason: Reason) -> Made<B> {
+        Made {
+            prepared: Prepared::Native,
+            resources: None,
+            algorithm: "native".into(),
+            reason,
+            normalized: None,
+        }
     }
 
     /// The same of a call that is understood.
-    pub(crate) fn of(self, normal: Normal) -> Made<W> {
-        Made { normal: Some(normal), ..self }
+    pub(crate) fn of(self, normalized: NormalizedCall) -> Made<B> {
+        Made { normalized: Some(normalized), ..self }
     }
 
     /// A plan for a call, with tags and memory of its own.
     pub(crate) fn planned(
-        prepared: Prepared<W>,
-        resources: Resources<W>,
+        prepared: Prepared<B>,
+        resources: Resources<B>,
         choice: &Choice,
-        normal: Normal,
-    ) -> Made<W> {
+        normalized: NormalizedCall,
+    ) -> Made<B> {
         Made {
             prepared,
             resources: Some(resources),
             algorithm: choice.expression.to_string(),
             reason: choice.reason.clone().into(),
-            normal: Some(normal),
+            normalized: Some(normalized),
         }
     }
 }
 
 /// A persistent operation.
-pub struct Persistent<W: World>(Arc<Operation<W>>);
+pub struct Persistent<B: Backend>(Arc<Operation<B>>);
 
-impl<W: World> Persistent<W> {
+impl<B: Backend> Persistent<B> {
     pub(crate) fn new(
-        world: &'static W,
+        backend: &'static B,
         active: Arc<Active>,
-        communicator: Option<Arc<Communicator<W>>>,
-        comm: Word,
+        communicator: Option<Arc<Communicator<B>>>,
+        comm: Handle,
         call: Call,
-        made: Made<W>,
-        account: Option<Account>,
-    ) -> Persistent<W> {
-        let Made { prepared, resources, algorithm, reason, normal } = made;
-        let body = Turn::new(Body::new(prepared, resources));
+        made: Made<B>,
+        account: Option<OperationCounters>,
+    ) -> Persistent<B> {
+        let Made { prepared, resources, algorithm, reason, normalized } = made;
+        let body = Turn::new(Execution::new(prepared, resources));
         Persistent(Arc::new(Operation {
-            bound: Bound { world, communicator, comm, call, normal },
+            bound: BoundCall { backend, communicator, comm, call, normalized },
             active,
             body,
             algorithm,
@@ -150,7 +156,7 @@ impl<W: World> Persistent<W> {
         &self.0.reason
     }
 
-    fn body(&self) -> Taken<'_, Body<W>> {
+    fn body(&self) -> Taken<'_, Execution<B>> {
         self.0.body.take()
     }
 
@@ -219,7 +225,7 @@ impl<W: World> Persistent<W> {
         }
         drop(body);
         let mut result = Ok(());
-        wire.patience().wait_for(|| match self.test() {
+        wire.backoff().wait_for(|| match self.test() {
             Ok(false) => {
                 wire.progress();
                 false
@@ -242,7 +248,7 @@ impl<W: World> Persistent<W> {
             self.body().is_free()?;
             self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
-            let ran = unsafe { self.0.bound.world.native(&self.0.bound.call, self.0.bound.comm) };
+            let ran = unsafe { self.0.bound.backend.native(&self.0.bound.call, self.0.bound.comm) };
             self.end(true);
             return ran.map_err(Error::from);
         };
@@ -279,7 +285,7 @@ impl<W: World> Persistent<W> {
 
     /// Of a block, as reports count them; of what is the MPI's own, none are known.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.bound.normal.as_ref().map_or(0, |normal| normal.common.bytes())
+        self.0.bound.normalized.as_ref().map_or(0, |normalized| normalized.signature.bytes())
     }
 
     /// Whether it is started, and neither awaited nor tested as done since.

@@ -5,16 +5,21 @@ use std::ffi::c_void;
 use bruckner_mpi::Function;
 use bruckner_schedule::{Collective, Counts, Problem, Rank};
 
-use super::elements::{Foreign, Reduced, reduced};
-use super::side::{Side, there};
-use super::{Common, Name, Normal, counted, positive, rooted};
+use super::layout::{BufferLayout, there};
+use super::operation::{Reduced, UserOp, reduced};
+use super::{CallSignature, Name, NormalizedCall, counted, positive, rooted};
+use crate::backend::Backend;
 use crate::call::Call;
 use crate::refusal::Refusal;
-use crate::world::World;
 
 /// A reduction. A reduce_scatter gives each rank its block; an allreduce is one that gives each rank all, and a reduce one in
 /// which only the root's block is not empty.
-pub(super) fn reduction(world: &impl World, call: &Call, rank: u32, size: u32) -> Result<Normal, Refusal> {
+pub(super) fn reduction(
+    backend: &impl Backend,
+    call: &Call,
+    rank: u32,
+    size: u32,
+) -> Result<NormalizedCall, Refusal> {
     let each = || positive(call.recv.amount.each());
     let (name, collective) = match call.function {
         Function::Allreduce => (Name::Allreduce, Collective::Allreduce),
@@ -36,24 +41,24 @@ pub(super) fn reduction(world: &impl World, call: &Call, rank: u32, size: u32) -
         }
         _ => (Counts::Equal(each()? as u64), each()?, each()? * size as usize),
     };
-    let Reduced { element, order, combine, foreign } = reduced(world, call.recv.datatype, call.op)?;
+    let Reduced { element, order, combine, user_op } = reduced(backend, call.recv.datatype, call.op)?;
     let (send, recv) = (call.send.data, call.recv.data);
-    let overlaps = world.is_in_place(send) || send == recv;
-    let side = |data: *mut c_void, count: usize| match foreign {
-        _ if count == 0 => Ok(Side::None),
-        Some(Foreign { datatype, shape, .. }) if !shape.is_dense() => {
+    let overlaps = backend.is_in_place(send) || send == recv;
+    let side = |data: *mut c_void, count: usize| match user_op {
+        _ if count == 0 => Ok(BufferLayout::None),
+        Some(UserOp { datatype, shape, .. }) if !shape.is_dense() => {
             let blocks = vec![(0, count)];
-            Ok(Side::Blocks { data, datatype, shape, blocks, pitch: None })
+            Ok(BufferLayout::Blocks { data, datatype, shape, blocks, pitch: None })
         }
-        _ => there(data).map(|()| Side::Direct(data)),
+        _ => there(data).map(|()| BufferLayout::Direct(data)),
     };
     let input = side(if overlaps { recv } else { send }, all)?;
     let output = match (side(recv, own)?, combine.pair()) {
-        (Side::Direct(data), Some(pair)) => Side::Padded(data, pair),
+        (BufferLayout::Direct(data), Some(pair)) => BufferLayout::Padded(data, pair),
         (side, _) => side,
     };
     let problem = Problem { collective, ranks: size, counts, pieces: 1, element, order };
-    let common = Common { name, problem, combine };
+    let signature = CallSignature { name, problem, combine };
     let bytes = (all * element as usize, own * element as usize);
-    Ok(Normal { overlaps, foreign, ..Normal::plain(common, input, output, bytes) })
+    Ok(NormalizedCall { overlaps, user_op, ..NormalizedCall::plain(signature, input, output, bytes) })
 }

@@ -11,16 +11,16 @@ pub use mpi::{by_rival, native_init};
 use std::ffi::{c_int, c_void};
 
 use bruckner_config::ProfileFile;
-use bruckner_mpi::{Agree, Ending, Flavour, Function, Kept, MpiError, Place, Shape, Style, Word, Work};
+use bruckner_mpi::{Agree, Ending, Flavour, Function, Handle, Kept, MpiError, Place, Shape, Style, Work};
 use bruckner_runtime::reduce::{Kind, Operation};
-use bruckner_runtime::{Patience, Transport};
+use bruckner_runtime::{Backoff, Transport};
 
 use crate::call::Call;
 
 /// Carries the messages of plans, and of ranks that agree.
 pub trait Wire: Transport<Requests: Send> + Copy + Send + Sync + 'static {
     /// How to wait for what is no message.
-    fn patience(&self) -> Patience;
+    fn backoff(&self) -> Backoff;
 
     /// The same wire for use inside the world's own progress, from where no progress may be asked for.
     #[must_use]
@@ -52,61 +52,61 @@ impl Fault {
 /// Communicators: who is in them, what their ranks tell each other, and what is kept with them.
 pub trait Communicators {
     /// `MPI_COMM_WORLD`.
-    fn world(&self) -> Word;
+    fn comm_world(&self) -> Handle;
 
     /// This process's rank in a communicator.
-    fn rank(&self, comm: Word) -> Result<u32, MpiError>;
+    fn rank(&self, comm: Handle) -> Result<u32, MpiError>;
 
     /// How many ranks a communicator has.
-    fn size(&self, comm: Word) -> Result<u32, MpiError>;
+    fn size(&self, comm: Handle) -> Result<u32, MpiError>;
 
     /// Whether a communicator has two groups.
-    fn is_inter(&self, comm: Word) -> Result<bool, MpiError>;
+    fn is_inter(&self, comm: Handle) -> Result<bool, MpiError>;
 
     /// Whether this is no communicator.
-    fn is_null_comm(&self, comm: Word) -> bool;
+    fn is_null_comm(&self, comm: Handle) -> bool;
 
     /// The ranks in `of` of all processes of `comm`, in order; `None` for those that are not in it.
-    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError>;
+    fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError>;
 
     /// A communicator of our own with the same processes in the same order. Collective.
-    fn hide(&self, comm: Word) -> Result<Word, MpiError>;
+    fn hide(&self, comm: Handle) -> Result<Handle, MpiError>;
 
     /// The processes of a communicator that share memory with this one, as a communicator. Collective.
-    fn node(&self, comm: Word) -> Result<Word, MpiError>;
+    fn node(&self, comm: Handle) -> Result<Handle, MpiError>;
 
     /// Frees a communicator that [`hide`](Communicators::hide) or [`node`](Communicators::node) made.
-    fn free(&self, comm: Word);
+    fn free(&self, comm: Handle);
 
     /// Makes numbers the same on all ranks. Collective and blocking.
-    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError>;
+    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError>;
 
     /// The numbers of all ranks, in their order. Collective.
-    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError>;
+    fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError>;
 
     /// A text of rank 0's. Collective.
-    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError>;
+    fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError>;
 
     /// Where ranks run, one of whose nodes has these. Collective.
-    fn places(&self, comm: Word, node: Word) -> Result<Vec<Place>, MpiError>;
+    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError>;
 
     /// Processes of this machine, and cores that they may use. Collective.
-    fn sharers(&self, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError>;
+    fn sharers(&self, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError>;
 
     /// The largest tag.
     fn tag_limit(&self) -> u32;
 
     /// Calls the error handler of a communicator of the user's.
-    fn raise(&self, comm: Word, code: i32);
+    fn raise(&self, comm: Handle, code: i32);
 
     /// Keeps something until the communicator is freed.
-    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError>;
+    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError>;
 
     /// What is kept with a communicator.
-    fn kept(&self, comm: Word) -> Option<Kept>;
+    fn kept(&self, comm: Handle) -> Option<Kept>;
 
     /// Forgets what is kept with a communicator.
-    fn forget(&self, comm: Word);
+    fn forget(&self, comm: Handle);
 
     /// What is remembered by handle is valid only as long as this number stays the same.
     fn generation(&self) -> u64;
@@ -142,37 +142,37 @@ pub trait Datatypes {
     fn refuses_in_place_off_root(&self) -> bool;
 
     /// Whether this is no datatype.
-    fn is_null_type(&self, datatype: Word) -> bool;
+    fn is_null_type(&self, datatype: Handle) -> bool;
 
     /// Whether this is no operation.
-    fn is_null_op(&self, op: Word) -> bool;
+    fn is_null_op(&self, op: Handle) -> bool;
 
     /// Bytes of data that an element of a datatype has.
-    fn type_size(&self, datatype: Word) -> Result<usize, MpiError>;
+    fn type_size(&self, datatype: Handle) -> Result<usize, MpiError>;
 
     /// How a datatype lies in memory; the order of its bytes may be left open.
-    fn shape(&self, datatype: Word) -> Result<Shape, MpiError>;
+    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError>;
 
     /// The same, with the order of its bytes, if that can be told without data. To be asked where something depends on it.
-    fn look_closer(&self, datatype: Word, shape: Shape) -> Shape;
+    fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape;
 
     /// What a datatype's elements are, if kernels know it.
-    fn kind(&self, datatype: Word) -> Option<Kind>;
+    fn kind(&self, datatype: Handle) -> Option<Kind>;
 
     /// What an operation does, if kernels know it.
-    fn operation(&self, op: Word) -> Option<Operation>;
+    fn operation(&self, op: Handle) -> Option<Operation>;
 
     /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
-    fn is_built_in(&self, datatype: Word) -> bool;
+    fn is_built_in(&self, datatype: Handle) -> bool;
 
     /// Whether an operation is defined for a built-in datatype that kernels do not know.
-    fn is_defined(&self, operation: Operation, datatype: Word) -> bool;
+    fn is_defined(&self, operation: Operation, datatype: Handle) -> bool;
 
     /// Whether an operation is the user's.
-    fn is_users(&self, op: Word) -> bool;
+    fn is_users(&self, op: Handle) -> bool;
 
     /// `MPI_BYTE`.
-    fn byte(&self) -> Word;
+    fn byte(&self) -> Handle;
 
     /// Packs elements into bytes, or unpacks them from there.
     ///
@@ -181,7 +181,7 @@ pub trait Datatypes {
     unsafe fn pack(
         &self,
         way: Way,
-        datatype: Word,
+        datatype: Handle,
         data: *mut c_void,
         count: usize,
         bytes: *mut u8,
@@ -197,8 +197,8 @@ pub trait Datatypes {
         left: *const u8,
         into: *mut u8,
         count: c_int,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
     ) -> Result<(), MpiError>;
 
     /// Whether this process may have buffers in device memory.
@@ -223,31 +223,31 @@ pub trait Natives {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError>;
+    unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError>;
 
     /// The MPI's own gather, of what an allgather would gather.
     ///
     /// # Safety
     /// The arguments are right for `MPI_Gather`, and counts are C integers.
-    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError>;
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError>;
 
     /// Starts the MPI's own nonblocking function.
     ///
     /// # Safety
     /// As for [`Natives::native`], until it is done.
-    unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError>;
+    unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError>;
 
     /// Whether what [`Natives::native_start`] started is done.
     fn native_test(&self, request: &mut u64) -> Result<bool, MpiError>;
 }
 
 /// All of it.
-pub trait World: Communicators + Datatypes + Natives + Send + Sync + Sized + 'static {
+pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + 'static {
     /// What carries messages.
     type Wire: Wire;
 
     /// Messages on a hidden communicator. No message may have the tag `never_sent`.
-    fn wire(&'static self, hidden: Word, never_sent: u32, shared_cores: bool) -> Self::Wire;
+    fn wire(&'static self, hidden: Handle, never_sent: u32, shared_cores: bool) -> Self::Wire;
 
     /// The name and version of the MPI, in few words.
     fn name(&self) -> &str;

@@ -3,16 +3,16 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use bruckner_mpi::{Shape, Word};
+use bruckner_mpi::{Handle, Shape};
 use bruckner_runtime::Reduction;
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_schedule::Order;
 
-use super::side::{Pair, reduce_in_form, shape_of};
+use super::layout::{Pair, reduce_in_form, shape_of};
 use crate::Error;
+use crate::backend::Backend;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::world::World;
 
 /// How elements are combined, as far as all ranks share it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Combine {
     /// By a kernel.
     Kernel(Operation, Kind),
     /// By `MPI_Reduce_local`. Handles may be used again for something else, so this is not kept with a plan.
-    Foreign,
+    UserOp,
 }
 
 impl Combine {
@@ -32,7 +32,7 @@ impl Combine {
         match self {
             Combine::Nothing => false,
             Combine::Kernel(_, kind) => kind.is_float(),
-            Combine::Foreign => true,
+            Combine::UserOp => true,
         }
     }
 
@@ -41,7 +41,7 @@ impl Combine {
     pub(crate) fn pair(self) -> Option<Pair> {
         match self {
             Combine::Kernel(_, kind) => Pair::of(kind),
-            Combine::Nothing | Combine::Foreign => None,
+            Combine::Nothing | Combine::UserOp => None,
         }
     }
 
@@ -49,7 +49,7 @@ impl Combine {
     pub(crate) fn kernel(self) -> Reduction {
         match self {
             Combine::Kernel(operation, kind) => Reduction::of(operation, kind).unwrap_or(Reduction::None),
-            Combine::Nothing | Combine::Foreign => Reduction::None,
+            Combine::Nothing | Combine::UserOp => Reduction::None,
         }
     }
 
@@ -66,27 +66,27 @@ impl Combine {
 
 /// A reduction by `MPI_Reduce_local`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Foreign {
-    pub(super) datatype: Word,
-    op: Word,
+pub(crate) struct UserOp {
+    pub(super) datatype: Handle,
+    op: Handle,
     pub(super) shape: Shape,
 }
 
-impl Foreign {
+impl UserOp {
     /// The reduction, for a plan.
-    pub(super) fn reduction<W: World>(self, world: &'static W) -> Reduction {
-        let Foreign { datatype, op, shape } = self;
+    pub(super) fn reduction<B: Backend>(self, backend: &'static B) -> Reduction {
+        let UserOp { datatype, op, shape } = self;
         let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
             // There is nobody to tell: what is wrong with a type or operation was found when it was packed.
             if !shape.is_dense() {
-                let _ = reduce_in_form(world, (datatype, &shape, op), left, into, elements);
+                let _ = reduce_in_form(backend, (datatype, &shape, op), left, into, elements);
                 return;
             }
             for at in (0..elements).step_by(c_int::MAX as usize) {
                 let count = (elements - at).min(c_int::MAX as usize) as c_int;
                 let (left, into) = (left.wrapping_add(at * shape.size), into.wrapping_add(at * shape.size));
                 // SAFETY: both have so many elements of this type: a plan's memory, or the user's.
-                let _ = unsafe { world.reduce_local(left, into, count, datatype, op) };
+                let _ = unsafe { backend.reduce_local(left, into, count, datatype, op) };
             }
         };
         Reduction::Foreign(Arc::new(reduce))
@@ -99,24 +99,24 @@ pub(super) struct Reduced {
     pub(super) element: u32,
     pub(super) order: Order,
     pub(super) combine: Combine,
-    pub(super) foreign: Option<Foreign>,
+    pub(super) user_op: Option<UserOp>,
 }
 
 /// How a type is reduced by an operation. Built-in ones are the same on all ranks, so this may send the call to native.
-pub(super) fn reduced<W: World>(world: &W, datatype: Word, op: Word) -> Result<Reduced, Refusal> {
-    let operation = world.operation(op);
-    if let (Some(operation), Some(kind)) = (operation, world.kind(datatype))
+pub(super) fn reduced<B: Backend>(backend: &B, datatype: Handle, op: Handle) -> Result<Reduced, Refusal> {
+    let operation = backend.operation(op);
+    if let (Some(operation), Some(kind)) = (operation, backend.kind(datatype))
         && Reduction::of(operation, kind).is_some()
     {
         let (element, combine) = (kind_bytes(kind), Combine::Kernel(operation, kind));
-        return Ok(Reduced { element, order: Order::Any, combine, foreign: None });
+        return Ok(Reduced { element, order: Order::Any, combine, user_op: None });
     }
-    if world.is_null_op(op) {
+    if backend.is_null_op(op) {
         return Err(Error::Argument("the operation is MPI_OP_NULL".into()).into());
     }
-    let shape = shape_of(world, datatype)?;
+    let shape = shape_of(backend, datatype)?;
     // MPI_Reduce_local would raise its error elsewhere than on the user's communicator.
-    let defined = operation.map_or(world.is_users(op), |operation| world.is_defined(operation, datatype));
+    let defined = operation.map_or(backend.is_users(op), |operation| backend.is_defined(operation, datatype));
     if !defined {
         return Err(Reason::Undefined.into());
     }
@@ -127,8 +127,8 @@ pub(super) fn reduced<W: World>(world: &W, datatype: Word, op: Word) -> Result<R
     // shared is how much data an element has.
     let element = u32::try_from(shape.size).map_err(|_| Reason::HugeElement)?;
     let order = if operation.is_some() { Order::Any } else { Order::Ranks };
-    let foreign = Some(Foreign { datatype, op, shape: world.look_closer(datatype, shape) });
-    Ok(Reduced { element, order, combine: Combine::Foreign, foreign })
+    let user_op = Some(UserOp { datatype, op, shape: backend.look_closer(datatype, shape) });
+    Ok(Reduced { element, order, combine: Combine::UserOp, user_op })
 }
 
 /// The extent of a built-in type that kernels know.
@@ -154,6 +154,6 @@ mod tests {
         assert!(shows(Operation::Sum, Kind::F64) && shows(Operation::Max, Kind::F64));
         assert!(shows(Operation::Min, Kind::F32) && shows(Operation::MaxLoc, Kind::F64Index));
         assert!(!shows(Operation::Sum, Kind::I64) && !shows(Operation::BitXor, Kind::U8));
-        assert!(Combine::Foreign.shows_order() && !Combine::Nothing.shows_order());
+        assert!(Combine::UserOp.shows_order() && !Combine::Nothing.shows_order());
     }
 }

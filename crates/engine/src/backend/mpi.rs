@@ -4,18 +4,18 @@ use std::ffi::{c_int, c_void};
 
 use bruckner_config::{ProfileFile, Settings, find_settings};
 use bruckner_mpi::{
-    Agree, Ending, Family, Flavour, Function, Kept, Messages, Mpi, MpiError, Place, Requests, Rival, Shape,
-    Style, Word, Work, has_device_runtime, places, sharers, variable,
+    Agree, Ending, Family, Flavour, Function, Handle, Kept, Messages, Mpi, MpiError, Place, Requests, Rival,
+    Shape, Style, Work, has_device_runtime, places, sharers, variable,
 };
-use bruckner_runtime::Patience;
+use bruckner_runtime::Backoff;
 use bruckner_runtime::reduce::{Kind, Operation};
 
-use super::{Communicators, Datatypes, Fault, Natives, Way, Wire, World};
+use super::{Backend, Communicators, Datatypes, Fault, Natives, Way, Wire};
 use crate::call::{Amount, Call};
 
 impl Wire for Messages {
-    fn patience(&self) -> Patience {
-        Messages::patience(self)
+    fn backoff(&self) -> Backoff {
+        Messages::backoff(self)
     }
 
     fn quiet(self) -> Messages {
@@ -28,59 +28,59 @@ impl Wire for Messages {
 }
 
 impl Communicators for Mpi {
-    fn world(&self) -> Word {
-        Mpi::world(self)
+    fn comm_world(&self) -> Handle {
+        Mpi::comm_world(self)
     }
 
-    fn rank(&self, comm: Word) -> Result<u32, MpiError> {
+    fn rank(&self, comm: Handle) -> Result<u32, MpiError> {
         Mpi::rank(self, comm)
     }
 
-    fn size(&self, comm: Word) -> Result<u32, MpiError> {
+    fn size(&self, comm: Handle) -> Result<u32, MpiError> {
         Mpi::size(self, comm)
     }
 
-    fn is_inter(&self, comm: Word) -> Result<bool, MpiError> {
+    fn is_inter(&self, comm: Handle) -> Result<bool, MpiError> {
         Mpi::is_inter(self, comm)
     }
 
-    fn is_null_comm(&self, comm: Word) -> bool {
+    fn is_null_comm(&self, comm: Handle) -> bool {
         Mpi::is_null_comm(self, comm)
     }
 
-    fn translate(&self, comm: Word, of: Word) -> Result<Vec<Option<u32>>, MpiError> {
+    fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError> {
         Mpi::translate(self, comm, of)
     }
 
-    fn hide(&self, comm: Word) -> Result<Word, MpiError> {
+    fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
         Mpi::hide(self, comm)
     }
 
-    fn node(&self, comm: Word) -> Result<Word, MpiError> {
+    fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
         Mpi::node(self, comm)
     }
 
-    fn free(&self, comm: Word) {
+    fn free(&self, comm: Handle) {
         Mpi::free(self, comm);
     }
 
-    fn agree(&self, comm: Word, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
         Mpi::agree(self, comm, how, numbers)
     }
 
-    fn gather(&self, comm: Word, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
+    fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
         Mpi::gather(self, comm, mine)
     }
 
-    fn share_text(&self, comm: Word, text: &str) -> Result<String, MpiError> {
+    fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
         Mpi::share_text(self, comm, text)
     }
 
-    fn places(&self, comm: Word, node: Word) -> Result<Vec<Place>, MpiError> {
+    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError> {
         places(self, comm, node)
     }
 
-    fn sharers(&self, comm: Word, places: &[Place]) -> Result<(u32, u32), MpiError> {
+    fn sharers(&self, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
         sharers(self, comm, places)
     }
 
@@ -88,20 +88,20 @@ impl Communicators for Mpi {
         Mpi::tag_limit(self)
     }
 
-    fn raise(&self, comm: Word, code: i32) {
+    fn raise(&self, comm: Handle, code: i32) {
         // SAFETY: a valid communicator by contract of the callers.
         unsafe { (self.f.comm_call_errhandler)(comm, code) };
     }
 
-    fn keep(&self, comm: Word, value: Kept) -> Result<(), MpiError> {
+    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
         Mpi::keep(self, comm, value)
     }
 
-    fn kept(&self, comm: Word) -> Option<Kept> {
+    fn kept(&self, comm: Handle) -> Option<Kept> {
         Mpi::kept(self, comm)
     }
 
-    fn forget(&self, comm: Word) {
+    fn forget(&self, comm: Handle) {
         Mpi::forget(self, comm);
     }
 
@@ -139,54 +139,54 @@ impl Datatypes for Mpi {
         self.family == Family::OpenMpi
     }
 
-    fn is_null_type(&self, datatype: Word) -> bool {
+    fn is_null_type(&self, datatype: Handle) -> bool {
         Mpi::is_null_type(self, datatype)
     }
 
-    fn is_null_op(&self, op: Word) -> bool {
+    fn is_null_op(&self, op: Handle) -> bool {
         Mpi::is_null_op(self, op)
     }
 
-    fn type_size(&self, datatype: Word) -> Result<usize, MpiError> {
+    fn type_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         Mpi::type_size(self, datatype)
     }
 
-    fn shape(&self, datatype: Word) -> Result<Shape, MpiError> {
+    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
         Mpi::shape(self, datatype)
     }
 
-    fn look_closer(&self, datatype: Word, shape: Shape) -> Shape {
+    fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape {
         Mpi::look_closer(self, datatype, shape)
     }
 
-    fn kind(&self, datatype: Word) -> Option<Kind> {
+    fn kind(&self, datatype: Handle) -> Option<Kind> {
         self.types().kind(datatype)
     }
 
-    fn operation(&self, op: Word) -> Option<Operation> {
+    fn operation(&self, op: Handle) -> Option<Operation> {
         self.types().operation(op)
     }
 
-    fn is_built_in(&self, datatype: Word) -> bool {
+    fn is_built_in(&self, datatype: Handle) -> bool {
         self.types().is_built_in(datatype)
     }
 
-    fn is_defined(&self, operation: Operation, datatype: Word) -> bool {
+    fn is_defined(&self, operation: Operation, datatype: Handle) -> bool {
         self.types().is_defined(operation, datatype)
     }
 
-    fn is_users(&self, op: Word) -> bool {
+    fn is_users(&self, op: Handle) -> bool {
         Mpi::is_users(self, op)
     }
 
-    fn byte(&self) -> Word {
+    fn byte(&self) -> Handle {
         Mpi::byte(self)
     }
 
     unsafe fn pack(
         &self,
         way: Way,
-        datatype: Word,
+        datatype: Handle,
         data: *mut c_void,
         count: usize,
         bytes: *mut u8,
@@ -227,8 +227,8 @@ impl Datatypes for Mpi {
         left: *const u8,
         into: *mut u8,
         count: c_int,
-        datatype: Word,
-        op: Word,
+        datatype: Handle,
+        op: Handle,
     ) -> Result<(), MpiError> {
         // SAFETY: so many elements at both addresses, as the caller says.
         done("MPI_Reduce_local", unsafe {
@@ -260,18 +260,18 @@ fn done(call: &'static str, code: c_int) -> Result<(), MpiError> {
 
 /// The arguments of a call as words, with room for what follows them: communicator, info, request.
 struct Words {
-    words: [Word; 11],
+    words: [Handle; 11],
     len: usize,
 }
 
 impl Words {
     #[inline(always)]
-    fn of<const N: usize>(words: [Word; N]) -> Words {
+    fn of<const N: usize>(words: [Handle; N]) -> Words {
         Words { words: [0; 11], len: 0 }.and(words)
     }
 
     #[inline(always)]
-    fn and<const N: usize>(mut self, words: [Word; N]) -> Words {
+    fn and<const N: usize>(mut self, words: [Handle; N]) -> Words {
         for (i, word) in words.into_iter().enumerate() {
             self.words[self.len + i] = word;
         }
@@ -283,9 +283,9 @@ impl Words {
 /// The arguments of a call in the order of its function.
 #[inline(always)]
 fn words(call: &Call) -> Words {
-    let (send, recv, op, root) = (&call.send, &call.recv, call.op, call.root as Word);
-    let (from, to) = (send.data as Word, recv.data as Word);
-    let (given, taken) = (send.amount.each() as Word, recv.amount.each() as Word);
+    let (send, recv, op, root) = (&call.send, &call.recv, call.op, call.root as Handle);
+    let (from, to) = (send.data as Handle, recv.data as Handle);
+    let (given, taken) = (send.amount.each() as Handle, recv.amount.each() as Handle);
     let (counts, displacements) = recv.amount.lists();
     let (counts, displacements) = (counts.word(), displacements.word());
     match call.function {
@@ -313,7 +313,7 @@ unsafe fn invoke<const N: usize>(
     mpi: &Mpi,
     call: &Call,
     flavour: Flavour,
-    more: [Word; N],
+    more: [Handle; N],
 ) -> Result<(), MpiError> {
     let words = words(call).and(more);
     // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
@@ -324,7 +324,7 @@ unsafe fn invoke<const N: usize>(
 ///
 /// # Safety
 /// As for [`Natives::native`].
-pub unsafe fn by_rival(mpi: &Mpi, rival: &Rival, call: &Call, comm: Word) -> Result<(), MpiError> {
+pub unsafe fn by_rival(mpi: &Mpi, rival: &Rival, call: &Call, comm: Handle) -> Result<(), MpiError> {
     let words = words(call).and([comm]);
     // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
     unsafe { rival.collective(mpi, call.function, &words.words[..words.len]) }
@@ -337,7 +337,7 @@ impl Natives for Mpi {
     }
 
     #[inline(always)]
-    unsafe fn native(&self, call: &Call, comm: Word) -> Result<(), MpiError> {
+    unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError> {
         if call.is_wide() && !self.has(call.function, Flavour::Blocking, true) {
             // SAFETY: as for this function.
             return unsafe { super::large::native(self, call, comm) };
@@ -346,7 +346,7 @@ impl Natives for Mpi {
         unsafe { invoke(self, call, Flavour::Blocking, [comm]) }
     }
 
-    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Word) -> Result<(), MpiError> {
+    unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError> {
         let (send, recv) = (call.send, call.recv);
         let count = |amount: Amount| amount.each() as c_int;
         // SAFETY: as for this function.
@@ -365,10 +365,10 @@ impl Natives for Mpi {
         done("MPI_Gather", code)
     }
 
-    unsafe fn native_start(&self, call: &Call, comm: Word) -> Result<u64, MpiError> {
+    unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError> {
         let mut request = 0u64;
         // SAFETY: as for this function; the cell has room for the widest request.
-        unsafe { invoke(self, call, Flavour::Nonblocking, [comm, (&raw mut request) as Word]) }?;
+        unsafe { invoke(self, call, Flavour::Nonblocking, [comm, (&raw mut request) as Handle]) }?;
         Ok(request)
     }
 
@@ -388,18 +388,18 @@ impl Natives for Mpi {
 pub unsafe fn native_init(
     mpi: &Mpi,
     call: &Call,
-    comm: Word,
-    info: Word,
+    comm: Handle,
+    info: Handle,
     request: *mut c_void,
 ) -> Result<(), MpiError> {
     // SAFETY: as for this function.
-    unsafe { invoke(mpi, call, Flavour::Persistent, [comm, info, request as Word]) }
+    unsafe { invoke(mpi, call, Flavour::Persistent, [comm, info, request as Handle]) }
 }
 
-impl World for Mpi {
+impl Backend for Mpi {
     type Wire = Messages;
 
-    fn wire(&'static self, hidden: Word, never_sent: u32, shared_cores: bool) -> Messages {
+    fn wire(&'static self, hidden: Handle, never_sent: u32, shared_cores: bool) -> Messages {
         Messages::new(self, hidden, never_sent, shared_cores)
     }
 

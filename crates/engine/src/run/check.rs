@@ -5,19 +5,19 @@
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::Name;
-use bruckner_mpi::{Flavour, Function, Word};
+use bruckner_mpi::{Flavour, Function, Handle};
 use bruckner_runtime::reduce::{Kind, Operation};
 use bruckner_schedule::Counts;
 
 use crate::Error;
-use crate::buffers::{Combine, Normal, Side, personal};
+use crate::backend::Backend;
 use crate::call::{Buffer, Call, Count, Lists};
 use crate::communicator::Communicator;
-use crate::world::World;
+use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 
 /// What native makes of a call's input.
-pub(crate) struct Shadow {
-    output: Side,
+pub(crate) struct NativeCheck {
+    output: BufferLayout,
     expected: Vec<u8>,
     /// For reductions of floating point: of what kind, and by how much each may differ.
     rounded: Option<(Kind, Vec<u8>, f64)>,
@@ -35,29 +35,29 @@ fn room(bytes: usize) -> Vec<u8> {
     room
 }
 
-impl Shadow {
+impl NativeCheck {
     /// Runs native beside a call that is about to be served. Collective. `None`, on all ranks, where there is nothing to
     /// compare.
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub(crate) unsafe fn cast<W: World>(
-        communicator: &Communicator<W>,
+    pub(crate) unsafe fn cast<B: Backend>(
+        communicator: &Communicator<B>,
         call: &Call,
-        normal: &Normal,
-    ) -> Result<Option<Shadow>, Error> {
-        if normal.common.name == Name::Barrier {
+        normalized: &NormalizedCall,
+    ) -> Result<Option<NativeCheck>, Error> {
+        if normalized.signature.name == Name::Barrier {
             return Ok(None);
         }
-        if normal.common.is_local() {
+        if normalized.signature.is_local() {
             // SAFETY: as for this function.
-            return unsafe { Shadow::of_personal(communicator, call) }.map(Some);
+            return unsafe { NativeCheck::of_personal(communicator, call) }.map(Some);
         }
-        let world = communicator.hidden.world;
-        let mut input = room(normal.staged_input());
-        let mut expected = room(normal.bytes.1);
-        normal.input.pack(world, input.as_mut_ptr(), input.len())?;
-        let rounded = match rounding(&normal.common.combine) {
+        let backend = communicator.hidden.backend;
+        let mut input = room(normalized.staged_input());
+        let mut expected = room(normalized.bytes.1);
+        normalized.input.pack(backend, input.as_mut_ptr(), input.len())?;
+        let rounded = match rounding(&normalized.signature.combine) {
             Rounding::Exact => None,
             Rounding::Unknown => return Ok(None),
             Rounding::Kernel(operation, kind) => Some((operation, kind)),
@@ -69,12 +69,12 @@ impl Shadow {
         let mut lists = Lists::default();
         let packed = match reduces {
             true => on_buffers(call, input.as_ptr(), expected.as_mut_ptr()),
-            false => moved(world.byte(), call, normal, &input, &mut expected, &mut lists),
+            false => moved(backend.byte(), call, normalized, &input, &mut expected, &mut lists),
         };
         // SAFETY: lists and buffers as long as they say; elements as they lie in a plan's memory, which is how MPI wants them.
         unsafe { run(communicator, &packed) }?;
         // Padding means nothing, and whether it is written is the MPI's own affair.
-        if let Some(pair) = normal.output.pair() {
+        if let Some(pair) = normalized.output.pair() {
             pair.clear(&mut expected);
         }
         let rounded = match rounded {
@@ -94,46 +94,49 @@ impl Shadow {
                 Some((kind, bounds, most))
             }
         };
-        if matches!(normal.output, Side::Kept) {
-            return Ok(Some(Shadow { output: Side::None, expected: Vec::new(), rounded: None }));
+        if matches!(normalized.output, BufferLayout::Kept) {
+            return Ok(Some(NativeCheck { output: BufferLayout::None, expected: Vec::new(), rounded: None }));
         }
-        Ok(Some(Shadow { output: normal.output.clone(), expected, rounded }))
+        Ok(Some(NativeCheck { output: normalized.output.clone(), expected, rounded }))
     }
 
     /// The same for an alltoallv.
     ///
     /// # Safety
-    /// As for [`Shadow::cast`].
-    unsafe fn of_personal<W: World>(communicator: &Communicator<W>, call: &Call) -> Result<Shadow, Error> {
-        let world = communicator.hidden.world;
-        let personal = personal(world, call, communicator.size)?;
+    /// As for [`NativeCheck::cast`].
+    unsafe fn of_personal<B: Backend>(
+        communicator: &Communicator<B>,
+        call: &Call,
+    ) -> Result<NativeCheck, Error> {
+        let backend = communicator.hidden.backend;
+        let layout = alltoallv_layout(backend, call, communicator.size)?;
         let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
-        let mut input = room(total(&personal.sent));
-        let mut expected = room(total(&personal.received));
-        personal.input.pack(world, input.as_mut_ptr(), input.len())?;
+        let mut input = room(total(&layout.sent));
+        let mut expected = room(total(&layout.received));
+        layout.input.pack(backend, input.as_mut_ptr(), input.len())?;
         let mut lists = Lists::default();
         let mut listed = |lengths: &[usize]| {
             let lengths: Vec<i64> = lengths.iter().map(|n| *n as i64).collect();
             (lists.keep(&lengths), lists.keep(&displacements(&lengths)))
         };
-        let ((sent, sent_at), (received, received_at)) = (listed(&personal.sent), listed(&personal.received));
-        let (byte, send, recv) = (world.byte(), input.as_ptr().cast(), expected.as_mut_ptr().cast());
+        let ((sent, sent_at), (received, received_at)) = (listed(&layout.sent), listed(&layout.received));
+        let (byte, send, recv) = (backend.byte(), input.as_ptr().cast(), expected.as_mut_ptr().cast());
         let packed = Call::alltoallv(send, sent, sent_at, byte, recv, received, received_at, byte);
         // SAFETY: lists and buffers as long as they say.
         unsafe { run(communicator, &packed) }?;
-        Ok(Shadow { output: personal.output, expected, rounded: None })
+        Ok(NativeCheck { output: layout.output, expected, rounded: None })
     }
 
     /// Compares what was served with it; whether they are the same, up to rounding.
     pub(crate) fn compare(
         &self,
-        world: &impl World,
-        comm: Word,
+        backend: &impl Backend,
+        comm: Handle,
         call: &Call,
         expression: &Expression,
     ) -> Result<bool, Error> {
         let mut found = vec![0u8; self.expected.len()];
-        self.output.pack(world, found.as_mut_ptr(), found.len())?;
+        self.output.pack(backend, found.as_mut_ptr(), found.len())?;
         let wrong = match &self.rounded {
             None => found.iter().zip(&self.expected).position(|(a, b)| a != b),
             Some((kind, bounds, most)) => {
@@ -150,13 +153,13 @@ impl Shadow {
             }
         };
         if let Some(at) = wrong {
-            let rank = world.rank(comm)?;
+            let rank = backend.rank(comm)?;
             eprintln!(
                 "bruckner: check: rank {rank}: {} by {expression} differs from native at byte {at} of {}",
                 call.name(),
                 found.len()
             );
-            self.output.unpack(world, self.expected.as_ptr(), self.expected.len())?;
+            self.output.unpack(backend, self.expected.as_ptr(), self.expected.len())?;
         }
         Ok(wrong.is_none())
     }
@@ -166,14 +169,14 @@ impl Shadow {
 ///
 /// # Safety
 /// The arguments are right for the MPI function of the same name.
-unsafe fn run<W: World>(communicator: &Communicator<W>, call: &Call) -> Result<(), Error> {
-    let world = communicator.hidden.world;
-    let known = world.has(call.function, Flavour::Blocking, true);
+unsafe fn run<B: Backend>(communicator: &Communicator<B>, call: &Call) -> Result<(), Error> {
+    let backend = communicator.hidden.backend;
+    let known = backend.has(call.function, Flavour::Blocking, true);
     // SAFETY: lists have a number for each rank.
     let narrowed = if known { None } else { unsafe { call.narrowed(false, communicator.size) } };
     let call = narrowed.as_ref().map_or(call, |(call, _)| call);
     // SAFETY: as for this function.
-    Ok(unsafe { world.native(call, communicator.comm) }?)
+    Ok(unsafe { backend.native(call, communicator.comm) }?)
 }
 
 /// The same reduction on other buffers.
@@ -184,19 +187,19 @@ fn on_buffers(call: &Call, send: *const u8, recv: *mut u8) -> Call {
 
 /// The same movement of data on packed bytes.
 fn moved(
-    byte: Word,
+    byte: Handle,
     call: &Call,
-    normal: &Normal,
+    normalized: &NormalizedCall,
     input: &[u8],
     expected: &mut [u8],
     lists: &mut Lists,
 ) -> Call {
     let (send, recv) = (input.as_ptr().cast(), expected.as_mut_ptr().cast());
-    let each = (expected.len() / normal.common.problem.ranks as usize) as Count;
-    match (call.function, &normal.common.problem.counts) {
+    let each = (expected.len() / normalized.signature.problem.ranks as usize) as Count;
+    match (call.function, &normalized.signature.problem.counts) {
         (Function::Bcast, _) => Call::bcast(recv, expected.len() as Count, byte, call.root),
         (_, Counts::Listed(counts)) => {
-            let element = i64::from(normal.common.problem.element);
+            let element = i64::from(normalized.signature.problem.element);
             let lengths: Vec<i64> = counts.iter().map(|n| *n as i64 * element).collect();
             let (counts, at) = (lists.keep(&lengths), lists.keep(&displacements(&lengths)));
             Call::allgatherv(send, input.len() as Count, byte, recv, counts, at, byte)
@@ -216,7 +219,7 @@ enum Rounding {
 
 fn rounding(combine: &Combine) -> Rounding {
     match *combine {
-        Combine::Foreign | Combine::Kernel(_, Kind::F16 | Kind::Bf16) => Rounding::Unknown,
+        Combine::UserOp | Combine::Kernel(_, Kind::F16 | Kind::Bf16) => Rounding::Unknown,
         Combine::Kernel(operation, kind) if combine.rounds() => match (operation, kind) {
             // A complex product mixes its parts.
             (Operation::Prod, Kind::C32 | Kind::C64) => Rounding::Unknown,

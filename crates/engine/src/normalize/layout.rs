@@ -2,16 +2,16 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Shape, Word};
+use bruckner_mpi::{Handle, Shape};
 use bruckner_runtime::Scratch;
 use bruckner_runtime::reduce::Kind;
 
 use crate::Error;
-use crate::world::{Way, World};
+use crate::backend::{Backend, Way};
 
 /// One of the user's buffers.
 #[derive(Clone, Debug)]
-pub(crate) enum Side {
+pub(crate) enum BufferLayout {
     /// Nothing is there on this rank.
     None,
     /// An output that the user has already, as input: a broadcast's root. It may be memory that cannot be written.
@@ -23,7 +23,7 @@ pub(crate) enum Side {
     /// Blocks here and there, or of a type with gaps: packed and unpacked, one behind the other, or one every `pitch` bytes.
     Blocks {
         data: *mut c_void,
-        datatype: Word,
+        datatype: Handle,
         shape: Shape,
         blocks: Vec<(isize, usize)>,
         pitch: Option<usize>,
@@ -72,31 +72,31 @@ impl Pair {
     }
 }
 
-impl Side {
+impl BufferLayout {
     /// The pairs that it is of, if they have padding.
     pub(crate) fn pair(&self) -> Option<Pair> {
-        if let Side::Padded(_, pair) = self { Some(*pair) } else { None }
+        if let BufferLayout::Padded(_, pair) = self { Some(*pair) } else { None }
     }
 
     /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
         match self {
-            Side::Blocks { .. } | Side::Padded(..) => true,
-            Side::Direct(_) => device,
-            Side::None | Side::Kept => false,
+            BufferLayout::Blocks { .. } | BufferLayout::Padded(..) => true,
+            BufferLayout::Direct(_) => device,
+            BufferLayout::None | BufferLayout::Kept => false,
         }
     }
 
     /// Finds out whether the bytes of its datatype lie in order.
-    pub(crate) fn look_closer(&mut self, world: &impl World) {
-        if let Side::Blocks { datatype, shape, .. } = self {
-            *shape = world.look_closer(*datatype, *shape);
+    pub(crate) fn look_closer(&mut self, backend: &impl Backend) {
+        if let BufferLayout::Blocks { datatype, shape, .. } = self {
+            *shape = backend.look_closer(*datatype, *shape);
         }
     }
 
     /// Direct, if its blocks are known to be bytes one behind the other.
-    pub(crate) fn settled(self) -> Side {
-        let Side::Blocks { data, shape, blocks, pitch: None, .. } = &self else { return self };
+    pub(crate) fn settled(self) -> BufferLayout {
+        let BufferLayout::Blocks { data, shape, blocks, pitch: None, .. } = &self else { return self };
         let mut there = blocks.iter().filter(|(_, count)| *count > 0);
         let (first, mut next) = match there.next() {
             Some((at, count)) if shape.is_dense() => (*at, at + *count as isize),
@@ -105,28 +105,30 @@ impl Side {
         let follows =
             |(at, count): &(isize, usize)| *at == std::mem::replace(&mut next, at + *count as isize);
         match there.all(follows) {
-            true => Side::Direct(data.wrapping_byte_offset(first * shape.extent)),
+            true => BufferLayout::Direct(data.wrapping_byte_offset(first * shape.extent)),
             false => self,
         }
     }
 
     /// Brings the user's data into memory as a plan wants it.
-    pub(crate) fn pack(&self, world: &impl World, into: *mut u8, bytes: usize) -> Result<(), Error> {
-        self.copy(world, into, bytes, Way::Pack)
+    pub(crate) fn pack(&self, backend: &impl Backend, into: *mut u8, bytes: usize) -> Result<(), Error> {
+        self.copy(backend, into, bytes, Way::Pack)
     }
 
     /// Brings what a plan made to the user.
-    pub(crate) fn unpack(&self, world: &impl World, from: *const u8, bytes: usize) -> Result<(), Error> {
-        self.copy(world, from.cast_mut(), bytes, Way::Unpack)
+    pub(crate) fn unpack(&self, backend: &impl Backend, from: *const u8, bytes: usize) -> Result<(), Error> {
+        self.copy(backend, from.cast_mut(), bytes, Way::Unpack)
     }
 
-    fn copy(&self, world: &impl World, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
+    fn copy(&self, backend: &impl Backend, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
         match self {
-            Side::None | Side::Kept => {}
-            Side::Direct(data) => move_bytes(world, data.cast(), ours, bytes, way)?,
+            BufferLayout::None | BufferLayout::Kept => {}
+            BufferLayout::Direct(data) => move_bytes(backend, data.cast(), ours, bytes, way)?,
             // Device memory is the MPI's to move, with its padding.
-            Side::Padded(data, _) if world.has_device() => move_bytes(world, data.cast(), ours, bytes, way)?,
-            Side::Padded(data, pair) => {
+            BufferLayout::Padded(data, _) if backend.has_device() => {
+                move_bytes(backend, data.cast(), ours, bytes, way)?;
+            }
+            BufferLayout::Padded(data, pair) => {
                 let theirs = data.cast::<u8>();
                 let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
                 if way == Way::Pack {
@@ -136,14 +138,14 @@ impl Side {
                 // SAFETY: both have so many bytes, by the user's promise and because ours was made so.
                 unsafe { pair.copy(from.cast_const(), to, bytes) };
             }
-            Side::Blocks { data, datatype, shape, blocks, pitch } => {
+            BufferLayout::Blocks { data, datatype, shape, blocks, pitch } => {
                 let mut at = ours;
                 for (start, count) in blocks {
                     let theirs = data.wrapping_byte_offset(start * shape.extent);
                     if shape.is_dense() {
-                        move_bytes(world, theirs.cast(), at, count * shape.size, way)?;
+                        move_bytes(backend, theirs.cast(), at, count * shape.size, way)?;
                     } else {
-                        let typed = Typed { world, datatype: *datatype, shape };
+                        let typed = Typed { backend, datatype: *datatype, shape };
                         typed.each(theirs, *count, |theirs, count, done| {
                             typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
                         })?;
@@ -163,15 +165,15 @@ impl Side {
 
 /// Moves bytes from or to the user. Device memory is never followed here: the MPI, to which it was given, moves it.
 fn move_bytes(
-    world: &impl World,
+    backend: &impl Backend,
     theirs: *mut u8,
     ours: *mut u8,
     bytes: usize,
     way: Way,
 ) -> Result<(), Error> {
-    if world.has_device() {
+    if backend.has_device() {
         let shape = &Shape::BYTE;
-        let typed = Typed { world, datatype: world.byte(), shape };
+        let typed = Typed { backend, datatype: backend.byte(), shape };
         return typed.each(theirs.cast(), bytes, |theirs, count, done| {
             typed.packed(theirs, count, ours.wrapping_add(done), way)
         });
@@ -185,14 +187,14 @@ fn move_bytes(
 
 /// Reduces packed elements of a type whose data does not lie one behind the other, by an operation that wants them in their form.
 pub(super) fn reduce_in_form(
-    world: &impl World,
-    (datatype, shape, op): (Word, &Shape, Word),
+    backend: &impl Backend,
+    (datatype, shape, op): (Handle, &Shape, Handle),
     left: *const u8,
     into: *mut u8,
     elements: usize,
 ) -> Result<(), Error> {
     const BYTES: usize = 1 << 16;
-    let typed = Typed { world, datatype, shape };
+    let typed = Typed { backend, datatype, shape };
     let pitch = shape.extent.unsigned_abs().max(1);
     let most = (BYTES / pitch.max(shape.size)).clamp(1, elements.max(1));
     // From the first byte of any to the last.
@@ -207,20 +209,20 @@ pub(super) fn reduce_in_form(
         typed.packed(form(&b), count, into.wrapping_add(at), Way::Unpack)?;
         let (left, right) = (form(&a).cast::<u8>(), form(&b).cast::<u8>());
         // SAFETY: both have so many elements of this type, in their form.
-        unsafe { world.reduce_local(left, right, count as c_int, datatype, op) }?;
+        unsafe { backend.reduce_local(left, right, count as c_int, datatype, op) }?;
         typed.packed(form(&b), count, into.wrapping_add(at), Way::Pack)?;
     }
     Ok(())
 }
 
 /// Elements of a type with gaps.
-struct Typed<'a, W> {
-    world: &'a W,
-    datatype: Word,
+struct Typed<'a, B> {
+    backend: &'a B,
+    datatype: Handle,
     shape: &'a Shape,
 }
 
-impl<W: World> Typed<'_, W> {
+impl<B: Backend> Typed<'_, B> {
     /// Elements that are packed at once: MPI counts their bytes by a C integer.
     fn most(&self) -> usize {
         const BYTES: usize = 1 << 20;
@@ -248,17 +250,17 @@ impl<W: World> Typed<'_, W> {
     fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
         let length = count * self.shape.size;
         // SAFETY: room for so many bytes; elements of the type by the user's promise, or ours in its form.
-        unsafe { self.world.pack(way, self.datatype, data, count, bytes, length) }?;
+        unsafe { self.backend.pack(way, self.datatype, data, count, bytes, length) }?;
         Ok(())
     }
 }
 
 /// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
-pub(super) fn shape_of<W: World>(world: &W, datatype: Word) -> Result<Shape, Error> {
-    if world.is_null_type(datatype) {
+pub(super) fn shape_of<B: Backend>(backend: &B, datatype: Handle) -> Result<Shape, Error> {
+    if backend.is_null_type(datatype) {
         return Err(Error::Argument("the datatype is MPI_DATATYPE_NULL".into()));
     }
-    Ok(world.shape(datatype)?)
+    Ok(backend.shape(datatype)?)
 }
 
 /// A null buffer with a dense type is left to MPI, which raises the error where it belongs.
@@ -268,11 +270,11 @@ pub(super) fn there(data: *const c_void) -> Result<(), Error> {
 
 /// Blocks of an input, of which each should have so many bytes.
 pub(super) fn fitted(
-    (data, datatype, shape): (*mut c_void, Word, Shape),
+    (data, datatype, shape): (*mut c_void, Handle, Shape),
     blocks: Vec<(isize, usize)>,
     given: usize,
     wanted: usize,
-) -> Result<(Side, Option<(usize, usize)>), Error> {
+) -> Result<(BufferLayout, Option<(usize, usize)>), Error> {
     if given == wanted {
         let all = wanted * blocks.len();
         return Ok((side(data, datatype, shape, blocks, all)?, None));
@@ -281,22 +283,22 @@ pub(super) fn fitted(
         there(data)?;
     }
     let pitch = Some(wanted);
-    Ok((Side::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
+    Ok((BufferLayout::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
 }
 
 /// A buffer of blocks, given by where they start and how many elements they have.
 pub(super) fn side(
     data: *mut c_void,
-    datatype: Word,
+    datatype: Handle,
     shape: Shape,
     blocks: Vec<(isize, usize)>,
     bytes: usize,
-) -> Result<Side, Error> {
+) -> Result<BufferLayout, Error> {
     if bytes == 0 {
-        return Ok(Side::None);
+        return Ok(BufferLayout::None);
     }
     if shape.is_whole() {
         there(data)?;
     }
-    Ok(Side::Blocks { data, datatype, shape, blocks, pitch: None }.settled())
+    Ok(BufferLayout::Blocks { data, datatype, shape, blocks, pitch: None }.settled())
 }

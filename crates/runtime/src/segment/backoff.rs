@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How a rank waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
+pub enum Backoff {
     /// For ranks that have a core each.
     CoreEach,
     /// For ranks that share cores: whoever is awaited may need this very core.
@@ -49,13 +49,13 @@ thread_local! {
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
-impl Patience {
+impl Backoff {
     /// Waits until `done` says so, by a look that costs next to nothing. Spins a little; then lets MPI go on by `progress`,
     /// again and again; then also yields the core; at last sleeps, never longer than 50 µs at a time.
     pub fn wait(self, mut done: impl FnMut() -> bool, mut progress: impl FnMut()) {
         let spins = match self {
-            Patience::CoreEach => SPINS,
-            Patience::SharedCores => SPINS_SHARED,
+            Backoff::CoreEach => SPINS,
+            Backoff::SharedCores => SPINS_SHARED,
         };
         for _ in 0..spins {
             if done() {
@@ -64,13 +64,13 @@ impl Patience {
             std::hint::spin_loop();
         }
         match self {
-            Patience::CoreEach => self.wait_for(|| {
+            Backoff::CoreEach => self.wait_for(|| {
                 done() || {
                     progress();
                     false
                 }
             }),
-            Patience::SharedCores => {
+            Backoff::SharedCores => {
                 let mut pause = Pause::new();
                 self.wait_for(|| {
                     done() || {
@@ -85,8 +85,8 @@ impl Patience {
     /// Waits until `done` says so, by a look that lets MPI go on, too.
     pub fn wait_for(self, mut done: impl FnMut() -> bool) {
         let calls = match self {
-            Patience::CoreEach => CALLS,
-            Patience::SharedCores => 0,
+            Backoff::CoreEach => CALLS,
+            Backoff::SharedCores => 0,
         };
         let mut looks = 0u32;
         while !done() {
@@ -145,15 +145,15 @@ mod tests {
     use super::*;
 
     /// Waits until MPI was called so often.
-    fn until_called(patience: Patience, times: u32) {
+    fn until_called(backoff: Backoff, times: u32) {
         let calls = std::cell::Cell::new(0);
-        patience.wait(|| calls.get() >= times, || calls.set(calls.get() + 1));
+        backoff.wait(|| calls.get() >= times, || calls.set(calls.get() + 1));
     }
 
     #[test]
     fn mpi_is_called_again_and_again() {
-        until_called(Patience::CoreEach, 1000);
-        until_called(Patience::SharedCores, 1000);
+        until_called(Backoff::CoreEach, 1000);
+        until_called(Backoff::SharedCores, 1000);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use bruckner_mpi::Function;
 
-use super::side::shape_of;
+use super::layout::shape_of;
 use crate::Error;
+use crate::backend::Backend;
 use crate::call::Call;
-use crate::world::World;
 
 /// Input and output that are the same, where the MPI takes that for an error.
-pub(super) fn not_aliased(world: &impl World, call: &Call, rank: u32) -> Result<(), Error> {
+pub(super) fn not_aliased(backend: &impl Backend, call: &Call, rank: u32) -> Result<(), Error> {
     let (send, recv) = (&call.send, &call.recv);
     let count = recv.amount.each();
     let same = || send.amount == recv.amount && send.datatype == recv.datatype && count > 0;
@@ -16,26 +16,26 @@ pub(super) fn not_aliased(world: &impl World, call: &Call, rank: u32) -> Result<
         Function::Allreduce | Function::ReduceScatterBlock => count > 0 && send.data == recv.data,
         Function::Reduce => count > 0 && rank == call.root as u32 && send.data == recv.data,
         Function::Allgather if same() => {
-            let own = i64::from(rank) * count * shape_of(world, recv.datatype)?.size as i64;
+            let own = i64::from(rank) * count * shape_of(backend, recv.datatype)?.size as i64;
             send.data == recv.data.wrapping_byte_offset(own as isize)
         }
         Function::Alltoall => same() && send.data == recv.data,
         _ => false,
     };
-    match wrong && world.refuses_aliases() {
+    match wrong && backend.refuses_aliases() {
         true => Err(Error::Argument("input and output are the same memory".into())),
         false => Ok(()),
     }
 }
 
 /// `MPI_IN_PLACE` where it is not allowed: MPI says so.
-pub(super) fn not_in_place(world: &impl World, call: &Call, rank: u32) -> Result<(), Error> {
+pub(super) fn not_in_place(backend: &impl Backend, call: &Call, rank: u32) -> Result<(), Error> {
     let wrong = match call.function {
         Function::Barrier => false,
         Function::Reduce if rank != call.root as u32 => {
-            world.refuses_in_place_off_root() && world.is_in_place(call.send.data)
+            backend.refuses_in_place_off_root() && backend.is_in_place(call.send.data)
         }
-        _ => world.is_in_place(call.recv.data),
+        _ => backend.is_in_place(call.recv.data),
     };
     if wrong { Err(Error::Argument("MPI_IN_PLACE is not allowed here".into())) } else { Ok(()) }
 }
