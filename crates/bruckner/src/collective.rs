@@ -38,7 +38,7 @@ impl<'a> Collective<'a> {
     pub fn run(&mut self) -> Result<(), Error> {
         let (engine, comm) = (self.engine, self.comm);
         // SAFETY: whoever made the call has checked lengths against counts.
-        let code = match unsafe { engine.again(&self.call, comm) } {
+        let code = match unsafe { engine.run_cached(&self.call, comm) } {
             Some(again) => again?,
             // SAFETY: as above.
             None => unsafe { engine.run(&self.call, comm, EntryPoint::Api) }?,

@@ -19,16 +19,20 @@
 
 mod account;
 pub mod backend;
+mod cache;
 pub mod call;
 mod communicator;
+mod decide;
 mod engine;
 mod error;
+mod group;
 mod normalize;
-mod parts;
+mod plan;
 mod progress;
 mod reason;
 mod refusal;
 mod requests;
+mod reuse;
 mod run;
 
 pub use backend::Backend;

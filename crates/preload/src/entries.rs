@@ -31,7 +31,7 @@ unsafe fn run(mpi: &'static Mpi, call: Call, comm: Handle) -> c_int {
 
 unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
-    match unsafe { engine.served_again(call, comm) } {
+    match unsafe { engine.run_cached_handled(call, comm) } {
         Some(Ok(code)) => code,
         Some(Err(failure)) => engine.raise(comm, &failure.into()),
         // SAFETY: ARGUMENTS.
@@ -179,7 +179,7 @@ macro_rules! entries {
                 if let Some(engine) = Engine::current() {
                     let mpi = engine.backend();
                     let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
-                    if let Some(native) = engine.native_again(&call, argument!(@wide $width), mpi.handle(comm)) {
+                    if let Some(native) = engine.cached_native(&call, argument!(@wide $width), mpi.handle(comm)) {
                         // SAFETY: the MPI's function of the same name; ARGUMENTS.
                         return unsafe {
                             let native: unsafe extern "C" fn($(argument!(@type $width $kind),)* Handle) -> c_int =

@@ -193,9 +193,9 @@ fn make(engine: &Engine<Thread>, rank: &'static Thread, call: &Call) {
     let comm = rank.comm_world();
     // SAFETY: buffers as long as the callers say.
     unsafe {
-        if engine.is_native_again(call, comm) {
+        if engine.is_cached_native(call, comm) {
             engine.native(call, comm);
-        } else if engine.served_again(call, comm).is_none() {
+        } else if engine.run_cached_handled(call, comm).is_none() {
             let _ = engine.run(call, comm, EntryPoint::Mpi);
         }
     }

@@ -247,7 +247,7 @@ pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + '
     type Wire: Wire;
 
     /// Messages on a hidden communicator. No message may have the tag `never_sent`.
-    fn wire(&'static self, hidden: Handle, never_sent: u32, shared_cores: bool) -> Self::Wire;
+    fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> Self::Wire;
 
     /// The name and version of the MPI, in few words.
     fn name(&self) -> &str;

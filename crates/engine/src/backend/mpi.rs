@@ -399,8 +399,8 @@ pub unsafe fn native_init(
 impl Backend for Mpi {
     type Wire = Messages;
 
-    fn wire(&'static self, hidden: Handle, never_sent: u32, shared_cores: bool) -> Messages {
-        Messages::new(self, hidden, never_sent, shared_cores)
+    fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> Messages {
+        Messages::new(self, internal, never_sent, shared_cores)
     }
 
     fn name(&self) -> &str {

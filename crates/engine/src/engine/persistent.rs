@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use bruckner_algorithms::Expression;
+use bruckner_algorithms::expression::Plain;
 use bruckner_choose::{Choice, Reason as Chosen};
 use bruckner_mpi::Handle;
 
-use super::{Engine, Entry, EntryPoint, Serving};
+use super::incoming::Incoming;
+use super::{Engine, EntryPoint};
 use crate::Error;
 use crate::account::OperationCounters;
 use crate::backend::Backend;
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Purpose, Site, Stopped, choices};
-use crate::normalize::{NormalizedCall, normalize};
+use crate::communicator::{CommEntry, Communicator, Handling};
+use crate::normalize::NormalizedCall;
+use crate::plan::{Prepared, Purpose, Site, Stopped};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::run::{Made, Persistent};
@@ -30,23 +33,23 @@ impl<B: Backend> Engine<B> {
         comm: Handle,
         algorithm: &str,
     ) -> Result<Persistent<B>, Error> {
-        let entry = self.kept(comm, EntryPoint::Api)?;
+        let entry = self.use_entry(comm, EntryPoint::Api)?;
         let asked = match algorithm {
             "" => None,
             text => Some(text.parse::<Expression>().map_err(|error| Error::Argument(format!("{error}")))?),
         };
-        let (communicator, made) = match &entry.serving {
-            Serving::Planned(communicator) => {
-                let normalized = normalize(self.backend, &call, communicator.rank.0, communicator.size);
-                let made = match normalized {
+        let (communicator, made) = match &entry.handling {
+            Handling::Handled(communicator) => {
+                let (rank, size) = (communicator.group.rank.0, communicator.group.size);
+                let made = match Incoming::new(self.backend, &call, comm).take_normalized(rank, size) {
                     Ok(normalized) => self.planned_for(communicator, normalized, asked.as_ref(), false)?,
                     Err(Refusal::Native(reason)) => Made::native(reason),
                     Err(Refusal::Wrong(error)) => return Err(error),
                 };
                 (Some(communicator.clone()), made)
             }
-            Serving::Native(reason) => (None, Made::native(reason.clone())),
-            Serving::NotYet(_) => (None, Made::native(Reason::FirstCalls)),
+            Handling::PassedThrough(reason) => (None, Made::native(reason.clone())),
+            Handling::Pending(_) => (None, Made::native(Reason::FirstCalls)),
         };
         let counted = entry.counted.as_ref();
         let account = counted.map(|counted| {
@@ -56,7 +59,7 @@ impl<B: Backend> Engine<B> {
         match asked {
             Some(asked)
                 if made.is_the_call_itself()
-                    && asked.to_string() != "native"
+                    && asked != Expression::Plain(Plain::Native)
                     && *made.reason() != Reason::Off =>
             {
                 let why = made.reason();
@@ -73,21 +76,22 @@ impl<B: Backend> Engine<B> {
     /// As for [`Engine::persistent`].
     pub(super) unsafe fn for_request(
         &self,
-        entry: &Entry<B>,
-        call: Call,
-        comm: Handle,
+        entry: &CommEntry<B>,
+        incoming: &mut Incoming<'_, B>,
     ) -> Result<Persistent<B>, Refusal> {
-        let communicator = match &entry.serving {
-            Serving::Planned(communicator) => communicator,
-            Serving::Native(reason) => return Err(reason.clone().into()),
-            Serving::NotYet(_) => return Err(Reason::FirstCalls.into()),
+        let (call, comm) = (*incoming.call, incoming.comm);
+        let communicator = match &entry.handling {
+            Handling::Handled(communicator) => communicator,
+            Handling::PassedThrough(reason) => return Err(reason.clone().into()),
+            Handling::Pending(_) => return Err(Reason::FirstCalls.into()),
         };
-        let normalized = match normalize(self.backend, &call, communicator.rank.0, communicator.size) {
+        let (rank, size) = (communicator.group.rank.0, communicator.group.size);
+        let normalized = match incoming.take_normalized(rank, size) {
             Ok(normalized) => normalized,
             Err(Refusal::Native(reason)) => return Err(reason.into()),
             Err(Refusal::Wrong(_)) => return Err(Reason::LeftToMpi.into()),
         };
-        let one_round = !communicator.hidden.hooked;
+        let one_round = !communicator.group.internal.hooked;
         let made = self.planned_for(communicator, normalized, None, one_round)?;
         // Whoever has the request counts it.
         let mut made = self.bound(Some(communicator.clone()), comm, call, made, None);
@@ -123,28 +127,32 @@ impl<B: Backend> Engine<B> {
         one_round: bool,
     ) -> Result<Made<B>, Error> {
         let state = communicator.take()?;
-        let topology = state.topology.clone();
-        let kind = state.menus.kind(&normalized.signature.question());
+        let decider = &state.decider;
+        let (topology, revision) = (decider.topology.clone(), decider.revision);
+        let kind = decider.kind(&normalized.signature.question());
         let all = match asked {
             Some(expression) => {
                 let asked = Choice { expression: expression.clone(), reason: Chosen::Asked };
                 vec![asked, Choice::native(Chosen::NothingFits)]
             }
-            None => choices(&kind, &state.menus, &state.rules, state.device),
+            None => decider.choices(&kind),
         };
         // Of these, nothing can be started and left alone; whoever asks for them waits for them.
         let waits = |choice: &Choice| choice.expression.is_composition();
         let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || !waits(choice)).collect();
-        let purpose = Purpose { kind, asked: asked.cloned(), one_round, revision: state.revision };
+        let purpose = Purpose { kind, asked: asked.cloned(), one_round, revision };
         drop(state);
         if let Some(native) = all.first().filter(|choice| choice.is_native()) {
             return Ok(Made::native(native.reason.clone().into()).of(normalized));
         }
-        let Some(mut resources) = communicator.resources(purpose, &normalized.signature)? else {
+        let Some(mut resources) =
+            communicator.slots.take(&communicator.group, purpose, &normalized.signature)?
+        else {
             return Ok(Made::native(Reason::NoTags));
         };
         let site = Site { topology: &topology, tags: resources.tags, one_round };
-        let prepared = communicator.prepare(&mut resources.store, &site, kind, || all, 0, &mut normalized);
+        let group = &communicator.group;
+        let prepared = resources.store.prepare(group, &site, kind, || all, 0, &mut normalized);
         let reason: Reason = match prepared {
             Ok((id, _)) => {
                 let choice = resources.store.plans.versions.get(id).choice.clone();
@@ -157,16 +165,16 @@ impl<B: Backend> Engine<B> {
                 }
             }
             Err(Stopped::Device) => {
-                communicator.take()?.leave_to_mpi();
+                communicator.take()?.pass_through();
                 Chosen::Device.into()
             }
             Err(Stopped::Different) => Reason::Different,
             Err(Stopped::Failed(error)) => {
-                communicator.dissolve(resources);
+                resources.free(group);
                 return Err(error);
             }
         };
-        communicator.give_up(resources);
+        communicator.slots.remove(group, resources);
         Ok(Made::native(reason).of(normalized))
     }
 }

@@ -10,6 +10,7 @@ use bruckner_mpi::launcher::{Launch, Reach};
 use bruckner_mpi::{Agree, Flavour, Function, Handle, Mpi, Rival};
 
 use super::Engine;
+use super::incoming::Incoming;
 use crate::Error;
 use crate::account::OperationCounters;
 use crate::backend::{by_rival, native_init};
@@ -91,8 +92,8 @@ impl Engine<Mpi> {
         if least == LEFT || least != most {
             return Ok(());
         }
-        let hidden = self.hidden()?;
-        let settings = &hidden.settings;
+        let internal = self.make_internal_comm()?;
+        let settings = &internal.settings;
         if mpi.rank(mpi.comm_world())? == 0 {
             for complaint in &settings.complaints {
                 eprintln!("bruckner: {complaint}");
@@ -135,8 +136,8 @@ impl Engine<Mpi> {
     /// The MPI's own function, if it is left alone, or a call came before on the same communicator and went there. The whole of what it costs to
     /// be taken over where the choice is native.
     #[inline(always)]
-    pub fn native_again(&self, call: &Call, wide: bool, comm: Handle) -> Option<NonNull<c_void>> {
-        match self.leaves(call.function) || self.is_native_again(call, comm) {
+    pub fn cached_native(&self, call: &Call, wide: bool, comm: Handle) -> Option<NonNull<c_void>> {
+        match self.leaves(call.function) || self.is_cached_native(call, comm) {
             true => self.backend.address(call.function, Flavour::Blocking, wide),
             false => None,
         }
@@ -159,16 +160,18 @@ impl Engine<Mpi> {
         if let Err(error) = unsafe { native_init(mpi, &call, comm, info, request) } {
             return Ok(error.code);
         }
-        let Some(entry_point) = self.entry_point(&call, comm)? else {
+        let (call, types) = self.own(call)?;
+        let mut incoming = Incoming::new(mpi, &call, comm);
+        let Some(entry_point) = self.first_use_by(&incoming)? else {
+            types.into_iter().for_each(|datatype| mpi.free_type(datatype));
             std::mem::forget(lists);
             return Ok(0);
         };
-        let entry = self.kept(comm, entry_point)?;
-        let (call, types) = self.own(call)?;
+        let entry = self.use_entry(comm, entry_point)?;
         let served = match call.op != 0 && mpi.is_users(call.op) {
             true => Err(Reason::UsersOperation),
             // SAFETY: as for this function.
-            false => match unsafe { self.for_request(&entry, call, comm) } {
+            false => match unsafe { self.for_request(&entry, &mut incoming) } {
                 Ok(operation) => Ok(operation),
                 Err(Refusal::Native(reason)) => Err(reason),
                 Err(Refusal::Wrong(error)) => return Err(error),

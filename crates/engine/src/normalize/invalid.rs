@@ -1,4 +1,4 @@
-//! Arguments that MPI takes for errors.
+//! CallKey that MPI takes for errors.
 
 use bruckner_mpi::Function;
 

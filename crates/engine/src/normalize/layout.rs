@@ -198,8 +198,8 @@ pub(super) fn reduce_in_form(
     let pitch = shape.extent.unsigned_abs().max(1);
     let most = (BYTES / pitch.max(shape.size)).clamp(1, elements.max(1));
     // From the first byte of any to the last.
-    let room = || Scratch::new((most - 1) * pitch + shape.span.unsigned_abs());
-    let (a, b) = (room(), room());
+    let workspace = || Scratch::new((most - 1) * pitch + shape.span.unsigned_abs());
+    let (a, b) = (workspace(), workspace());
     for done in (0..elements).step_by(most) {
         let count = (elements - done).min(most);
         let first = if shape.extent < 0 { (count - 1) as isize * shape.extent } else { 0 };

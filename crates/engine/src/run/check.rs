@@ -12,7 +12,7 @@ use bruckner_schedule::Counts;
 use crate::Error;
 use crate::backend::Backend;
 use crate::call::{Buffer, Call, Count, Lists};
-use crate::communicator::Communicator;
+use crate::group::Group;
 use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 
 /// What native makes of a call's input.
@@ -29,10 +29,10 @@ fn displacements(lengths: &[i64]) -> Vec<i64> {
 }
 
 /// So many bytes, at an address that is one: an empty vector's may be that of `MPI_IN_PLACE`.
-fn room(bytes: usize) -> Vec<u8> {
-    let mut room = Vec::with_capacity(bytes.max(1));
-    room.resize(bytes, 0);
-    room
+fn workspace(bytes: usize) -> Vec<u8> {
+    let mut workspace = Vec::with_capacity(bytes.max(1));
+    workspace.resize(bytes, 0);
+    workspace
 }
 
 impl NativeCheck {
@@ -41,8 +41,8 @@ impl NativeCheck {
     ///
     /// # Safety
     /// The arguments are right for the MPI function of the same name.
-    pub(crate) unsafe fn cast<B: Backend>(
-        communicator: &Communicator<B>,
+    pub(crate) unsafe fn run<B: Backend>(
+        group: &Group<B>,
         call: &Call,
         normalized: &NormalizedCall,
     ) -> Result<Option<NativeCheck>, Error> {
@@ -51,11 +51,11 @@ impl NativeCheck {
         }
         if normalized.signature.is_local() {
             // SAFETY: as for this function.
-            return unsafe { NativeCheck::of_personal(communicator, call) }.map(Some);
+            return unsafe { NativeCheck::of_personal(group, call) }.map(Some);
         }
-        let backend = communicator.hidden.backend;
-        let mut input = room(normalized.staged_input());
-        let mut expected = room(normalized.bytes.1);
+        let backend = group.internal.backend;
+        let mut input = workspace(normalized.staged_input());
+        let mut expected = workspace(normalized.bytes.1);
         normalized.input.pack(backend, input.as_mut_ptr(), input.len())?;
         let rounded = match rounding(&normalized.signature.combine) {
             Rounding::Exact => None,
@@ -63,7 +63,7 @@ impl NativeCheck {
             Rounding::Kernel(operation, kind) => Some((operation, kind)),
         };
         let reduces = call.op != 0;
-        if call.function == Function::Bcast && communicator.rank.0 == call.root as u32 {
+        if call.function == Function::Bcast && group.rank.0 == call.root as u32 {
             expected.copy_from_slice(&input);
         }
         let mut lists = Lists::default();
@@ -72,7 +72,7 @@ impl NativeCheck {
             false => moved(backend.byte(), call, normalized, &input, &mut expected, &mut lists),
         };
         // SAFETY: lists and buffers as long as they say; elements as they lie in a plan's memory, which is how MPI wants them.
-        unsafe { run(communicator, &packed) }?;
+        unsafe { run(group, &packed) }?;
         // Padding means nothing, and whether it is written is the MPI's own affair.
         if let Some(pair) = normalized.output.pair() {
             pair.clear(&mut expected);
@@ -80,17 +80,17 @@ impl NativeCheck {
         let rounded = match rounded {
             None => None,
             Some((operation, kind)) => {
-                let mut bounds = room(expected.len());
+                let mut bounds = workspace(expected.len());
                 bounds.copy_from_slice(&expected);
                 if operation == Operation::Sum {
                     absolute(kind, &mut input);
                     let packed = on_buffers(call, input.as_ptr(), bounds.as_mut_ptr());
                     // SAFETY: as above.
-                    unsafe { run(communicator, &packed) }?;
+                    unsafe { run(group, &packed) }?;
                 }
                 absolute(kind, &mut bounds);
                 let rounds = matches!(operation, Operation::Sum | Operation::Prod);
-                let most = if rounds { 4.0 * f64::from(communicator.size) * epsilon(kind) } else { 0.0 };
+                let most = if rounds { 4.0 * f64::from(group.size) * epsilon(kind) } else { 0.0 };
                 Some((kind, bounds, most))
             }
         };
@@ -103,16 +103,13 @@ impl NativeCheck {
     /// The same for an alltoallv.
     ///
     /// # Safety
-    /// As for [`NativeCheck::cast`].
-    unsafe fn of_personal<B: Backend>(
-        communicator: &Communicator<B>,
-        call: &Call,
-    ) -> Result<NativeCheck, Error> {
-        let backend = communicator.hidden.backend;
-        let layout = alltoallv_layout(backend, call, communicator.size)?;
+    /// As for [`NativeCheck::run`].
+    unsafe fn of_personal<B: Backend>(group: &Group<B>, call: &Call) -> Result<NativeCheck, Error> {
+        let backend = group.internal.backend;
+        let layout = alltoallv_layout(backend, call, group.size)?;
         let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
-        let mut input = room(total(&layout.sent));
-        let mut expected = room(total(&layout.received));
+        let mut input = workspace(total(&layout.sent));
+        let mut expected = workspace(total(&layout.received));
         layout.input.pack(backend, input.as_mut_ptr(), input.len())?;
         let mut lists = Lists::default();
         let mut listed = |lengths: &[usize]| {
@@ -123,7 +120,7 @@ impl NativeCheck {
         let (byte, send, recv) = (backend.byte(), input.as_ptr().cast(), expected.as_mut_ptr().cast());
         let packed = Call::alltoallv(send, sent, sent_at, byte, recv, received, received_at, byte);
         // SAFETY: lists and buffers as long as they say.
-        unsafe { run(communicator, &packed) }?;
+        unsafe { run(group, &packed) }?;
         Ok(NativeCheck { output: layout.output, expected, rounded: None })
     }
 
@@ -169,14 +166,14 @@ impl NativeCheck {
 ///
 /// # Safety
 /// The arguments are right for the MPI function of the same name.
-unsafe fn run<B: Backend>(communicator: &Communicator<B>, call: &Call) -> Result<(), Error> {
-    let backend = communicator.hidden.backend;
+unsafe fn run<B: Backend>(group: &Group<B>, call: &Call) -> Result<(), Error> {
+    let backend = group.internal.backend;
     let known = backend.has(call.function, Flavour::Blocking, true);
     // SAFETY: lists have a number for each rank.
-    let narrowed = if known { None } else { unsafe { call.narrowed(false, communicator.size) } };
+    let narrowed = if known { None } else { unsafe { call.narrowed(false, group.size) } };
     let call = narrowed.as_ref().map_or(call, |(call, _)| call);
     // SAFETY: as for this function.
-    Ok(unsafe { backend.native(call, communicator.comm) }?)
+    Ok(unsafe { backend.native(call, group.comm) }?)
 }
 
 /// The same reduction on other buffers.

@@ -10,8 +10,9 @@ use super::staging::{StagedBlocks, StagedOutput, Staging};
 use crate::Error;
 use crate::backend::{Backend, Wire};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Resources};
+use crate::communicator::Communicator;
 use crate::normalize::NormalizedCall;
+use crate::plan::{Prepared, Resources};
 
 /// Executions of each way of posting messages after which it is settled.
 const TRIALS: u32 = 40;
@@ -130,7 +131,7 @@ impl<B: Backend> Execution<B> {
             let mut stage =
                 Staging { backend, input: &mut self.staged_input, output: &mut self.staged_output, device };
             stage.grow(normalized, plan);
-            let (buffers, output) = stage.bring(normalized, plan, &resources.store.room.temporary)?;
+            let (buffers, output) = stage.bring(normalized, plan, &resources.store.workspace.temporary)?;
             // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
             unsafe { plan.run(wire, buffers) }?;
             if normalized.is_direct(plan.compiled(), plan.compiled().in_place, device) {
@@ -153,15 +154,15 @@ impl<B: Backend> Execution<B> {
         let mut stage = Staging { backend, input: staged_input, output: staged_output, device };
         match (prepared, bound.communicator.as_deref(), &bound.normalized) {
             (Prepared::Ready(plan), Some(communicator), Some(normalized)) => {
-                let room = &resources.as_ref().expect("a plan has resources").store.room;
+                let workspace = &resources.as_ref().expect("a plan has resources").store.workspace;
                 stage.grow(normalized, plan);
-                let (buffers, output) = stage.bring(normalized, plan, &room.temporary)?;
+                let (buffers, output) = stage.bring(normalized, plan, &workspace.temporary)?;
                 if let Learning::Measuring { executions, started, .. } = learning {
                     let style = if *executions % 2 == 0 { Style::Immediate } else { Style::Persistent };
                     B::Wire::set_style(plan.requests_mut(), style);
                     *started = Instant::now();
                 }
-                let wire = &communicator.hidden.wire;
+                let wire = &communicator.group.internal.wire;
                 // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
                 unsafe { plan.start(wire, buffers) }?;
                 self.output = Some(output);
@@ -171,9 +172,9 @@ impl<B: Backend> Execution<B> {
                 }
             }
             (Prepared::Sized(plan), Some(communicator), _) => {
-                let (buffers, received) = stage.bring_sized(&bound.call, communicator.size, plan)?;
+                let (buffers, received) = stage.bring_sized(&bound.call, communicator.group.size, plan)?;
                 // SAFETY: as above.
-                unsafe { plan.start(&communicator.hidden.wire, buffers) }?;
+                unsafe { plan.start(&communicator.group.internal.wire, buffers) }?;
                 self.received = Some(received);
                 self.is_running = true;
             }
@@ -204,8 +205,8 @@ impl<B: Backend> Execution<B> {
             return;
         }
         let wire = |communicator: &Communicator<B>| match inside {
-            true => communicator.hidden.wire.quiet(),
-            false => communicator.hidden.wire,
+            true => communicator.group.internal.wire.quiet(),
+            false => communicator.group.internal.wire,
         };
         let result = match (&mut self.prepared, bound.communicator.as_deref()) {
             (Prepared::Ready(plan), Some(c)) => plan.test(&wire(c)).map_err(Error::from),

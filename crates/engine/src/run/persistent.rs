@@ -17,8 +17,9 @@ use crate::Error;
 use crate::account::OperationCounters;
 use crate::backend::{Backend, Wire as _};
 use crate::call::Call;
-use crate::communicator::{Communicator, Prepared, Resources};
+use crate::communicator::Communicator;
 use crate::normalize::NormalizedCall;
+use crate::plan::{Prepared, Resources};
 use crate::progress::{Active, Started, Taken, Turn};
 use crate::reason::Reason;
 
@@ -56,8 +57,8 @@ impl<B: Backend> Drop for Operation<B> {
             return;
         };
         match plan {
-            Some(plan) => communicator.put_back(resources, plan),
-            None => communicator.dissolve(resources),
+            Some(plan) => communicator.slots.put_back(&communicator.group, resources, plan),
+            None => resources.free(&communicator.group),
         }
     }
 }
@@ -212,7 +213,7 @@ impl<B: Backend> Persistent<B> {
             return Ok(());
         };
         let active = &self.0.active;
-        let wire = &communicator.hidden.wire;
+        let wire = &communicator.group.internal.wire;
         let mut body = self.body();
         if active.count() <= 1 && body.is_running && !matches!(body.prepared, Prepared::Native) {
             body.finish(&self.0.bound, wire);
@@ -257,7 +258,7 @@ impl<B: Backend> Persistent<B> {
         if self.0.active.is_empty() {
             self.begin();
             // SAFETY: ARGUMENTS, and UNTIL DONE.
-            let ran = unsafe { body.run(&self.0.bound, &communicator.hidden.wire) };
+            let ran = unsafe { body.run(&self.0.bound, &communicator.group.internal.wire) };
             self.end(true);
             return ran;
         }

@@ -339,7 +339,7 @@ pub(crate) unsafe fn make(
 ) -> Result<i32, Error> {
     // SAFETY: as for this function.
     unsafe {
-        match engine.again(call, comm) {
+        match engine.run_cached(call, comm) {
             Some(result) => result.map_err(Error::from),
             None => engine.run(call, comm, entry_point),
         }

@@ -806,12 +806,12 @@ fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
                 (0..3).for_each(|round| perform(engine, rank, world, &of(4), round, EntryPoint::Mpi));
                 (0..2).for_each(|round| perform_anew(engine, rank, world, &of(0), round));
                 let nothing = Prepared::new(&of(0), 0, rank.number() as usize, 4);
-                assert!(engine.is_native_again(&nothing.call, world), "{function:?}");
+                assert!(engine.is_cached_native(&nothing.call, world), "{function:?}");
                 // SAFETY: nothing is done.
-                assert!(unsafe { engine.again(&nothing.call, world) }.is_none(), "{function:?}");
+                assert!(unsafe { engine.run_cached(&nothing.call, world) }.is_none(), "{function:?}");
                 // And others are served as before.
                 let some = Prepared::new(&of(4), 0, rank.number() as usize, 4);
-                assert!(!engine.is_native_again(&some.call, world), "{function:?}");
+                assert!(!engine.is_cached_native(&some.call, world), "{function:?}");
             }
         },
     );
@@ -838,7 +838,7 @@ fn types_of_the_users_take_the_short_way() {
                     let prepared = Prepared::new(&collective, round as u64, me, 4);
                     let natives = rank.natives();
                     // SAFETY: buffers as long as the call says.
-                    let again = unsafe { engine.again(&prepared.call, world) };
+                    let again = unsafe { engine.run_cached(&prepared.call, world) };
                     let native = function == Function::Alltoall;
                     assert_eq!(rank.natives() - natives, u64::from(native), "{collective:?}");
                     match kind == Type::Gap && !native {
@@ -890,14 +890,14 @@ fn lists_take_the_short_way() {
                 for (round, count) in [42, 40, 6, 42, 38].into_iter().enumerate() {
                     let prepared = Prepared::new(&of(count), round as u64, me, 4);
                     // SAFETY: buffers and lists as long as the call says.
-                    let again = unsafe { engine.again(&prepared.call, world) };
+                    let again = unsafe { engine.run_cached(&prepared.call, world) };
                     assert!(matches!(again, Some(Ok(0))), "{function:?} {count} {again:?}");
                     prepared.check(&of(count), "again");
                 }
             }
             let apart = Prepared::new(&Collective::new(Function::Allgatherv, Type::I64, 41), 0, me, 4);
             // SAFETY: as above; none of these does anything.
-            assert!(unsafe { engine.again(&apart.call, world) }.is_none());
+            assert!(unsafe { engine.run_cached(&apart.call, world) }.is_none());
             let (given, mut got) = ([7i64; 16], [0i64; 64]);
             let mut lists = bruckner_engine::call::Lists::default();
             let mut call = |counts: [i64; 4], at: [i64; 4], given_count: i64| {
@@ -914,11 +914,11 @@ fn lists_take_the_short_way() {
             ];
             for call in wrong {
                 // SAFETY: nothing is done.
-                assert!(unsafe { engine.again(&call, world) }.is_none(), "{call:?}");
+                assert!(unsafe { engine.run_cached(&call, world) }.is_none(), "{call:?}");
             }
             let right = call([9; 4], [0, 9, 18, 27], 9);
             // SAFETY: buffers and lists as long as the call says.
-            assert!(matches!(unsafe { engine.again(&right, world) }, Some(Ok(0))));
+            assert!(matches!(unsafe { engine.run_cached(&right, world) }, Some(Ok(0))));
             assert!(got.iter().enumerate().all(|(at, got)| *got == if at < 36 { 7 } else { 0 }), "{got:?}");
         },
     );

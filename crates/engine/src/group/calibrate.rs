@@ -10,7 +10,7 @@ use bruckner_mpi::Agree;
 use bruckner_runtime::Names as _;
 use bruckner_schedule::{Level, Rank, Topology};
 
-use super::Communicator;
+use super::Group;
 use crate::Error;
 use crate::backend::Backend;
 
@@ -56,18 +56,18 @@ impl Partners {
     }
 }
 
-impl<B: Backend> Communicator<B> {
+impl<B: Backend> Group<B> {
     /// What messages take here: as it is known, or measured, if it may be. Collective, with the same outcome on all ranks.
-    pub(super) fn gauged(&self, topology: &Topology) -> Result<Option<Gauged>, Error> {
-        let settings = &self.hidden.settings;
+    pub(crate) fn calibration(&self, topology: &Topology) -> Result<Option<Gauged>, Error> {
+        let settings = &self.internal.settings;
         let wanted = settings.measure && settings.mode == Mode::On;
-        if !wanted || !self.hidden.knowledge.lacks_figures(Shape::of(topology)) {
+        if !wanted || !self.internal.knowledge.lacks_figures(Shape::of(topology)) {
             return Ok(None);
         }
         // Those who measured before may have done so with others: only what all know counts.
-        let lock = || self.hidden.gauged.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.internal.calibrated.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = *lock();
-        let known = mine.map(|gauged| gauged.words()).unwrap_or_default();
+        let known = mine.map(|calibrated| calibrated.words()).unwrap_or_default();
         let mut words = [0; 2 * Gauged::WORDS + 1];
         for (at, word) in known.into_iter().enumerate() {
             (words[2 * at], words[2 * at + 1]) = (word, !word);
@@ -79,16 +79,16 @@ impl<B: Backend> Communicator<B> {
         if spent == [1] {
             return Ok(mine.filter(|_| pairs.iter().all(|[word, inverse]| *word == !inverse)));
         }
-        let found = self.gauge(topology)?;
+        let found = self.measure(topology)?;
         *lock() = Some(found);
         Ok(Some(found))
     }
 
-    fn gauge(&self, topology: &Topology) -> Result<Gauged, Error> {
+    fn measure(&self, topology: &Topology) -> Result<Gauged, Error> {
         let Partners { near, far } = Partners::of(topology, self.rank);
-        let mut room = (vec![0u8; LONG[1]], vec![0u8; LONG[1]]);
+        let mut workspace = (vec![0u8; LONG[1]], vec![0u8; LONG[1]]);
         let mut take = |partner: Option<u32>, bytes: usize, most: Duration| match partner {
-            Some(partner) => self.time(partner, (&mut room.0[..bytes], &mut room.1[..bytes]), most),
+            Some(partner) => self.time(partner, (&mut workspace.0[..bytes], &mut workspace.1[..bytes]), most),
             None => Ok(NOTHING),
         };
         // A connection must have carried something before it shows what it can do.
@@ -130,11 +130,11 @@ impl<B: Backend> Communicator<B> {
         (mine, theirs): (&mut [u8], &mut [u8]),
         most: Duration,
     ) -> Result<u64, Error> {
-        let name = self.names.peer(Rank(partner));
+        let name = self.translation.peer(Rank(partner));
         let began = Instant::now();
         for time in 1..=TIMES {
             mine[0] = u8::from(time == TIMES || began.elapsed() >= most);
-            self.hidden.exchange(Some((name, &*mine)), Some((name, &mut *theirs)), self.agreeing())?;
+            self.internal.exchange(Some((name, &*mine)), Some((name, &mut *theirs)), self.agreement_tag())?;
             if mine[0] | theirs[0] != 0 {
                 return Ok((nanoseconds(began.elapsed()) / time).max(1));
             }
@@ -144,8 +144,8 @@ impl<B: Backend> Communicator<B> {
 
     /// Tells a partner a byte and hears one.
     fn swap(&self, partner: u32, mine: &[u8; 1]) -> Result<u8, Error> {
-        let (name, mut theirs) = (self.names.peer(Rank(partner)), [0]);
-        self.hidden.exchange(Some((name, mine)), Some((name, &mut theirs)), self.agreeing())?;
+        let (name, mut theirs) = (self.translation.peer(Rank(partner)), [0]);
+        self.internal.exchange(Some((name, mine)), Some((name, &mut theirs)), self.agreement_tag())?;
         Ok(theirs[0])
     }
 }

@@ -1,17 +1,14 @@
-//! What communicators leave to those that come after them: programs, and segments that nobody uses any more. A program that
-//! makes a communicator for every few calls pays for neither again.
+//! The cache of topologies, compiled programs and idle segments.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_algorithms::Expression;
-use bruckner_algorithms::lower::OnNode;
 use bruckner_runtime::segment::{Lease, Pool};
 use bruckner_runtime::{Compiled, Segment, Size};
-use bruckner_schedule::{Collective, Order, Rank, Topology};
+use bruckner_schedule::Topology;
 use rustc_hash::FxBuildHasher;
 
-use super::plans::Form;
+use super::key::ProgramKey;
 
 /// The most topologies and programs that are kept, and segments that nobody uses, by number and by bytes.
 const TOPOLOGIES: usize = 16;
@@ -19,22 +16,8 @@ const PROGRAMS: usize = 256;
 const SEGMENTS: usize = 32;
 const IDLE_BYTES: usize = 4 << 20;
 
-/// What a program is for.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Program {
-    /// The address of the topology, which is kept with the program.
-    pub(crate) topology: usize,
-    pub(crate) rank: Rank,
-    pub(crate) collective: Collective,
-    pub(crate) pieces: u64,
-    pub(crate) order: Order,
-    pub(crate) expression: Expression,
-    pub(crate) form: Form,
-    pub(crate) on_node: OnNode,
-}
-
 /// A segment that some ranks share.
-pub(crate) struct Rented {
+pub(crate) struct SharedSegment {
     pub(crate) segment: Arc<Segment>,
     /// Where it lies in the node's memory: by that all its members know it.
     pub(crate) offset: usize,
@@ -42,7 +25,7 @@ pub(crate) struct Rented {
     members: Box<[u32]>,
 }
 
-impl Rented {
+impl SharedSegment {
     /// Memory that was lent for a segment, if there is enough on this node.
     pub(crate) fn new(
         pool: &Arc<Pool>,
@@ -50,7 +33,7 @@ impl Rented {
         members: Box<[u32]>,
         me: u32,
         size: Size,
-    ) -> Option<Rented> {
+    ) -> Option<SharedSegment> {
         let count = members.len() as u32;
         // SAFETY: lent to these members, of whom this is one.
         let lease = unsafe { Lease::new(pool, offset, Segment::bytes(count, size)) }?;
@@ -59,7 +42,7 @@ impl Rented {
         }
         // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
         let segment = unsafe { Segment::new(lease.start(), count, me, size, Box::new(lease)) };
-        Some(Rented { segment: Arc::new(segment), offset, members })
+        Some(SharedSegment { segment: Arc::new(segment), offset, members })
     }
 
     /// How much of the node's memory it takes.
@@ -75,24 +58,24 @@ impl Rented {
 }
 
 #[derive(Default)]
-struct Shelves {
+struct Contents {
     topologies: Vec<Arc<Topology>>,
-    programs: HashMap<Program, (Arc<Topology>, Arc<Compiled>), FxBuildHasher>,
-    idle: Vec<Rented>,
+    programs: HashMap<ProgramKey, (Arc<Topology>, Arc<Compiled>), FxBuildHasher>,
+    idle: Vec<SharedSegment>,
 }
 
 /// What is kept for the communicators of a hidden one.
 #[derive(Default)]
-pub(crate) struct Keeper(Mutex<Shelves>);
+pub(crate) struct ReuseCache(Mutex<Contents>);
 
-impl Keeper {
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+impl ReuseCache {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A topology, the same in memory as an equal one that was seen before.
     pub(crate) fn topology(&self, topology: Topology) -> Arc<Topology> {
-        let topologies = &mut self.shelves().topologies;
+        let topologies = &mut self.contents().topologies;
         if let Some(known) = topologies.iter().find(|known| ***known == topology) {
             return known.clone();
         }
@@ -104,16 +87,16 @@ impl Keeper {
     }
 
     /// A program that was compiled before.
-    pub(crate) fn get(&self, program: &Program) -> Option<Arc<Compiled>> {
-        self.shelves().programs.get(program).map(|(_, compiled)| compiled.clone())
+    pub(crate) fn get(&self, program: &ProgramKey) -> Option<Arc<Compiled>> {
+        self.contents().programs.get(program).map(|(_, compiled)| compiled.clone())
     }
 
     #[allow(
         clippy::mutable_key_type,
         reason = "a written algorithm is known by its text alone, which does not change"
     )]
-    pub(crate) fn put(&self, program: Program, topology: &Arc<Topology>, compiled: Arc<Compiled>) {
-        let programs = &mut self.shelves().programs;
+    pub(crate) fn put(&self, program: ProgramKey, topology: &Arc<Topology>, compiled: Arc<Compiled>) {
+        let programs = &mut self.contents().programs;
         if programs.len() >= PROGRAMS {
             programs.clear();
         }
@@ -122,27 +105,27 @@ impl Keeper {
 
     /// A segment that nobody uses, if there is one that suits. Its members count executions alike, so they may go on with it
     /// together; that all have left it is for them to agree on.
-    pub(crate) fn rent(&self, suits: impl Fn(&Rented) -> bool) -> Option<Rented> {
-        let idle = &mut self.shelves().idle;
+    pub(crate) fn take_segment(&self, suits: impl Fn(&SharedSegment) -> bool) -> Option<SharedSegment> {
+        let idle = &mut self.contents().idle;
         let at = idle.iter().position(suits)?;
         Some(idle.remove(at))
     }
 
     /// A segment that this rank does not use any more.
-    pub(crate) fn put_back(&self, rented: Rented) {
-        if rented.bytes() > IDLE_BYTES {
+    pub(crate) fn keep_segment(&self, segment: SharedSegment) {
+        if segment.bytes() > IDLE_BYTES {
             return;
         }
-        let idle = &mut self.shelves().idle;
-        idle.push(rented);
+        let idle = &mut self.contents().idle;
+        idle.push(segment);
         // The oldest go.
-        while idle.len() > SEGMENTS || idle.iter().map(Rented::bytes).sum::<usize>() > IDLE_BYTES {
+        while idle.len() > SEGMENTS || idle.iter().map(SharedSegment::bytes).sum::<usize>() > IDLE_BYTES {
             idle.remove(0);
         }
     }
 
     /// Gives all segments that this rank does not use back to the node.
-    pub(crate) fn give_back(&self) {
-        self.shelves().idle.clear();
+    pub(crate) fn free_segments(&self) {
+        self.contents().idle.clear();
     }
 }

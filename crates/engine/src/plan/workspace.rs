@@ -2,16 +2,16 @@
 
 use bruckner_runtime::{Needs, Scratch, Segments, Size};
 
-use super::keeper::Rented;
+use crate::reuse::SharedSegment;
 
 /// Levels that can have segments here: node and socket.
 pub(crate) const LEVELS: usize = 2;
 
 /// The memory of plans: segments of the regions that a rank is in, and what is this rank's alone. How large they are is the
 /// same on all ranks.
-pub(crate) struct Room {
+pub(crate) struct Workspace {
     pub(crate) segments: Segments,
-    pub(super) rented: [Option<Rented>; LEVELS],
+    pub(super) leased: [Option<SharedSegment>; LEVELS],
     pub(super) sizes: [Size; LEVELS],
     /// How many bytes of a segment's ring there are for each of its members.
     ring: usize,
@@ -23,22 +23,22 @@ pub(crate) struct Room {
 const RING_OF_COMMUNICATOR: usize = 64 << 10;
 const RING_OF_OPERATION: usize = 4 << 10;
 
-impl Room {
+impl Workspace {
     /// None yet, for a communicator.
-    pub(crate) fn of_communicator() -> Room {
-        Room::with_ring(RING_OF_COMMUNICATOR)
+    pub(crate) fn of_communicator() -> Workspace {
+        Workspace::with_ring(RING_OF_COMMUNICATOR)
     }
 
     /// None yet, for one operation.
-    pub(crate) fn of_operation() -> Room {
-        Room::with_ring(RING_OF_OPERATION)
+    pub(crate) fn of_operation() -> Workspace {
+        Workspace::with_ring(RING_OF_OPERATION)
     }
 
-    fn with_ring(ring: usize) -> Room {
-        Room {
+    fn with_ring(ring: usize) -> Workspace {
+        Workspace {
             ring,
             segments: vec![None; LEVELS],
-            rented: [const { None }; LEVELS],
+            leased: [const { None }; LEVELS],
             sizes: [Size::default(); LEVELS],
             temporary: Scratch::new(0),
             reserved: 0,
@@ -46,9 +46,9 @@ impl Room {
     }
 
     /// Leaves its segments, on which nobody runs a plan any more.
-    pub(super) fn leave(&mut self) -> [Option<Rented>; LEVELS] {
+    pub(super) fn leave(&mut self) -> [Option<SharedSegment>; LEVELS] {
         self.segments.clear();
-        std::mem::take(&mut self.rented)
+        std::mem::take(&mut self.leased)
     }
 
     /// What is there, grown to what is needed, by large steps, in regions of so many members at most.

@@ -6,19 +6,20 @@ use std::sync::atomic::Ordering;
 
 use bruckner_mpi::Handle;
 
-use super::{Engine, Entry};
+use super::Engine;
 use crate::backend::Backend;
+use crate::communicator::CommEntry;
 
 impl<B: Backend> Engine<B> {
     /// Frees a communicator by the MPI's own function, which may run callbacks of the user's, and returns what that returned.
     pub fn free(&self, comm: Handle, free: impl FnOnce() -> c_int) -> c_int {
-        let is_idle = self.hidden_now().is_none() && !self.keeps.load(Ordering::Relaxed);
+        let is_idle = self.internal_comm().is_none() && !self.keeps.load(Ordering::Relaxed);
         if is_idle || self.backend.is_null_comm(comm) {
             return free();
         }
-        let known = self.known(comm).ok().flatten();
+        let known = self.kept_entry(comm).ok().flatten();
         // As what is kept goes, one learns when callbacks run: so something is kept for every communicator.
-        let placeholder = known.is_none() && self.keep(comm, Entry::not_yet(0, None)).is_ok();
+        let placeholder = known.is_none() && self.keep_entry(comm, CommEntry::pending(0, None)).is_ok();
         if known.is_none() && !placeholder {
             return free();
         }

@@ -6,15 +6,17 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use bruckner_algorithms::exchange::Exchange;
-use bruckner_algorithms::{Expression, Task, orders, plan};
+use bruckner_algorithms::{Expression, plan};
 use bruckner_choose::{Choice, Kind, Name, Reason};
 use bruckner_runtime::{Extent, Plan, sized};
-use bruckner_schedule::{Counts, Problem, Topology};
+use bruckner_schedule::{Problem, Topology};
 use rustc_hash::FxBuildHasher;
 
+use super::parts::Parts;
 use crate::backend::Backend;
+use crate::cache::PlanId;
 use crate::normalize::Combine;
-use crate::parts::Parts;
+use crate::reuse::{PlanForm, task};
 
 /// The most plans that an algorithm has. Only one that orders ranks by their counts may want more.
 const PLANS: usize = 64;
@@ -31,42 +33,9 @@ pub(crate) enum Prepared<B: Backend> {
     Native,
 }
 
-/// What a plan of an algorithm is for: sizes that are all equal, or others, which the algorithm takes in the same order; and
-/// whether there is a root, which may be ahead.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Form {
-    /// None where each rank knows only its own sizes.
-    pub(crate) even: Option<bool>,
-    pub(crate) orders: Box<[u32]>,
-    through: Exchange,
-}
-
-impl Form {
-    /// That of a problem, cut as an algorithm wants it.
-    pub(crate) fn of(problem: &Problem, topology: &Topology, expression: &Expression) -> Form {
-        let even = (problem.counts != Counts::Local).then(|| problem.equal().is_some());
-        let orders = match expression.reorders() {
-            false => Box::default(),
-            true => orders(&task(problem, topology), expression).into(),
-        };
-        Form { even, orders, through: Exchange::of(&problem.counts, expression) }
-    }
-}
-
-/// A problem as a task for algorithms.
-pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
-    Task {
-        collective: problem.collective,
-        topology: topology.clone(),
-        counts: problem.counts.clone(),
-        element: problem.element,
-        order: problem.order,
-    }
-}
-
 /// A plan of an algorithm, for one form of sizes.
 pub(crate) struct Version<B: Backend> {
-    form: Form,
+    form: PlanForm,
     /// None if it could not be made, which is so for good.
     pub(crate) prepared: Option<Prepared<B>>,
     pub(crate) choice: Arc<Choice>,
@@ -100,10 +69,6 @@ fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u6
     planned.ok().and_then(Result::ok).unwrap_or(1)
 }
 
-/// Which version of a communicator's plans. Valid until plans are forgotten.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct VersionId(usize);
-
 /// An algorithm for a kind of call.
 pub(crate) struct Candidate {
     pub(crate) choice: Arc<Choice>,
@@ -111,13 +76,13 @@ pub(crate) struct Candidate {
     is_preferred: bool,
     /// Into how many pieces it cuts blocks, once that is known.
     pieces: Option<u64>,
-    versions: Vec<VersionId>,
+    versions: Vec<PlanId>,
 }
 
 /// What was found for a problem.
-pub(crate) enum Look {
+pub(crate) enum Found {
     /// This version.
-    Version(VersionId),
+    Version(PlanId),
     /// Nothing was planned yet.
     Nothing,
     /// Blocks cannot be cut so.
@@ -158,18 +123,18 @@ impl Candidate {
         versions: &Versions<B>,
         problem: &mut Problem,
         topology: &Topology,
-    ) -> Look {
+    ) -> Found {
         if self.is_native() {
-            return self.versions.first().map_or(Look::Nothing, |id| Look::Version(*id));
+            return self.versions.first().map_or(Found::Nothing, |id| Found::Version(*id));
         }
         let pieces = *self.pieces.get_or_insert_with(|| pieces(problem, topology, &self.choice.expression));
         if problem.set_pieces(pieces).is_err() {
-            return Look::Unfit;
+            return Found::Unfit;
         }
-        let form = Form::of(problem, topology, &self.choice.expression);
+        let form = PlanForm::of(problem, topology, &self.choice.expression);
         match self.versions.iter().find(|id| versions.0[id.0].form == form) {
-            Some(id) => Look::Version(*id),
-            None => Look::Nothing,
+            Some(id) => Found::Version(*id),
+            None => Found::Nothing,
         }
     }
 
@@ -177,10 +142,10 @@ impl Candidate {
     pub(crate) fn put<B: Backend>(
         &mut self,
         versions: &mut Versions<B>,
-        form: Form,
+        form: PlanForm,
         prepared: Option<Prepared<B>>,
         extent: Extent,
-    ) -> VersionId {
+    ) -> PlanId {
         let version = Version {
             form,
             prepared,
@@ -197,15 +162,15 @@ impl Candidate {
             id
         } else {
             versions.0.push(version);
-            VersionId(versions.0.len() - 1)
+            PlanId(versions.0.len() - 1)
         };
         self.versions.push(id);
         id
     }
 
     /// Keeps the MPI's own function.
-    pub(crate) fn put_native<B: Backend>(&mut self, versions: &mut Versions<B>) -> VersionId {
-        let form = Form { even: None, orders: Box::default(), through: Exchange::Meeting };
+    pub(crate) fn put_native<B: Backend>(&mut self, versions: &mut Versions<B>) -> PlanId {
+        let form = PlanForm { even: None, orders: Box::default(), through: Exchange::Meeting };
         self.put(versions, form, Some(Prepared::Native), Extent::default())
     }
 }
@@ -215,7 +180,7 @@ pub(crate) struct Versions<B: Backend>(Vec<Version<B>>);
 
 impl<B: Backend> Versions<B> {
     #[inline]
-    pub(crate) fn get(&mut self, id: VersionId) -> &mut Version<B> {
+    pub(crate) fn get(&mut self, id: PlanId) -> &mut Version<B> {
         &mut self.0[id.0]
     }
 }

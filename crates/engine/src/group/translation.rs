@@ -4,7 +4,7 @@ use bruckner_runtime::Names;
 use bruckner_schedule::Rank;
 
 /// The names of a communicator's ranks on the hidden one.
-pub(crate) enum RankNames {
+pub(crate) enum RankTranslation {
     /// At equal distances, as those of rows and columns are: no list is kept.
     Strided {
         first: u32,
@@ -13,23 +13,23 @@ pub(crate) enum RankNames {
     Listed(Vec<u32>),
 }
 
-impl RankNames {
-    pub(crate) fn of(names: Vec<u32>) -> RankNames {
+impl RankTranslation {
+    pub(crate) fn of(names: Vec<u32>) -> RankTranslation {
         let (first, second) = (names[0], names.get(1).copied().unwrap_or(names[0]));
         match second.checked_sub(first) {
             Some(step) if names.iter().enumerate().all(|(i, n)| *n == first + i as u32 * step) => {
-                RankNames::Strided { first, step }
+                RankTranslation::Strided { first, step }
             }
-            _ => RankNames::Listed(names),
+            _ => RankTranslation::Listed(names),
         }
     }
 }
 
-impl Names for RankNames {
+impl Names for RankTranslation {
     fn peer(&self, rank: Rank) -> u32 {
         match self {
-            RankNames::Strided { first, step } => first + rank.0 * step,
-            RankNames::Listed(names) => names[rank.0 as usize],
+            RankTranslation::Strided { first, step } => first + rank.0 * step,
+            RankTranslation::Listed(names) => names[rank.0 as usize],
         }
     }
 }

@@ -8,7 +8,7 @@
 //! rank frees an operation when it likes: ranks agree on the slots that are free on all of them.
 
 use std::hash::BuildHasher as _;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::Kind;
@@ -16,11 +16,13 @@ use bruckner_mpi::{Agree, TagRange};
 use rustc_hash::FxBuildHasher;
 use smallvec::{SmallVec, smallvec};
 
-use super::plans::{Prepared, VersionId};
-use super::room::Room;
-use super::{Communicator, Store};
+use super::plans::Prepared;
+use super::store::Store;
+use super::workspace::Workspace;
 use crate::Error;
 use crate::backend::Backend;
+use crate::cache::PlanId;
+use crate::group::Group;
 use crate::normalize::CallSignature;
 
 /// The most slots of a communicator.
@@ -54,7 +56,7 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) store: Store<B>,
     pub(crate) tags: TagRange,
     /// The plan that the operation has taken out of the store.
-    taken: Option<VersionId>,
+    taken: Option<PlanId>,
     /// Where they go when the operation is freed; none where all slots were taken.
     slot: Option<Turn>,
 }
@@ -66,19 +68,21 @@ struct Slot<B: Backend> {
     free: Option<Resources<B>>,
 }
 
-/// The slots of a communicator.
-pub(crate) struct Slots<B: Backend> {
+struct Table<B: Backend> {
     slots: Vec<Slot<B>>,
     turn: Turn,
 }
 
+/// The slots of a communicator.
+pub(crate) struct Slots<B: Backend>(Mutex<Table<B>>);
+
 impl<B: Backend> Default for Slots<B> {
     fn default() -> Slots<B> {
-        Slots { slots: Vec::new(), turn: 0 }
+        Slots(Mutex::new(Table { slots: Vec::new(), turn: 0 }))
     }
 }
 
-impl<B: Backend> Slots<B> {
+impl<B: Backend> Table<B> {
     /// Which slots are free on this rank.
     fn free(&self) -> Free {
         let mut words: Free = smallvec![0; self.slots.len().div_ceil(BITS)];
@@ -125,20 +129,15 @@ impl<B: Backend> Slots<B> {
             None => Some(resources),
         }
     }
-
-    /// All resources that are free on this rank.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Resources<B>> {
-        std::mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.free)
-    }
 }
 
 impl<B: Backend> Resources<B> {
     fn new(tags: TagRange, slot: Option<Turn>) -> Resources<B> {
-        Resources { store: Store::new(Room::of_operation()), tags, taken: None, slot }
+        Resources { store: Store::new(Workspace::of_operation()), tags, taken: None, slot }
     }
 
     /// Takes a plan out of the store, for an operation.
-    pub(crate) fn plan(&mut self, version: VersionId) -> Prepared<B> {
+    pub(crate) fn plan(&mut self, version: PlanId) -> Prepared<B> {
         self.taken = Some(version);
         self.store.plans.versions.get(version).prepared.take().unwrap_or(Prepared::Native)
     }
@@ -149,65 +148,70 @@ impl<B: Backend> Resources<B> {
             self.store.plans.versions.get(version).prepared = Some(plan);
         }
     }
+
+    /// Frees tags, memory and plans.
+    pub(crate) fn free(self, group: &Group<B>) {
+        let Resources { store, tags, .. } = self;
+        store.free(group);
+        group.internal.free_tags(tags);
+    }
 }
 
-impl<B: Backend> Communicator<B> {
-    fn slots(&self) -> MutexGuard<'_, Slots<B>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B: Backend> Slots<B> {
+    fn table(&self) -> MutexGuard<'_, Table<B>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tags and memory for an operation: those of one that was freed on all ranks, or new ones. `None`, on all ranks, if there are no more
     /// tags. Collective.
-    pub(crate) fn resources(
+    pub(crate) fn take(
         &self,
+        group: &Group<B>,
         purpose: Purpose,
         signature: &CallSignature,
     ) -> Result<Option<Resources<B>>, Error> {
         // Ranks that do not make the same call find it out here, or when they agree on a new plan.
         let label = FxBuildHasher.hash_one((&purpose, signature));
-        let mut free = self.slots().free();
+        let mut free = self.table().free();
         free.extend([label, !label]);
-        self.agree(Agree::And, &mut free)?;
+        group.agree(Agree::And, &mut free)?;
         let (inverse, label) = (free.pop(), free.pop());
         if inverse != label.map(|label| !label) {
-            return Ok(self.more_tags()?.map(|tags| Resources::new(tags, None)));
+            return Ok(group.take_tags()?.map(|tags| Resources::new(tags, None)));
         }
-        if let Some(resources) = self.slots().take(&free, &purpose) {
+        if let Some(resources) = self.table().take(&free, &purpose) {
             return Ok(Some(resources));
         }
-        let mut tags = self.more_tags()?;
+        let mut tags = group.take_tags()?;
         // Where there are no more tags, those of all free slots are given back.
         let most = if tags.is_some() { SLOTS - 1 } else { 0 };
-        let removed = self.slots().shrink(&free, most);
-        removed.into_iter().for_each(|resources| self.dissolve(resources));
+        let removed = self.table().shrink(&free, most);
+        removed.into_iter().for_each(|resources| resources.free(group));
         if tags.is_none() {
-            tags = self.more_tags()?;
+            tags = group.take_tags()?;
         }
-        Ok(tags.map(|tags| Resources::new(tags, self.slots().open(purpose))))
+        Ok(tags.map(|tags| Resources::new(tags, self.table().open(purpose))))
     }
 
-    /// Nothing came of an operation, on all ranks: the next one of its kind may have better luck with another slot. Collective.
-    pub(crate) fn give_up(&self, resources: Resources<B>) {
+    /// Removes the slot of an operation that has failed, on all ranks: the next one of its kind takes another. Collective.
+    pub(crate) fn remove(&self, group: &Group<B>, resources: Resources<B>) {
         let turn = resources.slot;
-        self.slots().slots.retain(|slot| Some(slot.turn) != turn);
-        self.dissolve(resources);
+        self.table().slots.retain(|slot| Some(slot.turn) != turn);
+        resources.free(group);
     }
 
-    /// An operation is gone, and its plan with it.
-    pub(crate) fn dissolve(&self, resources: Resources<B>) {
-        let Resources { store: Store { plans, mut room, .. }, tags, .. } = resources;
-        drop(plans);
-        let rented = room.leave();
-        rented.into_iter().flatten().for_each(|rented| self.hidden.keeper.put_back(rented));
-        self.hidden.give_back(tags);
-    }
-
-    /// An operation is gone, and leaves its plan, tags and memory.
-    pub(crate) fn put_back(&self, mut resources: Resources<B>, plan: Prepared<B>) {
+    /// Keeps the plan, tags and memory of an operation that is freed, for the next one.
+    pub(crate) fn put_back(&self, group: &Group<B>, mut resources: Resources<B>, plan: Prepared<B>) {
         resources.put_back(plan);
-        let left = self.slots().put_back(resources);
+        let left = self.table().put_back(resources);
         if let Some(resources) = left {
-            self.dissolve(resources);
+            resources.free(group);
         }
+    }
+
+    /// Frees everything, with the communicator.
+    pub(crate) fn free(&mut self, group: &Group<B>) {
+        let slots = std::mem::take(&mut self.table().slots);
+        slots.into_iter().filter_map(|slot| slot.free).for_each(|resources| resources.free(group));
     }
 }

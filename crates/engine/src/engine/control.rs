@@ -5,16 +5,17 @@ use std::sync::Arc;
 use bruckner_choose::{Name, Rules};
 use bruckner_mpi::Handle;
 
-use super::{Engine, Findings, Serving};
+use super::{Engine, Findings};
 use crate::Error;
 use crate::backend::Backend;
-use crate::communicator::{Communicator, Room, State};
+use crate::communicator::{Communicator, Handling, State};
+use crate::plan::Workspace;
 
 impl<B: Backend> Engine<B> {
     /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
     pub fn set_algorithms(&self, comm: Handle, rules: &str) -> Result<(), Error> {
         let rules: Rules = rules.parse()?;
-        self.change(comm, |_, state| state.rules.extend(rules))
+        self.change(comm, |_, state| state.decider.rules.extend(rules))
     }
 
     /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
@@ -30,9 +31,11 @@ impl<B: Backend> Engine<B> {
             )));
         }
         self.change(comm, |communicator, state| {
-            state.topology = Arc::new(topology);
-            state.menus = communicator.hidden.menus(&state.topology, state.gauged.as_ref());
-            state.store.room = Room::of_communicator();
+            let decider = &mut state.decider;
+            decider.topology = Arc::new(topology);
+            decider.menus =
+                communicator.group.internal.menus(&decider.topology, decider.calibration.as_ref());
+            state.store.workspace = Workspace::of_communicator();
         })
     }
 
@@ -42,7 +45,7 @@ impl<B: Backend> Engine<B> {
         comm: Handle,
         change: impl FnOnce(&Communicator<B>, &mut State<B>),
     ) -> Result<(), Error> {
-        let Some(communicator) = self.planned(comm)? else { return Ok(()) };
+        let Some(communicator) = self.communicator(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
         change(communicator, &mut state);
         state.forget();
@@ -55,22 +58,22 @@ impl<B: Backend> Engine<B> {
     /// is recognised as the same as one before is not looked for. Communicates with nobody: a communicator that was never
     /// used has none.
     pub fn algorithm_of(&self, comm: Handle, name: Name) -> Result<Option<String>, Error> {
-        let Some(entry) = self.known(comm)? else { return Ok(None) };
-        let Serving::Planned(communicator) = &entry.serving else { return Ok(None) };
+        let Some(entry) = self.kept_entry(comm)? else { return Ok(None) };
+        let Handling::Handled(communicator) = &entry.handling else { return Ok(None) };
         let state = communicator.take()?;
         Ok(state.store.plans.newest(name).map(|version| version.choice.expression.to_string()))
     }
 
     /// What was found about `MPI_COMM_WORLD`. Collective at first use.
     pub fn findings(&self) -> Result<Findings, Error> {
-        let hidden = self.hidden()?;
+        let internal = self.make_internal_comm()?;
         Ok(Findings {
-            ranks: hidden.places.ranks(),
-            topology: hidden.places.to_string(),
-            shared_memory: hidden.pool.is_some(),
-            reads: hidden.reads,
-            shared_cores: hidden.shared_cores,
-            complaints: hidden.settings.complaints.clone(),
+            ranks: internal.places.ranks(),
+            topology: internal.places.to_string(),
+            shared_memory: internal.pool.is_some(),
+            reads: internal.reads,
+            shared_cores: internal.shared_cores,
+            complaints: internal.settings.complaints.clone(),
         })
     }
 }

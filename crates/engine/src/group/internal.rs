@@ -9,10 +9,10 @@ use bruckner_runtime::segment::{OpenWord, Pool};
 use bruckner_runtime::{Peer, Transport};
 use bruckner_schedule::{Level, Rank, Topology};
 
-use super::keeper::Keeper;
 use crate::Error;
 use crate::backend::{Backend, Wire as _};
 use crate::progress::Active;
+use crate::reuse::ReuseCache;
 
 /// The most topologies whose menus are kept.
 const MENUS: usize = 16;
@@ -20,12 +20,12 @@ const MENUS: usize = 16;
 /// What communicators share that are placed alike.
 struct Placed {
     topology: Arc<Topology>,
-    gauged: Option<[u64; Gauged::WORDS]>,
+    calibrated: Option<[u64; Gauged::WORDS]>,
     menus: Arc<Menus>,
 }
 
 /// A communicator of our own on which all messages go.
-pub(crate) struct Hidden<B: Backend> {
+pub(crate) struct InternalComm<B: Backend> {
     pub(crate) backend: &'static B,
     pub(crate) comm: Handle,
     /// Where each of its ranks runs: by topology, if one was given, else as found.
@@ -41,11 +41,11 @@ pub(crate) struct Hidden<B: Backend> {
     /// Whether MPI, on all ranks, lets plans go on inside its own waits.
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
-    pub(crate) keeper: Keeper,
+    pub(crate) reuse: ReuseCache,
     /// What choices are made by.
     pub(super) knowledge: Arc<Knowledge>,
     /// What messages took, where that was measured.
-    pub(super) gauged: Mutex<Option<Gauged>>,
+    pub(super) calibrated: Mutex<Option<Gauged>>,
     menus: Mutex<Vec<Placed>>,
     /// Whether several threads may call at once, on any rank.
     threads: bool,
@@ -64,9 +64,13 @@ pub(crate) enum Found {
     Unable,
 }
 
-impl<B: Backend> Hidden<B> {
+impl<B: Backend> InternalComm<B> {
     /// Makes one for the processes of a communicator. Collective.
-    pub(crate) fn new(backend: &'static B, of: Handle, active: Arc<Active>) -> Result<Hidden<B>, Error> {
+    pub(crate) fn new(
+        backend: &'static B,
+        of: Handle,
+        active: Arc<Active>,
+    ) -> Result<InternalComm<B>, Error> {
         let comm = backend.hide(of)?;
         let size = backend.size(comm)?;
         // Only rank 0 looks: files and environments may differ.
@@ -87,7 +91,7 @@ impl<B: Backend> Hidden<B> {
         backend.free(node);
         let reads = pool.is_some() && settings.reads && reads(backend, comm, &nodes)?;
         let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
-        Ok(Hidden {
+        Ok(InternalComm {
             backend,
             comm,
             places: settings.topology.clone().unwrap_or_else(|| nodes.clone()),
@@ -102,36 +106,36 @@ impl<B: Backend> Hidden<B> {
             tags: Mutex::new(Tags::new(backend.tag_limit() - 1)),
             threads: worst[2] != 0,
             active,
-            keeper: Keeper::default(),
+            reuse: ReuseCache::default(),
             knowledge: Arc::new(knowledge),
-            gauged: Mutex::new(None),
+            calibrated: Mutex::new(None),
             menus: Mutex::default(),
         })
     }
 
     /// What the calls of a communicator may be served by whose ranks are placed so. Communicators that are placed alike share it: to find
     /// where choices change takes longer than a few short calls.
-    pub(crate) fn menus(&self, topology: &Arc<Topology>, gauged: Option<&Gauged>) -> Arc<Menus> {
-        let words = gauged.map(Gauged::words);
+    pub(crate) fn menus(&self, topology: &Arc<Topology>, calibrated: Option<&Gauged>) -> Arc<Menus> {
+        let words = calibrated.map(Gauged::words);
         let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |other: &Placed| Arc::ptr_eq(&other.topology, topology) && other.gauged == words;
+        let is_it = |other: &Placed| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
         if let Some(placed) = known.iter().find(|other| is_it(other)) {
             return placed.menus.clone();
         }
-        let menus = Arc::new(self.new_menus(topology.clone(), gauged));
+        let menus = Arc::new(self.new_menus(topology.clone(), calibrated));
         if known.len() >= MENUS {
             known.remove(0);
         }
-        known.push(Placed { topology: topology.clone(), gauged: words, menus: menus.clone() });
+        known.push(Placed { topology: topology.clone(), calibrated: words, menus: menus.clone() });
         menus
     }
 
-    fn new_menus(&self, topology: Arc<Topology>, gauged: Option<&Gauged>) -> Menus {
+    fn new_menus(&self, topology: Arc<Topology>, calibrated: Option<&Gauged>) -> Menus {
         let wide = self.backend.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
         let shape = Shape::of(&topology);
-        let knowledge = match gauged.filter(|_| self.knowledge.lacks_figures(shape)) {
-            Some(gauged) => self.knowledge.clone().with(gauged, shape),
+        let knowledge = match calibrated.filter(|_| self.knowledge.lacks_figures(shape)) {
+            Some(calibrated) => self.knowledge.clone().with(calibrated, shape),
             None => self.knowledge.clone(),
         };
         Menus::new(topology, knowledge, self.settings.policy(), able)
@@ -218,21 +222,21 @@ impl<B: Backend> Hidden<B> {
             let chance = if attempt > 0 && is_first { chance() } else { 0 };
             // One number as long as there is room above: a list of bits is long, and Intel MPI's own allreduce of more
             // than eight bytes fails where two threads are in one.
-            let mut above = [if able { self.books().above() + chance % 16 } else { u64::MAX }];
+            let mut above = [if able { self.tags().above() + chance % 16 } else { u64::MAX }];
             agree(Agree::Max, &mut above)?;
             if above == [u64::MAX] {
                 return Ok(Found::Unable);
             }
-            let mut range = self.books().numbered(above[0]);
+            let mut range = self.tags().numbered(above[0]);
             if range.is_none() {
-                let mut free = self.books().free().to_vec();
+                let mut free = self.tags().free().to_vec();
                 free.push(!chance);
                 agree(Agree::And, &mut free)?;
                 let skip = !free.pop().unwrap_or_default();
-                range = self.books().nth(&free, skip);
+                range = self.tags().nth(&free, skip);
             }
             let Some(range) = range else { return Ok(Found::Nothing) };
-            let mut taken = [u64::from(self.books().take(range))];
+            let mut taken = [u64::from(self.tags().take(range))];
             if !self.threads {
                 return Ok(Found::Range(range));
             }
@@ -242,18 +246,18 @@ impl<B: Backend> Hidden<B> {
                 return Ok(Found::Range(range));
             }
             if mine {
-                self.give_back(range);
+                self.free_tags(range);
             }
         }
         unreachable!("the loop ends by returning")
     }
 
-    fn books(&self) -> MutexGuard<'_, Tags> {
+    fn tags(&self) -> MutexGuard<'_, Tags> {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn give_back(&self, range: TagRange) {
-        self.books().give_back(range);
+    pub(crate) fn free_tags(&self, range: TagRange) {
+        self.tags().give_back(range);
     }
 }
 

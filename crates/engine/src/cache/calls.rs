@@ -1,0 +1,167 @@
+//! The cache of calls that plans run.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bruckner_choose::{Choice, KindId};
+use bruckner_schedule::{Counts, Problem};
+
+use super::key::{CallKey, ListedCounts, PlanId, bucket};
+use crate::call::Count;
+use crate::normalize::Combine;
+
+/// How a plan cuts equal blocks into pieces: another plan handles blocks that are cut otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cut {
+    pieces: u64,
+    /// Whether the pieces are equal.
+    equal: bool,
+}
+
+impl Cut {
+    pub(crate) const NONE: Cut = Cut { pieces: 1, equal: true };
+
+    pub(crate) fn of(problem: &Problem) -> Cut {
+        let pieces = if matches!(problem.counts, Counts::Equal(_)) { problem.pieces } else { 1 };
+        Cut { pieces, equal: problem.equal().is_some() }
+    }
+
+    /// Whether a block of this many elements is cut so.
+    #[inline]
+    fn fits(self, elements: u64) -> bool {
+        self.pieces == 1 || elements.is_multiple_of(self.pieces) == self.equal
+    }
+}
+
+/// The count that a plan was last bound to, and the number of its bindings then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Binding {
+    pub(crate) count: u64,
+    pub(crate) bindings: u64,
+}
+
+/// What each of the call's elements is, for each count of 1.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Blocks {
+    /// Elements of the problem.
+    pub(crate) elements: u64,
+    /// Bytes of the largest block or of the vector.
+    pub(crate) bytes: usize,
+    /// Bytes of this rank's buffers, where nothing is listed.
+    pub(crate) buffers: Bytes,
+    /// Bytes that this rank gives, where that has a count of its own.
+    pub(crate) given: usize,
+}
+
+/// Calls that came before: those with the same arguments but for the count, which one plan handles.
+pub(crate) struct CachedCall {
+    pub(crate) words: [u64; 4],
+    pub(crate) counts: RangeInclusive<u64>,
+    pub(crate) kind_id: KindId,
+    /// The plan. Whatever changes plans clears the cache.
+    pub(crate) plan: PlanId,
+    /// What the plan is to be bound to, but for the count; of lists, those of the last call.
+    pub(crate) problem: Problem,
+    pub(crate) cut: Cut,
+    pub(crate) bound: Option<Binding>,
+    pub(crate) blocks: Blocks,
+    pub(crate) combine: Combine,
+    /// Whether outputs are of pairs with padding, which stays as it is.
+    pub(crate) padded: bool,
+    /// The algorithm and the reason for it, if calls are counted.
+    pub(crate) why: Option<Arc<Choice>>,
+}
+
+/// Bytes of this rank's buffers.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Bytes {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    /// Of the blocks before this rank's.
+    pub(crate) before: usize,
+}
+
+impl CachedCall {
+    /// The bytes of a call's buffers, to whose lists the problem is set, if there are any. None if the data does not lie as a plan wants
+    /// it, or this rank gives more or less than is received from it.
+    #[inline]
+    pub(crate) fn bytes_of(&mut self, key: &CallKey, rank: u32) -> Option<Bytes> {
+        if let Some(listed) = &key.listed {
+            return self.list(listed, rank as usize);
+        }
+        let (Bytes { input, output, before }, count) = (self.blocks.buffers, key.count as usize);
+        Some(Bytes { input: input * count, output: output * count, before: before * count })
+    }
+
+    fn list(&mut self, listed: &ListedCounts, rank: usize) -> Option<Bytes> {
+        let Counts::Listed(known) = &mut self.problem.counts else { return None };
+        let reduces = self.problem.collective.reduces();
+        let (mut next, mut own, mut before, mut follow, mut others) = (0u64, 0, 0, true, false);
+        for (at, known) in known.iter_mut().enumerate() {
+            // SAFETY: MPI asks for one number for each rank.
+            let (count, place) = unsafe { (listed.counts.get(at), listed.displacements.get(at)) };
+            let count = count as u64;
+            follow &= count == 0 || reduces || place as u64 == next;
+            if at == rank {
+                (own, before) = (count, next);
+            }
+            let after = next.checked_add(count);
+            follow &= after.is_some();
+            next = after.unwrap_or(0);
+            others |= *known != count * self.blocks.elements;
+            *known = count * self.blocks.elements;
+        }
+        if others {
+            self.bound = None;
+        }
+        let [own, before, all] = [own, before, next].map(|count| count as usize * self.blocks.bytes);
+        let given = |count: Count| usize::try_from(count).ok()?.checked_mul(self.blocks.given);
+        let fits = listed.given.is_none_or(|count| given(count) == Some(own));
+        let (input, output) = if reduces { (all, own) } else { (own, all) };
+        (follow && fits).then_some(Bytes { input, output, before })
+    }
+}
+
+/// CallCache of a communicator, in buckets of several: calls of one kind may be served by one plan for some sizes, by another for others. There
+/// are no buckets before the first memo, and they lie in memory of their own: a thread's stack may be small.
+#[derive(Default)]
+pub(crate) struct CallCache(Vec<[Option<CachedCall>; 4]>);
+
+const BUCKETS: usize = 8;
+
+impl CallCache {
+    #[inline]
+    pub(crate) fn get(&mut self, key: &CallKey) -> Option<&mut CachedCall> {
+        let bucket = self.0.get_mut(bucket(&key.words, BUCKETS))?;
+        let CallKey { words, count, .. } = key;
+        let fits = |cached: &&mut CachedCall| {
+            cached.words == *words
+                && cached.counts.contains(count)
+                && cached.cut.fits(count * cached.blocks.elements)
+        };
+        bucket.iter_mut().map_while(Option::as_mut).find(fits)
+    }
+
+    /// Remembers calls, together with those that were known of the same plan, which was put here last; the oldest may have to leave.
+    pub(crate) fn put(&mut self, mut cached: CachedCall) {
+        if self.0.is_empty() {
+            self.0.resize_with(BUCKETS, Default::default);
+        }
+        let bucket = &mut self.0[bucket(&cached.words, BUCKETS)];
+        let less = |known: &CachedCall| {
+            let same = known.words == cached.words && known.plan == cached.plan;
+            same && cached.counts.contains(known.counts.end())
+        };
+        let place = bucket.iter().position(|known| known.as_ref().is_some_and(less));
+        if let Some(known) = place.and_then(|place| bucket[place].as_ref()) {
+            cached.counts = *cached.counts.start().min(known.counts.start())..=*cached.counts.end();
+        }
+        let last = place.unwrap_or(bucket.len() - 1);
+        bucket[..=last].rotate_right(1);
+        bucket[0] = Some(cached);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.iter_mut().for_each(|bucket| *bucket = Default::default());
+    }
+}

@@ -1,0 +1,99 @@
+//! Deciding which algorithm handles a call: by the algorithms that the user named, the decision table of the communicator's placement, and
+//! online tuning. Everything here is the same on all ranks.
+
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use bruckner_algorithms::Expression;
+use bruckner_choose::{
+    Assignment, Choice, Gauged, Kind, KindId, Menus, OnlineTuning, Question, Reason, Rules, choose,
+};
+use bruckner_schedule::Topology;
+use rustc_hash::FxBuildHasher;
+
+use crate::normalize::CallSignature;
+
+/// What the decisions of a communicator depend on.
+pub(crate) struct Decider {
+    /// The algorithms that the user named.
+    pub(crate) rules: Rules,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) menus: Arc<Menus>,
+    pub(crate) tuning: OnlineTuning,
+    /// Whether online tuning is on.
+    pub(crate) tuned: bool,
+    /// The calibration of messages, where it was measured.
+    pub(crate) calibration: Option<Gauged>,
+    /// Whether ranks have agreed that one of them may have buffers in device memory.
+    pub(crate) device: bool,
+    /// How often decisions were made void.
+    pub(crate) revision: u64,
+}
+
+/// A decision: which of the candidates for a kind of call handles this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decision {
+    pub(crate) kind: Kind,
+    pub(crate) kind_id: KindId,
+    /// Bytes of the largest block, or of the vector.
+    pub(crate) bytes: u64,
+    pub(crate) assignment: Assignment,
+}
+
+impl Decider {
+    /// The kind of a call.
+    pub(crate) fn kind(&self, question: &Question<'_>) -> Kind {
+        self.menus.kind(question)
+    }
+
+    /// The candidates for a kind of call, best first.
+    pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
+        match self.device {
+            true => vec![Choice::native(Reason::Device)],
+            false => choose(kind, &self.menus, &self.rules),
+        }
+    }
+
+    /// Decides about a call, and counts it. `first` is the best candidate of its kind; `number` gives the number of an alternative among the
+    /// candidates.
+    pub(crate) fn decide(
+        &mut self,
+        kind: Kind,
+        signature: &CallSignature,
+        first: &Choice,
+        number: impl FnMut(Expression) -> usize,
+    ) -> Decision {
+        let Decider { menus, tuning, tuned, .. } = self;
+        let question = signature.question();
+        let (bytes, kind_id) = (question.bytes(), tuning.kind(kind));
+        let alternatives = || match tuned {
+            true => menus.rivals(&question, first).into_iter().map(number).collect(),
+            false => Vec::new(),
+        };
+        let fingerprint = || FxBuildHasher.hash_one(signature);
+        let assignment = tuning.assign(kind_id, bytes, fingerprint, alternatives);
+        Decision { kind, kind_id, bytes, assignment }
+    }
+
+    /// The candidate that was assigned to a call cannot handle it, but another one can.
+    pub(crate) fn replace(&mut self, decision: &mut Decision, candidate: usize) {
+        let Decision { kind_id, bytes, assignment, .. } = *decision;
+        if assignment.is_in_trial() {
+            self.tuning.exclude(kind_id, bytes, assignment.candidate());
+        }
+        decision.assignment = Assignment::Regular(candidate);
+    }
+
+    /// Ends the trial that a call belongs to, if it belongs to one.
+    pub(crate) fn stop_trial(&mut self, decision: &Decision) {
+        if decision.assignment.is_in_trial() {
+            self.tuning.stop(decision.kind_id, decision.bytes);
+        }
+    }
+
+    /// Starts anew, because what decisions depend on has changed.
+    pub(crate) fn forget(&mut self) {
+        self.tuning = OnlineTuning::default();
+        self.revision += 1;
+    }
+}

@@ -1,0 +1,316 @@
+//! The way of a call that is not recognised: normalise, decide, plan, run, account.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bruckner_choose::Choice;
+use bruckner_mpi::{Agree, Handle};
+use bruckner_report::{Event, Handler};
+use bruckner_schedule::Counts;
+
+use super::incoming::Incoming;
+use super::{Engine, EntryPoint};
+use crate::Error;
+use crate::account::CommCounters;
+use crate::backend::Backend;
+use crate::cache::CallKey;
+use crate::call::Call;
+use crate::communicator::{CommEntry, Communicator, Handling, PlannedCall, State};
+use crate::normalize::{NormalizedCall, alltoallv_layout};
+use crate::plan::{Prepared, Store};
+use crate::reason::Reason;
+use crate::refusal::Refusal;
+use crate::run::{NativeCheck, Staging};
+
+/// What became of a call, for the report.
+#[derive(Default)]
+struct Outcome {
+    /// The algorithm that handled it.
+    choice: Option<Arc<Choice>>,
+    /// The reason why it was passed through.
+    reason: Option<Reason>,
+    /// The time in the barrier before it, if it was sampled.
+    waited: Option<Duration>,
+}
+
+impl Outcome {
+    /// Counts a call that all ranks are known to make, and waits in a barrier before it if it is to be sampled.
+    fn sample(
+        &mut self,
+        counted: Option<&CommCounters>,
+        call: &Call,
+        barrier: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(counted) = counted else { return Ok(()) };
+        let sampled = counted.is_sampled(call);
+        counted.count(call);
+        if sampled {
+            let start = Instant::now();
+            barrier()?;
+            self.waited = Some(start.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// By what a call will be recognised if it comes again.
+struct Recognition {
+    /// None if its arguments alone do not decide about it.
+    key: Option<CallKey>,
+    generation: u64,
+}
+
+impl<B: Backend> Engine<B> {
+    /// Runs a collective. `Ok` has the code of the MPI's own function, if it was called, and otherwise 0; an error that it returned it has
+    /// raised already.
+    ///
+    /// # Safety
+    /// The arguments are right for the MPI function of the same name.
+    pub unsafe fn run(&self, call: &Call, comm: Handle, entry_point: EntryPoint) -> Result<c_int, Error> {
+        if entry_point == EntryPoint::Mpi && self.backend.is_null_comm(comm) {
+            // SAFETY: as for this function; MPI raises its error.
+            return Ok(unsafe { self.native(call, comm) });
+        }
+        let mut incoming = Incoming::new(self.backend, call, comm);
+        let entry = match entry_point {
+            EntryPoint::Api => self.entry(comm)?,
+            EntryPoint::Mpi => self.entry_for(&incoming)?,
+        };
+        let Some(counted) = &entry.counted else {
+            // SAFETY: as for this function.
+            return unsafe { self.handle_call(entry, &mut incoming, entry_point, None) };
+        };
+        let start = Instant::now();
+        let mut outcome = Outcome::default();
+        // SAFETY: as for this function.
+        let result = unsafe { self.handle_call(entry, &mut incoming, entry_point, Some(&mut outcome)) };
+        self.account(counted, &incoming, &outcome, start.elapsed())?;
+        result
+    }
+
+    /// Adds a call to the report.
+    fn account(
+        &self,
+        counted: &CommCounters,
+        incoming: &Incoming<'_, B>,
+        outcome: &Outcome,
+        took: Duration,
+    ) -> Result<(), Error> {
+        self.statistics.add_time(took, outcome.waited);
+        let Some(counters) = &counted.counters else { return Ok(()) };
+        let why = outcome.reason.as_ref().map(ToString::to_string);
+        let by = match (&outcome.choice, &why) {
+            (Some(choice), _) => Handler::Choice(choice),
+            (None, why) => Handler::Named("native", why.as_deref().unwrap_or_default()),
+        };
+        let (name, bytes, seconds) = (incoming.call.name(), incoming.bytes()?, took.as_secs_f64());
+        counters.add(&Event { name, persistent: false, by, bytes, seconds });
+        Ok(())
+    }
+
+    /// Handles a call, or passes it through.
+    ///
+    /// # Safety
+    /// As for [`Engine::run`].
+    unsafe fn handle_call(
+        &self,
+        entry: &CommEntry<B>,
+        incoming: &mut Incoming<'_, B>,
+        entry_point: EntryPoint,
+        outcome: Option<&mut Outcome>,
+    ) -> Result<c_int, Error> {
+        let (call, comm) = (incoming.call, incoming.comm);
+        let generation = self.backend.generation();
+        let seen = Recognition { key: self.key_of(call, || entry.listed()), generation };
+        let reason = match &entry.handling {
+            Handling::Handled(communicator) => {
+                match incoming.take_normalized(communicator.group.rank.0, communicator.group.size) {
+                    Ok(normalized) if entry_point == EntryPoint::Mpi && normalized.signature.is_nothing() => {
+                        self.remember_native(&seen, comm, 0..=0);
+                        Reason::NothingToDo
+                    }
+                    Ok(normalized) => {
+                        // SAFETY: as for this function.
+                        return unsafe {
+                            self.handle_normalized(entry, communicator, call, normalized, &seen, outcome)
+                        };
+                    }
+                    Err(Refusal::Native(reason)) => reason,
+                    // Not every MPI checks counts.
+                    Err(Refusal::Wrong(error @ Error::Negative(_))) => return Err(error),
+                    // MPI itself checks its arguments, and raises its errors where they belong.
+                    Err(Refusal::Wrong(_)) if entry_point == EntryPoint::Mpi => Reason::LeftToMpi,
+                    Err(Refusal::Wrong(error)) => return Err(error),
+                }
+            }
+            Handling::PassedThrough(reason) => {
+                self.remember_native(&seen, comm, 0..=u64::MAX);
+                reason.clone()
+            }
+            Handling::Pending(_) if self.is_off() => Reason::Off,
+            Handling::Pending(_) => Reason::FirstCalls,
+        };
+        if let Some(outcome) = outcome {
+            // Where nothing is handled, all calls come here, on all ranks.
+            let counted = entry.counted.as_ref().filter(|counted| reason == Reason::Off && counted.inside);
+            if counted.is_some() && incoming.is_sound()? {
+                let barrier = || Ok(self.backend.agree(comm, Agree::Max, &mut [0])?);
+                outcome.sample(counted, call, barrier)?;
+            }
+            outcome.reason = Some(reason);
+        }
+        // SAFETY: as for this function.
+        Ok(unsafe { self.native(call, comm) })
+    }
+
+    /// Decides about a normalised call, gets its plan, and runs it.
+    ///
+    /// # Safety
+    /// As for [`Engine::run`].
+    unsafe fn handle_normalized(
+        &self,
+        entry: &CommEntry<B>,
+        communicator: &Communicator<B>,
+        call: &Call,
+        mut normalized: NormalizedCall,
+        seen: &Recognition,
+        mut outcome: Option<&mut Outcome>,
+    ) -> Result<c_int, Error> {
+        let group = &communicator.group;
+        let mut state = communicator.take()?;
+        // SAFETY: as for this function.
+        let native = || Ok(unsafe { self.native(call, group.comm) });
+        // MPI checks its arguments before anybody waits for this rank.
+        let checked = normalized.signature.is_local() && !state.is_native(&normalized.signature);
+        if checked && alltoallv_layout(self.backend, call, group.size).is_err() {
+            return native();
+        }
+        let Some(planned) = communicator.plan(&mut state, &mut normalized)? else {
+            if let Some(outcome) = outcome {
+                outcome.reason = Some(Reason::Different);
+            }
+            return native();
+        };
+        if !state.store.plans.versions.get(planned.id).is_the_call_itself() {
+            normalized.look_closer(self.backend);
+        }
+        if let Some(key) = seen.key {
+            self.remember(seen.generation, communicator, &mut state, key, &planned, &normalized);
+        }
+        if let Some(outcome) = &mut outcome {
+            outcome.choice = Some(state.why(&planned));
+            outcome.sample(entry.counted.as_ref(), call, || group.barrier())?;
+        }
+        communicator.begin_trial_call(&planned.decision)?;
+        let start = Instant::now();
+        // SAFETY: as for this function.
+        let result =
+            unsafe { self.run_planned(entry, communicator, &mut state, &planned, call, &normalized) };
+        // A call that failed here counts in its trial as well: all ranks count it.
+        let timed = communicator.end_trial_call(&mut state, &planned.decision, start.elapsed())?;
+        if let Some(counters) = entry.counters().filter(|_| !timed.is_empty()) {
+            let equal = matches!(normalized.signature.problem.counts, Counts::Equal(_));
+            counters.add_trial(call.name(), planned.decision.bytes, equal, &timed);
+        }
+        result
+    }
+
+    /// Runs a call by its plan, and compares the result with the MPI's own where that is due.
+    ///
+    /// # Safety
+    /// As for [`Engine::run`].
+    unsafe fn run_planned(
+        &self,
+        entry: &CommEntry<B>,
+        communicator: &Communicator<B>,
+        state: &mut State<B>,
+        planned: &PlannedCall,
+        call: &Call,
+        normalized: &NormalizedCall,
+    ) -> Result<c_int, Error> {
+        let State { store: Store { plans, workspace, .. }, staged_input, staged_output, calls, .. } = state;
+        let group = &communicator.group;
+        let version = plans.versions.get(planned.id);
+        let prepared = match &mut version.prepared {
+            None | Some(Prepared::Native) => {
+                // SAFETY: as for this function.
+                return Ok(unsafe { self.native(call, group.comm) });
+            }
+            Some(prepared) => prepared,
+        };
+        let every = group.internal.settings.check;
+        let check = match every > 0 && calls.is_multiple_of(every) {
+            // SAFETY: as for this function.
+            true => unsafe { NativeCheck::run(group, call, normalized) }?,
+            false => None,
+        };
+        let (wire, comm) = (&group.internal.wire, group.comm);
+        let device = self.backend.has_device();
+        let mut staging =
+            Staging { backend: self.backend, input: staged_input, output: staged_output, device };
+        match prepared {
+            Prepared::Native => {}
+            Prepared::Parts(parts) => {
+                // SAFETY: as for this function.
+                let code = unsafe { parts.run(self.backend, call, normalized, comm) }?;
+                if code != 0 {
+                    return Ok(code);
+                }
+            }
+            Prepared::Ready(plan) => {
+                staging.grow(normalized, plan);
+                let (buffers, staged) = staging.bring(normalized, plan, &workspace.temporary)?;
+                if self.active.is_empty() {
+                    // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+                    unsafe { plan.run(wire, buffers) }?;
+                } else {
+                    // SAFETY: as above.
+                    unsafe { plan.start(wire, buffers) }?;
+                    self.active.while_waiting(wire, || plan.test(wire))?;
+                }
+                staging.take(normalized, staged)?;
+            }
+            Prepared::Sized(plan) => {
+                let (buffers, staged) = staging.bring_sized(call, group.size, plan)?;
+                // SAFETY: as above.
+                unsafe { plan.start(wire, buffers) }?;
+                if self.active.is_empty() {
+                    plan.wait(wire)?;
+                } else {
+                    self.active.while_waiting(wire, || plan.test(wire))?;
+                }
+                staged.take(self.backend)?;
+            }
+        }
+        if let Some(check) = check {
+            let same = check.compare(self.backend, comm, call, &version.choice.expression)?;
+            if let Some(counters) = entry.counters() {
+                counters.add_check(same);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Remembers that calls with these counts are passed through.
+    fn remember_native(&self, seen: &Recognition, comm: Handle, counts: std::ops::RangeInclusive<u64>) {
+        let unseen = self.recognises.load(Ordering::Relaxed) && !self.counts.load(Ordering::Relaxed);
+        if let (Some(key), true) = (&seen.key, unseen) {
+            self.natives.put(comm, seen.generation, &key.words, counts);
+        }
+    }
+
+    /// Calls the MPI's own function; its code.
+    ///
+    /// # Safety
+    /// The arguments are right for it.
+    #[inline(always)]
+    pub unsafe fn native(&self, call: &Call, comm: Handle) -> c_int {
+        // SAFETY: as for this function.
+        match unsafe { self.backend.native(call, comm) } {
+            Ok(()) => 0,
+            Err(error) => error.code,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What communicators leave to those that come after them: topologies, compiled programs, and shared segments that no rank uses. A program
+//! that makes a communicator for every few calls pays for none of these again.
+
+mod cache;
+mod key;
+
+pub(crate) use cache::{ReuseCache, SharedSegment};
+pub(crate) use key::{PlanForm, ProgramKey, task};
