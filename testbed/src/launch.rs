@@ -78,10 +78,12 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Where ranks outnumber cores, an MPI that spins is asked to be patient, if it can.
+    /// Where ranks outnumber cores, or share them with other programs, an MPI that spins is asked to sleep meanwhile, if it can.
     pub(crate) fn patiently(self) -> Launch<'a> {
         match self.mpi {
-            Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_WAIT_MODE", "1"),
+            Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_THREAD_YIELD", "3"),
+            // Without this it yields, and gets a core back only when others have used up their time.
+            Mpi::Mpich5 | Mpi::MpichAbi => self.set("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1"),
             Mpi::Mpich4 if self.ranks > 2 => self.preload(&patient()),
             _ => self,
         }
