@@ -57,15 +57,16 @@ impl<B: Backend> Store<B> {
         // One of them is the MPI's own function, which always fits.
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let candidate = &mut candidates[at];
-            let expression = candidate.choice.expression.clone();
+            let choice = candidate.choice.clone();
+            let expression = &choice.expression;
             let id = match candidate.find(versions, &mut normalized.signature.problem, site.topology) {
                 Found::Version(id) => id,
                 Found::Nothing if candidate.is_native() => candidate.put_native(versions),
                 Found::Nothing => {
                     // Plans may be dropped.
                     calls.clear();
-                    let form = PlanForm::of(&normalized.signature.problem, site.topology, &expression);
-                    match group.make(site, normalized, &form, &expression)? {
+                    let form = PlanForm::of(&normalized.signature.problem, site.topology, expression);
+                    match group.make(site, normalized, &form, expression)? {
                         Attempt::Made(made, extent) => candidate.put(versions, form, Some(made), extent),
                         Attempt::Refused => candidate.put(versions, form, None, Extent::default()),
                         Attempt::Stopped(why) => return Err(why),
@@ -75,7 +76,7 @@ impl<B: Backend> Store<B> {
             };
             // Compositions share a form with calls that they cannot handle.
             let parts = matches!(versions.get(id).prepared, Some(Prepared::Parts(_)));
-            if parts && Parts::of(&expression, &normalized.signature).is_none() {
+            if parts && Parts::of(expression, &normalized.signature).is_none() {
                 continue;
             }
             if fit(group, versions.get(id), normalized, site.topology, workspace, calls)? {
