@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a file says that one of these users owns and nobody else may change; nothing if it is not there.
+/// The text of a file that one of these users owns and no other may change; none if it is not there.
 pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
     // What is looked at is what is read: one descriptor, and no link in its place.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);

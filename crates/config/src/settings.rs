@@ -62,7 +62,7 @@ pub struct Settings {
     pub watch: bool,
     /// Where the profile of the machine is.
     pub profiles: ProfilePlace,
-    /// What was wrong, in words.
+    /// Complaints about wrong values.
     pub complaints: Vec<String>,
 }
 

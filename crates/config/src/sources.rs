@@ -27,19 +27,19 @@ struct Value {
     place: String,
 }
 
-/// What rank 0 found: values by name, each behind those that it replaces, and complaints about files. Lines of text, to be given to all.
+/// The settings that rank 0 found: values by name, each behind those that it replaces, and complaints about files.
 #[derive(Default)]
 struct Found {
     values: BTreeMap<String, Vec<Value>>,
     complaints: Vec<String>,
 }
 
-/// What the lines of a file are.
+/// The part of the administrator's file that a line is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// What others may change.
+    /// Defaults, which users may change.
     Default,
-    /// What nobody may.
+    /// Values that users cannot change.
     Fixed,
 }
 
@@ -196,9 +196,9 @@ pub struct SettingShown {
     pub value: String,
     /// Where it was found.
     pub source: String,
-    /// What it replaces: values, and where they were found.
+    /// The values that it replaces, with their places.
     pub replaces: Vec<(String, String)>,
-    /// What it is about.
+    /// Its description.
     pub about: &'static str,
 }
 
@@ -281,7 +281,7 @@ mod tests {
         );
     }
 
-    /// What the administrator fixes beats the environment, which beats what is only a default.
+    /// A fixed value replaces the environment's, which replaces a default.
     #[test]
     fn defaults_and_what_is_fixed_are_told_apart() {
         let path = std::env::temp_dir().join(format!("bruckner-parts-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use bruckner_choose::BadRule;
 use bruckner_mpi::{Handle, MpiError, NoMpi};

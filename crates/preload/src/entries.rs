@@ -16,7 +16,7 @@ use bruckner_engine::{Call, Engine, EntryPoint, Error};
 use crate::next::hand_on;
 use crate::table::collectives;
 
-/// What a function returns if there is no MPI to ask: any error.
+/// The code of a function if there is no MPI to ask: any error.
 pub(crate) const NO_MPI: c_int = 1;
 
 /// A call that is not known to go to native.

@@ -43,7 +43,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     text.to_str().map_err(|_| Error::Argument("a string argument is not valid UTF-8".to_owned()))
 }
 
-/// What a code means; never null.
+/// The text of an error code; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     let text: &'static CStr = match code {
@@ -60,7 +60,7 @@ pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// What the last failure of this thread was, in words; valid until its next one.
+/// The text of this thread's last failure; valid until its next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())

@@ -1,4 +1,4 @@
-//! What the C API has besides collectives: beginning and end, settings, questions.
+//! The C API besides collectives: initialisation, settings, information.
 
 use std::ffi::{c_char, c_int, c_longlong};
 

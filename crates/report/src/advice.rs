@@ -1,4 +1,4 @@
-//! What a user might do about what was seen.
+//! Advice for the user of a program, from its report.
 
 use crate::record::Evidence;
 use crate::report::Report;
@@ -44,7 +44,7 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     advice
 }
 
-/// What follows from the parts of the run that ranks were in collectives, and waited there.
+/// Advice from the share of the run that ranks spent in collectives, and waited there.
 fn about_the_whole(report: &Report, part: f64, waiting: f64) -> Option<String> {
     let machine = report.machine;
     Some(if part < WORTH {

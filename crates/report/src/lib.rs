@@ -1,4 +1,4 @@
-//! What a program's collectives did.
+//! Reports of a program's collectives.
 //!
 //! While the program runs, each rank adds up the time that it spends in collectives, and the first rank of each communicator counts the
 //! communicator's calls ([`Statistics`], [`Counters`]). At the end rank 0 gets the text of all ranks and assembles the [`Report`], which

@@ -1,9 +1,9 @@
-//! What is noted of calls: for each communicator, rows by collective, algorithm and reason.
+//! Records of calls: for each communicator, rows by collective, algorithm and reason.
 
 use bruckner_choose::{Name, Reason};
 use serde::{Deserialize, Serialize};
 
-/// What a choice rests on.
+/// The evidence for a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Evidence {
@@ -14,7 +14,7 @@ pub enum Evidence {
     Raced,
     /// The model.
     Predicted,
-    /// What was seen in this run.
+    /// A measurement of this run.
     Watched,
 }
 
@@ -29,18 +29,18 @@ impl Evidence {
     }
 }
 
-/// What one algorithm did for one collective on one communicator.
+/// The calls of one collective on one communicator that one algorithm handled for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The collective, by its name.
     pub collective: String,
     /// Whether calls were starts of persistent requests.
     pub persistent: bool,
-    /// What served: an expression, or `native`.
+    /// The algorithm: an expression, or `native`.
     pub algorithm: String,
     /// Why, in words.
     pub why: String,
-    /// What the choice rests on.
+    /// The evidence for the choice.
     #[serde(default)]
     #[serde(rename = "ground")]
     pub evidence: Evidence,
@@ -52,7 +52,7 @@ pub struct Row {
     pub sizes: Vec<(u64, u64)>,
     /// How long all of them took on the communicator's first rank.
     pub seconds: f64,
-    /// What native would have taken longer, as far as it was measured beside.
+    /// Seconds that the MPI's own function would have taken longer, where that was measured.
     #[serde(default)]
     pub saved: Option<f64>,
 }
@@ -92,7 +92,7 @@ pub struct Timings {
     pub collective: String,
     /// The next power of two.
     pub bytes: u64,
-    /// What calls really had; 0 where ranks had different amounts.
+    /// Bytes of the calls; 0 where ranks had different amounts.
     #[serde(default)]
     pub exact: u64,
     /// Algorithms, and seconds for a call.
@@ -100,7 +100,7 @@ pub struct Timings {
 }
 
 impl Timings {
-    /// What an algorithm took, in seconds, if it was among them.
+    /// The time of an algorithm in seconds, if it was among them.
     pub fn of(&self, algorithm: &str) -> Option<f64> {
         self.times.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
     }
@@ -117,12 +117,12 @@ pub struct Record {
     pub ranks: u32,
     /// Where they are.
     pub topology: String,
-    /// What messages were found to take when it was first used.
+    /// The calibration of messages at first use, as text.
     #[serde(default)]
     pub measured: String,
-    /// What was compared with native.
+    /// Results that were compared with the MPI's own.
     pub checks: Checks,
-    /// What was called.
+    /// The calls, by collective, algorithm and reason.
     pub rows: Vec<Row>,
     /// For each collective and size the last.
     #[serde(default)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Checks, Record, Row, merge_into};
 use crate::statistics::{RankReport, RankTime};
 
-/// What ranks spent in collectives, in seconds.
+/// The time of ranks in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct InCollectives {
     /// The rank that spent least.
@@ -46,7 +46,7 @@ impl InCollectives {
     }
 }
 
-/// What the first rank knows of the machine.
+/// The placement of a job's ranks, as the first rank sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobPlacement {
     /// On how many nodes there are ranks.
@@ -57,7 +57,7 @@ pub struct JobPlacement {
     pub pinned: bool,
 }
 
-/// What the report says.
+/// The report of a run, or of several.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The version of the library.
@@ -78,16 +78,16 @@ pub struct Report {
     /// How long ranks were in collectives.
     #[serde(default)]
     pub in_collectives: Option<InCollectives>,
-    /// What was saved of that, as far as native was measured beside.
+    /// Seconds saved by the library, as far as the MPI's own functions were measured.
     pub saved: Option<f64>,
     /// Where it ran.
     #[serde(default)]
     pub machine: JobPlacement,
-    /// What might be done about it.
+    /// Advice for the user.
     pub advice: Vec<String>,
-    /// What was wrong with the settings.
+    /// Complaints about settings.
     pub complaints: Vec<String>,
-    /// What was called on which communicators.
+    /// The calls on each communicator.
     pub communicators: Vec<Record>,
 }
 
@@ -100,7 +100,7 @@ fn one() -> u64 {
 #[error("it is no report of BRUCKNER_REPORT: {0}")]
 pub struct NoReport(#[from] serde_json::Error);
 
-/// What a run is known by.
+/// The facts about a run that are in its report.
 pub struct RunInfo<'a> {
     /// The MPI and its version.
     pub mpi: &'a str,
@@ -231,7 +231,7 @@ impl Report {
     }
 }
 
-/// What the columns mean.
+/// The meaning of the columns.
 const LEGEND: &str = "\
 bytes each: of one rank's block or vector, rounded up to a power of two. seconds: in these calls on
 the communicator's first rank. by native: what the MPI's own function would have taken for them,

@@ -52,7 +52,7 @@ impl Rank {
         unsafe { self.pack(Way::Unpack, buffer.datatype, data, count, from, length) }
     }
 
-    /// What this rank brings: blocks, each with its length before it.
+    /// This rank's contribution: blocks, each with its length before it.
     fn input(&self, call: &Call, comm: Handle) -> Result<Vec<u8>, MpiError> {
         let (rank, size) = (self.rank(comm)?, self.size(comm)?);
         let in_place = self.is_in_place(call.send.data);
@@ -79,7 +79,7 @@ impl Rank {
             .collect())
     }
 
-    /// What this rank takes of what all have brought.
+    /// Takes this rank's output from the contributions of all.
     fn output(&self, call: &Call, comm: Handle, all: &[Vec<u8>]) -> Result<(), MpiError> {
         let (rank, size) = (self.rank(comm)? as usize, self.size(comm)?);
         let brought: Vec<Vec<&[u8]>> = all.iter().map(|bytes| unframed(bytes)).collect();

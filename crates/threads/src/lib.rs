@@ -44,10 +44,10 @@ pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM,
 /// How long all may take before they are said to hang: long, for the machine may have other work.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is special about a rank.
+/// The properties of a rank.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it finds in files and its environment: lines `NAME=value`. Only rank 0's counts.
+    /// The settings that it finds, as lines `NAME=value`. Only rank 0's count.
     pub settings: String,
     /// The profile of the machine that it finds. Only rank 0's counts.
     pub profile: ProfileFile,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bruckner_mpi::Handle;
 use bruckner_runtime::threads::Cluster;
 
-/// What a rank says that waited for one that failed.
+/// The panic message of a rank that waited for one that failed.
 pub(super) const GIVEN_UP: &str = "another rank has failed";
 
 /// One communicator.
@@ -24,7 +24,7 @@ struct Comm {
     cluster: Arc<Cluster>,
 }
 
-/// What members have brought so far, and how many have taken it.
+/// The contributions of members so far, and how many members have taken them.
 struct Meeting {
     brought: Vec<Option<Vec<u8>>>,
     taken: usize,
@@ -122,7 +122,7 @@ impl Meetings {
         Ticket { serial, number }
     }
 
-    /// What all have brought, if all have.
+    /// The contributions of all, once all are there.
     fn take(books: &mut Books, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
         let key = (ticket.serial, ticket.number);
         let meeting = books.meetings.get_mut(&key).expect("a meeting");

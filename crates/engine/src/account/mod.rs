@@ -1,4 +1,4 @@
-//! What the report is told of calls and operations.
+//! Counters of calls and operations, for the report.
 
 mod operation;
 mod sampling;

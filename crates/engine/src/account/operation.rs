@@ -1,4 +1,4 @@
-//! What the report is told of an operation.
+//! The counters of an operation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! What the engine needs of the world around it.
+//! The interface to an MPI, as traits.
 //!
-//! The real world is an MPI ([`bruckner_mpi::Mpi`]). For tests, crate `bruckner-threads` has ranks that are threads of
-//! one process, in which everything else of the engine runs unchanged.
+//! An MPI implements them ([`bruckner_mpi::Mpi`]). For tests, crate `bruckner-threads` has ranks that are threads of one process, on which
+//! everything else of the engine runs unchanged.
 
 mod large;
 mod mpi;
@@ -102,13 +102,13 @@ pub trait Communicators {
     /// Keeps something until the communicator is freed.
     fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError>;
 
-    /// What is kept with a communicator.
+    /// The value that is kept with a communicator.
     fn kept(&self, comm: Handle) -> Option<Kept>;
 
     /// Forgets what is kept with a communicator.
     fn forget(&self, comm: Handle);
 
-    /// What is remembered by handle is valid only as long as this number stays the same.
+    /// The generation of handles: a value that was remembered by handle is valid as long as the generation is the same.
     fn generation(&self) -> u64;
 
     /// Makes void what is remembered by handle.
@@ -156,10 +156,10 @@ pub trait Datatypes {
     /// The same, with the order of its bytes, if that can be told without data. To be asked where something depends on it.
     fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape;
 
-    /// What a datatype's elements are, if kernels know it.
+    /// The kind of a datatype's elements, if kernels know it.
     fn kind(&self, datatype: Handle) -> Option<Kind>;
 
-    /// What an operation does, if kernels know it.
+    /// The operation of a handle, if kernels know it.
     fn operation(&self, op: Handle) -> Option<Operation>;
 
     /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
@@ -243,7 +243,7 @@ pub trait Natives {
 
 /// All of it.
 pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + 'static {
-    /// What carries messages.
+    /// The transport of messages.
     type Wire: Wire;
 
     /// Messages on a hidden communicator. No message may have the tag `never_sent`.
@@ -261,7 +261,7 @@ pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + '
     /// Has work done inside every wait of the MPI from now on, as long as there is some. Always the same work.
     fn work_inside(&self, work: Work) -> Result<(), MpiError>;
 
-    /// What this process finds in files and its environment, as lines `NAME=value`.
+    /// The settings in files and the environment of this process, as lines `NAME=value`.
     fn settings(&self) -> String;
 
     /// The profile file that this process finds in the place that these settings name.

@@ -40,7 +40,7 @@ pub(crate) struct Binding {
     pub(crate) bindings: u64,
 }
 
-/// What each of the call's elements is, for each count of 1.
+/// Sizes per element of a call.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Blocks {
     /// Elements of the problem.
@@ -60,7 +60,7 @@ pub(crate) struct CachedCall {
     pub(crate) kind_id: KindId,
     /// The plan. Whatever changes plans clears the cache.
     pub(crate) plan: PlanId,
-    /// What the plan is to be bound to, but for the count; of lists, those of the last call.
+    /// The problem to bind the plan to, but for the count; of lists, those of the last call.
     pub(crate) problem: Problem,
     pub(crate) cut: Cut,
     pub(crate) bound: Option<Binding>,

@@ -16,7 +16,7 @@ pub(crate) struct CallKey {
     pub(crate) words: [u64; 4],
     /// The largest, where it is listed.
     pub(crate) count: u64,
-    /// What a plan is bound to beyond it.
+    /// The lists, where the call has any.
     pub(crate) listed: Option<ListedCounts>,
 }
 

@@ -152,9 +152,9 @@ impl Buffer {
 pub struct Call {
     /// Which function of MPI it is.
     pub function: Function,
-    /// What is sent. A broadcast's only buffer is both this and what is received.
+    /// The send buffer. The only buffer of a broadcast is both send and receive buffer.
     pub send: Buffer,
-    /// What is received.
+    /// The receive buffer.
     pub recv: Buffer,
     /// The operation of a reduction; 0 for others.
     pub op: Handle,

@@ -30,7 +30,7 @@ pub(crate) struct PlannedCall {
     pub(crate) fallback: bool,
 }
 
-/// What changes from call to call.
+/// The state that changes from call to call.
 pub(crate) struct State<B: Backend> {
     pub(crate) decider: Decider,
     pub(crate) store: Store<B>,

@@ -13,7 +13,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::normalize::CallSignature;
 
-/// What the decisions of a communicator depend on.
+/// The inputs of a communicator's decisions.
 pub(crate) struct Decider {
     /// The algorithms that the user named.
     pub(crate) rules: Rules,

@@ -1,4 +1,4 @@
-//! What is asked of the engine besides collectives: other algorithms, other places, what there is.
+//! Requests to the engine besides collectives: other algorithms, another topology, information.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl<B: Backend> Engine<B> {
         Ok(state.store.plans.newest(name).map(|version| version.choice.expression.to_string()))
     }
 
-    /// What was found about `MPI_COMM_WORLD`. Collective at first use.
+    /// Facts about `MPI_COMM_WORLD`. Collective at first use.
     pub fn findings(&self) -> Result<Findings, Error> {
         let internal = self.make_internal_comm()?;
         Ok(Findings {

@@ -63,7 +63,7 @@ pub struct Engine<B: Backend> {
     left: AtomicU16,
 }
 
-/// What an engine found out about `MPI_COMM_WORLD`, for people.
+/// Facts about `MPI_COMM_WORLD`, for people.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// Its ranks.
@@ -76,7 +76,7 @@ pub struct Findings {
     pub reads: bool,
     /// Whether ranks outnumber cores.
     pub shared_cores: bool,
-    /// What was wrong with the settings.
+    /// Complaints about settings.
     pub complaints: Vec<String>,
 }
 

@@ -24,7 +24,7 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::run::{NativeCheck, Staging};
 
-/// What became of a call, for the report.
+/// The outcome of a call, for the report.
 #[derive(Default)]
 struct Outcome {
     /// The algorithm that handled it.

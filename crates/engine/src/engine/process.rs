@@ -19,7 +19,7 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::requests::Known;
 
-/// What is to become of calls, by what a rank's environment says: they are left to the MPI, left to it and counted, or served.
+/// How the environment of a rank wants calls to be treated: passed through, passed through and counted, or handled.
 const LEFT: u64 = 0;
 const COUNTED: u64 = 1;
 const SERVED: u64 = 2;
@@ -225,7 +225,7 @@ impl Engine<Mpi> {
 mod tests {
     use super::*;
 
-    /// What is the MPI's own in any case is not looked at, unless somebody counts.
+    /// Functions that are passed through in any case are left alone, unless calls are counted.
     #[test]
     fn functions_that_are_never_served_are_left_alone() {
         let left = |text: &str| {

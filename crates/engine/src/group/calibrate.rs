@@ -1,5 +1,5 @@
-//! What messages take, measured at first use of a communicator that spans nodes, where no profile says it. Collective; all ranks come to
-//! the same, and to the same messages: what is still to be done depends on what they have agreed on.
+//! Calibration: the time of messages, measured at first use of a communicator that spans nodes, where no profile has it. Collective; all
+//! ranks get the same result and exchange the same messages, because each further step depends on what they have agreed on.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const NEAR: Duration = Duration::from_millis(1);
 const AGAIN: usize = 3;
 /// The longest messages are only for those that the others take next to no time.
 const QUICK: u64 = 50_000;
-/// What was not measured.
+/// A time that was not measured.
 const NOTHING: u64 = u64::MAX;
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -57,7 +57,8 @@ impl Partners {
 }
 
 impl<B: Backend> Group<B> {
-    /// What messages take here: as it is known, or measured, if it may be. Collective, with the same outcome on all ranks.
+    /// The calibration of messages on this communicator: known, or measured if that is allowed. Collective, with the same result on all
+    /// ranks.
     pub(crate) fn calibration(&self, topology: &Topology) -> Result<Option<Gauged>, Error> {
         let settings = &self.internal.settings;
         let wanted = settings.measure && settings.mode == Mode::On;

@@ -17,7 +17,7 @@ use crate::reuse::ReuseCache;
 /// The most topologies whose menus are kept.
 const MENUS: usize = 16;
 
-/// What communicators share that are placed alike.
+/// The decision table of a placement, shared by all communicators that have it.
 struct Placed {
     topology: Arc<Topology>,
     calibrated: Option<[u64; Gauged::WORDS]>,
@@ -42,9 +42,9 @@ pub(crate) struct InternalComm<B: Backend> {
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
     pub(crate) reuse: ReuseCache,
-    /// What choices are made by.
+    /// The knowledge that choices rest on: the profile's, or the default machine model's.
     pub(super) knowledge: Arc<Knowledge>,
-    /// What messages took, where that was measured.
+    /// The calibration of messages, where it was measured.
     pub(super) calibrated: Mutex<Option<Gauged>>,
     menus: Mutex<Vec<Placed>>,
     /// Whether several threads may call at once, on any rank.
@@ -54,7 +54,7 @@ pub(crate) struct InternalComm<B: Backend> {
     active: Arc<Active>,
 }
 
-/// What ranks that look for tags have come to; the same on all of them.
+/// The result of a search for tags; the same on all ranks.
 pub(crate) enum Found {
     /// A range that is free everywhere, and now taken.
     Range(TagRange),
@@ -113,8 +113,8 @@ impl<B: Backend> InternalComm<B> {
         })
     }
 
-    /// What the calls of a communicator may be served by whose ranks are placed so. Communicators that are placed alike share it: to find
-    /// where choices change takes longer than a few short calls.
+    /// The decision table for communicators with a topology. Communicators with the same topology share it, because making it takes longer
+    /// than a few short calls.
     pub(crate) fn menus(&self, topology: &Arc<Topology>, calibrated: Option<&Gauged>) -> Arc<Menus> {
         let words = calibrated.map(Gauged::words);
         let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What the ranks of a communicator are called on the hidden one.
+//! Rank translation: from ranks of a communicator to ranks of the internal communicator.
 
 use bruckner_runtime::Names;
 use bruckner_schedule::Rank;

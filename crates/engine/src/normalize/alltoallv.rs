@@ -17,7 +17,7 @@ pub(crate) struct AlltoallvLayout {
     pub(crate) overlaps: bool,
 }
 
-/// What this rank knows of an alltoallv.
+/// The layout of this rank's buffers in an alltoallv.
 pub(crate) fn alltoallv_layout(
     backend: &impl Backend,
     call: &Call,

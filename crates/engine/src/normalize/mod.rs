@@ -26,7 +26,7 @@ use crate::backend::Backend;
 use crate::call::{Call, Count, List};
 use crate::refusal::Refusal;
 
-/// What all ranks share of a call.
+/// The part of a call that all ranks share.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct CallSignature {
     pub(crate) name: Name,
@@ -42,7 +42,7 @@ impl CallSignature {
         CallSignature { name, problem, combine: Combine::Nothing }
     }
 
-    /// What algorithms are chosen by.
+    /// The question that algorithms are chosen by.
     pub(crate) fn question(&self) -> Question<'_> {
         Question { name: self.name, problem: &self.problem, shows_order: self.combine.shows_order() }
     }
@@ -122,7 +122,7 @@ impl NormalizedCall {
         self.bytes.0 + self.misfit.map_or(0, |(given, wanted)| given.saturating_sub(wanted))
     }
 
-    /// What is to be said of a call that has been served: more was given than was received.
+    /// The error of a call that was carried out although more was given than is received.
     pub(crate) fn verdict(&self, backend: &impl Backend) -> Result<(), Error> {
         match self.misfit {
             Some((given, wanted)) if given > wanted => Err(Error::Mpi(backend.truncated())),
@@ -161,8 +161,8 @@ fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
         .ok_or_else(|| Error::Argument(format!("root {root} is not one of {size} ranks")))
 }
 
-/// What is to be planned for a call by this rank of so many. An error is one that MPI finds before it talks to anybody: what
-/// only this rank can know to be wrong does not send it alone to MPI's function.
+/// The call as this rank of `size` plans it. An error is one that MPI finds before it talks to other ranks. A mistake that only this rank
+/// can know of is none: the rank takes part all the same.
 pub(crate) fn normalize(
     backend: &impl Backend,
     call: &Call,

@@ -1,4 +1,4 @@
-//! What ranks agree on about a plan before they run it.
+//! The agreement of all ranks about a plan, before they run it.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -47,7 +47,7 @@ impl SegmentUse {
     }
 }
 
-/// What ranks agree on: of each number the greatest of all ranks.
+/// An agreement: of each number the greatest of all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Agreement {
     failed: u64,

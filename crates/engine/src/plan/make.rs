@@ -28,7 +28,7 @@ enum Planned<B: Backend> {
     Parts(Parts),
 }
 
-/// What came of an attempt to make a plan; the same on all ranks.
+/// The result of an attempt to make a plan; the same on all ranks.
 pub(super) enum Attempt<B: Backend> {
     /// A plan, and the room that it needs on any rank.
     Made(Prepared<B>, Extent),

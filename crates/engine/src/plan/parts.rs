@@ -16,7 +16,7 @@ use crate::backend::Backend;
 use crate::call::{Call, Count, Lists};
 use crate::normalize::{BufferLayout, CallSignature, Combine, NormalizedCall};
 
-/// What a collective is made of.
+/// The two functions of the MPI that make up a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
     /// An allreduce: a reduce, and a broadcast.
@@ -31,7 +31,8 @@ pub(crate) enum Parts {
 const ROOT: c_int = 0;
 
 impl Parts {
-    /// What an expression means for a call, which is the same on all ranks; nothing where it is none of these, or does not fit.
+    /// The composition that an expression names for a call; the same on all ranks. None if it names no composition, or one that does not
+    /// fit the call.
     ///
     /// Elements are built in, or bytes: MPIs cut broadcasts and gathers by elements, and get it wrong where ranks have different types of
     /// one signature.
@@ -72,7 +73,7 @@ impl Parts {
     }
 }
 
-/// What two functions returned.
+/// The joined result of two functions.
 fn joined(first: Result<(), MpiError>, second: Result<(), MpiError>) -> c_int {
     first.and(second).map_or_else(|error| error.code, |()| 0)
 }

@@ -45,7 +45,7 @@ pub(crate) struct Version<B: Backend> {
     pub(crate) too_much: usize,
     /// Whether it is by the first of all algorithms for its kind of call.
     pub(crate) is_preferred: bool,
-    /// What the plan combines with, at present.
+    /// The reduction that the plan is set to.
     pub(crate) combine: Option<Combine>,
     /// The call that last looked for it.
     pub(crate) looked_for: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Candidate {
     versions: Vec<PlanId>,
 }
 
-/// What was found for a problem.
+/// The result of a search for the plan of a problem.
 pub(crate) enum Found {
     /// This version.
     Version(PlanId),

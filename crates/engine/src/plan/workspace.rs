@@ -51,7 +51,7 @@ impl Workspace {
         std::mem::take(&mut self.leased)
     }
 
-    /// What is there, grown to what is needed, by large steps, in regions of so many members at most.
+    /// The size of a segment that is grown to what is needed, by large steps, for regions of at most `members` ranks.
     pub(super) fn larger(&self, members: u32, there: Size, need: Size) -> Size {
         let grown = |there: usize, need: usize, by: usize| {
             if need > there { need.next_multiple_of(by) } else { there }

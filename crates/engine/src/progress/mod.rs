@@ -1,4 +1,4 @@
-//! What is under way in a process, and whose turn it is to advance it.
+//! Operations that are started, and the lock of whoever advances one.
 
 mod active;
 mod turn;

@@ -32,7 +32,7 @@ pub(crate) struct Known<B: Backend> {
     pub(crate) account: OperationCounters,
     /// Datatypes of its own: the user's may be freed before it.
     pub(crate) types: Vec<Handle>,
-    /// What the call refers to, if it was narrowed.
+    /// The lists of the call, if it was narrowed.
     pub(crate) _lists: Lists,
 }
 
@@ -53,7 +53,7 @@ impl<B: Backend> Known<B> {
 /// The persistent requests of a process that are known.
 pub struct Requests<B: Backend> {
     backend: &'static B,
-    /// What the MPI does inside its waits as long as operations of several rounds are under way.
+    /// The work that the MPI does inside its waits as long as operations of several rounds are started.
     inside: Work,
     count: AtomicUsize,
     known: Mutex<HashMap<Handle, Arc<Known<B>>>>,

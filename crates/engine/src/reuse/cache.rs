@@ -64,7 +64,7 @@ struct Contents {
     idle: Vec<SharedSegment>,
 }
 
-/// What is kept for the communicators of a hidden one.
+/// The cache of the communicators of an internal communicator.
 #[derive(Default)]
 pub(crate) struct ReuseCache(Mutex<Contents>);
 

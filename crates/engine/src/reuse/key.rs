@@ -1,4 +1,4 @@
-//! What a plan and a compiled program depend on.
+//! The keys of plans and of compiled programs.
 
 use bruckner_algorithms::exchange::Exchange;
 use bruckner_algorithms::lower::OnNode;

@@ -1,5 +1,5 @@
-//! What communicators leave to those that come after them: topologies, compiled programs, and shared segments that no rank uses. A program
-//! that makes a communicator for every few calls pays for none of these again.
+//! Things that communicators leave to later ones: topologies, compiled programs, and shared segments that no rank uses. A program that
+//! makes a communicator for every few calls pays for none of these again.
 
 mod cache;
 mod key;

@@ -15,7 +15,7 @@ use crate::call::{Buffer, Call, Count, Lists};
 use crate::group::Group;
 use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 
-/// What native makes of a call's input.
+/// The result of the MPI's own function for a call's input.
 pub(crate) struct NativeCheck {
     output: BufferLayout,
     expected: Vec<u8>,

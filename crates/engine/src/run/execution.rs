@@ -1,4 +1,4 @@
-//! What changes while a plan runs.
+//! The state of a plan while it runs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -244,7 +244,7 @@ impl<B: Backend> Execution<B> {
         }
     }
 
-    /// What is left when the last step is done.
+    /// Ends an execution after its last step.
     fn done(&mut self, bound: &BoundCall<B>) {
         self.is_running = false;
         let backend = bound.backend;

@@ -63,7 +63,7 @@ impl<B: Backend> Drop for Operation<B> {
     }
 }
 
-/// What an operation is made of.
+/// The parts of an operation.
 pub(crate) struct Made<B: Backend> {
     prepared: Prepared<B>,
     /// None where it is the MPI's own collective.
