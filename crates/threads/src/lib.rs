@@ -184,14 +184,25 @@ impl Rank {
     pub fn split(&self, comm: Handle, color: u32) -> Handle {
         let colors = self.meet_with(comm, &[u64::from(color)]);
         let members = self.meetings.members(comm);
-        let same = |at: &usize| colors[*at] == u64::from(color);
-        let chosen: Vec<u32> = (0..members.len()).filter(same).map(|at| members[at]).collect();
-        let made = if chosen[0] == self.number { self.meetings.open(&chosen) } else { 0 };
-        let all = self.meet_with(comm, &[made]);
-        let first = members.iter().position(|member| *member == chosen[0]).expect("it is a member");
-        self.ending.lives(all[first]);
+        let mut distinct: Vec<u64> = Vec::new();
+        for color in &colors {
+            if !distinct.contains(color) {
+                distinct.push(*color);
+            }
+        }
+        let of = |color: &u64| -> Vec<u32> {
+            let chosen = members.iter().zip(&colors).filter(|(_, other)| *other == color);
+            chosen.map(|(member, _)| *member).collect()
+        };
+        // The first member opens all communicators, in the order of their first members: handles are the same in every run.
+        let opens = members[0] == self.number;
+        let opened: Vec<u64> =
+            distinct.iter().filter(|_| opens).map(|color| self.meetings.open(&of(color))).collect();
+        let all = self.meet_with(comm, &opened);
+        let own = distinct.iter().position(|other| *other == u64::from(color)).expect("its own color");
+        self.ending.lives(all[own]);
         self.renew();
-        all[first]
+        all[own]
     }
 
     /// `MPI_Comm_free`. What was kept goes, and the handle may come again.

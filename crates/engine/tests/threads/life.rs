@@ -97,7 +97,10 @@ fn communicators_come_and_go() {
                     EntryPoint::Mpi,
                 );
             }
-            assert!(handles.windows(2).any(|pair| pair[0] == pair[1]), "{handles:?}");
+            // Ranks 0 and 3 are first or last in each split: they get one handle for communicators of two kinds.
+            if [0, 3].contains(&rank.number()) {
+                assert!(handles.iter().all(|handle| *handle == handles[0]), "{handles:?}");
+            }
         },
     );
 }
