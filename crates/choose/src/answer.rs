@@ -1,4 +1,4 @@
-//! The algorithms for a kind of call, best first.
+//! Ranked list of the algorithms for a kind of call.
 
 use bruckner_algorithms::Expression;
 use bruckner_schedule::Collective;
@@ -9,14 +9,15 @@ use crate::menu::Menus;
 use crate::reason::Reason;
 use crate::rules::Rules;
 
-/// The algorithms for a kind of call, best first, each with the reason for it, where a user may have named some. The first that can be
-/// planned serves; the last is always `native`, the MPI's own function.
+/// Returns the algorithms for a kind of call, best first, each with its reason. An algorithm that the user selected in `rules` comes
+/// first, if it has the required properties. The engine uses the first one that can be planned; the last is always `native`, the MPI's own
+/// function.
 pub fn choose(kind: &Kind, menus: &Menus, rules: &Rules) -> Vec<Choice> {
     let lacks =
         |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
     let (last, mut choices): (Vec<Choice>, Vec<Choice>) =
         menus.choices(kind).into_iter().partition(Choice::is_native);
-    // Lists of numbers that are no C integers can only be served.
+    // The MPI has no function for listed counts that exceed C integers, so the library must handle such calls.
     let beyond = kind.size == Size::Beyond;
     if menus.policy().always || beyond {
         let right = fallbacks(kind.collective).iter().map(|text| parsed(text));
@@ -37,7 +38,7 @@ fn parsed(text: &str) -> Expression {
     text.parse().expect("an expression of this file")
 }
 
-/// What is right wherever it can be planned at all.
+/// Returns algorithms that are correct for a collective wherever they can be planned.
 fn fallbacks(collective: Collective) -> &'static [&'static str] {
     match collective {
         Collective::Allgather => &["locality(node)", "bruck(2)", "ring", "spread-out"],
@@ -59,7 +60,7 @@ mod tests {
         Problem { collective, ranks: 8, counts: Counts::Equal(count), pieces: 1, element: 8, order }
     }
 
-    /// The choices for a call on a topology, as texts.
+    /// Returns the choices for a call on a topology, as texts.
     fn of(question: &Question<'_>, topology: &str, rules: &str, always: bool) -> Vec<(String, String)> {
         let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
         let policy = Policy { always, ..Policy::default() };
@@ -74,14 +75,14 @@ mod tests {
         let sum = problem(Collective::Allreduce, Order::Any, 1);
         let allreduce = |shows_order| Question { name: Name::Allreduce, problem: &sum, shows_order };
         let rules = "allreduce=8(1 1 1)";
-        // Integers may be added in any order; the bits of floats must be the same on all ranks.
+        // Integers may be added in any order; floating-point sums must have the same bits on all ranks.
         assert_eq!(of(&allreduce(false), "2x4", rules, false)[0].0, "8(1 1 1)");
         let found = of(&allreduce(true), "2x4", rules, false);
         assert!(found[0].0.contains("node"), "{found:?}");
         assert!(
             found[0].1.starts_with("`8(1 1 1)` was asked for, but its floating-point results may differ")
         );
-        // Order is kept by few.
+        // Few algorithms keep rank order.
         let ordered = problem(Collective::Allreduce, Order::Ranks, 1);
         let needs_order = Question { name: Name::Allreduce, problem: &ordered, shows_order: true };
         for always in [false, true] {
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(of(1, "", false)[0].0, "shm");
         assert!(of(1, "", false)[0].1.contains("predicted by a usual machine"));
         assert_eq!(of(1, "allgather=native", false)[0], ("native".into(), "asked for".into()));
-        // What is asked for may turn out not to fit.
+        // The algorithm that the user selected may turn out not to fit.
         for always in [false, true] {
             let asked = of(1, "allgather=ring", always);
             assert_eq!(asked[0], ("ring".into(), "asked for".into()));

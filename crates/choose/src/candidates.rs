@@ -1,9 +1,9 @@
-//! Which algorithms are worth comparing for a collective on a shape: by rule, few.
+//! Selects the few candidate algorithms that are compared for a collective on a communicator shape.
 //!
-//! Everything that has won somewhere in docs/measured.md or by the model, in forms that suit the number of nodes: Bruck's radix and
-//! Jocksch's ports are 2, ⌈√N⌉ and N of N nodes; between nodes one port, all of them, or halves; leaders, lanes and locality;
-//! pipelines for long vectors; and on one node shared memory in its forms. What cannot be planned for so many ranks is left out by whoever
-//! asks.
+//! Candidates are the algorithms that are the fastest somewhere in docs/measured.md or by the cost model, with parameters that suit the
+//! number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and locality-aware algorithms, reduce_scatter
+//! + allgather for an allreduce, and pipelines for long vectors; on one node, several shared-memory algorithms. The caller removes
+//! candidates that cannot be planned for the number of ranks.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::{Lanes, Plain};
@@ -12,9 +12,9 @@ use bruckner_schedule::{Collective, Level, Topology};
 
 use crate::knowledge::{Origin, Vendor};
 
-/// Parts of a pipeline.
+/// Numbers of parts into which pipelined candidates split their data.
 const PARTS: [u32; 2] = [4, 16];
-/// Messages of a rank at once, where it reaches several nodes.
+/// Number of messages that a rank sends at once if it exchanges data with several nodes.
 const PORTS: u32 = 4;
 
 fn plain(plain: Plain) -> Expression {
@@ -37,13 +37,13 @@ fn halves(of: Expression) -> Expression {
     Expression::Halves(Box::new(of))
 }
 
-/// Radices for so many members: 2, and ⌈√N⌉ where that is another.
+/// Returns the candidate radices for Bruck's algorithm among `members` ranks: 2, and ⌈√members⌉ if that is larger.
 fn radices(members: u32) -> impl Iterator<Item = u32> {
     let root = (2..members).find(|root| u64::from(*root) * u64::from(*root) >= members.into());
     [Some(2), root.filter(|root| *root > 2)].into_iter().flatten()
 }
 
-/// Ways to gather among so many members.
+/// Returns the candidate allgather algorithms among `members` ranks.
 fn gathers(members: u32) -> Vec<Expression> {
     let mut gathers: Vec<Expression> = radices(members).map(Expression::Bruck).collect();
     gathers.push(plain(Plain::SpreadOut));
@@ -51,11 +51,12 @@ fn gathers(members: u32) -> Vec<Expression> {
     gathers
 }
 
-/// MPIs do short alltoalls by Bruck's algorithm: up to so many bytes, from so many ranks on. MPICH and what comes from it, up to 256 and from 8;
-/// Open MPI, below 512 and from 16.
+/// Block size in bytes up to which, and number of ranks from which on, MPIs use Bruck's algorithm for an alltoall. MPICH and its
+/// derivatives use it up to 256 bytes from 8 ranks on; Open MPI, below 512 bytes from 16 ranks on.
 const SHORT_ALLTOALL: (u64, u32) = (256, 16);
 
-/// What an MPI that knows nothing of nodes may do with blocks of so many bytes: the best of these stands for it where nothing was measured.
+/// Returns the algorithms that an MPI without node awareness may use for blocks of `bytes`. Without measurements, the best of them stands
+/// for the MPI's own function.
 pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, bytes: u64) -> Vec<Expression> {
     let bruck = Expression::Bruck(2);
     let even = shape.ranks().is_power_of_two();
@@ -66,7 +67,7 @@ pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, byte
         }
         Collective::ReduceScatter => {
             let halving = if even { plain(Plain::RecursiveHalving) } else { bruck };
-            // Open MPI's MPI_Reduce_scatter_block has no ring; what it does above 512 KiB is slower still.
+            // Open MPI's `MPI_Reduce_scatter_block` has no ring, and its algorithm above 512 KiB is slower still.
             let ring = (vendor != Vendor::OpenMpi).then_some(plain(Plain::Ring));
             [halving].into_iter().chain(ring).collect()
         }
@@ -83,13 +84,13 @@ pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, byte
     }
 }
 
-/// What an MPI does that knows nodes: Open MPI 5 has a leader on each for its allgather.
+/// Returns the node-aware algorithm of an MPI that has one: Open MPI 5 does an allgather through one leader on each node.
 pub(crate) fn native_on_nodes(collective: Collective, shape: Shape, vendor: Vendor) -> Option<Expression> {
     let knows = vendor == Vendor::OpenMpi && collective == Collective::Allgather;
     (knows && shape.nodes > 1 && shape.on_node > 1).then(|| leader(Expression::Bruck(2), 1))
 }
 
-/// Algorithms that may be better than the MPI's own.
+/// Returns the algorithms that may be faster than the MPI's own function.
 pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression> {
     if shape.ranks() < 2 {
         return Vec::new();
@@ -144,7 +145,8 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     near
 }
 
-/// What looks at the parts of nodes, too, where they have several. Sketches know only nodes, so this is only raced.
+/// Returns an algorithm that exploits the sockets of nodes, if nodes have several. Sketches model nodes only, so this candidate is only
+/// measured in tuning runs.
 pub(crate) fn by_levels(collective: Collective, topology: &Topology) -> Option<Expression> {
     let (nodes, parts) = (topology.regions(Level::NODE), topology.regions(Level::SOCKET));
     let several = parts > nodes && topology.ranks() > parts && collective != Collective::Alltoall;
@@ -156,8 +158,8 @@ pub(crate) fn by_levels(collective: Collective, topology: &Topology) -> Option<E
     })
 }
 
-/// The MPI's own functions, put together otherwise than it does: they may win where it breaks its own guidelines, which no model knows, so
-/// they are only raced.
+/// Returns the ways to do a collective by other functions of the MPI, such as a reduce and a broadcast for an allreduce. They may win
+/// where the MPI violates its own performance guidelines. The cost model cannot predict that, so they are only measured in tuning runs.
 pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
     match collective {
         Collective::Allreduce => &[Plain::NativeRooted, Plain::NativeHalves],
@@ -166,8 +168,9 @@ pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
     }
 }
 
-/// Whether an algorithm's advantage hangs on what nobody has measured. At first use, messages are measured one at a time, so nothing is known of many
-/// messages of a rank together. Where nothing was measured, the same holds for the parts of a pipeline, and where every rank is alone on its node.
+/// Whether the predicted advantage of an algorithm depends on a machine parameter that was not measured. Calibration times one message at
+/// a time, so the cost of many concurrent messages of a rank is unknown. Without any measurement, predictions for pipelines and for one
+/// rank per node are not trusted either.
 pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> bool {
     const AT_ONCE: u32 = 8;
     let many = |between: &Expression, others: u32| match between {
@@ -190,7 +193,7 @@ pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> 
         }
 }
 
-/// The same on one node.
+/// Returns the algorithms that may be faster than the MPI's own function on a communicator within one node.
 fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
     match collective {
         Collective::Allgather | Collective::ReduceScatter => vec![plain(Plain::Shm), plain(Plain::Direct)],
@@ -213,7 +216,7 @@ fn on_node(collective: Collective, ranks: u32) -> Vec<Expression> {
 mod tests {
     use super::*;
 
-    /// As read in their sources: Open MPI 5.0 (`coll/tuned`, `coll/han`) and MPICH 4.
+    /// The expected algorithms are those in the sources of Open MPI 5.0 (`coll/tuned`, `coll/han`) and MPICH 4.
     #[test]
     fn what_mpis_do_by_themselves() {
         let names = |all: &[Expression]| all.iter().map(Expression::to_string).collect::<Vec<_>>();
@@ -239,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Only where nodes have parts; and it can be planned.
+    /// There is a socket-aware candidate only where nodes have several sockets, and it can be planned.
     #[test]
     fn parts_of_nodes_count_where_there_are_some() {
         use bruckner_algorithms::{Task, plan};
@@ -262,7 +265,7 @@ mod tests {
         assert_eq!(found("4+4", Collective::Alltoall), None);
     }
 
-    /// All that may be chosen can be planned and sketched where it is a candidate, and is written as users write it.
+    /// Every candidate can be planned and sketched on its shape, and its name can be parsed back.
     #[test]
     fn candidates_can_be_planned() {
         use bruckner_algorithms::{Task, plan};

@@ -1,37 +1,37 @@
-//! A choice, and what the settings say about choosing.
+//! A selected algorithm, and the user's settings for the selection.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
 
 use crate::reason::Reason;
 
-/// An algorithm, and why it.
+/// A selected algorithm with the reason for its selection.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// The algorithm.
+    /// Expression of the algorithm.
     pub expression: Expression,
-    /// Why it.
+    /// Reason for selecting the algorithm.
     pub reason: Reason,
 }
 
 impl Choice {
-    /// The MPI's own function.
+    /// Makes a choice of the MPI's own function.
     pub fn native(reason: Reason) -> Choice {
         Choice { expression: native(), reason }
     }
 
-    /// Whether it is the MPI's own function.
+    /// Whether the choice is the MPI's own function.
     pub fn is_native(&self) -> bool {
         self.expression == native()
     }
 }
 
-/// What the settings say about choosing; the same on all ranks.
+/// User settings for selecting algorithms. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// Every call that any right algorithm can serve is served.
+    /// Whether the library handles every call that it supports, even if the MPI's own function is predicted to be faster.
     pub always: bool,
-    /// Ranks may get different roundings of one floating-point result.
+    /// Whether ranks may get differently rounded copies of one floating-point result.
     pub fast_math: bool,
 }
 

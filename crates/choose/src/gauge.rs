@@ -1,46 +1,47 @@
-//! A machine from a handful of messages, measured when a communicator that spans nodes is first used.
+//! Calibration: machine parameters from a few messages, measured at first use of a communicator that spans nodes.
 
 use std::fmt;
 
 use bruckner_model::Machine;
 use bruckner_model::machine::Protocol;
 
-/// No machine is so many times as slow as a usual one: ranks of a node wait for each other's cores.
+/// Ratio of intra-node latency to that of the default machine above which cores are taken to be oversubscribed: no machine is that slow
+/// unless its ranks wait for each other's cores.
 const CROWDED: f64 = 20.0;
 
-/// What messages took; the same on all ranks. Times are in seconds, each of an exchange in both directions at once.
+/// Message times measured by calibration. Equal on all ranks. Each is the time, in seconds, of an exchange in both directions at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gauged {
-    /// Eight bytes between ranks of a node, if any two are on one.
+    /// Time of exchanging 8 bytes between two ranks of a node; `None` if no node has two ranks.
     pub near: Option<f64>,
-    /// Eight bytes between nodes.
+    /// Time of exchanging 8 bytes between two nodes.
     pub far: f64,
-    /// Many bytes between nodes.
+    /// Size and time of a long message between two nodes.
     pub long: Long,
-    /// How long the measuring took.
+    /// Duration of the whole calibration in seconds.
     pub took: f64,
 }
 
-/// What a long message between nodes took.
+/// Size and time of a long message between two nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Long {
-    /// So many bytes.
+    /// Size of the message in bytes.
     pub bytes: u64,
-    /// They took this.
+    /// Time in seconds of exchanging one such message in each direction.
     pub took: f64,
 }
 
 impl Gauged {
-    /// Numbers by which ranks find out whether they know the same.
+    /// Returns the measured times as integers, which ranks compare to check that all have the same calibration.
     pub fn words(&self) -> [u64; Gauged::WORDS] {
         let near = self.near.unwrap_or(0.0);
         [near.to_bits(), self.far.to_bits(), self.long.bytes, self.long.took.to_bits()]
     }
 
-    /// How many they are.
+    /// Number of integers that [`Gauged::words`] returns.
     pub const WORDS: usize = 4;
 
-    /// A machine like another, with what was measured.
+    /// Returns the default machine `usual` with the measured latencies and rates in place of its own.
     pub fn machine(&self, usual: &Machine) -> Machine {
         let slower = self.slower(usual);
         let mut machine = usual.with_latencies(1.0, slower);
@@ -48,7 +49,7 @@ impl Gauged {
         machine.about = format!("measured at first use: {self}");
         let wires = [Some(&mut machine.network), machine.node.as_mut(), machine.socket.as_mut()];
         wires.into_iter().flatten().for_each(|wire| wire.gap = wire.gap.map(|gap| gap * slower));
-        // One rank alone is taken to send as much as all of a node together.
+        // The measured rate of one rank serves as the injection limit of its node.
         let (per_byte, injection) = (1.0 / self.rate(), Some(self.rate()));
         machine.network.protocols =
             vec![Protocol { below: None, latency: self.far, per_byte, rendezvous: false, injection }];
@@ -57,7 +58,8 @@ impl Gauged {
         machine
     }
 
-    /// On a node everything is as much slower, or faster, as messages are.
+    /// Returns the ratio of the measured intra-node latency to that of the default machine `usual`, within limits. Latencies on the node
+    /// and the gaps between messages are scaled by it.
     fn slower(&self, usual: &Machine) -> f64 {
         match (self.near, usual_near(usual)) {
             (Some(near), Some(usual)) if usual > 0.0 => (near / usual).clamp(0.25, 1000.0),
@@ -65,18 +67,19 @@ impl Gauged {
         }
     }
 
-    /// Whether ranks of a node wait for more than messages.
+    /// Whether intra-node messages are so slow that cores must be oversubscribed.
     pub(crate) fn is_crowded(&self, usual: &Machine) -> bool {
         self.slower(usual) > CROWDED
     }
 
-    /// What a node sends, in bytes per second; what is lost in noise is at least something.
+    /// Returns the rate of long messages between nodes, in bytes per second. Transfer time counts as at least 5 % of the measured time, in
+    /// case noise hides it.
     fn rate(&self) -> f64 {
         self.long.bytes as f64 / (self.long.took - self.far).max(0.05 * self.long.took)
     }
 }
 
-/// What eight bytes take on a node of a machine.
+/// Returns the intra-node latency of 8 bytes on a machine, in seconds.
 fn usual_near(usual: &Machine) -> Option<f64> {
     usual.socket.as_ref().or(usual.node.as_ref()).map(|wire| wire.protocol(8).latency)
 }
@@ -116,7 +119,7 @@ mod tests {
             gauged.to_string(),
             "in 12.0 ms, messages take 500.0 us between nodes and 5.8 us on one; a rank sends 125 MB/s"
         );
-        // It can be written and read, as any machine.
+        // The machine can be written as TOML and read back.
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
         assert_ne!(Gauged { near: None, ..gauged }.words(), gauged.words());
     }

@@ -1,52 +1,53 @@
-//! What must hold of figures that are right: more data does not take less time, nor longer than the same in pieces; and no collective takes
-//! longer than others that do the same together. Where that does not hold, something slower than need be is chosen, or a figure is wrong.
+//! Performance guidelines that consistent measurements fulfil: more data does not take less time, a collective takes no longer than the
+//! same data in pieces, and no longer than other collectives with the same effect. A violation means that a slow algorithm was selected or
+//! that a measurement is wrong.
 
 use crate::knowledge::{Raced, Verdict};
 use crate::name::Name;
 
-/// How much longer something must take to count, beyond its interval.
+/// Factor by which a time must exceed another, beyond both confidence intervals, to count as a violation.
 const LONGER: f64 = 1.05;
-/// How well the time of the MPI's own function is known.
+/// Assumed uncertainty of the time of the MPI's own function: lower and upper factor.
 const NATIVE: [f64; 2] = [0.97, 1.03];
 
-/// Something that takes longer than what would do the same.
+/// A violated guideline: a collective that takes longer than an alternative with the same effect.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Breach {
-    /// The collective,
+    /// Collective that takes too long.
     pub name: Name,
-    /// of so many bytes,
+    /// Message size in bytes.
     pub bytes: u64,
-    /// takes so many seconds,
+    /// Lower bound of the time of the collective, in seconds.
     pub takes: f64,
-    /// longer than this,
+    /// Alternative that takes less time.
     pub than: Instead,
-    /// which takes so many.
+    /// Upper bound of the time of the alternative, in seconds.
     pub would: f64,
 }
 
-/// What would do the same.
+/// An alternative with the same effect as a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Instead {
-    /// The same of more data.
+    /// The same collective with more data: the bytes.
     More(u64),
-    /// The same in so many pieces of so many bytes.
+    /// The same collective on the data in pieces: the number of pieces, and the bytes of each.
     Pieces(u64, u64),
-    /// Other collectives, each of so many bytes, one after the other.
+    /// Other collectives, executed one after the other, each with its message size in bytes.
     Others(Vec<(Name, u64)>),
 }
 
-/// Seconds at least and at most that what won takes.
+/// Returns the lower and upper bound of the time, in seconds, of the algorithm that won a tuning run.
 fn bounds(verdict: &Verdict) -> [f64; 2] {
     let [low, high] = if verdict.is_native() { NATIVE } else { verdict.interval };
     [verdict.native * low, verdict.native * high]
 }
 
-/// Everything that takes longer than need be, by what was raced on one shape: of each case the worst.
+/// Returns the worst violation of each collective and size that was measured on one shape.
 pub fn breaches(raced: &Raced) -> Vec<Breach> {
     let ranks = u64::from(raced.shape.ranks());
     let mut found = Vec::new();
     let of = |name: Name| raced.verdicts.iter().filter(move |verdict| verdict.name == name);
-    // What takes at least as long as so many bytes.
+    // Result for the smallest measured size of at least `bytes`: its time is an upper bound for `bytes`.
     let at_least = |name: Name, bytes: u64| {
         of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes)
     };
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::Shape;
 
-    /// Verdicts of the MPI's own functions, in microseconds.
+    /// Returns the violations of measured times of the MPI's own functions, given in microseconds.
     fn broken(figures: &[(Name, u64, f64)]) -> Vec<Breach> {
         let verdict = |&(name, bytes, time): &(Name, u64, f64)| Verdict {
             native: time * 1e-6,
@@ -114,17 +115,18 @@ mod tests {
             (Name::Alltoall, 8, 2.1),
         ];
         assert_eq!(broken(&all), []);
-        // More data in less time, and that is all that is wrong.
+        // An allgather takes less time with more data; nothing else is violated.
         let mut less = all;
         less[1].2 = 1.5;
         let found = broken(&less);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].bytes, &found[0].than), (8, &Instead::More(64)));
-        // Longer than in eight pieces.
+        // An allgather takes longer than eight allgathers of an eighth of its data.
         let mut long = all;
         long[1].2 = 18.5;
         assert_eq!(broken(&long)[0].than, Instead::Pieces(8, 8));
-        // Longer than a reduce_scatter and an allgather of a quarter each; than an alltoall; than an allreduce of all.
+        // An allreduce takes longer than a reduce_scatter and an allgather of a quarter each, an allgather longer than an alltoall, and a
+        // reduce_scatter longer than an allreduce of the whole vector.
         let mut reduce = all;
         reduce[3].2 = 4.7;
         assert_eq!(
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(broken(&scatter)[0].than, Instead::Others(vec![(Name::Allreduce, 32)]));
     }
 
-    /// What is not surely longer is none.
+    /// A difference within the confidence intervals is no violation.
     #[test]
     fn intervals_count() {
         let shape = Shape::of(&"2x2".parse().unwrap());

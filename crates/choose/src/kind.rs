@@ -1,49 +1,49 @@
-//! Kinds of calls: all that algorithms are chosen by, with sizes in classes.
+//! Kinds of calls: the parameters by which algorithms are selected, with message sizes grouped into ranges.
 
 use bruckner_schedule::{Collective, Order, Problem};
 
 use crate::name::Name;
 
-/// What all ranks share of a call, as far as algorithms are chosen by it.
+/// The parameters of a call by which an algorithm is selected. Equal on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The collective.
+    /// Collective that the program called.
     pub name: Name,
-    /// What is to be done.
+    /// Collective operation with its counts, element size and reduction order.
     pub problem: &'a Problem,
-    /// Whether the order of operands may show in the result, though the operation is commutative.
+    /// Whether the result may depend on the order of operands although the operation is commutative, as in a floating-point sum.
     pub shows_order: bool,
 }
 
 impl Question<'_> {
-    /// Bytes of the largest block, or of the vector.
+    /// Returns the bytes of the largest block, or of the vector in an allreduce.
     pub fn bytes(&self) -> u64 {
         self.problem.largest() * u64::from(self.problem.element)
     }
 }
 
-/// How much data a call has, as far as algorithms are chosen by it.
+/// Message size of a call, as far as it matters for selecting an algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Size {
-    /// Of the classes that the [menu](crate::Menus) of its collective has, this one.
+    /// Index of a size range in the decision table of the collective (see [`Menus`](crate::Menus)).
     Class(u16),
-    /// More than the MPI has a function for.
+    /// The listed counts exceed C integers, and the MPI has no function with larger counts.
     Beyond,
 }
 
-/// A call without its size. Equal on all ranks.
+/// A class of calls that are handled alike: the parameters of a call, with a size range instead of the exact size. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Kind {
-    /// The collective.
+    /// Collective that the program called.
     pub name: Name,
-    /// What it is to algorithms.
+    /// Collective by which algorithms implement the call: a broadcast, for example, is an allgather in which only the root has data.
     pub collective: Collective,
-    /// Whether operands may be reduced in any order.
+    /// Whether operands may be reduced in any order or only in rank order.
     pub order: Order,
-    /// Whether the order of operands may show in the result.
+    /// Whether the result may depend on the order of operands although the operation is commutative.
     pub shows_order: bool,
-    /// Whether each rank knows only its own sizes.
+    /// Whether each rank knows only its own message sizes, as in `MPI_Alltoallv`.
     pub local: bool,
-    /// How much data there is.
+    /// Range of message sizes.
     pub size: Size,
 }

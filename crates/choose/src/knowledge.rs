@@ -1,4 +1,4 @@
-//! What is known of a machine and its MPI; the same on all ranks.
+//! Machine parameters and tuning results for a machine and its MPI. Equal on all ranks.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use bruckner_model::{Machine, Shape};
 use crate::gauge::Gauged;
 use crate::name::Name;
 
-/// The MPI whose own functions are the alternative.
+/// Vendor of the MPI whose own functions are the alternative to the library's algorithms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vendor {
     /// Open MPI.
     OpenMpi,
     /// MPICH.
     Mpich,
-    /// Intel MPI, and those that were not measured.
+    /// Intel MPI, and every MPI that was not measured.
     Other,
 }
 
 impl Vendor {
-    /// By what the library says of itself.
+    /// Returns the vendor of an MPI from its library version string.
     pub fn of(version: &str) -> Vendor {
         if version.starts_with("Open MPI") {
             Vendor::OpenMpi
@@ -32,13 +32,13 @@ impl Vendor {
         }
     }
 
-    /// The name and version of an MPI, from what it says of itself: what was built how follows after a comma or a tab.
+    /// Returns the name and version of an MPI from its library version string, without the build details that follow a comma or a tab.
     pub fn short(version: &str) -> &str {
         let line = version.lines().next().unwrap_or_default();
         line.split([',', '\t']).next().unwrap_or(line).trim()
     }
 
-    /// A machine on which nothing was measured.
+    /// Returns the default machine model for the vendor as TOML, used where nothing was measured.
     fn nominal(self) -> &'static str {
         match self {
             Vendor::OpenMpi => include_str!("../machines/open-mpi.toml"),
@@ -48,21 +48,22 @@ impl Vendor {
     }
 }
 
-/// Where figures of a machine come from.
+/// Origin of machine parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// Nobody has measured: a machine like many.
+    /// Nothing was measured: the parameters are those of the default machine model.
     Nominal,
-    /// Measured when the communicator was first used; a little different in each run.
+    /// Calibration at first use of the communicator, whose results differ slightly from run to run.
     ThisRun,
-    /// The same where ranks wait for cores that others have: no two calls take the same time there.
+    /// Calibration at first use of the communicator on oversubscribed cores, where times vary strongly from call to call.
     Crowded,
-    /// A profile.
+    /// A profile file of the machine.
     Profile,
 }
 
 impl Origin {
-    /// How many times as fast as the MPI's own function an algorithm must be by the model to be chosen: the worse the figures, the more.
+    /// Error margin: the predicted speedup over the MPI's own function that an algorithm needs to be selected. Less reliable parameters
+    /// need a larger one.
     pub fn margin(self) -> f64 {
         match self {
             Origin::Nominal => 1.4,
@@ -73,42 +74,42 @@ impl Origin {
     }
 }
 
-/// Figures of a machine.
+/// Machine parameters with their origin.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Source {
-    /// The figures.
+    /// Parameters of the machine.
     pub machine: Machine,
-    /// Where they come from.
+    /// Origin of the parameters.
     pub origin: Origin,
 }
 
-/// What a race between algorithms and the MPI's own function came to.
+/// Result of a tuning run for one collective and size: the fastest of the algorithms and the MPI's own function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// The collective.
+    /// Collective that was measured.
     pub name: Name,
-    /// How much data.
+    /// Message size in bytes.
     pub bytes: u64,
-    /// Who won; the MPI's own function where there was no difference.
+    /// The fastest algorithm; the MPI's own function if no difference was measured.
     pub expression: Expression,
-    /// What the MPI's own function took, in seconds.
+    /// Time of the MPI's own function in seconds.
     pub native: f64,
-    /// The winner's time as a part of that.
+    /// Time of the fastest algorithm divided by the time of the MPI's own function.
     pub ratio: f64,
-    /// The interval of the ratio.
+    /// Confidence interval of `ratio`: its lower and upper end.
     pub interval: [f64; 2],
-    /// In how many launches.
+    /// Number of launches that had this result.
     pub launches: u32,
 }
 
 impl Verdict {
-    /// Whether nothing was better than the MPI's own function.
+    /// Whether no algorithm was faster than the MPI's own function.
     pub fn is_native(&self) -> bool {
         self.expression == Expression::Plain(Plain::Native)
     }
 
-    /// This one together with what was known before: a winner that wins again is confirmed; where one launch says one thing and the next
-    /// another, there is no difference.
+    /// Combines this result with an earlier one, `before`. The same winner in both is confirmed. If `before` had a winner and this result
+    /// has none, there is no difference.
     #[must_use]
     pub fn after(self, before: Option<&Verdict>) -> Verdict {
         match before {
@@ -119,41 +120,42 @@ impl Verdict {
                 let ratio = f64::midpoint(before.ratio, self.ratio);
                 Verdict { ratio, interval, launches: before.launches + 1, ..self }
             }
-            // Another one has won: it is now its turn to be confirmed.
+            // A different algorithm has won: it must be confirmed by another launch.
             Some(_) if !self.is_native() => self,
             Some(before) => Verdict { launches: before.launches + 1, ..self },
         }
     }
 }
 
-/// What was raced on communicators of one shape.
+/// Results of tuning runs on communicators of one shape.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Raced {
-    /// The shape.
+    /// Shape of the communicators: nodes, and ranks on each.
     pub shape: Shape,
-    /// Of each collective and size one.
+    /// Results, at most one for each collective and size.
     pub verdicts: Vec<Verdict>,
 }
 
-/// What is known.
+/// All machine parameters and tuning results by which algorithms are selected.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Knowledge {
-    /// Figures that are the same in every run.
+    /// Machine parameters that are the same in every run.
     pub steady: Source,
-    /// Figures of this run, if there are any: not for results that would round otherwise with another algorithm.
+    /// Machine parameters measured in this run, if any. Not used for order-sensitive reductions, because their results must be
+    /// reproducible from run to run.
     pub here: Option<Source>,
-    /// What was raced.
+    /// Results of tuning runs, by communicator shape.
     pub raced: Vec<Raced>,
-    /// Whether the figures say anything of messages between nodes.
+    /// Whether the machine parameters cover messages between nodes.
     pub between_nodes: bool,
-    /// The MPI.
+    /// Vendor of the MPI.
     pub vendor: Vendor,
-    /// The machine by which the MPI's own choices are guessed.
+    /// Default machine model of the MPI's vendor, used to predict which algorithm the MPI itself selects.
     pub usual: Arc<Machine>,
 }
 
 impl Knowledge {
-    /// What is assumed of a machine where only the MPI is known.
+    /// Returns the knowledge that applies if only the MPI's vendor is known: its default machine model, and no tuning results.
     pub fn nominal(vendor: Vendor) -> Knowledge {
         let machine = Machine::read(vendor.nominal()).expect("a test reads all of them");
         let usual = Arc::new(machine.clone());
@@ -161,12 +163,13 @@ impl Knowledge {
         Knowledge { steady, here: None, raced: Vec::new(), between_nodes: true, vendor, usual }
     }
 
-    /// The figures to choose by: those of this run only where any right algorithm gives the same bits.
+    /// Returns the machine parameters to select by. Those measured in this run are not used for order-sensitive reductions (`rounds`),
+    /// whose results must have the same bits in every run.
     pub fn source(&self, rounds: bool) -> &Source {
         self.here.as_ref().filter(|_| !rounds).unwrap_or(&self.steady)
     }
 
-    /// What is known of communicators of a shape: whoever has measured on one node knows nothing of several.
+    /// Returns the knowledge that applies to communicators of a shape. Measurements on one node do not apply to several nodes.
     pub fn for_shape(self: Arc<Knowledge>, shape: Shape) -> Arc<Knowledge> {
         match shape.nodes == 1 || self.between_nodes {
             true => self,
@@ -174,12 +177,12 @@ impl Knowledge {
         }
     }
 
-    /// Whether nothing was measured that says anything of communicators of a shape, though they span nodes.
+    /// Whether the communicator shape spans nodes and no measurement of messages between nodes is known.
     pub fn lacks_figures(&self, shape: Shape) -> bool {
         shape.nodes > 1 && (!self.between_nodes || self.steady.origin == Origin::Nominal)
     }
 
-    /// The same with what was measured in this run, which is for results that do not round.
+    /// Adds the calibration of this run, for communicators of a shape. It is not used for order-sensitive reductions.
     pub fn with(self: Arc<Knowledge>, gauged: &Gauged, shape: Shape) -> Arc<Knowledge> {
         let known = self.for_shape(shape);
         let usual = &known.steady.machine;
@@ -188,7 +191,7 @@ impl Knowledge {
         Arc::new(Knowledge { here, ..(*known).clone() })
     }
 
-    /// What was raced on communicators of a shape.
+    /// Returns the tuning results for communicators of a shape.
     pub fn of_shape(&self, shape: Shape) -> &[Verdict] {
         self.raced
             .iter()
@@ -198,10 +201,11 @@ impl Knowledge {
     }
 }
 
-/// Launches in which an algorithm must have won.
+/// Number of launches in which an algorithm must have won before its result is used.
 const CONFIRMED: u32 = 2;
 
-/// What is known from races about so many bytes: what won at that size, or both below and above. Wins count that two launches have seen.
+/// Returns the tuning result for `bytes`: that of the same size, or that of the next smaller measured size if the next larger one has the
+/// same winner. A win of an algorithm counts only after two launches.
 pub(crate) fn verdict(verdicts: &[Verdict], name: Name, bytes: u64) -> Option<&Verdict> {
     let (mut below, mut above): (Option<&Verdict>, Option<&Verdict>) = (None, None);
     let counts =
@@ -221,7 +225,7 @@ pub(crate) fn verdict(verdicts: &[Verdict], name: Name, bytes: u64) -> Option<&V
 
 #[cfg(test)]
 impl Verdict {
-    /// A win by half that two launches have seen.
+    /// Makes a result, confirmed by two launches, in which `winner` takes half of the MPI's time.
     pub(crate) fn won(name: Name, bytes: u64, winner: &str) -> Verdict {
         let expression = winner.parse().expect("an algorithm");
         Verdict { name, bytes, expression, native: 1e-6, ratio: 0.5, interval: [0.4, 0.6], launches: 2 }

@@ -1,10 +1,12 @@
-//! Which algorithm serves a call: what all ranks share goes in, a ranked list of algorithms with reasons comes out.
+//! Selects the algorithm for a collective call: from the parameters that all ranks share, it makes a ranked list of algorithms with
+//! reasons.
 //!
-//! Pure: no MPI, no clock, no environment. The engine asks when it meets a new [`Kind`] of call, `bruckner explain` asks
-//! for people, and both get the same answer.
+//! Pure: no MPI, no clock, no environment. The engine calls it for each new [`Kind`] of call, and `bruckner explain` calls it to show the
+//! result to a user; both get the same answer.
 //!
-//! What was raced counts first; the model for what was not, where it says that an algorithm is faster by more than it can be wrong;
-//! else the MPI's own function serves. For each communicator the sizes at which the answer changes are found once: its [`Menus`].
+//! Measured results of tuning runs come first. Without one, the cost model decides if its predicted speedup exceeds its error margin;
+//! otherwise the MPI's own function is used. For each communicator, the message sizes at which the selection changes are found once and
+//! stored in its decision tables, [`Menus`].
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What may be chosen on a communicator: for each collective the sizes at which the choice changes, found once. Then a size is a look.
+//! Decision tables of a communicator: for each collective, the message sizes at which the selected algorithm changes. They are built once;
+//! then selection is a table lookup.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
@@ -17,19 +18,19 @@ use crate::knowledge::{Knowledge, Source, Verdict, verdict};
 use crate::name::Name;
 use crate::reason::{Forecast, Lack, Reason};
 
-/// How many algorithms of a class are kept behind the first, for where that cannot be had.
+/// Number of further algorithms kept for each size range, in case the first cannot be planned.
 const SPARE: usize = 2;
 
-/// The largest size, as a power of two, at which choices are compared: above, everything is as it is there.
+/// Largest size at which algorithms are compared, as a power of two in bytes. The selection at this size also holds above it.
 const LARGEST: u32 = 30;
 
-/// How often the choice may change between two sizes that are compared.
+/// Maximum number of changes of the selected algorithm between two neighbouring sample sizes.
 const CHANGES: u32 = 4;
 
-/// What is shorter takes as long.
+/// Size in bytes below which all messages are assumed to take the same time.
 const WORD: u64 = 8;
 
-/// What an algorithm must be able to do for a call.
+/// Requirement: the properties that an algorithm needs for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Need {
     pub(crate) name: Name,
@@ -39,12 +40,12 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// How many there are.
+    /// Number of different requirements.
     const COUNT: usize = Name::ALL.len() * 3;
 
     pub(crate) fn of(kind: &Kind) -> Need {
         let Kind { name, collective, order, shows_order, .. } = *kind;
-        // Where nothing is reduced, order does not matter.
+        // The order matters only for collectives that reduce.
         match collective.reduces() {
             true => Need { name, collective, order, shows_order },
             false => Need { name, collective, order: Order::Any, shows_order: false },
@@ -59,31 +60,31 @@ impl Need {
         self.name as usize * 3 + how
     }
 
-    /// Whether another algorithm may give other bits.
+    /// Whether the result is order-sensitive: another algorithm may give other bits.
     pub(crate) fn rounds(self) -> bool {
         self.collective.reduces() && (self.shows_order || self.order == Order::Ranks)
     }
 }
 
-/// Sizes that are served alike.
+/// A size range: message sizes with the same selection.
 #[derive(Debug)]
 struct Class {
-    /// The largest of them.
+    /// Largest size of the range, in bytes.
     upto: u64,
-    /// Best first, without the MPI's own function, unless that is the best.
+    /// Algorithms, best first. The MPI's own function appears only if it is the best.
     choices: Vec<Choice>,
 }
 
-/// The classes of one need, in order of size.
+/// Decision table of one requirement: its size ranges in ascending order.
 #[derive(Debug)]
 struct Menu(Vec<Class>);
 
-/// What ranks and their MPI can do; the same on all ranks.
+/// Capabilities of the ranks and their MPI. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ability {
-    /// The MPI knows only C integers as counts.
+    /// Whether the MPI's functions take only C integers as counts.
     pub narrow: bool,
-    /// Ranks of a node can read each other's buffers.
+    /// Whether ranks of a node can read each other's buffers.
     pub reads: bool,
 }
 
@@ -93,30 +94,30 @@ impl Default for Ability {
     }
 }
 
-/// What a communicator's calls may be served by.
+/// Decision tables of a communicator, one for each requirement, built at first use.
 #[derive(Debug)]
 pub struct Menus {
     topology: Arc<Topology>,
     shape: Shape,
     knowledge: Arc<Knowledge>,
-    /// What was raced on communicators of this shape; nothing where nodes differ in size.
+    /// Tuning results for communicators of this shape; empty if nodes have different numbers of ranks.
     raced: Vec<Verdict>,
     policy: Policy,
     able: Ability,
     menus: [OnceLock<Menu>; Need::COUNT],
 }
 
-/// An algorithm for a call of some size, with what is known of it.
+/// An algorithm for a call of some size, with its predicted time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranked {
-    /// The algorithm.
+    /// Expression of the algorithm.
     pub expression: Expression,
-    /// What it takes by the model, in seconds.
+    /// Time by the cost model, in seconds.
     pub predicted: f64,
 }
 
 impl Menus {
-    /// Those of a communicator whose ranks are placed so.
+    /// Makes the decision tables of a communicator whose ranks are placed as in `topology`.
     pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> Menus {
         let shape = Shape::of(&topology);
         let knowledge = knowledge.for_shape(shape);
@@ -133,27 +134,27 @@ impl Menus {
         }
     }
 
-    /// Where ranks are.
+    /// Returns the placement of the ranks on nodes.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// How many nodes there are, with how many ranks.
+    /// Returns the number of nodes, and of ranks on each.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The figures that a need is chosen by.
+    /// Returns the machine parameters by which an algorithm for a requirement is selected.
     pub(crate) fn source(&self, need: Need) -> &Source {
         self.knowledge.source(need.rounds())
     }
 
-    /// What the settings say.
+    /// Returns the user's settings for selecting algorithms.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// The kind of a call.
+    /// Returns the kind of a call.
     pub fn kind(&self, question: &Question<'_>) -> Kind {
         let Question { name, problem, shows_order } = *question;
         let (collective, order, local) = (problem.collective, problem.order, problem.counts == Counts::Local);
@@ -167,22 +168,23 @@ impl Menus {
         kind
     }
 
-    /// From how many bytes to how many in the largest block calls are of the same kind as one, whatever other blocks have.
+    /// Returns the sizes in bytes that the largest block may have for a call to be of the same kind as `question`, regardless of the sizes
+    /// of its other blocks.
     pub fn alike(&self, question: &Question<'_>) -> RangeInclusive<u64> {
         let kind = self.kind(question);
         let all = match kind {
             Kind { size: Size::Class(class), local: false, .. } => self.menu(&kind).sizes(class.into()),
             Kind { size: Size::Class(_), .. } => 0..=u64::MAX,
-            // By the sum of what is listed.
+            // Empty: this kind depends on the sum of the listed counts, not on the largest block.
             Kind { size: Size::Beyond, .. } => RangeInclusive::new(1, 0),
         };
-        // So many in each block are no more than the MPI has a function for.
+        // Up to this size of every block, the sum of the listed counts fits into C integers.
         let narrow = self.able.narrow && matches!(question.problem.counts, Counts::Listed(_));
         let most = if narrow { MOST_LISTED / u64::from(question.problem.ranks) } else { u64::MAX };
         *all.start()..=most.min(*all.end())
     }
 
-    /// The algorithms of a kind's class, best first.
+    /// Returns the algorithms of the size range of a kind, best first.
     pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
         match kind.size {
             _ if kind.local => vec![Choice::native(Reason::LocalSizes)],
@@ -191,7 +193,8 @@ impl Menus {
         }
     }
 
-    /// All algorithms that would be right for a call, by the model the fastest first, and what the MPI's own function is taken to take.
+    /// Returns the candidates for a call in ascending order of predicted time, and the predicted time of the MPI's own function in
+    /// seconds.
     pub fn ranking(&self, question: &Question<'_>) -> (Vec<Ranked>, Option<f64>) {
         let need = Need::of(&self.kind(question));
         let machine = &self.source(need).machine;
@@ -201,8 +204,8 @@ impl Menus {
         (ranked, all.native(machine, question.bytes()))
     }
 
-    /// What is worth racing for a call: so many algorithms that the model ranks first, and what it knows nothing of: parts of nodes, and the
-    /// MPI's own functions put together otherwise than it does.
+    /// Returns the algorithms that a tuning run should measure for a call: the first `most` of the model's ranking, and those that the
+    /// model cannot predict, which are socket-aware algorithms and other functions of the MPI with the same effect.
     pub fn racers(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
         let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
         let levels = by_levels(question.problem.collective, &self.topology);
@@ -212,7 +215,7 @@ impl Menus {
             .collect()
     }
 
-    /// What was raced for a call.
+    /// Returns the tuning result for a call.
     pub fn verdict(&self, question: &Question<'_>) -> Option<&Verdict> {
         verdict(&self.raced, question.name, question.bytes())
     }
@@ -222,7 +225,7 @@ impl Menus {
         self.menus[need.index()].get_or_init(|| self.find(need))
     }
 
-    /// What an algorithm lacks that a call needs.
+    /// Returns the required property that an algorithm does not have.
     pub(crate) fn lacks(
         &self,
         collective: Collective,
@@ -247,14 +250,15 @@ impl Menus {
         None
     }
 
-    /// Whether an algorithm has what a need asks for, and ranks have what it asks for.
+    /// Whether an algorithm has the required properties, and the ranks have the capabilities that the algorithm needs.
     fn can(&self, need: Need, expression: &Expression) -> bool {
         let reads = *expression == Expression::Plain(Plain::Direct);
         (self.able.reads || !reads)
             && self.lacks(need.collective, need.order, need.shows_order, expression).is_none()
     }
 
-    /// Finds where choices change: at powers of two first, and between two that differ by halving.
+    /// Builds a decision table: compares algorithms at powers of two and at sizes with tuning results, and bisects between neighbouring
+    /// sizes with different selections.
     fn find(&self, need: Need) -> Menu {
         let whole = |choice: Choice| Menu(vec![Class { upto: u64::MAX, choices: vec![choice] }]);
         match need.name {
@@ -263,7 +267,8 @@ impl Menus {
                 return whole(Choice { expression, reason: Reason::BarrierOnNode });
             }
             Name::Barrier => return whole(Choice::native(Reason::BarrierBetweenNodes)),
-            // Ranks would choose differently where their sizes do, and a root may be far ahead of the others, or behind them.
+            // Receivers may have larger counts than the root, so ranks could select different algorithms; and a root may be many calls
+            // ahead of the other ranks, or behind them.
             Name::Bcast => return whole(Choice::native(Reason::BroadcastForgives)),
             Name::Reduce => return whole(Choice::native(Reason::RunsAhead)),
             _ => {}
@@ -290,7 +295,8 @@ impl Menus {
                 if before == after {
                     break;
                 }
-                // Between them only these two count, and the MPI's own: where that is the best for a while, there is another change.
+                // Between the two sizes, only the two selected algorithms and the MPI's own function are compared. If the MPI's own
+                // function is the best in between, there is one more change.
                 let two: Vec<Expression> = [before.best, after.best].into_iter().flatten().cloned().collect();
                 let mut high = end;
                 while high - low > 1 && changes < CHANGES {
@@ -318,15 +324,15 @@ impl Menu {
     }
 }
 
-/// The best for some size, and whether that was raced.
+/// The best algorithm for a size, and whether a tuning run has measured it.
 #[derive(Clone, Copy, PartialEq)]
 struct First<'a> {
     raced: bool,
-    /// None for the MPI's own function.
+    /// Best algorithm; `None` for the MPI's own function.
     best: Option<&'a Expression>,
 }
 
-/// Who competes for a need.
+/// Candidate set of a requirement: the algorithms that have the required properties.
 pub(crate) struct Field<'a> {
     menus: &'a Menus,
     need: Need,
@@ -357,8 +363,8 @@ impl Field<'_> {
         all
     }
 
-    /// What the MPI's own function takes, by the model. An MPI does not measure: it is taken to choose what is best on a usual machine. One that
-    /// knows nodes is thought to know when that is better.
+    /// Predicts the time of the MPI's own function, in seconds. The MPI is assumed to select the algorithm that is best on the default
+    /// machine model. If it also has a node-aware algorithm, the faster of both counts.
     fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
         let Knowledge { usual, vendor, .. } = &*self.menus.knowledge;
         let (collective, shape) = (self.need.collective, self.menus.shape);
@@ -370,13 +376,14 @@ impl Field<'_> {
         Some(on_nodes.and_then(|of| self.time(machine, &of, bytes)).map_or(flat, |time| time.min(flat)))
     }
 
-    /// What was raced for so many bytes, if it is right.
+    /// Returns the tuning result for `bytes`, if its winner has the required properties.
     fn verdict(&self, bytes: u64) -> Option<&Verdict> {
         let verdict = verdict(&self.menus.raced, self.need.name, bytes.max(WORD))?;
         self.menus.can(self.need, &verdict.expression).then_some(verdict)
     }
 
-    /// The best of some algorithms for so many bytes; none for the MPI's own function. What [`Field::choices`] has in front, found sooner.
+    /// Returns the best of the algorithms `among` for `bytes`, like the first element of [`Field::choices`] but without ranking all
+    /// candidates.
     fn first<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> First<'b> {
         match self.verdict(bytes) {
             Some(verdict) => {
@@ -386,7 +393,7 @@ impl Field<'_> {
         }
     }
 
-    /// The best by the model alone.
+    /// Returns the algorithm with the shortest predicted time, if its speedup exceeds the error margin; `None` for the MPI's own function.
     fn predicted<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Option<&'b Expression> {
         let Source { machine, origin } = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
@@ -395,13 +402,13 @@ impl Field<'_> {
         (self.native(machine, bytes)? >= origin.margin() * time).then_some(best)
     }
 
-    /// The algorithms for so many bytes, best first; the MPI's own function if none is known to be better. Never empty.
+    /// Returns the algorithms for `bytes`, best first; the MPI's own function if none is expected to be faster. Never empty.
     fn choices(&self, bytes: u64) -> Vec<Choice> {
         let raced = self
             .verdict(bytes)
             .map(|verdict| Choice { expression: verdict.expression.clone(), reason: Reason::of(verdict) });
         match raced {
-            // Not every call can be served by others of the MPI's functions.
+            // Other functions of the MPI cannot handle every call, so the model's selection follows.
             Some(raced) if raced.expression.is_composition() => {
                 [raced].into_iter().chain(self.by_model(bytes)).collect()
             }
@@ -410,7 +417,8 @@ impl Field<'_> {
         }
     }
 
-    /// The same by the model alone.
+    /// Returns the algorithms for `bytes` by the cost model alone, best first; the MPI's own function if no predicted speedup exceeds the
+    /// error margin.
     fn by_model(&self, bytes: u64) -> Vec<Choice> {
         let source = self.menus.source(self.need);
         let bytes = bytes.max(WORD);
@@ -436,10 +444,10 @@ impl Field<'_> {
     }
 }
 
-/// The most bytes that can be listed by C integers.
+/// Largest total of listed counts, in bytes, that C integers can express.
 const MOST_LISTED: u64 = i32::MAX as u64;
 
-/// Whether counts that are listed are no C integers.
+/// Whether the total of listed counts, in bytes, exceeds C integers.
 fn too_many(problem: &Problem) -> bool {
     match &problem.counts {
         Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > MOST_LISTED,
@@ -480,12 +488,12 @@ mod tests {
         let found = found(&menus("4x4", known), Collective::Allgather);
         let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
         assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
-        // Between sizes with different winners the model decides, as it does outside of them.
+        // Between sizes with different winners, and outside the measured sizes, the model decides.
         assert_eq!(at(1), "native");
         assert!([at(65), at(511), at(513)].iter().all(|text| text.contains("node")), "{found:?}");
     }
 
-    /// What was raced counts from its size on, whatever the model says before it, and however often that changes.
+    /// A tuning result holds from its size on, regardless of how often the model changes its selection at smaller sizes.
     #[test]
     fn what_was_raced_counts_from_its_size_on() {
         for topology in ["1x2", "1x8", "4x4"] {
@@ -529,7 +537,7 @@ mod tests {
         assert!(chosen(&known, "1000x1").iter().any(|text| text != "native"));
     }
 
-    /// The worse the figures, the more an algorithm must win by.
+    /// The less reliable the machine parameters, the larger the speedup that an algorithm needs to be selected.
     #[test]
     fn an_algorithm_must_win_by_the_margin_of_its_figures() {
         let shape = Shape::of(&"4x4".parse().unwrap());
@@ -554,13 +562,14 @@ mod tests {
             assert!(won.iter().chain(&lost).all(|of| of.origin == origin));
             assert!(!won.is_empty() && won.iter().all(|of| of.times >= margin), "{won:?}");
             assert!(!lost.is_empty() && lost.iter().all(|of| of.times < margin), "{lost:?}");
-            // Where cores are crowded, some would do otherwise.
+            // On oversubscribed cores, some predicted speedups lie between the two margins.
             let between = lost.iter().any(|of| of.times >= 1.3);
             assert_eq!(between, origin == Origin::Crowded, "{lost:?}");
         }
     }
 
-    /// What was measured on one node says nothing of several; and nobody reads where ranks cannot.
+    /// Measurements on one node do not apply to several nodes, and no algorithm that reads buffers is selected where ranks cannot read
+    /// each other's.
     #[test]
     fn a_profile_counts_where_it_was_measured() {
         let shape = Shape::of(&"1x4".parse().unwrap());
@@ -577,8 +586,8 @@ mod tests {
         assert_eq!((first(true).as_str(), first(false).as_str()), ("direct", "shm"));
     }
 
-    /// Calls whose largest block has as much as those of one kind are of that kind, whatever their other blocks have: also where a sum is
-    /// too much for C integers.
+    /// Calls whose largest block lies in the range that `alike` returns are of the same kind, regardless of their other blocks, even if
+    /// the sum of the listed counts exceeds C integers.
     #[test]
     fn what_is_alike_by_its_largest_block_is_alike() {
         let topology = Arc::new("4x4".parse().unwrap());
@@ -606,7 +615,7 @@ mod tests {
         assert!(beyond > 0);
     }
 
-    /// Every size is in one class, whose first algorithm is what is best at that size.
+    /// Every size is in exactly one size range, whose first algorithm is nearly the best at that size.
     #[test]
     fn classes_are_what_the_model_says_at_every_size() {
         for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)]
@@ -623,7 +632,8 @@ mod tests {
                     let best = &field.choices(bytes)[0];
                     let first = field.first(bytes, &field.candidates).best.cloned().unwrap_or_else(native);
                     assert_eq!(first, best.expression);
-                    // Between two powers of two there may be more than one change; those who take turns are nearly alike.
+                    // Between two powers of two the selection may change more than once; the algorithms involved take nearly the same
+                    // time.
                     let near = |expression: &Expression| {
                         let machine = &menus.knowledge.steady.machine;
                         let own = field.native(machine, bytes).unwrap();

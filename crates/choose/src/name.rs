@@ -1,8 +1,8 @@
-//! The collectives by the names that people use.
+//! Names of the collectives in settings and reports.
 
 use std::fmt;
 
-/// A collective, as users name it in settings and reports.
+/// A collective, as named in settings and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Name {
     /// `MPI_Allgather`, `MPI_Allgatherv`.
@@ -22,7 +22,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// All seven.
+    /// All seven collectives.
     pub const ALL: [Name; 7] = [
         Name::Allgather,
         Name::Allreduce,
@@ -33,7 +33,7 @@ impl Name {
         Name::Barrier,
     ];
 
-    /// As it is written.
+    /// Returns the name as it is written in settings and reports.
     pub fn text(self) -> &'static str {
         match self {
             Name::Allgather => "allgather",
@@ -46,17 +46,17 @@ impl Name {
         }
     }
 
-    /// Whether one rank gives to all, or gets from all: ranks may run ahead of each other.
+    /// Whether the collective has a root, so that ranks may start a later call before others have finished this one.
     pub fn is_rooted(self) -> bool {
         matches!(self, Name::Bcast | Name::Reduce)
     }
 
-    /// The collective of this name.
+    /// Returns the collective named `text`.
     pub fn read(text: &str) -> Option<Name> {
         Name::ALL.into_iter().find(|name| name.text() == text)
     }
 
-    /// All names, for messages to people.
+    /// Returns all names, separated by commas, for error messages.
     pub fn list() -> String {
         Name::ALL.map(Name::text).join(", ")
     }

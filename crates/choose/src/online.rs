@@ -16,28 +16,28 @@ use rustc_hash::FxBuildHasher;
 use crate::kind::Kind;
 use crate::reason::Reason;
 
-/// Calls before the first trial. The distance between trials grows by `FACTOR`, up to `LONGEST`.
+/// Number of calls before the first trial. The distance between trials grows by `FACTOR` each time, up to `LONGEST` calls.
 const FIRST: u32 = 256;
 const FACTOR: u32 = 4;
 const LONGEST: u32 = 1 << 20;
-/// Timings of each candidate in a trial.
+/// Number of timings of each candidate in a trial.
 const TIMES: usize = 4;
-/// Calls in a timing of several calls, behind one that is not timed. Trials use these where single calls cannot decide.
+/// Number of calls that are timed together if single calls cannot decide a trial. They follow one call that is not timed.
 const RUN: usize = 8;
-/// A candidate is faster if it is faster by this factor and by `RESOLUTION` nanoseconds, because ranks leave a barrier at different
-/// times. `FINER_RESOLUTION` holds for timings of several calls.
+/// A candidate counts as faster if it is faster by this factor and by `RESOLUTION` nanoseconds. Smaller differences are uncertain, because
+/// ranks leave a barrier at different times. For timings of several calls, `FINER_RESOLUTION` applies instead.
 const FASTER: f64 = 1.05;
 const RESOLUTION: f64 = 300.0;
 const FINER_RESOLUTION: f64 = 50.0;
-/// Calls shorter than this, in nanoseconds, are too short for `RESOLUTION`.
+/// Duration of a call in nanoseconds below which `RESOLUTION` hides a difference by the factor `FASTER`.
 const SHORT: f64 = RESOLUTION / (FASTER - 1.0);
 /// A candidate slower than the best by this factor is dropped, unless it is the MPI's own function.
 const HOPELESS: f64 = 1.5;
 /// Tuning stops when the MPI's own function handles the calls and was the fastest in this many consecutive trials.
 const ENOUGH: u32 = 3;
-/// A trial ends without a result after this many calls that differ from those that it compares.
+/// A trial ends without a result after this many calls with another fingerprint than the calls that it compares.
 const MOST_OTHERS: u32 = 64;
-/// The size classes: powers of two.
+/// Number of size classes, which are powers of two.
 const CLASSES: usize = 64;
 
 #[inline]
@@ -45,29 +45,30 @@ fn class_of(bytes: u64) -> usize {
     (bytes | 1).ilog2() as usize
 }
 
-/// All sizes of the class of `bytes`: from a power of two to below the next. Zero bytes count as one.
+/// Returns all message sizes in the class of `bytes`: from a power of two to one less than the next. Zero bytes are in the class of one
+/// byte.
 pub fn size_class(bytes: u64) -> RangeInclusive<u64> {
     let least = 1 << class_of(bytes);
     (if least == 1 { 0 } else { least })..=(least - 1) * 2 + 1
 }
 
-/// A kind of call, by number.
+/// Number that identifies a kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KindId(usize);
 
-/// The candidate that handles a call, and whether the call is timed.
+/// Candidate assigned to a call, and whether the call is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assignment {
-    /// The call belongs to no trial.
+    /// The call belongs to no trial and is not timed.
     Regular(usize),
-    /// The call belongs to a trial. All ranks start it from a barrier.
+    /// The call belongs to a trial. All ranks start it after a barrier.
     FromBarrier(usize),
-    /// The call belongs to a trial and follows one of the same candidate, without a barrier.
+    /// The call belongs to a trial. It directly follows a call of the same candidate, without a barrier in between.
     Following(usize),
 }
 
 impl Assignment {
-    /// The candidate.
+    /// Returns the candidate that handles the call.
     pub fn candidate(self) -> usize {
         match self {
             Assignment::Regular(candidate)
@@ -82,7 +83,7 @@ impl Assignment {
     }
 }
 
-/// The calls until something is to be done, or `STOPPED`.
+/// Number of calls until the next trial or other action of the tuning, or `STOPPED`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Countdown(u32);
 
@@ -90,7 +91,8 @@ impl Countdown {
     const NOW: Countdown = Countdown(0);
     const STOPPED: Countdown = Countdown(u32::MAX);
 
-    /// Counts a call; false if something is to be done at this one. Once it is stopped it stays so, because not all ranks count then.
+    /// Counts a call. Returns false if `assign` must act at this call. A stopped countdown never changes, because not all ranks count
+    /// calls then.
     #[inline]
     fn pass(&mut self) -> bool {
         let passes = *self != Countdown::NOW;
@@ -103,43 +105,44 @@ impl Countdown {
         self == Countdown::STOPPED
     }
 
-    /// To the trial behind this many.
+    /// Returns the countdown to the next trial after `trials` trials.
     fn to_next(trials: u32) -> Countdown {
         let calls = FACTOR.saturating_pow(trials).saturating_mul(FIRST * (FACTOR - 1) / FACTOR);
         Countdown(calls.min(LONGEST))
     }
 }
 
-/// The tuning of calls of one kind and size class.
+/// State of the tuning of calls of one kind and size class.
 #[derive(Debug, Default)]
 struct Tuning {
-    /// The candidate that handles the calls.
+    /// Candidate that handles the calls.
     current: usize,
-    /// The candidate that it replaced, and the ratio of the new time to the old.
+    /// Candidate that the current one replaced, and the time of the current one divided by that of the replaced one.
     replaced: Option<(usize, f64)>,
-    /// The candidates to compare, the current one first. Empty before the first trial.
+    /// Candidates to compare, the current one first. Empty before the first trial.
     candidates: Vec<usize>,
     trials: u32,
-    /// The candidate that was faster than the current one in the last trial.
+    /// Candidate that was faster than the current one in the last trial.
     leader: Option<usize>,
-    /// Consecutive trials without a leader.
+    /// Number of consecutive trials without a leader.
     confirmed: u32,
     trial: Option<Trial>,
 }
 
-/// A trial that is under way.
+/// A trial in progress.
 #[derive(Debug)]
 struct Trial {
-    /// The fingerprint of the calls that it compares.
+    /// Fingerprint of the calls that the trial compares.
     call: u64,
-    /// Calls with another fingerprint since it began.
+    /// Number of calls with another fingerprint since the trial began.
     others: u32,
-    /// The candidates that were not much slower than the current one when single calls were timed. From then on several calls are timed
+    /// Candidates that were not much slower than the current one when single calls were timed. If set, several consecutive calls are timed
     /// together. Such timings also contain the skew of ranks, so no other candidate may win by them.
     finalists: Option<Vec<usize>>,
-    /// Calls of the timing that is under way.
+    /// Number of calls so far in the current timing.
     calls: usize,
-    /// The timings: of the candidates in turn, in the reverse order in every other round, because calls may alternate, too.
+    /// Timings in nanoseconds. Candidates take turns, in reverse order in every other round, because the program's calls may alternate,
+    /// too.
     times: Vec<u64>,
 }
 
@@ -148,7 +151,7 @@ impl Trial {
         Trial { call, others: 0, finalists: None, calls: 0, times: Vec::new() }
     }
 
-    /// Adds the time of a call. The first of several calls is not timed: it makes ranks begin the others together.
+    /// Adds the time of a call. In a timing of several calls the first one is not counted: it synchronises the ranks for the others.
     fn add_time(&mut self, nanoseconds: u64) {
         self.calls += 1;
         match (self.finalists.is_some(), self.calls) {
@@ -161,20 +164,20 @@ impl Trial {
         }
     }
 
-    /// The number of timings that are complete.
+    /// Returns the number of complete timings.
     fn complete(&self) -> usize {
         self.times.len() - usize::from(self.calls > 1)
     }
 }
 
-/// The index of the candidate, of `width`, whose turn it is after `taken` timings.
+/// Returns the index of the candidate, of `width`, whose turn it is after `taken` timings.
 fn index_of_turn(taken: usize, width: usize) -> usize {
     let (round, at) = (taken / width, taken % width);
     if round.is_multiple_of(2) { at } else { width - 1 - at }
 }
 
 impl Tuning {
-    /// Ends a trial without a result.
+    /// Ends a trial without a result. Returns the countdown to the next trial.
     fn give_up(&mut self) -> Countdown {
         self.trial = None;
         self.trials += 1;
@@ -182,19 +185,19 @@ impl Tuning {
     }
 }
 
-/// The online tuning of a communicator.
+/// State of the online tuning of a communicator.
 #[derive(Default)]
 pub struct OnlineTuning {
     kinds: HashMap<Kind, KindId, FxBuildHasher>,
-    /// By kind and size class.
+    /// Countdowns by kind and size class.
     countdowns: Vec<[Countdown; CLASSES]>,
-    /// By kind: whether an algorithm was replaced.
+    /// Whether an algorithm was replaced, by kind.
     changed: Vec<bool>,
     tunings: HashMap<(KindId, usize), Tuning, FxBuildHasher>,
 }
 
 impl OnlineTuning {
-    /// The number of a kind.
+    /// Returns the number of a kind of call.
     pub fn kind(&mut self, kind: Kind) -> KindId {
         *self.kinds.entry(kind).or_insert_with(|| {
             self.countdowns.push([Countdown::NOW; CLASSES]);
@@ -208,7 +211,7 @@ impl OnlineTuning {
         &mut self.countdowns[kind.0][class_of(bytes)]
     }
 
-    /// Counts a call; false if [`OnlineTuning::assign`] must be asked about it.
+    /// Counts a call. Returns false if [`OnlineTuning::assign`] must decide about it.
     #[inline]
     pub fn pass(&mut self, kind: KindId, bytes: u64) -> bool {
         self.countdown(kind, bytes).pass()
@@ -257,8 +260,8 @@ impl OnlineTuning {
         Assignment::FromBarrier(tuning.candidates[0])
     }
 
-    /// Drops a candidate that cannot handle a call of a trial. If it is the current one, it cannot handle this call but does handle
-    /// others, and the trial ends.
+    /// Drops a candidate that cannot handle a call of a trial. The current candidate is not dropped, because it can handle other calls;
+    /// instead, the trial ends without a result.
     pub fn exclude(&mut self, kind: KindId, bytes: u64, candidate: usize) {
         let Some(tuning) = self.tunings.get_mut(&(kind, class_of(bytes))) else { return };
         let countdown = &mut self.countdowns[kind.0][class_of(bytes)];
@@ -270,13 +273,13 @@ impl OnlineTuning {
         if tuning.candidates.len() < 2 {
             (tuning.trial, *countdown) = (None, Countdown::STOPPED);
         }
-        // The times so far are in the order of all candidates.
+        // The timings so far are in the order of the old candidates, so they are discarded.
         if let Some(trial) = &mut tuning.trial {
             (trial.calls, trial.times) = (0, Vec::new());
         }
     }
 
-    /// Adds the time of a call of a trial; returns all times of this rank when the trial is complete.
+    /// Adds the time of a call that belongs to a trial. Returns all times of this rank when the trial is complete.
     pub fn add_time(&mut self, kind: KindId, bytes: u64, nanoseconds: u64) -> Option<Vec<u64>> {
         let tuning = self.tunings.get_mut(&(kind, class_of(bytes)))?;
         let trial = tuning.trial.as_mut()?;
@@ -284,8 +287,8 @@ impl OnlineTuning {
         (trial.complete() == TIMES * tuning.candidates.len()).then(|| std::mem::take(&mut trial.times))
     }
 
-    /// Concludes a trial from the times of the slowest ranks. Returns the candidates with their times in seconds; none where single calls
-    /// could not decide, and the trial goes on with timings of several calls.
+    /// Concludes a trial from the times of the slowest ranks. Returns the candidates with their times in seconds; returns none if single
+    /// calls could not decide, so that the trial continues with timings of several calls.
     pub fn conclude(
         &mut self,
         kind: KindId,
@@ -298,7 +301,7 @@ impl OnlineTuning {
         let Some(trial) = &mut tuning.trial else { return Vec::new() };
         let width = tuning.candidates.len();
         let each = if trial.finalists.is_some() { RUN as u64 } else { 1 };
-        // The second best of four: the best may be luck, and others had to allocate memory or wait for a core.
+        // The second best of four timings: the best may be luck, and in the others ranks may have allocated memory or waited for a core.
         let time = |at: usize| {
             let own = times.iter().enumerate().filter(|(taken, _)| index_of_turn(*taken, width) == at);
             let mut own: Vec<u64> = own.map(|(_, time)| *time).collect();
@@ -317,7 +320,7 @@ impl OnlineTuning {
         let is_slower = |than: usize, by: f64| current > (FASTER * of(than)).max(of(than) + by);
         let resolution = if trial.finalists.is_some() { FINER_RESOLUTION } else { RESOLUTION };
         let is_hopeless = |at: usize, beside: f64| of(at) > (HOPELESS * beside).max(beside + RESOLUTION);
-        // A candidate that is not much slower from a barrier, with a cold cache, may be faster in consecutive calls.
+        // After a barrier the cache is cold: a candidate that is not much slower then may be faster in consecutive calls.
         let finalists: Vec<usize> =
             tuning.candidates.iter().copied().filter(|at| !is_hopeless(*at, current)).collect();
         if trial.finalists.is_none() && finalists.len() > 1 && !is_slower(best, RESOLUTION) && current < SHORT
@@ -329,7 +332,7 @@ impl OnlineTuning {
         tuning.trials += 1;
         let slower = |than: usize| is_slower(than, resolution);
         let leader = slower(best).then_some(best);
-        // Faster in two consecutive trials: the same candidate, or one as good as it.
+        // In two consecutive trials the same candidate was faster, or the leader of the last trial is still faster than the current one.
         if let (Some(now), Some(before)) = (leader, tuning.leader)
             && (now == before || slower(before))
         {
@@ -352,7 +355,7 @@ impl OnlineTuning {
         timed.iter().map(|(candidate, time)| (*candidate, *time as f64 * 1e-9)).collect()
     }
 
-    /// A number that is equal for two trials only if they are the same.
+    /// Returns a hash of the trial state for a size, by which ranks check that they are in the same trial.
     pub fn fingerprint(&self, kind: KindId, bytes: u64) -> u64 {
         let tuning = self.tunings.get(&(kind, class_of(bytes)));
         let trial = tuning
@@ -368,12 +371,12 @@ impl OnlineTuning {
         }
     }
 
-    /// Whether calls of a kind and size class are not tuned, or not any more.
+    /// Whether calls of a kind and size class are not tuned, or no longer tuned.
     pub fn is_stopped(&self, kind: KindId, bytes: u64) -> bool {
         self.countdowns[kind.0][class_of(bytes)].is_stopped()
     }
 
-    /// Whether calls of a kind and size class are, or were, tuned.
+    /// Whether calls of a kind and size class are tuned or have been tuned.
     pub fn is_tuned(&self, kind: KindId, bytes: u64) -> bool {
         self.tunings.get(&(kind, class_of(bytes))).is_some_and(|tuning| !tuning.candidates.is_empty())
     }
@@ -383,7 +386,7 @@ impl OnlineTuning {
         self.changed[kind.0]
     }
 
-    /// The reason why a candidate handles a call, if it comes from tuning.
+    /// Returns the reason why a candidate handles a call, if it comes from online tuning.
     pub fn reason(
         &self,
         kind: KindId,
@@ -406,7 +409,7 @@ mod tests {
     use crate::{Name, Size};
     use bruckner_schedule::{Collective, Order};
 
-    /// The last candidate of three is the MPI's own function.
+    /// Number of the MPI's own function, the last of three candidates.
     const NATIVE: usize = 2;
 
     fn kind() -> Kind {
@@ -420,7 +423,8 @@ mod tests {
         }
     }
 
-    /// Makes calls; returns how many of them each candidate handled, and the candidate of the last call outside of trials.
+    /// Makes calls. Returns the number of calls that each candidate handled, the candidate of the last call outside of trials, and the
+    /// tuning.
     fn calls(count: u32, sizes: &[u64], took: impl Fn(usize) -> u64) -> ([u32; 3], usize, OnlineTuning) {
         let mut tuning = OnlineTuning::default();
         let kind = tuning.kind(kind());
@@ -454,7 +458,7 @@ mod tests {
     fn the_fastest_is_hardly_disturbed() {
         let (handled, last, _) = calls(20_000, &[64], |candidate| [10_000, 30_000, 11_000][candidate]);
         assert_eq!(last, 0);
-        // The hopeless candidate is in one trial, native in all four.
+        // The candidate that is three times as slow takes part in one trial, the MPI's own function in all four.
         assert_eq!(handled[1..], [TIMES as u32, 4 * TIMES as u32]);
     }
 
@@ -472,13 +476,13 @@ mod tests {
         assert_eq!(last, 0);
     }
 
-    /// Small differences of short calls are measured by timings of several calls.
+    /// Small differences of short calls are measured by timing several calls together.
     #[test]
     fn close_candidates_are_timed_more_often() {
         let (handled, last, _) = calls(2000, &[64], |candidate| [500, 400, 300][candidate]);
         assert_eq!(last, NATIVE);
         assert_eq!(handled[1], 2 * (TIMES + TIMES * (RUN + 1)) as u32);
-        // A candidate that is much slower is not.
+        // A candidate that is much slower is not timed again.
         let (handled, last, _) = calls(2000, &[64], |candidate| [300, 700, 800][candidate]);
         assert_eq!((last, handled[1]), (0, TIMES as u32));
     }
@@ -561,7 +565,7 @@ mod tests {
                 tuning.conclude(kind, 8, &times, |at| at == NATIVE);
             }
         }
-        // Two trials, of which the first began anew.
+        // There are two trials; the first one restarted.
         assert_eq!(handled[1], 1);
         assert!((2 * TIMES..3 * TIMES).contains(&handled[NATIVE]), "{handled:?}");
     }

@@ -1,5 +1,5 @@
-//! The profile of a machine: its figures, as `bruckner probe` writes them, and what won races on communicators of some shapes. TOML,
-//! for people and for the library.
+//! Profile file of a machine in TOML: the machine parameters that `bruckner probe` writes, and the results of tuning runs on communicators
+//! of some shapes.
 //!
 //! ```toml
 //! name = "here"
@@ -22,8 +22,8 @@
 //! ]
 //! ```
 //!
-//! Each race, and each setting, has a line of its own. One that cannot be read is dropped, with its number and the reason; whatever else is wrong, the
-//! profile is not used at all.
+//! Each result and each setting has a line of its own. A line that cannot be parsed is dropped and reported with its number and the
+//! reason. With any other error, the whole profile is rejected.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,74 +37,74 @@ use serde::de::DeserializeOwned;
 use crate::knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
 use crate::name::Name;
 
-/// The version of the format that is read and written.
+/// Version of the profile format that this library reads and writes.
 pub const VERSION: u32 = 1;
 
-/// No profile is longer.
+/// Maximum length of a profile in bytes.
 pub const LONGEST: usize = 1 << 20;
 
-/// A profile.
+/// Contents of a profile file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// The figures of the machine.
+    /// Parameters of the machine.
     pub machine: Machine,
-    /// How it came to be.
+    /// Date, MPI, library version and processor of the measurement.
     pub made: Made,
-    /// What was raced.
+    /// Results of tuning runs, by communicator shape.
     pub raced: Vec<Raced>,
-    /// What the MPI does best if it is told to.
+    /// Fastest settings of the MPI's own collectives, by communicator shape.
     pub natives: Vec<Natives>,
 }
 
-/// What the MPI does best on communicators of one shape.
+/// Fastest settings of the MPI's own collectives on communicators of one shape.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Natives {
-    /// The shape.
+    /// Shape of the communicators: nodes, and ranks on each.
     pub shape: Shape,
-    /// Of each collective and size one.
+    /// Settings, at most one for each collective and size.
     pub settings: Vec<Setting>,
 }
 
-/// What makes an MPI do a collective best.
+/// The setting with which the MPI's own function is fastest for one collective and size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setting {
-    /// The collective.
+    /// Collective to which the setting applies.
     pub name: Name,
-    /// How much data.
+    /// Message size in bytes.
     pub bytes: u64,
-    /// As `bruckner bench` calls it; nothing where the MPI is best left alone.
+    /// Name of the setting in `bruckner bench`, such as `tuned ring`; empty if the MPI's default is the fastest.
     pub setting: String,
-    /// Its time as a part of what the MPI takes by itself.
+    /// Time with the setting divided by the time with the MPI's default.
     pub ratio: f64,
-    /// The interval of the ratio.
+    /// Confidence interval of `ratio`: its lower and upper end.
     pub interval: [f64; 2],
 }
 
-/// Where, when and by what a profile was made.
+/// Origin of a profile: date, MPI, library version and processor.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Made {
-    /// The version of the format.
+    /// Version of the profile format.
     pub version: u32,
-    /// The MPI, with its version.
+    /// Name and version of the MPI.
     pub mpi: String,
-    /// The version of the library.
+    /// Version of the library.
     #[serde(default)]
     pub bruckner: String,
-    /// The processor.
+    /// Model name of the processor.
     #[serde(default)]
     pub cpu: String,
-    /// The time, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     #[serde(default)]
     pub when: u64,
 }
 
-/// A line that is not used, and why.
+/// A line of a profile that was dropped, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dropped {
-    /// Its number, from 1; 0 where it is the profile as a whole.
+    /// Line number, counted from 1; 0 for an error that concerns the whole profile.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub why: String,
 }
 
@@ -150,7 +150,7 @@ fn collective(name: &str) -> Result<Name, String> {
     Name::read(name).ok_or_else(|| format!("`{name}` is not one of {}", Name::list()))
 }
 
-/// An interval, if the ratio lies in it.
+/// Returns the interval from `low` to `high` if it contains the ratio.
 fn interval(ratio: f64, [low, high]: [f64; 2]) -> Result<[f64; 2], String> {
     match [ratio, low, high].into_iter().all(positive) && low <= ratio && ratio <= high {
         true => Ok([low, high]),
@@ -162,15 +162,15 @@ fn bytes(bytes: u64) -> Result<u64, String> {
     if bytes > i64::MAX as u64 { Err(format!("{bytes} is too many bytes")) } else { Ok(bytes) }
 }
 
-/// What is written on a line of its own in a list.
+/// An entry that has a line of its own in a list of the profile.
 trait Listed: Sized {
     type Line: DeserializeOwned;
     fn of(line: Self::Line) -> Result<Self, String>;
-    /// The collective and size, of which there is one in each list.
+    /// Collective and message size of the entry. Each list has at most one entry for a case.
     fn case(&self) -> (Name, u64);
     fn write(&self) -> String;
 
-    /// Those of some lines, by number; lines that are not used are told.
+    /// Parses numbered lines. Lines that cannot be parsed are added to `dropped`.
     fn read(lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for &(line, text) in lines {
@@ -251,7 +251,7 @@ impl Listed for Setting {
     }
 }
 
-/// The lists that have a line for each of their members.
+/// Keys of the lists whose entries have a line each.
 const RACES: &str = "races";
 const SETTINGS: &str = "settings";
 
@@ -269,19 +269,19 @@ struct Told {
     settings: usize,
 }
 
-/// The list that a line begins.
+/// Returns the key of the list that a line opens.
 fn begun(line: &str) -> Option<&'static str> {
     let (key, list) = line.split_once('=')?;
     [RACES, SETTINGS].into_iter().find(|name| *name == key.trim() && list.trim() == "[")
 }
 
-/// Tables of one name, which are taken out.
+/// Removes the array of tables `name` from `table` and returns it.
 fn tables<T: DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Vec<T>, String> {
     let found = table.remove(name).unwrap_or_else(|| toml::Value::Array(Vec::new()));
     found.try_into().map_err(|error| format!("[[{name}]]: {}", error.message()))
 }
 
-/// The shape of a topology; if there is none, none of its lines is used.
+/// Returns the shape of a topology. If the topology is invalid, all its lines are added to `dropped`.
 fn shaped(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Option<Shape> {
     let drop = |why: String| {
         dropped.extend(lines.iter().map(|(line, _)| Dropped { line: *line, why: why.clone() }));
@@ -289,12 +289,12 @@ fn shaped(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -
     regular(topology).map_err(drop).ok()
 }
 
-/// Which line of a text a place is on.
+/// Returns the line number, counted from 1, of byte offset `at` in a text.
 fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The shape of a topology, if all nodes have as many ranks.
+/// Returns the shape of a topology if all nodes have the same number of ranks.
 fn regular(text: &str) -> Result<Shape, String> {
     let topology: Topology = text.parse().map_err(|why| format!("`{text}`: {why}"))?;
     let shape = Shape::of(&topology);
@@ -305,7 +305,7 @@ fn regular(text: &str) -> Result<Shape, String> {
 }
 
 impl Profile {
-    /// The place of what was raced on a shape, which may be nothing yet.
+    /// Returns the index of the tuning results of a shape in `raced`, adding an empty entry if there is none.
     pub fn of_shape(&mut self, shape: Shape) -> usize {
         self.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
             self.raced.push(Raced { shape, verdicts: Vec::new() });
@@ -313,13 +313,13 @@ impl Profile {
         })
     }
 
-    /// Reads a profile; lines that are not used are told.
+    /// Parses a profile. Returns it with the lines that were dropped.
     pub fn read(text: &str) -> Result<(Profile, Vec<Dropped>), Dropped> {
         let whole = |why: String| Dropped { line: 0, why };
         if text.len() > LONGEST {
             return Err(whole(format!("it has {} bytes, more than {LONGEST}", text.len())));
         }
-        // Lists are taken out line by line; the rest must be right as it is.
+        // Lists are removed from the text and parsed line by line; the rest must be valid TOML.
         let mut rest = String::with_capacity(text.len());
         let mut lists: Vec<Vec<(usize, &str)>> = Vec::new();
         let mut inside = false;
@@ -337,7 +337,7 @@ impl Profile {
                 }
                 false if let Some(key) = begun(trimmed) => {
                     inside = true;
-                    // A number in the place of the list says which it is.
+                    // In the remaining text, the index of the list replaces the list.
                     let _ = write!(rest, "{key} = {}", lists.len());
                     lists.push(Vec::new());
                 }
@@ -377,7 +377,7 @@ impl Profile {
         Ok((Profile { machine, made, raced, natives }, dropped))
     }
 
-    /// The same as text.
+    /// Returns the profile as TOML.
     pub fn write(&self) -> String {
         let mut text = self.machine.write();
         let Made { version, mpi, bruckner, cpu, when } = &self.made;
@@ -400,7 +400,8 @@ impl Profile {
         text
     }
 
-    /// What it says to a library that runs on an MPI of this name; and what of it does not hold there.
+    /// Returns the knowledge that applies to a library running on the MPI `mpi`. If the profile comes from another MPI or version, the
+    /// parts that do not apply are left out, with a message that says so.
     pub fn knowledge(self, mpi: &str) -> (Knowledge, Option<String>) {
         let (vendor, mpi) = (Vendor::of(mpi), Vendor::short(mpi));
         let made = &self.made.mpi;

@@ -1,4 +1,4 @@
-//! Why an algorithm is chosen.
+//! Reasons for selecting an algorithm.
 
 use std::fmt;
 
@@ -6,99 +6,99 @@ use bruckner_algorithms::Expression;
 
 use crate::knowledge::{Origin, Verdict};
 
-/// What the model says of an algorithm beside the MPI's own function.
+/// Speedup of an algorithm over the MPI's own function, as the cost model predicts it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Forecast {
-    /// At this size.
+    /// Message size in bytes.
     pub bytes: u64,
-    /// How many times as fast it is.
+    /// Predicted speedup over the MPI's own function; greater than 1 is faster.
     pub times: f64,
-    /// By which figures.
+    /// Origin of the machine parameters used for the prediction.
     pub origin: Origin,
 }
 
-/// Why an algorithm, or the MPI's own function, serves a call.
+/// Reason why an algorithm, or the MPI's own function, handles a call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reason {
-    /// The user named it.
+    /// The user selected this algorithm.
     Asked,
-    /// The user named another one.
+    /// The user selected another algorithm, which cannot handle the call.
     Instead {
-        /// What the user named.
+        /// Algorithm that the user selected.
         asked: Expression,
-        /// What it lacks that the call needs; nothing if it cannot be planned here.
+        /// Property that the user's algorithm lacks; `None` if it has all required properties but cannot be planned for this communicator.
         lack: Option<Lack>,
-        /// Why this one serves instead.
+        /// Reason for the algorithm that replaces the user's.
         reason: Box<Reason>,
     },
-    /// A barrier on one node.
+    /// The call is a barrier on one node.
     BarrierOnNode,
-    /// A barrier on several nodes.
+    /// The call is a barrier on several nodes.
     BarrierBetweenNodes,
-    /// It won a race.
+    /// The algorithm was the fastest in a tuning run.
     Raced {
-        /// At this size, or at this one and the next.
+        /// Measured message size in bytes: the size of the call, or the next smaller one, if the next larger one has the same winner.
         bytes: u64,
-        /// Its time as a part of the MPI's.
+        /// Time of the algorithm divided by the time of the MPI's own function.
         ratio: f64,
-        /// The interval of that.
+        /// Confidence interval of `ratio`: its lower and upper end.
         interval: [f64; 2],
     },
-    /// The model says that it is faster.
+    /// The cost model predicts that the algorithm is faster than the MPI's own function by more than the error margin.
     Predicted(Forecast),
-    /// The model does not say that the best of all algorithms is so much faster that one can rely on it.
+    /// No algorithm is predicted to be faster than the MPI's own function by more than the error margin.
     NotWorth {
-        /// The best.
+        /// Fastest algorithm by the cost model.
         best: Expression,
-        /// What the model says of it.
+        /// Predicted speedup of `best`.
         forecast: Forecast,
     },
-    /// It was faster than another in this run.
+    /// The algorithm replaced another one during online tuning in this run.
     Watched {
-        /// The other.
+        /// Algorithm that was replaced.
         before: Expression,
-        /// Its time as a part of the other's.
+        /// Time of the new algorithm divided by the time of the replaced one.
         ratio: f64,
     },
-    /// It was tried beside another.
+    /// The algorithm was compared with the current one in a trial of online tuning.
     Tried {
-        /// The other.
+        /// Current algorithm.
         beside: Expression,
     },
-    /// Every call is to be served (`BRUCKNER=always`).
+    /// The user set `BRUCKNER=always`: the library handles every call that it supports.
     Always,
-    /// Only an algorithm can do it: the MPI has no function for such counts.
+    /// The MPI has no function for counts that exceed C integers, so only an algorithm of the library can handle the call.
     BeyondMpi,
     /// No algorithm for the call can be planned.
     NothingFits,
-    /// A broadcast: receivers may expect more than is sent.
+    /// The call is a broadcast. Receivers may give larger counts than the root, so ranks could select different algorithms.
     BroadcastForgives,
-    /// A reduction to a root: ranks may run ahead of it.
+    /// The call is a reduction to a root. Other ranks may be any number of calls ahead of the root.
     RunsAhead,
-    /// Each rank knows only its own sizes.
+    /// Each rank knows only its own message sizes.
     LocalSizes,
     /// A rank may have buffers in device memory.
     Device,
 }
 
-/// What an algorithm lacks that a call needs.
+/// A required property that an algorithm does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
-    /// A bound on the work of planning it.
+    /// Planning the algorithm for this number of ranks would take too long.
     Bound,
-    /// It does not keep the order of ranks.
+    /// The algorithm does not reduce in rank order, which a non-commutative operation requires.
     Order,
-    /// Ranks may round differently.
+    /// The algorithm may round the same floating-point result differently on different ranks.
     Consistency,
 }
 
 impl Reason {
-    /// That it won a race.
+    /// Makes the reason [`Reason::Raced`] from the result of a tuning run.
     pub fn of(verdict: &Verdict) -> Reason {
         Reason::Raced { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval }
     }
 
-    /// The same, after a user named an algorithm that cannot serve.
+    /// Wraps the reason in [`Reason::Instead`], because the algorithm `asked` that the user selected cannot handle the call.
     pub(crate) fn instead_of(self, asked: &Expression, lack: Option<Lack>) -> Reason {
         Reason::Instead { asked: asked.clone(), lack, reason: Box::new(self) }
     }

@@ -1,4 +1,4 @@
-//! What is tried beside the algorithm that serves, while a program runs: what would be best if figures were wrong.
+//! Alternatives that online tuning compares with the selected algorithm: those that would be best if the machine parameters were wrong.
 
 use bruckner_algorithms::Expression;
 use bruckner_model::Machine;
@@ -8,12 +8,13 @@ use crate::kind::Question;
 use crate::menu::{Field, Menus, Need};
 use crate::reason::Reason;
 
-/// Figures may be wrong by this much.
+/// Factor by which machine parameters are assumed to be wrong at most.
 const WRONG: f64 = 10.0;
 
 impl Menus {
-    /// What might be better for calls such as this one than what serves them; the MPI's own function is one of them unless it serves itself.
-    /// Nothing at all for calls that must not change what serves them: the bits of results would change, or a user named the algorithm.
+    /// Returns the algorithms that might be faster than `serving` for calls such as `question`, including the MPI's own function unless
+    /// `serving` is that function. Returns none if the algorithm must not change, because the results would have other bits or because the
+    /// user selected it.
     pub fn rivals(&self, question: &Question<'_>, serving: &Choice) -> Vec<Expression> {
         let kind = self.kind(question);
         let need = Need::of(&kind);
@@ -30,7 +31,7 @@ impl Menus {
             Reason::Raced { .. } if serving.is_native() => best(machine).into_iter().collect(),
             Reason::Raced { .. } => Vec::new(),
             Reason::Predicted(_) | Reason::NotWorth { .. } => {
-                // Of messages between nodes, or of whatever ranks of one do.
+                // On several nodes the latency between nodes is scaled; on one node, the latency on the node.
                 let slower = |by: f64| match self.shape().nodes {
                     1 => machine.with_latencies(1.0, by),
                     _ => machine.with_latencies(by, 1.0),
@@ -58,7 +59,7 @@ mod tests {
     use bruckner_schedule::{Collective, Counts, Problem, Topology};
     use std::sync::Arc;
 
-    /// What serves an allgather or an allreduce of some bytes, and its rivals.
+    /// Returns the algorithm that is selected for an allgather or allreduce of 64 bytes, and its alternatives.
     fn of(topology: &str, name: Name, shows_order: bool, won: Option<&str>) -> (String, Vec<String>) {
         let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
         let collective = if name == Name::Allreduce { Collective::Allreduce } else { Collective::Allgather };
@@ -78,7 +79,7 @@ mod tests {
         let (serving, rivals) = of("4x16", Name::Allgather, false, None);
         assert!(rivals.len() <= 4 && rivals[0] == "native", "{rivals:?}");
         assert!(!rivals.contains(&serving) && serving != "native");
-        // Long on one node, where nothing is sure.
+        // Here the MPI's own function won the tuning run on one node.
         let (serving, rivals) = of("1x4", Name::Allgather, false, Some("native"));
         assert_eq!((serving.as_str(), &rivals[..]), ("native", &["shm".to_owned()][..]));
     }

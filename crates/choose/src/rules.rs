@@ -1,4 +1,4 @@
-//! Algorithms that a user named.
+//! Algorithms that the user selected for collectives.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use bruckner_schedule::Collective;
 
 use crate::name::Name;
 
-/// The algorithms that a user named for collectives: `allreduce=locality(node); allgather=sparbit`.
+/// Algorithms that the user selected for collectives, written as `allreduce=locality(node); allgather=sparbit`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rules(BTreeMap<Name, Expression>);
 
-/// A rule that cannot be read.
+/// Error for a rule that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{rule}`: {why}")]
 pub struct BadRule {
-    /// The rule.
+    /// Text of the rule.
     pub rule: String,
-    /// What was expected.
+    /// Description of the error, with the expected text.
     pub why: String,
 }
 
@@ -47,12 +47,12 @@ impl FromStr for Rules {
 }
 
 impl Rules {
-    /// Adds rules; a later one for the same collective replaces an earlier one.
+    /// Adds `other`; its rules replace existing rules for the same collectives.
     pub fn extend(&mut self, other: Rules) {
         self.0.extend(other.0);
     }
 
-    /// The algorithm named for a collective.
+    /// Returns the algorithm that the user selected for a collective.
     pub fn of(&self, name: Name) -> Option<&Expression> {
         self.0.get(&name)
     }

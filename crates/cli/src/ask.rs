@@ -1,4 +1,4 @@
-//! What subcommands ask: which collective, how much, by which algorithm; in the words that people use.
+//! Parsing of arguments that several subcommands share: the collective, its sizes and the algorithm.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::catalogue::kinds;
@@ -9,31 +9,31 @@ pub(crate) use bruckner_config::parse_bytes;
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
 
-/// How much each rank has.
+/// Size of the problem.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes: of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result
-    /// (reduce_scatter), or from one rank to one other (alltoall)
+    /// Bytes of each rank's block (allgather), of the vector (allreduce, bcast, reduce), of each rank's result (reduce_scatter), or from
+    /// one rank to each other (alltoall)
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_bytes)]
     pub(crate) bytes: u64,
-    /// Elements of 8 bytes in each rank's block, such as 2,0,3,1; or `local` for an alltoall whose sizes each
-    /// rank knows only for itself
+    /// Number of 8-byte elements in each rank's block, such as 2,0,3,1; or `local` for an alltoallv, where each rank has only its own
+    /// sizes
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     pub(crate) counts: Option<String>,
     /// Root of a bcast or reduce
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
-    /// The operation is not commutative: combine in rank order
+    /// Combine in rank order, because the operation is not commutative
     #[arg(long)]
     pub(crate) ordered: bool,
 }
 
-/// The collectives by the names that users know.
+/// Names of the collectives that the command supports.
 pub(crate) const COLLECTIVES: [&str; 7] =
     ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
 
-/// A collective by any name that people have for it: that of its MPI function, of its nonblocking, persistent or large form, with lists of counts
-/// or without.
+/// Parses the name of a collective in any of its MPI forms: `allreduce`, `MPI_Iallreduce`, `MPI_Allgatherv`, `MPI_Allreduce_init_c`; the
+/// result is one of [`COLLECTIVES`].
 pub(crate) fn collective(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let mut name = lower.strip_prefix("pmpi_").or(lower.strip_prefix("mpi_")).unwrap_or(&lower);
@@ -49,18 +49,18 @@ pub(crate) fn collective(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same, or all of them.
+/// Parses the name of a collective, or `all`.
 pub(crate) fn collective_or_all(text: &str) -> Result<String, String> {
     if text == "all" { Ok(text.to_owned()) } else { collective(text) }
 }
 
-/// A question, if one of the names is near.
+/// Returns "did you mean NAME? " if one of the names is similar to `text`, otherwise an empty string.
 pub(crate) fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(text, names).map_or_else(String::new, |name| format!("did you mean {name}? "))
 }
 
 impl Sizes {
-    /// The task that these sizes make of a collective.
+    /// Returns the task of a collective with these sizes.
     pub(crate) fn task(&self, collective: &str, topology: &Topology) -> Result<Task> {
         let (collective, rooted) = match collective {
             "barrier" => {
@@ -109,7 +109,7 @@ impl Sizes {
     }
 }
 
-/// The algorithm to look at where none is named.
+/// Algorithm used where the user names none.
 pub(crate) fn default_algorithm(collective: &str) -> &'static str {
     match collective {
         "bcast" | "barrier" => "sparbit",
@@ -118,7 +118,7 @@ pub(crate) fn default_algorithm(collective: &str) -> &'static str {
     }
 }
 
-/// The algorithm that a text names, files read.
+/// Parses an algorithm expression, reading the files that it names.
 pub(crate) fn expression(text: &str) -> Result<Expression> {
     let read = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
     let whole = with_files(text, read).map_err(|why| anyhow!("--algorithm {why}"))?;
@@ -127,7 +127,7 @@ pub(crate) fn expression(text: &str) -> Result<Expression> {
         .map_err(|error: ExpressionError| anyhow!("--algorithm: {}", without_files(&error.to_string())))
 }
 
-/// Finds the plan, or says why there is none.
+/// Plans the task by the named algorithm; the error lists the algorithms that do fit.
 pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, Plan)> {
     let expression = expression(algorithm)?;
     match plan(task, &expression) {

@@ -1,4 +1,4 @@
-//! `bruckner verify all`: the whole catalogue, on all cores.
+//! `bruckner verify all`: verifies the whole catalogue on all cores.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::bar::bar;
 use crate::compiled;
 use crate::found::Found;
 
-/// The entries for every number of ranks up to a limit, the largest first: they take longest.
+/// Returns the entries for 1 to `max_ranks` ranks, the largest first, because they take longest.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
     (1..=max_ranks).rev().flat_map(if whole { list } else { entries }).collect()
 }
@@ -25,7 +25,7 @@ fn describe(entry: &Entry) -> String {
     format!("{} {} on {}, counts {}", task.collective, entry.expression, task.topology, task.counts)
 }
 
-/// The catalogue itself.
+/// Lists the entries of the catalogue, one per line, without verifying them.
 pub(crate) fn all_of_it(max_ranks: u32, whole: bool) -> Found {
     let (mut text, mut all) = (String::new(), Vec::new());
     for entry in (1..=max_ranks).flat_map(if whole { list } else { entries }) {
@@ -41,7 +41,8 @@ pub(crate) fn all_of_it(max_ranks: u32, whole: bool) -> Found {
     Found { text, json: all.into(), holds: true }
 }
 
-/// What is wrong with an entry: as schedule, as program, and as program on messages where it shares memory.
+/// Verifies an entry as schedule, as lowered program, and (if it shares memory) as program on messages only. Returns the number of
+/// programs verified, or the first violation.
 fn judge(entry: &Entry) -> Result<u64, String> {
     let schedule = plan(&entry.task, &entry.expression).map_err(|refusal| refusal.to_string())?.schedule();
     let mut programs = vec![("schedule", schedule.flatten()), ("program", lower(&schedule, OnNode::Segment))];
@@ -56,7 +57,7 @@ fn judge(entry: &Entry) -> Result<u64, String> {
     Ok(programs.len() as u64)
 }
 
-/// What is wrong with what runs of an entry, in any class of sizes.
+/// Verifies the compiled programs of an entry for every data layout. Returns the number of programs verified, or the first violation.
 fn judge_compiled(entry: &Entry) -> Result<u64, String> {
     if entry.task.counts == Counts::Local {
         let program = compiled::sized(entry).map_err(|error| error.to_string())?;
@@ -75,7 +76,7 @@ fn judge_compiled(entry: &Entry) -> Result<u64, String> {
     Ok(all.len() as u64)
 }
 
-/// Proves the catalogue, or what runs of it.
+/// Verifies the schedules of the catalogue, or its compiled programs if `compiled`.
 pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Found {
     let judge = if compiled { judge_compiled } else { judge };
     let entries = all(max_ranks, whole);

@@ -1,37 +1,37 @@
-//! Tables that narrow: where the terminal has too few columns, names and words go on in the next line; numbers stay whole.
+//! Text tables that fit the terminal: columns of words wrap, columns of numbers do not.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
-/// A column: its head, and how it is set.
+/// A column of a table: its heading and its alignment.
 #[derive(Clone)]
 pub(crate) struct Column {
     head: String,
     is_number: bool,
 }
 
-/// A column of names or words.
+/// Returns a left-aligned column of words, which may wrap.
 pub(crate) fn words(head: impl Into<String>) -> Column {
     Column { head: head.into(), is_number: false }
 }
 
-/// A column of numbers, or of other things that are short.
+/// Returns a right-aligned column of numbers or other short texts, which never wraps.
 pub(crate) fn numbers(head: impl Into<String>) -> Column {
     Column { head: head.into(), is_number: true }
 }
 
-/// How many columns the terminal has, or `COLUMNS` says; nothing limits a file.
+/// Width in characters: the value of `COLUMNS`, else the width of the terminal; `None` if neither exists.
 pub(crate) fn terminal() -> Option<usize> {
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || console::Term::stdout().size_checked().map(|(_, columns)| columns.into());
     named.filter(|columns| *columns > 0).or_else(terminal)
 }
 
-/// Rows below their heads, for this terminal.
+/// Formats a table to the width of the terminal.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     within(columns, rows, terminal())
 }
 
-/// The same, so wide; heads of which none says anything are left out.
+/// Formats a table to `width` characters, or without a limit. If all headings are empty, there is no heading line.
 fn within(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -49,12 +49,13 @@ fn within(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Str
     table.trim_fmt() + "\n"
 }
 
-/// Lines of a text for this terminal: what does not fit goes on below.
+/// Wraps the lines of a text to the width of the terminal.
 pub(crate) fn folded(text: &str) -> String {
     terminal().map_or_else(|| text.to_owned(), |width| fold(text, width))
 }
 
-/// The same, so wide: below the last column, if half of the width is left for it. Words stay whole.
+/// Wraps lines at spaces to `width` characters. Continuation lines start below the last column of the line if that leaves at least half
+/// the width.
 fn fold(text: &str, width: usize) -> String {
     let mut folded = String::new();
     for line in text.lines() {
@@ -64,7 +65,7 @@ fn fold(text: &str, width: usize) -> String {
         let hanging = column.map(|at| at + 2).filter(|at| *at <= width / 2).unwrap_or(leading + 2);
         let mut from = leading;
         while rest.len() > width {
-            // The last space that leaves a line short enough; else the next one.
+            // Break at the last space within the width; if there is none, at the next space after it.
             let is_space = |at: &usize| rest[*at] == ' ';
             let fits = (from..=width).rev().find(|at| is_space(at) && *at > from);
             let Some(at) = fits.or_else(|| (from.max(width) + 1..rest.len()).find(is_space)) else { break };

@@ -1,5 +1,5 @@
-//! What runs, proven: a task's algorithm is lowered and compiled as at run time, bound to sizes, read back as a program, and
-//! judged.
+//! Verification of compiled plans: a task's algorithm is lowered and compiled as at run time, bound to sizes, read back as a program, and
+//! verified.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,20 +18,20 @@ use bruckner_schedule::random::Random;
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Claims, Collective, Counts, Problem, Program, Rank, Topology};
 
-/// A program for some sizes, as it runs on every rank.
+/// A compiled plan, bound to the sizes of a problem on every rank.
 pub(crate) struct Running {
     pub(crate) problem: Problem,
     topology: Topology,
     limits: Limits,
     compiled: Vec<Arc<Compiled>>,
     pub(crate) deeds: Vec<Deeds>,
-    /// Where the user's buffers lie on each rank.
+    /// Position of the user's input and output buffers on each rank: apart or in place.
     users: Vec<User>,
     claims: Claims,
 }
 
 impl Running {
-    /// What it does, as a program, or what cannot be read.
+    /// Reads the bound actions back as a program; an action that cannot be read back is an error.
     pub(crate) fn read(&self) -> Result<Program, String> {
         let (problem, topology, limits) = (&self.problem, &self.topology, &self.limits);
         let ranks = (0..problem.ranks).map(Rank).map(|rank| {
@@ -50,13 +50,13 @@ impl Running {
     }
 }
 
-/// Sizes up to which forms are used, so that each is used by small programs: chunks one behind the other and receives
-/// first; every chunk on a cache line of its own and sends first; data beside flags, and some messages short.
+/// Limits that force one data layout on small programs. `DENSE`: contiguous chunks, receives posted first. `SPREAD`: a cache line for each
+/// chunk, sends first. `BESIDE_FLAGS`: data on the cache lines of flags, and only some messages short enough to be sent first.
 const DENSE: Limits = Limits { beside: 0, spread: 0, chunks: 0, short: 0 };
 const SPREAD: Limits = Limits { beside: 0, spread: CELL, chunks: u64::MAX, short: usize::MAX };
 const BESIDE_FLAGS: Limits = Limits { beside: BESIDE, spread: 0, chunks: 0, short: 1 };
 
-/// What an entry of the catalogue whose sizes are known only locally becomes at run time.
+/// Returns the run-time program of an entry with local sizes (alltoallv), read back from its compiled steps.
 pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
@@ -68,7 +68,8 @@ pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     Ok(program)
 }
 
-/// All that an entry of the catalogue becomes at run time, in every class of sizes.
+/// Compiles an entry on segments and on messages, and binds it in every data layout, to its own sizes and to sizes that give equal pieces.
+/// Each result comes with a description of its form.
 pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
@@ -98,11 +99,11 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
             let compiled: Vec<Arc<Compiled>> = compiled.collect::<Result<_>>()?;
             let segments = shares && on_node == OnNode::Segment;
             for (name, limits) in [("dense", DENSE), ("spread", SPREAD), ("beside flags", BESIDE_FLAGS)] {
-                // What does not share memory has only its messages in another order, if they differ.
+                // Without a segment the limits change only the order of messages; with equal chunks this layout adds no new order.
                 if name == "beside flags" && !segments && even {
                     continue;
                 }
-                // Small elements, so that many lie beside a flag.
+                // One-byte elements, so that many fit beside a flag.
                 let element = if name == "beside flags" { 1 } else { 8 };
                 let problem = Problem { element, ..problem.clone() };
                 let deeds: Vec<Deeds> = compiled.iter().map(|c| deeds(c, &problem, &limits)).collect();
@@ -129,25 +130,25 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
     Ok(found)
 }
 
-/// Where buffers lie if the user has input and output in one place and the plan allows that.
+/// Returns the buffer positions on a rank for a user who passes `MPI_IN_PLACE`: in place if the plan allows that, otherwise apart.
 fn in_place(problem: &Problem, compiled: &Compiled) -> User {
     let allowed = match problem.collective {
-        // A block of the output is the input.
+        // In place, the input is one block of the output.
         Collective::Allgather => true,
-        // The output is the beginning of the input, wherever blocks of different sizes begin.
+        // In place, the output is the beginning of the input, even where blocks have different sizes.
         Collective::ReduceScatter => compiled.in_place && compiled.even,
         _ => compiled.in_place,
     };
     if allowed { User::InPlace } else { User::Apart }
 }
 
-/// What the probes whose sizes are known only locally become at run time.
+/// Returns the run-time programs of the reference cases with local sizes (alltoallv).
 pub(crate) fn sized_probes() -> Result<Vec<Program>> {
     let probes = selftest::tasks().into_iter().filter(|probe| probe.task.counts == Counts::Local);
     probes.map(|probe| sized(&Entry { task: probe.task, expression: probe.expression })).collect()
 }
 
-/// Breaks what runs in so many places, and judges each. Calls `on` with the number done so far.
+/// Makes `wanted` small random errors in the compiled reference cases and verifies each mutant. Calls `on` with the number done so far.
 pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Break, Tally>> {
     let mut subjects = Vec::new();
     for probe in selftest::tasks() {
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use bruckner_algorithms::Task;
 
-    /// The order of posts that once gave wrong sums: short sends before receives before long sends.
+    /// Regression test: posting short sends before receives before long sends once gave wrong sums.
     #[test]
     fn the_old_order_of_posts_is_refused() {
         let task = Task::new(Collective::Allreduce, "2x1".parse().unwrap()).counts(Counts::Equal(162));

@@ -1,4 +1,4 @@
-//! `bruckner exec`: runs a program with the library preloaded, and leaves a mark by which its ranks know that all have it.
+//! `bruckner exec`: runs a program with the library preloaded, and sets a variable that tells its ranks that all of them have the library.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,21 +10,21 @@ use std::process::{Command, ExitCode};
 use bruckner_engine::mpi::launcher::{MARK, file_id, mark};
 use clap::Args;
 
-/// The file of the library.
+/// File name of the library.
 const LIBRARY: &str = "libbruckner.so";
 
-/// Runs a program with libbruckner.so in LD_PRELOAD, behind what is there already
+/// Runs a program with libbruckner.so appended to LD_PRELOAD
 ///
-/// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. It is the one
-/// spelling that works with every launcher, on one node and on several. Where the launcher starts a script, put it before the program
-/// inside the script: on several nodes a script might take the library from some ranks, and everything is left to the MPI. The
-/// library is the one beside this command, in ../lib beside it, or the one named by --library.
+/// Put it between the launcher and the program: `mpirun -n 4 bruckner exec ./app`, `srun bruckner exec ./app`. This works with every
+/// launcher, on one node and on several. If the launcher starts a script, put `bruckner exec` before the program inside the script: on
+/// several nodes a script might drop the library on some ranks, so all calls would be passed through to the MPI. The library is the one
+/// beside this command, in ../lib beside it, or the one given by --library.
 #[derive(Args)]
 pub(crate) struct Exec {
-    /// PROGRAM is a script or a wrapper, and hands LD_PRELOAD on to the program on every rank: you promise that
+    /// Assert that PROGRAM, a script or wrapper, passes LD_PRELOAD on to the real program on every rank
     #[arg(long)]
     through: bool,
-    /// The library, if it is not beside this command
+    /// Path of the library, if it is not beside this command
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// The program and its arguments
@@ -50,14 +50,14 @@ impl Exec {
         };
         let started = find_program(Path::new(&self.program[0])).and_then(|file| file_id(&file));
         let mark = mark(&|name| std::env::var(name).ok(), started.filter(|_| !self.through));
-        // It comes back only if it fails.
+        // `exec` returns only if it fails.
         let error = Command::new(&self.program[0])
             .args(&self.program[1..])
             .env("LD_PRELOAD", list)
             .env(MARK, mark)
             .exec();
         eprintln!("bruckner exec: {}: {error}", self.program[0].display());
-        // As shells do.
+        // Exit statuses of shells: 127 if the program was not found, 126 if it cannot be run.
         ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
     }
 
@@ -77,7 +77,8 @@ impl Exec {
     }
 }
 
-/// What is preloaded, with the library behind it: tools wrap the library, and see the program's calls only.
+/// Returns the value of `LD_PRELOAD` with the library appended last, so that preloaded tools wrap the library and see only the program's
+/// calls.
 fn behind(library: &Path, others: &OsStr) -> Result<OsString, String> {
     let ends = |byte: &u8| b" :".contains(byte);
     if library.as_os_str().as_bytes().iter().any(|byte| ends(byte) || *byte == b'$') {
@@ -95,7 +96,7 @@ fn behind(library: &Path, others: &OsStr) -> Result<OsString, String> {
     Ok(OsString::from_vec(all.join(&b':')))
 }
 
-/// The file of a program, as a shell would find it, if it can be run.
+/// Returns the path of a program that can be executed, searched in `PATH` as a shell does.
 pub(crate) fn find_program(program: &Path) -> Option<PathBuf> {
     let runs = |path: &PathBuf| {
         path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)

@@ -1,4 +1,4 @@
-//! `bruckner explain`: the algorithm that would be chosen, or any other, as text, stages, table or JSON.
+//! `bruckner explain`: shows the algorithm that would be chosen, or any other, as text, stages, table, JSON or SimGrid trace.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -21,53 +21,53 @@ use crate::ask::{Sizes, collective, find_plan};
 use crate::overview::Overview;
 use crate::{Answer, json, print, table};
 
-/// Show which algorithm the library would choose, or what any algorithm does, rank by rank.
+/// Show the algorithm that the library would choose, or the steps of any algorithm for each rank
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// Which collective: allgather, allreduce, reduce_scatter, alltoall, bcast, reduce or barrier; MPI_Allreduce will do as well
+    /// allgather, allreduce, reduce_scatter, alltoall, bcast, reduce or barrier; MPI names such as MPI_Allreduce also work
     #[arg(value_parser = collective)]
     collective: String,
-    /// Nodes and ranks: 16x4, 16x2x8, 4,4,3,1, 2+2,2+1; then :cyclic or :permuted=SEED
+    /// Topology: 16x4 (nodes x ranks), 16x2x8 (with sockets), 4,4,3,1 or 2+2,2+1 (uneven); then :cyclic or :permuted=SEED
     #[arg(long, value_name = "T")]
     topology: Topology,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as
-    /// table or JSON). Without it, what the library would choose here, and why
+    /// Algorithm, such as sparbit, bruck(3), locality(node) or '8(-1 1 1 1)'; `all` compares every algorithm (as table or JSON). Without
+    /// it: the algorithm that the library would choose here, and why
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// The MPI that the library would run on, on a usual machine: its own functions are the alternative. Without it, the profile of
-    /// this machine counts, if there is one
+    /// Compare with the functions of this MPI on the default machine model. Without it, the profile of this machine is used, if there is
+    /// one
     #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
     mpi: Option<Against>,
-    /// The profile of the machine that the library would run on
+    /// Profile of the machine that the library would run on
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
     profile: Option<PathBuf>,
-    /// Only this rank; needed for the table and the stages, and where there are many ranks
+    /// Show only this rank; required for the table, the stages and large numbers of ranks
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
-    /// In which form
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// The program that lowering makes of it, instead of the schedule (text only)
+    /// Show the lowered program instead of the schedule (text only)
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "segment")]
     lowered: Option<Lowered>,
-    /// Into a file instead of standard output
+    /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// The schedule language
+    /// Text in the schedule language
     Text,
-    /// The paper's STAGE, FRAC, TO, FROM listing (factor-and-ports forms)
+    /// The STAGE, FRAC, TO, FROM listing of the Jocksch paper (factorizations such as '8(-1 1 1 1)')
     Stages,
-    /// One line for each operation, then the totals beside the lower bound
+    /// One line for each operation, then the totals with the lower bounds
     Table,
-    /// For other tools to read
+    /// JSON
     Json,
-    /// A trace for SimGrid: of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages
+    /// SimGrid trace of one rank, or with -o DIRECTORY a file for each rank; ranks of a node exchange messages
     Ti,
 }
 
@@ -77,7 +77,7 @@ enum Against {
     Openmpi,
     /// MPICH
     Mpich,
-    /// Intel MPI, or one that was not measured
+    /// Intel MPI, or any MPI for which no measurements exist
     Other,
 }
 
@@ -91,7 +91,7 @@ impl Against {
     }
 }
 
-/// Reads a profile; what of it is not used is told.
+/// Reads a profile, and prints a warning for each line that is not used.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let (profile, dropped) = Profile::read(&text).map_err(|why| anyhow!("{}, {why}", path.display()))?;
@@ -99,7 +99,7 @@ pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     Ok(profile)
 }
 
-/// What a profile says on the MPI that it was made on.
+/// Returns the knowledge in a profile, assuming that the library runs on the MPI for which the profile was made.
 fn as_made(profile: Profile) -> Knowledge {
     let mpi = profile.made.mpi.clone();
     profile.knowledge(&mpi).0
@@ -113,7 +113,7 @@ enum Lowered {
     Messages,
 }
 
-/// Above this, one rank must be named: nobody reads so many.
+/// Maximum number of ranks that are shown together; for more, the user must pick one rank.
 const MOST_RANKS: u32 = 4096;
 
 impl Explain {
@@ -137,8 +137,8 @@ impl Explain {
         self.show(&self.text(&expression, &plan)?)
     }
 
-    /// What the library would choose, in the order in which it would try, with the reasons; then the first that can be
-    /// planned. Reductions are taken to round.
+    /// Shows the choices of the library with the reason for each, in order of preference, and the plan of the first one that can be
+    /// planned. Reductions count as order-sensitive (as in floating point).
     fn chosen(&self, task: &Task) -> Result<Answer> {
         let name = Name::read(&self.collective).context("a collective")?;
         let (ranks, counts) = (self.topology.ranks(), task.counts.clone());
@@ -168,7 +168,7 @@ impl Explain {
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
                 _ => match menus.verdict(&question).filter(|raced| raced.expression == choice.expression) {
-                    // A class of sizes has one reason; this is the one of this size.
+                    // A choice states one reason for its whole size range; here the measurement at this size replaces it.
                     Some(raced) if matches!(choice.reason, Reason::Raced { .. }) => {
                         Reason::of(raced).to_string()
                     }
@@ -200,7 +200,7 @@ impl Explain {
             }
             (Format::Text, Some((expression, plan))) => self.show(&(text + &self.text(&expression, &plan)?)),
             (_, Some((expression, plan))) => {
-                // Other forms have no room for comments.
+                // The other formats cannot hold comments, so the reasons go to standard error.
                 eprint!("{text}");
                 self.show(&self.text(&expression, &plan)?)
             }
@@ -233,7 +233,7 @@ impl Explain {
         }
     }
 
-    /// The schedule of the ranks asked for, without what is known to be empty.
+    /// Returns the schedule of the selected ranks, without operations that are known to move no data.
     fn shown(&self, plan: &Plan) -> Result<Schedule> {
         Ok(empty::run(plan.schedule_of(self.ranks()?), plan.purpose))
     }
@@ -266,7 +266,7 @@ impl Explain {
         }
     }
 
-    /// The trace of one rank; or those of all, into a directory, and a list of them.
+    /// Returns the SimGrid trace of one rank; or writes the traces of all ranks into a directory and returns a list of these files.
     fn traces(&self, expression: &Expression, plan: &Plan) -> Result<String> {
         let ranks = self.ranks()?;
         let program = expression.shares_memory().then(|| lower(&plan.schedule(), OnNode::Messages));
@@ -290,7 +290,7 @@ impl Explain {
         }
     }
 
-    /// The paper's listing, with its parameters above it.
+    /// Returns the listing of the Jocksch paper, preceded by its parameters.
     fn stages(&self, expression: &Expression, plan: &Plan) -> Result<String> {
         let rank = self.one_rank("stages")?;
         let Expression::Factors(factors) = expression else {
@@ -312,7 +312,8 @@ impl Explain {
     }
 }
 
-/// What the model says of all algorithms that would be right, and of the MPI's own function, the fastest first; and what was measured.
+/// Predicted times of all correct algorithms and of the MPI's own function, fastest first, with measured times where a tuning run has
+/// them.
 struct Ranking {
     rows: Vec<(String, f64, Option<f64>)>,
     is_measured: bool,

@@ -1,8 +1,8 @@
-//! What proofs come to.
+//! Result of a verification.
 
 use serde_json::Value;
 
-/// What was found, as text or for programs; and what it comes to.
+/// Result of a verification as text and as JSON; `holds` says whether everything was proven.
 pub(crate) struct Found {
     pub(crate) text: String,
     pub(crate) json: Value,

@@ -1,4 +1,4 @@
-//! `bruckner generate`: man pages and completions, for an installation.
+//! `bruckner generate`: writes man pages and shell completions for an installation.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use clap_complete::Shell;
 
 use crate::{Answer, Cli};
 
-/// Writes man pages and the completions of shells
+/// Writes man pages and shell completions
 #[derive(Args)]
 pub(crate) struct Generate {
-    /// Man pages go into this directory
+    /// Directory for the man pages
     #[arg(long, value_name = "DIRECTORY")]
     man: Option<PathBuf>,
-    /// Completions of bash, zsh and fish go into this one
+    /// Directory for the completions of bash, zsh and fish
     #[arg(long, value_name = "DIRECTORY")]
     completions: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Schedules for programs.
+//! JSON form of schedules.
 
 use bruckner_algorithms::{Expression, Plan};
 use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round, Schedule, Set};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::table::Totals;
 
-/// The schedules of some ranks.
+/// Returns the schedules of some ranks as JSON.
 pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) -> Value {
     let rank = |(&rank, rounds): (&Rank, &Vec<Round>)| {
         let totals = Totals::of(plan, rank, rounds);
@@ -57,7 +57,7 @@ fn runs(set: &Set) -> Value {
     runs.collect()
 }
 
-/// Null for what is always there.
+/// Returns the chunks of a conditional operation, or null for an operation that is always carried out.
 fn for_chunks(chunks: &Option<Set>) -> Value {
     chunks.as_ref().map_or(Value::Null, runs)
 }

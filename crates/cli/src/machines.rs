@@ -1,4 +1,4 @@
-//! `bruckner machines`: the profiles that come with the library.
+//! `bruckner machines`: lists the machine models that come with the library.
 
 use anyhow::{Context, Result};
 use bruckner_measure::time_text;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use crate::columns::{self, numbers, words};
 use crate::{Answer, print};
 
-/// List the machines that `bruckner simulate` knows, or show one with the source of every number.
+/// List the machine models that come with `bruckner simulate`, or show one with the source of every number
 #[derive(Args)]
 pub(crate) struct Machines {
-    /// Show this one, or a profile in TOML, with all its numbers: a beginning for a profile of your own
+    /// Show all numbers of this machine, or of a profile in TOML: a starting point for a profile of your own
     name: Option<String>,
-    /// For programs: times in seconds
+    /// Print JSON; times are in seconds
     #[arg(long)]
     json: bool,
 }
 
-/// A machine by its name, or from a file.
+/// Returns a built-in machine by name, or reads a profile from a `.toml` file.
 pub(crate) fn machine(name: &str) -> Result<Machine> {
     if let Some(machine) = Machine::known(name) {
         return Ok(machine);
@@ -49,13 +49,13 @@ impl Machines {
     }
 }
 
-/// What is said of a machine beside others.
+/// Row of the list of machines.
 struct Beside {
     machine: Machine,
-    /// 8 bytes to another node, and on one, in seconds.
+    /// Latency of 8 bytes in seconds: `far` to another node, `near` within a node.
     far: f64,
     near: Option<f64>,
-    /// What a node sends at most, in bytes a second.
+    /// Maximum injection rate of a node, in bytes per second.
     rate: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ fn listed(all: &[Beside]) -> String {
     format!("{:#}\n", all.iter().map(row).collect::<Value>())
 }
 
-/// A profile, as JSON.
+/// Converts a TOML profile to JSON.
 pub(crate) fn in_json(profile: &str) -> Result<String> {
     let profile: toml::Table = toml::from_str(profile)?;
     Ok(serde_json::to_string_pretty(&profile)? + "\n")

@@ -1,8 +1,8 @@
-//! The `bruckner` command: explains and verifies collective algorithms, looks at the MPI that is there, and starts
-//! programs with the library.
+//! The `bruckner` command: explains and verifies collective algorithms, diagnoses the MPI installation, measures and tunes collectives,
+//! and starts programs with the library.
 //!
-//! Standard output is data, standard error is talk. Exit status 0: it holds; 1: it does not; 2: the question was
-//! wrong.
+//! Data goes to standard output, diagnostics to standard error. Exit status 0: success; 1: a check failed; 2: the command line or its
+//! input was wrong.
 
 mod ask;
 mod bar;
@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The verifier makes very many small lists: this saves a fifth of its time.
+/// The verifier allocates very many small lists: mimalloc saves a fifth of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -47,35 +47,35 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show which algorithm the library would choose, or what any algorithm does, rank by rank
+    /// Show the algorithm that the library would choose, or the steps of any algorithm for each rank
     Explain(explain::Explain),
-    /// Prove algorithms and programs right, or test the proof itself
+    /// Prove algorithms and programs correct, or test the verifier itself
     Verify(verify::Verify),
-    /// Simulate algorithms on a machine that need not be there
+    /// Simulate algorithms on the model of a machine
     Simulate(simulate::Simulate),
-    /// List the machines that `simulate` knows
+    /// List the machine models that come with `simulate`
     Machines(machines::Machines),
-    /// Measure what messages and shared memory cost here, as the profile of a machine
+    /// Measure the cost of messages and shared memory here, as the profile of a machine
     Probe(probe::Probe),
     Tune(tune::Tune),
-    /// See which MPI there is and what is wrong, alone or under mpirun
+    /// Diagnose the MPI, the topology and the settings, alone or under mpirun
     Doctor(doctor::Doctor),
-    /// Measure collectives side by side: the MPI's own, the library's, and any algorithm
+    /// Measure collectives side by side: the MPI's own function, the library's choice, and any algorithm
     Bench(bench::Bench),
-    /// Draw what `bruckner bench` measured
+    /// Draw the results of `bruckner bench`
     Plot(plot::Plot),
     /// Run a program with the library preloaded: mpirun -n 4 bruckner exec ./app
     Exec(exec::Exec),
-    /// Is it worth it? Run a program with and without the library: bruckner compare -- mpirun -n 4 ./app
+    /// Compare run times of a program with and without the library: bruckner compare -- mpirun -n 4 ./app
     Compare(compare::Compare),
-    /// Read reports of BRUCKNER_REPORT=FILE.json, and add up those of several runs
+    /// Show reports written by BRUCKNER_REPORT=FILE.json, and add up several runs
     Report(report::ReportOf),
     Settings(settings::SettingsHere),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
 
-/// What a command found out.
+/// Outcome of a command, from which its exit status follows.
 enum Answer {
     Holds,
     DoesNotHold,
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes data to standard output; a reader that has seen enough is no error.
+/// Writes data to standard output; a reader that closes the pipe early is no error.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

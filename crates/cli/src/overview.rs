@@ -1,5 +1,5 @@
-//! `bruckner explain … --algorithm all`: every algorithm for a collective, what it sends between nodes beside the least
-//! that is possible, and its properties.
+//! `bruckner explain … --algorithm all`: table of every algorithm for a collective, with its traffic between nodes, the lower bounds, and
+//! its properties.
 
 use anyhow::Result;
 use bruckner_algorithms::catalogue::kinds;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::columns::{self, numbers, words};
 use crate::table::{apart, elements};
 
-/// Above so many ranks only those of three nodes are looked at.
+/// Above this number of ranks, only the ranks of three nodes are planned.
 const MANY: u32 = 2048;
 
-/// The nodes that are looked at.
+/// Nodes whose ranks are planned: all, or the first, a middle and the last one of a large topology.
 fn nodes(topology: &Topology) -> Vec<u32> {
     let nodes = topology.regions(Level::NODE);
     let mut looked_at =
@@ -24,7 +24,7 @@ fn nodes(topology: &Topology) -> Vec<u32> {
     looked_at
 }
 
-/// Messages and elements between nodes: sent or received, whichever is more.
+/// Messages and elements between nodes, as `[sent, received]`.
 #[derive(Clone, Copy, Default)]
 struct Traffic {
     messages: [u64; 2],
@@ -58,13 +58,13 @@ impl Traffic {
     }
 }
 
-/// What is said of an algorithm: rounds of the busiest rank, messages and bytes between nodes of the busiest rank and node, properties.
+/// Row of the table: rounds of the busiest rank, traffic between nodes as `[busiest rank, busiest node]`, and properties.
 struct Line {
     rounds: u64,
     messages: [u64; 2],
-    /// Nothing where ranks know only their own sizes.
+    /// `None` where each rank has only its own sizes (alltoallv).
     bytes: Option<[u64; 2]>,
-    /// Of reductions: whether all ranks have the same bits, and whether operands stay in the order of ranks.
+    /// For reductions: whether all ranks get the same bits, and whether operands are combined in rank order.
     properties: Option<[bool; 2]>,
 }
 
@@ -95,7 +95,7 @@ impl Line {
         })
     }
 
-    /// The least that is possible.
+    /// Returns the lower bounds of the task. `any` is an arbitrary algorithm that fits, used to build the problem.
     fn least(task: &Task, any: &Expression) -> Result<Line> {
         let problem = plan(task, any)?.problem;
         let least = bound(&problem, &task.topology, Party::Node, 1);
@@ -130,7 +130,7 @@ impl Line {
     }
 }
 
-/// Every algorithm, with what is said of it, or why it does not fit.
+/// Rows of all algorithms; for an algorithm that does not fit, the reason instead.
 pub(crate) struct Overview {
     task: Task,
     least: Line,

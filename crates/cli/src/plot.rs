@@ -1,4 +1,4 @@
-//! `bruckner plot`: pictures of what `bruckner bench` measured.
+//! `bruckner plot`: draws the results of `bruckner bench`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,28 @@ use clap::{Args, ValueEnum};
 
 use crate::{Answer, print};
 
-/// Draws what `bruckner bench` measured
+/// Draws the results of `bruckner bench`
 ///
-/// A file whose name ends in .html becomes a report with everything in it, one that ends in .md tables in Markdown; otherwise
-/// one kind of picture is drawn, as SVG: one file for each MPI, topology and label.
+/// A file name ending in .html gives a full report, one ending in .md tables in Markdown; otherwise one kind of picture is drawn as SVG, a
+/// file for each MPI, topology and label.
 #[derive(Args)]
 pub(crate) struct Plot {
-    /// Files that `bruckner bench -o` has written
+    /// Result files written by `bruckner bench -o`
     #[arg(required = true, value_name = "RESULTS")]
     results: Vec<PathBuf>,
-    /// Where to: FILE.svg, FILE.html or FILE.md; several pictures are numbered. Without it, SVG to standard output
+    /// Output file: FILE.svg, FILE.html or FILE.md; several pictures are numbered. Without it, SVG to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What to draw
+    /// Kind of picture
     #[arg(long, value_enum, default_value_t = Kind::Time)]
     kind: Kind,
-    /// How many times as fast the best of ours is, against the number in a label, such as delay, instead of against size
+    /// Draw the speedup of our best contender against the value of a label, such as delay, instead of against size
     #[arg(long, value_name = "LABEL", conflicts_with = "kind")]
     against: Option<String>,
-    /// Which times
+    /// Kind of timing
     #[arg(long, value_enum, default_value_t = Which::Barrier)]
     look: Which,
-    /// The confidence of the intervals of ratios
+    /// Confidence level of the intervals of ratios
     #[arg(long, value_name = "PART", default_value_t = 0.99)]
     confidence: f64,
 }
@@ -39,17 +39,17 @@ pub(crate) struct Plot {
 enum Kind {
     /// Time against size, with intervals
     Time,
-    /// How many times as fast as native
+    /// Speedup over native, against size
     Speed,
-    /// The map of who wins where
+    /// Heat map of the fastest contender for each collective and size
     Heat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// From a barrier to the last rank's end
+    /// From a barrier to the end of the last rank
     Barrier,
-    /// Calls back to back
+    /// Time per call of calls back to back
     BackToBack,
 }
 
@@ -123,7 +123,7 @@ impl Plot {
     }
 }
 
-/// `plot.svg` becomes `plot-2.svg`.
+/// Inserts a number into a file name: `plot.svg` becomes `plot-2.svg`.
 fn numbered(path: &Path, number: usize) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();

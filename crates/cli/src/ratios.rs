@@ -1,4 +1,4 @@
-//! `bruckner simulate … --ratios`: where locality pays.
+//! `bruckner simulate … --ratios`: at which ratios of inter-node to intra-node latency node-aware algorithms pay.
 
 use anyhow::{Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
@@ -11,16 +11,16 @@ use serde_json::json;
 
 use crate::columns;
 
-/// How many times as fast the best algorithm that knows nodes is as the best that does not, for each ratio of latencies.
+/// Speedup of the best node-aware algorithm over the best other algorithm, for each ratio of latencies.
 pub(crate) struct Gain {
     pub(crate) collective: String,
     pub(crate) bytes: u64,
     pub(crate) speeds: Vec<f64>,
-    /// Ratios at which it goes through 1, in order.
+    /// Ratios at which the speedup crosses 1, in ascending order.
     pub(crate) break_even: Vec<f64>,
 }
 
-/// Algorithms by which a rank has more messages than so many are left out.
+/// Maximum number of messages of rank 0; algorithms with more messages are left out.
 const MOST_MESSAGES: usize = 4096;
 
 impl Gain {
@@ -33,7 +33,7 @@ impl Gain {
     ) -> Result<Gain> {
         let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.stretched(*ratio)).collect();
         ensure!(machines.len() == ratios.len(), "{} has no latency on nodes to compare with", machine.name);
-        // The best flat one, and the best of the others, by ratio.
+        // Times of the best algorithm for each ratio: `[not node-aware, node-aware]`.
         let mut best = [vec![f64::INFINITY; ratios.len()], vec![f64::INFINITY; ratios.len()]];
         for expression in kinds(task.collective, &task.topology) {
             let Ok(plan) = plan(task, &expression) else { continue };
@@ -58,7 +58,7 @@ impl Gain {
     }
 }
 
-/// Where the speed goes through 1, read off between two ratios on scales of orders of magnitude.
+/// Returns the ratios at which the speedup crosses 1, by linear interpolation of the logarithms.
 fn break_even(ratios: &[f64], speeds: &[f64]) -> Vec<f64> {
     let steps = ratios.windows(2).zip(speeds.windows(2));
     let through = steps.filter(|(_, speed)| (speed[0] < 1.0) != (speed[1] < 1.0));
@@ -69,14 +69,14 @@ fn break_even(ratios: &[f64], speeds: &[f64]) -> Vec<f64> {
     through.map(at).collect()
 }
 
-/// At which ratios locality pays.
+/// Describes the ranges of ratios in which the speedup exceeds 1.
 fn pays(gain: &Gain) -> String {
     let first = gain.speeds.first().is_some_and(|speed| *speed >= 1.0);
     match (gain.break_even.as_slice(), first) {
         ([], true) => "everywhere".to_owned(),
         ([], false) => "nowhere".to_owned(),
         (ends, _) => {
-            // Up to the first, then from one to the next.
+            // The first range, if it starts at the smallest ratio, then the ranges between two break-even points.
             let (until, rest) = if first { ends.split_at(1) } else { ends.split_at(0) };
             let until = until.iter().map(|end| format!("to {end:.1}"));
             let rest = rest.chunks(2).map(|range| match range {
@@ -88,7 +88,7 @@ fn pays(gain: &Gain) -> String {
     }
 }
 
-/// As a table.
+/// Formats the speedups as a table.
 pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> String {
     let head = [columns::words(""), columns::numbers("")].into_iter();
     let head = head.chain(ratios.iter().map(|ratio| columns::numbers(ratio.to_string())));
@@ -101,7 +101,7 @@ pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> String {
     columns::table(&head.chain([columns::words("pays")]).collect::<Vec<_>>(), &rows)
 }
 
-/// For programs.
+/// Formats the speedups as JSON.
 pub(crate) fn json(ratios: &[f64], gains: &[Gain]) -> String {
     let row = |gain: &Gain| {
         json!({
@@ -114,9 +114,9 @@ pub(crate) fn json(ratios: &[f64], gains: &[Gain]) -> String {
     format!("{:#}\n", json!({ "ratios": ratios, "gains": gains.iter().map(row).collect::<Vec<_>>() }))
 }
 
-/// As a picture, real machines marked.
+/// Returns a figure of the speedups, with the ratios of the built-in machines marked.
 pub(crate) fn figure(title: String, ratios: &[f64], gains: &[Gain]) -> Figure {
-    // Where a ratio lies between the named places.
+    // Position of a ratio on the x axis, interpolated between the given ratios on a logarithmic scale.
     let place = |ratio: f64| {
         let after = ratios.iter().position(|other| *other >= ratio)?;
         let before = after.checked_sub(1)?;
@@ -149,10 +149,10 @@ pub(crate) fn figure(title: String, ratios: &[f64], gains: &[Gain]) -> Figure {
     Figure { title, charts: charts.collect() }
 }
 
-/// The collectives of the map.
+/// Collectives simulated for `bruckner simulate all --ratios`.
 pub(crate) const COLLECTIVES: [&str; 4] = ["allgather", "allreduce", "reduce_scatter", "alltoall"];
 
-/// What the picture is of.
+/// Title of the figure.
 pub(crate) fn title(machine: &Machine, topology: &Topology) -> String {
     format!(
         "The best algorithm that knows nodes against the best that does not: {topology}, {} with other latencies between nodes",

@@ -1,4 +1,4 @@
-//! `bruckner report`: reads what runs have reported, and adds it up.
+//! `bruckner report`: reads the reports of one or more runs and adds them up.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use clap::Args;
 use crate::columns::folded;
 use crate::{Answer, print};
 
-/// Reads reports of BRUCKNER_REPORT=FILE.json, and adds up those of several runs
+/// Shows reports written by BRUCKNER_REPORT=FILE.json, and adds up several runs
 #[derive(Args)]
 #[command(after_help = "Examples:
   BRUCKNER_REPORT=run-%j.json mpirun -n 4 bruckner exec ./app
   bruckner report run-*.json")]
 pub(crate) struct ReportOf {
-    /// Reports, of runs with the same MPI
+    /// Report files, of runs with the same MPI
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// JSON, as in the files, instead of a table
+    /// Print JSON, as in the files, instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ impl ReportOf {
     }
 }
 
-/// The report in a file.
+/// Reads the report in a file.
 pub(crate) fn read(file: &Path) -> Result<Report> {
     let shown = || file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(shown)?;

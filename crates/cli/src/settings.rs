@@ -1,4 +1,4 @@
-//! `bruckner settings`: every setting, its value and where it comes from.
+//! `bruckner settings`: shows every setting with its value and the source of the value.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use serde_json::json;
 use crate::columns::{self, words};
 use crate::{Answer, print};
 
-/// Shows every setting with its value and where that comes from, as a program started here would find them
+/// Shows every setting with its value and source, as a program started here would find them
 ///
-/// What comes later counts: the usual value, a [default] of /etc/bruckner.conf, the user's file (~/.config/bruckner.conf, or the one that
-/// BRUCKNER_CONFIG names), the environment, and what is [fixed] in /etc/bruckner.conf. Exit status 1: something is wrong with one.
+/// Later sources override earlier ones: the built-in default, [default] in /etc/bruckner.conf, the user's file (~/.config/bruckner.conf,
+/// or the file named by BRUCKNER_CONFIG), the environment, [fixed] in /etc/bruckner.conf. Exit status 1: a setting is invalid.
 #[derive(Args)]
 pub(crate) struct SettingsHere {
-    /// JSON instead of a table
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `bruckner simulate`: how long algorithms take on a machine that need not be there.
+//! `bruckner simulate`: predicts how long algorithms take on the model of a machine.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,52 +17,52 @@ use crate::columns::{numbers, table, words};
 use crate::machines::machine;
 use crate::{Answer, print, ratios};
 
-/// Simulate algorithms on a machine: when is the last rank through?
+/// Simulate algorithms on a machine: time until the last rank is done
 #[derive(Args)]
 pub(crate) struct Simulate {
-    /// Which collective; with --ratios also `all`
+    /// Name of the collective; with --ratios also `all`
     #[arg(value_parser = collective_or_all)]
     collective: String,
-    /// A machine of `bruckner machines`, or a profile in TOML
+    /// A name listed by `bruckner machines`, or a profile in TOML
     #[arg(long, value_name = "M")]
     machine: String,
-    /// Nodes and ranks: 16x4, 16x2x8, 4,4,3,1, 2+2,2+1; then :cyclic or :permuted=SEED
+    /// Topology: 16x4 (nodes x ranks), 16x2x8 (with sockets), 4,4,3,1 or 2+2,2+1 (uneven); then :cyclic or :permuted=SEED
     #[arg(long, value_name = "T")]
     topology: Topology,
-    /// Bytes, as for `explain`; several with commas
+    /// Bytes, counted as in `explain`; separate several by commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8", value_parser = parse_bytes)]
     bytes: Vec<u64>,
-    /// The algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, all of the
-    /// catalogue that fit
+    /// Algorithm, such as sparbit, bruck(3) or locality(node); may be given several times. Without it, every algorithm in the catalogue
+    /// that fits
     #[arg(long, value_name = "EXPR", value_parser = crate::ask::expression)]
     algorithm: Vec<Expression>,
     /// Root of a bcast or reduce
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     root: u32,
-    /// Instead of the simulation, what rank 0 spends by a formula
+    /// Instead of simulating, compute the cost of rank 0 by this formula
     #[arg(long, value_enum, value_name = "MODEL")]
     model: Option<Formula>,
-    /// Where locality pays: the best algorithm that knows nodes against the best that does not, if messages between nodes
-    /// took so many times as long to begin as those on a node
+    /// Speedup of the best node-aware algorithm over the best other, for these ratios of inter-node to intra-node latency; separate
+    /// several by commas
     #[arg(long, value_name = "R", value_delimiter = ',', conflicts_with_all = ["model", "algorithm"])]
     ratios: Vec<f64>,
-    /// For programs: times in seconds
+    /// Print JSON; times are in seconds
     #[arg(long)]
     json: bool,
-    /// The picture of that, as FILE.svg
+    /// Write a picture of the --ratios result to FILE.svg
     #[arg(short, long, value_name = "FILE", requires = "ratios")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Formula {
-    /// One latency and rate for all messages
+    /// Hockney: the network's latency and rate for all messages
     Postal,
-    /// Those of each reach
+    /// Latency and rate by distance: network, node or socket
     Locality,
-    /// And what a node can send at most
+    /// As locality, with the maximum injection rate of a node
     MaxRate,
-    /// And what starting and finishing messages takes
+    /// LogGP: overheads of starting and finishing messages, and the gap between two
     Loggp,
 }
 
@@ -151,7 +151,7 @@ impl Simulate {
         format!("{document:#}\n")
     }
 
-    /// Where locality pays.
+    /// Carries out `--ratios`: prints the speedups of node-aware algorithms, and draws them if `--output` is given.
     fn map(&self, machine: &Machine) -> Result<Answer> {
         let ordered = self.ratios.windows(2).all(|pair| pair[0] < pair[1]);
         let numbers = self.ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0);

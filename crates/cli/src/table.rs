@@ -1,4 +1,4 @@
-//! One rank's schedule as a table, and what it costs beside the least that is possible.
+//! Table of one rank's schedule, with its cost and the lower bounds.
 
 use std::fmt::Write;
 
@@ -10,18 +10,18 @@ use bruckner_schedule::{
 
 use crate::columns::{self, numbers, words};
 
-/// Sums over one rank's schedule.
+/// Totals over one rank's schedule.
 #[derive(Default)]
 pub(crate) struct Totals {
     /// Rounds that have messages.
     pub(crate) steps: u64,
-    /// The most messages that it sends at once.
+    /// Maximum number of messages that the rank sends in one round.
     pub(crate) ports: u32,
-    /// Messages sent, by how far they go: for each level, and within the innermost region.
+    /// Number of messages sent between regions of each level; the last entry counts messages within the innermost region.
     pub(crate) messages: Vec<u64>,
-    /// Elements sent, likewise; `None` where sizes are not shared knowledge.
+    /// Elements sent, with the same indices as `messages`; `None` where each rank has only its own sizes (alltoallv).
     pub(crate) sent: Option<Vec<u64>>,
-    /// Elements received.
+    /// Elements received; `None` where each rank has only its own sizes (alltoallv).
     pub(crate) received: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn elements(plan: &Plan, message: &Message) -> Option<u64> {
     }
 }
 
-/// The table.
+/// Returns the table of a rank's schedule, followed by a summary.
 pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[Round]) -> String {
     let (problem, topology) = (&plan.problem, &plan.topology);
     let mut text = format!(
@@ -174,7 +174,7 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
     }
 }
 
-/// A fraction in lowest terms: `76/39`, `8`.
+/// Formats a fraction in lowest terms: `76/39`, `8`.
 fn fraction(a: u64, b: u64) -> String {
     fn gcd(a: u64, b: u64) -> u64 {
         if b == 0 { a } else { gcd(b, a % b) }

@@ -1,4 +1,4 @@
-//! `bruckner verify`: proofs, and the tests of the proof.
+//! `bruckner verify`: verifies algorithms and programs, and tests the verifier.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,44 +20,45 @@ use crate::columns::{self, folded, numbers, words};
 use crate::found::Found;
 use crate::{Answer, catalogue, compiled, print};
 
-/// Prove algorithms and programs right, or test the proof itself.
+/// Prove algorithms and programs correct, or test the verifier itself
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// A collective; `all`, every algorithm in the catalogue; `probes`, the examples of docs/language.md; a file in
-    /// the schedule language, or `-` for standard input
+    /// A collective; `all`: every algorithm in the catalogue; `probes`: the examples of docs/language.md; a file in the schedule language;
+    /// or `-`: standard input
     #[arg(value_name = "COLLECTIVE|all|probes|FILE", required_unless_present_any = ["self_test", "random", "catalogue"])]
     what: Option<String>,
-    /// With `all`: up to so many ranks
+    /// With `all`: maximum number of ranks
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(2..=4096))]
     max_ranks: u32,
-    /// With `all` and --catalogue: above 24 ranks, too, every entry for every number of ranks, not some of them in turn
+    /// With `all` and --catalogue: above 24 ranks, take every entry for every number of ranks, instead of a sample that varies with the
+    /// number
     #[arg(long)]
     whole: bool,
-    /// With `all`: prove the compiled steps that really run, read back from their addresses, for several sizes each; with
-    /// --self-test: break those
+    /// With `all`: verify the compiled steps that really run, read back from their addresses, for several sizes each; with --self-test:
+    /// make the errors in those steps
     #[arg(long)]
     compiled: bool,
-    /// Print the catalogue for up to --max-ranks ranks: one task and algorithm a line
+    /// Print the catalogue for up to --max-ranks ranks: one task and algorithm per line
     #[arg(long, conflicts_with = "what")]
     catalogue: bool,
-    /// Nodes and ranks; may be given several times
+    /// Topology, such as 16x4 (nodes x ranks); may be given several times
     #[arg(long, value_name = "T")]
     topology: Vec<Topology>,
     #[command(flatten)]
     sizes: Sizes,
-    /// The algorithm [default: bruck(2) for alltoall, sparbit for bcast and barrier, otherwise locality(node)]
+    /// Algorithm [default: bruck(2) for alltoall, sparbit for bcast and barrier, otherwise locality(node)]
     #[arg(long, value_name = "EXPR")]
     algorithm: Option<String>,
-    /// Test the verifier: make N small errors in programs that are right, and see that each is found [default N: 20000]
+    /// Test the verifier: make N small errors in correct programs and check that each is found [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with = "what")]
     self_test: Option<u64>,
-    /// Test the verifier: make N programs at random, and see that the interpreter agrees on each [default N: 20000]
+    /// Test the verifier: make N random programs and check that the interpreter agrees on each [default N: 20000]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20000", conflicts_with_all = ["what", "self_test"])]
     random: Option<u64>,
-    /// The seed of both tests
+    /// Random seed of --self-test and --random
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -119,10 +120,10 @@ impl Verify {
     }
 }
 
-/// Proofs look at all ranks together; above this they take long.
+/// Maximum number of ranks for one proof: a proof runs all ranks together, and takes long above this number.
 const MOST_RANKS: u32 = 1024;
 
-/// Schedules and what lowering makes of them.
+/// Verifies each task as schedule and as lowered programs, on segments and on messages.
 fn verify_all(probes: Vec<Probe>) -> Result<Found> {
     let (mut verified, mut refused) = (0, 0);
     let (mut text, mut all) = (String::new(), Vec::new());
@@ -168,7 +169,7 @@ fn verify_all(probes: Vec<Probe>) -> Result<Found> {
     Ok(Found { text, json, holds: refused == 0 })
 }
 
-/// What was found out about a program, and where its violations are in a file.
+/// Returns the verifier's report on a program as JSON. `lines` holds the line of each violation in the program's file.
 fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
     let mut violations = Vec::new();
     for (at, violation) in report.violations.iter().enumerate() {
@@ -187,13 +188,14 @@ fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
     })
 }
 
-/// The most messages of a rank, and between nodes.
+/// Returns the maximum over ranks of the messages sent, and of those sent between nodes.
 fn busiest(report: &Report) -> [u64; 2] {
     let most = |of: fn(&Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
     [most(|traffic| traffic.messages.iter().sum()), most(Traffic::nonlocal)]
 }
 
-/// Verifies a program; on a single node also three times with another one behind it on the same segment.
+/// Verifies a program. On a single node it is also verified in a sequence on one segment: three times in a row, then another program, then
+/// itself again.
 fn judged(task: &Task, program: &Program) -> Result<Report> {
     let report = verify(program);
     if !report.holds() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
@@ -203,7 +205,7 @@ fn judged(task: &Task, program: &Program) -> Result<Report> {
     Ok(verify_sequence(&[program, program, program, &other, program]))
 }
 
-/// What the verifier found out about a program that holds.
+/// Describes the properties of a program that the verifier has accepted.
 fn found(program: &Program, report: &Report) -> String {
     let mut words = Vec::new();
     if program.problem.collective.reduces() {
@@ -248,9 +250,9 @@ fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Found> {
     if compiled {
         let tallies = compiled::mutants(wanted, seed, on)?;
         bar.finish_and_clear();
-        // Much of what runs may be done in another order, or once more than is needed.
+        // Many mutants of compiled steps are equivalent, because much may run in another order or be repeated: hence 25 %.
         let whole = tell(&tallies, wanted, seed, 25.0);
-        // Steps on sizes known only locally are instructions one by one, so they are broken as such.
+        // Programs with local sizes (alltoallv) run as single instructions, so their mutants change instructions.
         let wanted = wanted.div_ceil(10);
         let tallies = selftest::mutants_of(&compiled::sized_probes()?, wanted, seed, |_| ());
         let sized = tell(&tallies, wanted, seed, 5.0);
@@ -265,7 +267,7 @@ fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Found> {
     Ok(tell(&tallies, wanted, seed, 5.0))
 }
 
-/// Tells what became of mutants. A kind of which more than some percents make no difference says little.
+/// Reports the outcome of mutants by kind. The test fails if `percents` or more of a kind are equivalent: such a kind tests little.
 fn tell<K: Ord + std::fmt::Display>(
     tallies: &BTreeMap<K, Tally>,
     wanted: u64,

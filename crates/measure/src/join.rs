@@ -1,34 +1,34 @@
-//! One case over all launches.
+//! Joins the measurements of each case over all launches.
 
 use std::collections::BTreeMap;
 
 use crate::results::{Block, Case, Launch, Look, Results};
 use crate::statistics::{Comparison, Times, compare, median, ratio, times};
 
-/// One collective at one size, on one topology, MPI and label, over all launches that measured it.
+/// One case over all launches that measured it: one collective at one size, on one topology, with one MPI and one set of labels.
 pub struct Joined<'a> {
-    /// The name of the MPI.
+    /// Name and version of the MPI.
     pub mpi: &'a str,
-    /// What else is kept apart.
+    /// Labels of the launches. Launches with different labels are not joined.
     pub labels: &'a BTreeMap<String, String>,
-    /// Nodes and ranks.
+    /// Topology: nodes, and ranks on each.
     pub topology: &'a str,
-    /// The collective.
+    /// Name of the collective.
     pub collective: &'a str,
-    /// Bytes.
+    /// Message size in bytes.
     pub bytes: u64,
-    /// Bytes of each rank, where they differ.
+    /// Bytes of each rank, if ranks have different sizes.
     pub counts: Option<&'a [u64]>,
-    /// The names of all contenders, in the order in which they were named.
+    /// Names of all contenders, in order of first appearance.
     pub contenders: Vec<&'a str>,
-    /// Why some were not measured.
+    /// Contenders that could not be measured, with the reason.
     pub refused: BTreeMap<&'a str, &'a str>,
     cases: Vec<(&'a Launch, &'a Case)>,
-    /// Launches that only found out what is worth measuring.
+    /// Cases of trial launches, which only find out which settings of the MPI are worth measuring.
     trials: Vec<&'a Case>,
 }
 
-/// All cases, in the order in which they were first measured.
+/// Returns all cases, in the order in which they were first measured.
 pub fn join(results: &Results) -> Vec<Joined<'_>> {
     let mut joined: Vec<Joined<'_>> = Vec::new();
     for launch in &results.launches {
@@ -74,7 +74,7 @@ pub fn join(results: &Results) -> Vec<Joined<'_>> {
     joined
 }
 
-/// The times of a contender in a block.
+/// Returns the times of a contender in a block, in seconds.
 fn of_block(block: &Block, contender: usize, look: Look) -> Option<Vec<f64>> {
     block.runs.iter().find(|run| run.contender == contender).map(|run| run.times(look))
 }
@@ -84,7 +84,7 @@ fn number(case: &Case, name: &str) -> Option<usize> {
 }
 
 impl Joined<'_> {
-    /// The collective by its function's name: with counts it is mostly another one.
+    /// Returns the name of the measured function. With counts of each rank it has a `v` at the end, except for `reduce_scatter`.
     pub fn function(&self) -> String {
         match self.counts {
             Some(_) if self.collective != "reduce_scatter" => format!("{}v", self.collective),
@@ -92,7 +92,7 @@ impl Joined<'_> {
         }
     }
 
-    /// The times of a contender in launches that measured another one, too: only those can be compared with it.
+    /// Returns the times of a contender in launches that also measured the contender `beside`, since only these are comparable.
     pub fn times(&self, contender: &str, beside: &str, look: Look) -> Option<Times> {
         let mut blocks = Vec::new();
         for (_, case) in &self.cases {
@@ -104,38 +104,38 @@ impl Joined<'_> {
         times(&blocks)
     }
 
-    /// The ratios of two contenders in the blocks of each launch.
+    /// Returns the time ratios of two contenders in the blocks of each launch.
     fn ratios(&self, contender: &str, with: &str, look: Look) -> Vec<Vec<f64>> {
         self.cases.iter().map(|(_, case)| ratios(case, contender, with, look)).collect()
     }
 
-    /// What a contender took, divided by what another took in the same block.
+    /// Compares two contenders: the time of `contender` divided by the time of `with` in the same block.
     pub fn compare(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Comparison> {
         compare(&self.ratios(contender, with, look), confidence)
     }
 
-    /// The same without an interval, which is much quicker.
+    /// Returns the median time ratio of two contenders without an interval, which is much faster than [`Joined::compare`].
     pub fn ratio(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
         ratio(&self.ratios(contender, with, look))
     }
 
-    /// The same of launches that found out what is worth measuring, beside others.
+    /// Returns the median time ratio of two contenders in all launches, including trials of the MPI's settings.
     pub fn ratio_in_trials(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
         let cases = self.trials.iter().copied().chain(self.cases.iter().map(|(_, case)| *case));
         ratio(&cases.map(|case| ratios(case, contender, with, look)).collect::<Vec<_>>())
     }
 
-    /// Whether the MPI's own settings were tried.
+    /// Whether settings of the MPI's own function were tried in trial launches.
     pub fn was_tried(&self) -> bool {
         !self.trials.is_empty()
     }
 
-    /// How far apart ranks left the barrier, in seconds: the median.
+    /// Returns the median barrier skew in seconds: the time between the first and the last rank leaving the barrier.
     pub fn skew(&self) -> f64 {
         self.seconds(|case| &case.skew)
     }
 
-    /// How long 8 bytes take from the first rank to the last, in seconds: the median.
+    /// Returns the median time of an 8-byte message from the first rank to the last, in seconds.
     pub fn hop(&self) -> f64 {
         self.seconds(|case| &case.hops)
     }
@@ -150,14 +150,14 @@ impl Joined<'_> {
         self.cases.iter().any(|(launch, _)| launch.oversubscribed)
     }
 
-    /// How many launches measured two contenders side by side.
+    /// Returns the number of launches that measured both contenders.
     pub fn launches(&self, contender: &str, beside: &str) -> usize {
         let both = |case: &Case| number(case, contender).is_some() && number(case, beside).is_some();
         self.cases.iter().filter(|(_, case)| both(case)).count()
     }
 }
 
-/// The ratio of two contenders in each block of a case that has both.
+/// Returns the time of contender `above` divided by that of `below`, in each block of a case that measured both.
 pub fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
     let (Some(above), Some(below)) = (number(case, above), number(case, below)) else { return Vec::new() };
     let of = |block: &Block| {
@@ -174,7 +174,7 @@ mod tests {
     use crate::results::{Contender, Run};
     use crate::statistics::Verdict;
 
-    /// A launch in which some contenders take some nanoseconds.
+    /// Makes a launch with the given contenders and their times in nanoseconds.
     fn launch(of: &[(&str, u64)]) -> Launch {
         let run = |(contender, (_, nanos)): (usize, &(&str, u64))| Run {
             contender,
@@ -218,7 +218,7 @@ mod tests {
     fn only_what_ran_side_by_side_is_compared() {
         let mut results = Results::default();
         results.launches.push(launch(&[("native", 1000), ("ring", 500)]));
-        // A slow launch: both take ten times as long, and the ratio stays.
+        // The next two launches are ten times as slow, which does not change the ratio of `ring` and `native`.
         results.launches.push(launch(&[("forced", 8000), ("ring", 5000)]));
         results.launches.push(launch(&[("native", 10_000), ("ring", 5000)]));
         let joined = join(&results);

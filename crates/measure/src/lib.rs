@@ -1,8 +1,8 @@
-//! Measured times: the file that keeps them, and what may be concluded from them. No MPI and no clock.
+//! Measured times: the results file of `bruckner bench`, and the statistics of its samples. No MPI and no clock.
 //!
-//! [`Results`] are what `bruckner bench` writes: launches, each with its cases, each with its blocks, each with the time of
-//! every repetition on every rank. [`Joined`] is one case over all launches; it gives [`Times`] of one contender and a
-//! [`Comparison`] of two, which compares only what was measured side by side in the same block.
+//! [`Results`] are the contents of a file that `bruckner bench` writes: launches consist of cases, cases of blocks, and a block has the
+//! times of all repetitions of each contender on every rank. [`Joined`] is one case over all launches. It gives the [`Times`] of one
+//! contender and a [`Comparison`] of two, which uses only times measured in the same block.
 //!
 //! ```
 //! use bruckner_measure::{compare, Verdict};

@@ -1,22 +1,22 @@
-//! The MPI's own function among the contenders, by name: as it is, or forced to another algorithm.
+//! Names of contenders that are the MPI's own function, with its default algorithm or forced to another one.
 
 use crate::join::Joined;
 use crate::results::Look;
 
-/// What the MPI does by itself.
+/// Name of the contender that is the MPI's own function with its default algorithm.
 pub const NATIVE: &str = "native";
 
-/// What the library does by itself, which may be to leave a call to the MPI.
+/// Name of the contender that is the library with the algorithm it selects, which may be the MPI's own function.
 pub const CHOSEN: &str = "chosen";
 
 const PREFIX: &str = "native: ";
 
-/// The name of the MPI's own function under a setting.
+/// Returns the contender name of the MPI's own function under a setting.
 pub fn forced(setting: &str) -> String {
     format!("{PREFIX}{setting}")
 }
 
-/// The setting under which a contender is the MPI's own function.
+/// Returns the setting in a contender name, if the contender is the MPI's own function under a setting.
 pub fn setting(contender: &str) -> Option<&str> {
     contender.strip_prefix(PREFIX)
 }
@@ -26,13 +26,13 @@ pub fn is_forced(contender: &str) -> bool {
     setting(contender).is_some()
 }
 
-/// Whether a contender is the MPI's own function.
+/// Whether a contender is the MPI's own function, by default or under a setting.
 pub fn is_native(contender: &str) -> bool {
     contender == NATIVE || is_forced(contender)
 }
 
-/// The setting that was measured in full beside all others, because it was the best of all in a trial. Where files of several
-/// runs are joined there may be several: then the fastest beside one of ours.
+/// Returns the contender with the setting of the MPI that was fastest in the trials, which is then measured in full. Files joined from
+/// several runs may have several; then it is the fastest relative to an algorithm of the library.
 pub fn best<'a>(case: &Joined<'a>) -> Option<&'a str> {
     let forced: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_forced(name)).collect();
     let ours = case.contenders.iter().find(|name| !is_native(name) && **name != CHOSEN)?;

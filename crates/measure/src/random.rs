@@ -1,16 +1,16 @@
-//! Numbers that look random and come again with their seed.
+//! Pseudo-random numbers that are reproducible from a seed.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// Generator SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Makes a generator from a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,12 +19,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `0..below`, which is at least 1.
+    /// Returns a number in `0..below`; `below` is at least 1.
     pub fn below(&mut self, below: usize) -> usize {
         ((u128::from(self.number()) * below as u128) >> 64) as usize
     }
 
-    /// `0..count` in random order.
+    /// Returns the numbers `0..count` in random order.
     pub fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {

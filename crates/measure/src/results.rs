@@ -1,145 +1,145 @@
-//! The file of `bruckner bench`: JSON with every sample.
+//! Results file of `bruckner bench`: JSON with every sample.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What a file says that it is.
+/// Name and version of the file format.
 const FORMAT: &str = "bruckner-bench 1";
 
 /// Measurements of one or more launches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     format: String,
-    /// Each start of all ranks by a launcher.
+    /// All launches; each is one start of all ranks by a launcher.
     pub launches: Vec<Launch>,
 }
 
-/// One start of all ranks.
+/// Measurements of one launch: one start of all ranks by a launcher.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Launch {
-    /// When it began: seconds since 1970.
+    /// Start time in seconds since 1970.
     pub when: u64,
     /// The version of Bruckner.
     pub version: String,
-    /// Whether it only found out which of the MPI's settings are worth measuring: it counts for nothing else.
+    /// Whether the launch only finds out which settings of the MPI are worth measuring. Its times are not used for anything else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trial: bool,
-    /// What whoever measured wants to be kept apart, such as `delay=500us`.
+    /// Labels given by the user, such as `delay=500us`. Launches with different labels are not joined.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The MPI.
+    /// MPI that the launch used.
     pub mpi: MpiInfo,
-    /// Where it ran.
+    /// Machine on which the launch ran.
     pub machine: Machine,
-    /// Nodes and ranks, as `bruckner explain --topology` takes them.
+    /// Topology of nodes and ranks, as the option `bruckner explain --topology` takes it.
     pub topology: String,
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Whether ranks outnumber cores on a node: then times tell of the scheduler, too.
+    /// Whether ranks outnumber cores on a node. If so, times include delays by the operating system's scheduler.
     pub oversubscribed: bool,
-    /// Where the random orders began.
+    /// Seed of the random orders in which contenders ran.
     pub seed: u64,
-    /// By which algorithm ranks were synchronised before each repetition.
+    /// Algorithm of the barrier that synchronised ranks before each repetition.
     pub barrier: String,
-    /// What was measured.
+    /// Measured cases.
     pub cases: Vec<Case>,
 }
 
-/// The MPI and what it was told.
+/// An MPI and its settings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MpiInfo {
-    /// Its own name and version.
+    /// Name and version of the MPI.
     pub name: String,
-    /// Its library.
+    /// Path of the MPI library.
     pub library: String,
-    /// Variables of the environment that speak to it, to its transports or to Bruckner.
+    /// Environment variables that configure the MPI, its transports or Bruckner.
     pub settings: BTreeMap<String, String>,
 }
 
-/// The machine, as its ranks saw it.
+/// Description of the machine by its ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The host of each rank.
+    /// Host name of each rank.
     pub hosts: Vec<String>,
-    /// The cores on which each rank may run.
+    /// List of the cores on which each rank may run.
     pub pinning: Vec<String>,
-    /// The processor, on rank 0.
+    /// Model name of rank 0's processor.
     pub processor: String,
-    /// Its cores.
+    /// Number of cores that rank 0 may use.
     pub cores: u32,
-    /// The kernel.
+    /// Release of the operating system's kernel on rank 0.
     pub kernel: String,
-    /// How many processes were running or ready on rank 0's host, on average over a minute, before and after.
+    /// Load average of rank 0's host over one minute (running or ready processes), before and after the measurement.
     pub load: [f64; 2],
 }
 
-/// One collective at one size.
+/// Measurements of one collective at one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Case {
-    /// Its name.
+    /// Name of the collective.
     pub collective: String,
-    /// Bytes, as `bruckner explain --bytes` counts them; with counts, of all ranks together.
+    /// Message size in bytes, as `bruckner explain --bytes` counts it; with `counts`, the total of all ranks.
     pub bytes: u64,
-    /// Bytes of each rank, where they differ.
+    /// Bytes of each rank, if ranks have different sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Vec<u64>>,
-    /// What was compared.
+    /// Contenders that were compared.
     pub contenders: Vec<Contender>,
-    /// In the order of measurement.
+    /// Blocks in the order of measurement.
     pub blocks: Vec<Block>,
-    /// How far apart ranks left the barrier, in each repetition: nanoseconds.
+    /// Barrier skew of each repetition in nanoseconds: the time between the first and the last rank leaving the barrier.
     pub skew: Vec<u64>,
-    /// How long 8 bytes took from the first rank to the last, in each block: half a round trip, in nanoseconds.
+    /// Time of an 8-byte message from the first rank to the last, in each block: half a round trip, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<u64>,
 }
 
-/// A way to do the collective.
+/// A way to execute the collective: an algorithm of the library, or the MPI's own function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
-    /// Its name.
+    /// Name of the contender.
     pub name: String,
-    /// Why it was not measured.
+    /// Reason why the contender was not measured; `None` if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// All contenders once, in random order.
+/// Measurements of all contenders, each run once, in random order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
-    /// One for each contender that was measured, in the order in which they ran.
+    /// Runs of the measured contenders, in the order of execution.
     pub runs: Vec<Run>,
 }
 
-/// One contender in one block: nanoseconds, for each rank and repetition.
+/// Times of one contender in one block, in nanoseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number among the contenders of the case.
+    /// Index of the contender in [`Case::contenders`].
     pub contender: usize,
-    /// From a barrier to the end of the call: for each rank, each repetition.
+    /// For each rank, the time of each repetition, from a barrier to the end of the call.
     pub from_barrier: Vec<Vec<u64>>,
-    /// Calls one behind the other without a barrier: for each rank, all of them together.
+    /// For each rank, the total time of consecutive calls without a barrier between them.
     pub back_to_back: Vec<u64>,
-    /// How many these were.
+    /// Number of the consecutive calls.
     pub calls: u32,
 }
 
-/// The two ways of looking at a collective.
+/// Method of timing a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Look {
-    /// From a barrier to the end of the last rank.
+    /// Time from a barrier to the end of the call on the slowest rank.
     FromBarrier,
-    /// One call behind the other: time for each.
+    /// Time per call of consecutive calls without a barrier between them.
     BackToBack,
 }
 
 impl Look {
-    /// Both.
+    /// Both methods.
     pub const ALL: [Look; 2] = [Look::FromBarrier, Look::BackToBack];
 
-    /// As people say it.
+    /// Returns the name of the method in reports.
     pub fn text(self) -> &'static str {
         match self {
             Look::FromBarrier => "from a barrier to the last end",
@@ -149,7 +149,7 @@ impl Look {
 }
 
 impl Run {
-    /// The time of each repetition, in seconds: that of the slowest rank. Back to back there is one, for each call.
+    /// Returns the time of the slowest rank in each repetition, in seconds. Back to back, there is one value: the time per call.
     pub fn times(&self, look: Look) -> Vec<f64> {
         match look {
             Look::FromBarrier => {
@@ -165,19 +165,19 @@ impl Run {
     }
 }
 
-/// Why a file cannot be read.
+/// Error for a results file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WrongFile {
-    /// The operating system refuses.
+    /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// Not JSON of this kind.
+    /// The file is not JSON with the expected fields.
     #[error("these are no results of `bruckner bench`: {reason}")]
     Json {
-        /// What the reader says.
+        /// Error message of the JSON parser.
         reason: String,
     },
-    /// Of another version.
+    /// The file has another format or version.
     #[error("its format is `{0}`, and this is for `{FORMAT}`")]
     Format(String),
 }
@@ -195,13 +195,13 @@ impl Default for Results {
 }
 
 impl Results {
-    /// One case by itself.
+    /// Makes results with a single case.
     pub fn of_case(case: Case) -> Results {
         let launch = Launch { cases: vec![case], ..Launch::default() };
         Results { launches: vec![launch], ..Results::default() }
     }
 
-    /// What a file holds.
+    /// Reads a results file.
     pub fn read(path: &Path) -> Result<Results, WrongFile> {
         let results: Results = serde_json::from_slice(&std::fs::read(path)?)?;
         match results.format == FORMAT {
@@ -210,9 +210,9 @@ impl Results {
         }
     }
 
-    /// Writes a file: all of it, or nothing.
+    /// Writes a results file, either completely or not at all.
     pub fn write(&self, path: &Path) -> Result<(), WrongFile> {
-        // Where a link points to, if it is one.
+        // If the path is a symbolic link, its target is written.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));

@@ -1,6 +1,6 @@
-//! Times and sizes as people say them.
+//! Formats times and sizes for people.
 
-/// A time with about four digits, and its unit.
+/// Formats a time with about four digits at most, and a unit.
 pub fn time(seconds: f64) -> String {
     let (number, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -11,7 +11,7 @@ pub fn time(seconds: f64) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// Bytes.
+/// Formats a size in MiB or KiB if it is a whole number of them, and else in bytes.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -20,7 +20,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A name that fits into so many letters.
+/// Shortens a name to at most `width` characters.
 pub fn shortened(name: &str, width: usize) -> String {
     match name.chars().count() <= width {
         true => name.to_owned(),

@@ -1,13 +1,13 @@
-//! Medians, intervals without assumptions about distributions, and ratios.
+//! Medians, confidence intervals without assumptions about distributions, and ratios.
 
 use crate::random::Random;
 
-/// From, to.
+/// A confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Interval {
-    /// Its lower end.
+    /// Lower end.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end.
     pub high: f64,
 }
 
@@ -17,7 +17,7 @@ fn sorted(of: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The median of values that may be put in another order.
+/// Returns the median of some values, and reorders them.
 fn median_of(values: &mut [f64]) -> f64 {
     let half = values.len() / 2;
     let odd = values.len() % 2 == 1;
@@ -28,7 +28,7 @@ fn median_of(values: &mut [f64]) -> f64 {
     }
 }
 
-/// A quantile, between neighbours where it falls between them; not a number if there is nothing.
+/// Returns the quantile at `part` (0 to 1), interpolated between neighbouring values; NaN without values.
 pub fn quantile(of: &[f64], part: f64) -> f64 {
     let sorted = sorted(of);
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
@@ -37,20 +37,20 @@ pub fn quantile(of: &[f64], part: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The median; not a number if there is nothing.
+/// Returns the median; NaN without values.
 pub fn median(of: &[f64]) -> f64 {
     quantile(of, 0.5)
 }
 
-/// The interval between two of the values that has the true median with this confidence, whatever the distribution: by
-/// the binomial distribution of how many values lie below it. All values, where they are too few.
+/// Returns the confidence interval of the median for any distribution. Its ends are two of the values, found by the binomial distribution
+/// of the number of values below the median. With too few values it is their whole range.
 pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
     let sorted = sorted(of);
     let n = sorted.len();
     if n == 0 {
         return Interval { low: f64::NAN, high: f64::NAN };
     }
-    // The largest k for which fewer than k of n values lie below the median so rarely.
+    // Finds the largest k for which fewer than k of n values lie below the median with a probability of at most `tail`.
     let tail = (1.0 - confidence) / 2.0;
     let (mut k, mut below) = (0, 0.0);
     let mut log_choose = 0.0f64;
@@ -66,15 +66,15 @@ pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
     Interval { low: sorted[at], high: sorted[n - 1 - at] }
 }
 
-/// The middle of pairs of values, each one beside another, and the interval that has the true one with this confidence at least, whatever
-/// the distribution is as long as it is symmetric: Hodges and Lehmann's estimate, and Wilcoxon's signed ranks. All values, where they are
-/// too few; nothing without any.
+/// Returns the centre of the differences of pairs and its confidence interval, for any symmetric distribution: Hodges and Lehmann's
+/// estimate, and Wilcoxon's signed ranks. The interval has at least this confidence. With too few values it is their whole range. Returns
+/// `None` without values.
 pub fn paired(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
     let n = values.len();
     let each = |a: usize| (a..n).map(move |b| (values[a] + values[b]) / 2.0);
     let means = sorted(&(0..n).flat_map(each).collect::<Vec<_>>());
     let (first, last) = (*means.first()?, *means.last()?);
-    // How many of the 2^n ways to give ranks a sign come to each sum.
+    // For each sum, the number of the 2^n sign assignments in which the positive ranks have that sum.
     let mut ways = vec![0.0f64; means.len() + 1];
     ways[0] = 1.0;
     for rank in 1..=n {
@@ -83,7 +83,7 @@ pub fn paired(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
         }
     }
     let tail = (1.0 - confidence) / 2.0 * 2f64.powi(n as i32);
-    // The most that may be cut off at each end.
+    // Finds the largest number of means that may be cut off at each end.
     let mut below = 0.0;
     let cut = ways
         .iter()
@@ -99,23 +99,23 @@ pub fn paired(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
     Some((median(&means), interval))
 }
 
-/// What can be said of one contender's times, in seconds.
+/// Statistics of one contender's times, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Times {
-    /// The median.
+    /// Median of all times.
     pub median: f64,
-    /// Where the true median lies, with a confidence of 95 %.
+    /// Confidence interval of the median, at 95 %.
     pub interval: Interval,
-    /// The least.
+    /// Shortest time.
     pub least: f64,
-    /// Of twenty, nineteen are shorter.
+    /// 95th percentile.
     pub p95: f64,
-    /// How many there are.
+    /// Number of times.
     pub samples: usize,
 }
 
-/// Of the repetitions of each block; nothing without any. Repetitions of a block have much in common, so the interval is that
-/// of the blocks' medians.
+/// Returns the statistics of the times in all blocks; `None` without any. The times of a block are correlated, so the interval is that of
+/// the medians of the blocks.
 pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
     let all: Vec<f64> = blocks.iter().flatten().copied().collect();
     let medians: Vec<f64> =
@@ -129,22 +129,22 @@ pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
     })
 }
 
-/// What one contender took, divided by what another took beside it.
+/// Comparison of two contenders: the time of the first divided by the time of the second in the same block.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Comparison {
-    /// The median over launches of the median over blocks.
+    /// Median over launches of the median ratio over blocks.
     pub ratio: f64,
-    /// Where it lies, by bootstrap.
+    /// Confidence interval of the ratio, by bootstrap.
     pub interval: Interval,
-    /// How many launches there were.
+    /// Number of launches.
     pub launches: usize,
-    /// How many blocks in all.
+    /// Number of blocks in all launches.
     pub blocks: usize,
-    /// Whether there are too few of them for an interval of this confidence.
+    /// Whether there are too few blocks for an interval of the requested confidence.
     pub too_few: bool,
 }
 
-/// What a comparison shows.
+/// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The interval lies below 1.
@@ -153,12 +153,12 @@ pub enum Verdict {
     Slower,
     /// The interval contains 1.
     NoDifference,
-    /// Too few blocks to say.
+    /// There are too few blocks for a result.
     TooFew,
 }
 
 impl Comparison {
-    /// What it shows.
+    /// Returns the result of the comparison.
     pub fn verdict(&self) -> Verdict {
         if self.too_few {
             return Verdict::TooFew;
@@ -170,34 +170,34 @@ impl Comparison {
         }
     }
 
-    /// The same with the other contender above the line: how many times faster the first one is.
+    /// Returns the comparison with the contenders exchanged. Its ratio is the speedup of the first contender over the second.
     pub fn inverted(&self) -> Comparison {
         let interval = Interval { low: 1.0 / self.interval.high, high: 1.0 / self.interval.low };
         Comparison { ratio: 1.0 / self.ratio, interval, ..*self }
     }
 }
 
-/// The median over launches of the median over blocks; nothing without any block.
+/// Returns the median over launches of the median ratio over blocks; `None` without any block.
 pub(crate) fn ratio(launches: &[Vec<f64>]) -> Option<f64> {
     let of_launches: Vec<f64> =
         launches.iter().filter(|blocks| !blocks.is_empty()).map(|blocks| median(blocks)).collect();
     (!of_launches.is_empty()).then(|| median(&of_launches))
 }
 
-/// From so many blocks on the bootstrap alone is right as often as it says.
+/// Number of blocks from which on the bootstrap interval alone has the requested confidence.
 const ENOUGH: usize = 30;
 
-/// How often the data are drawn again.
+/// Number of bootstrap samples.
 const DRAWS: usize = 4000;
 
-/// Compares by the ratios of blocks, for each launch. Launches are drawn again with replacement, and blocks inside them, so
-/// that both kinds of chance count: launches differ more than repetitions do. Nothing without any block.
+/// Compares two contenders by the ratios of their times in the blocks of each launch. The bootstrap draws launches with replacement, and
+/// blocks within each, because times vary more between launches than within one. Returns `None` without any block.
 ///
-/// Block by block the two were measured next to each other, so what disturbs both cancels out.
+/// The contenders of a block run shortly after each other, so disturbances that affect both cancel out.
 pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
     let ratio = ratio(launches)?;
     let launches: Vec<&Vec<f64>> = launches.iter().filter(|blocks| !blocks.is_empty()).collect();
-    // The same data always give the same interval.
+    // The seed is fixed, so the same data always give the same interval.
     let mut random = Random::new(0x6272_7563_6b6e_6572);
     let mut drawn = Vec::new();
     let mut launch = || {
@@ -216,11 +216,11 @@ pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
     let mut interval = Interval { low: quantile(&medians, tail), high: quantile(&medians, 1.0 - tail) };
     let all: Vec<f64> = launches.iter().flat_map(|blocks| blocks.iter().copied()).collect();
     if all.len() < ENOUGH {
-        // Drawing again from so few makes them look better than they are.
+        // With few blocks, the bootstrap interval alone is too narrow.
         let plain = median_interval(&all, confidence);
         interval = Interval { low: interval.low.min(plain.low), high: interval.high.max(plain.high) };
     }
-    // Even if all of them lie on one side of the median, that happens by chance more often than it may.
+    // With so few blocks, all may lie on one side of the median by chance more often than the confidence allows.
     let too_few = 0.5f64.powi(all.len() as i32) > tail;
     Some(Comparison { ratio, interval, launches: launches.len(), blocks: all.len(), too_few })
 }
@@ -231,12 +231,13 @@ mod tests {
 
     use super::*;
 
-    /// A normal number, by the sum of twelve uniform ones.
+    /// Returns a normally distributed number, by the sum of twelve uniform ones.
     fn normal(random: &mut Random) -> f64 {
         (0..12).map(|_| random.number() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
-    /// Tables of the signed-rank test: of 10 pairs at 95 % eight are cut off, of 8 at 99 % one, and of 5 none.
+    /// By tables of the signed-rank test, the interval of 10 pairs at 95 % leaves out eight means at each end; those of 8 pairs at 99 %
+    /// and of 5 pairs at 95 % leave out none.
     #[test]
     fn pairs_are_cut_as_the_tables_say() {
         let values: Vec<f64> = (1..=10).map(|n| f64::from(n * n)).collect();
@@ -265,10 +266,10 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_is_that_of_the_tables() {
-        // Conover, Practical Nonparametric Statistics: for n = 20 at 95 % the 6th and the 15th value.
+        // Conover, Practical Nonparametric Statistics: for n = 20 at 95 %, the interval is from the 6th to the 15th value.
         let values: Vec<f64> = (1..=20).map(f64::from).collect();
         assert_eq!(median_interval(&values, 0.95), Interval { low: 6.0, high: 15.0 });
-        // For n = 10 the 2nd and the 9th; for n = 6 the extremes; below that they are not enough.
+        // For n = 10, the interval is from the 2nd to the 9th value. For n = 6 and below, it is the whole range.
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
         assert_eq!(median_interval(&values, 0.95), Interval { low: 2.0, high: 9.0 });
         assert_eq!(median_interval(&[1.0, 2.0, 3.0], 0.95), Interval { low: 1.0, high: 3.0 });
@@ -286,7 +287,7 @@ mod tests {
         assert!((3800..3920).contains(&held), "{held} of 4000");
     }
 
-    /// How often a comparison of some launches finds a difference, where there is one of so much.
+    /// Returns how many of 200 comparisons find a difference, if the true ratio is `difference` and launches vary by `between`.
     fn found(difference: f64, launches: usize, between: f64) -> usize {
         let mut random = Random::new(2);
         let mut one = || {
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(comparison(8).verdict(), Verdict::Faster);
     }
 
-    /// How often equal contenders differ, with so many blocks.
+    /// Comparisons of equal contenders with few blocks rarely find a difference.
     #[test]
     fn with_few_blocks_equal_contenders_differ_rarely_too() {
         let mut random = Random::new(3);

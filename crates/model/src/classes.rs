@@ -1,10 +1,10 @@
-//! Ranks that do the same at the same time, found before anything is played: a million ranks are often a handful of classes.
+//! Groups ranks that do the same at the same time into classes, before a simulation: a million ranks often form a handful of classes.
 //!
-//! At first, ranks are alike if they have the same steps. Then those are told apart whose partners are told apart, or whose
-//! messages meet other steps there, or who share a region with others, until nothing changes any more. From then on whatever one
-//! of a class does, all do: each class is played once.
+//! Initially, ranks with the same steps and arrival time form a class. A class is then split if the partners of its ranks are in different
+//! classes, if its messages match different steps of the partners, or if its ranks share regions with ranks of different classes. When no
+//! class is split any more, all ranks of a class do the same at all times, so each class is simulated once.
 //!
-//! A class is known by a number of 64 bits that mixes all that it depends on; two that differ have the same number by chance only.
+//! A class is identified by a 64-bit hash of all its properties. Different classes have the same hash only by chance.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use rustc_hash::FxHashMap;
 
 use crate::steps::{Partner, Step, Steps};
 
-/// Ranks that do the same.
+/// A class: ranks that do the same at the same time.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) steps: Arc<[Step]>,
-    /// Of the steps that have a partner: its class, and which of that class's partners this one is.
+    /// For each step with a partner: class of the partner, and index of the matching step in the partner's list of partners.
     pub(crate) partners: Box<[(u32, u32)]>,
-    /// The region of each level.
+    /// Index in [`Classes::regions`] of the region at each level.
     pub(crate) regions: Box<[u32]>,
-    /// How many of it there are on a node.
+    /// Number of ranks of the class on one node.
     pub(crate) on_node: u32,
-    /// When it comes.
+    /// Arrival time in seconds.
     pub(crate) arrival: f64,
 }
 
-/// Regions that are alike.
+/// Regions whose ranks are in the same classes.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// Ranks in it.
+    /// Number of ranks in the region.
     pub(crate) ranks: u32,
-    /// Classes of them.
+    /// Number of different classes in the region.
     pub(crate) classes: u32,
 }
 
@@ -41,35 +41,35 @@ pub(crate) struct Region {
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
-    /// By level.
+    /// Different regions, by level.
     pub(crate) regions: Vec<Vec<Region>>,
     /// The class of each rank.
     pub(crate) of: Vec<u32>,
 }
 
-/// A message that no one sends, or no one receives.
+/// Error for a message that has a sender but no receiver, or a receiver but no sender.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("rank {rank} has a message with rank {other} that the other does not know of")]
 pub struct Unmatched {
-    /// One end.
+    /// Rank that sends or receives the message.
     pub rank: u32,
-    /// The other.
+    /// Rank that lacks the matching receive or send.
     pub other: u32,
 }
 
-/// What is done with a partner.
+/// Type of a step with a partner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Way {
     Send,
     Recv,
-    /// Awaits its flag, once more than so often.
+    /// Wait for a flag, with the number of earlier waits for it.
     Wait(Flag, u32),
-    /// The same right after another wait: in which order makes no difference.
+    /// Wait for a flag right after another wait, with the number of earlier waits for it. The order of consecutive waits does not matter.
     WaitToo(Flag, u32),
 }
 
 impl Way {
-    /// What the partner does, if this is a message.
+    /// Returns the type of the matching step of the partner, if the step is a message.
     fn other(self) -> Option<Way> {
         match self {
             Way::Send => Some(Way::Recv),
@@ -78,7 +78,7 @@ impl Way {
         }
     }
 
-    /// Of all of a list's steps that have a partner.
+    /// Returns the types of all steps with a partner.
     fn all(steps: &[Step]) -> Box<[Way]> {
         let before = [None].into_iter().chain(steps.iter().map(Some));
         let way = |(step, before): (&Step, Option<&Step>)| match (step, before) {
@@ -92,20 +92,20 @@ impl Way {
     }
 }
 
-/// Steps that some ranks have, without the partners.
+/// A list of steps, without partners, that one or more ranks have.
 struct List {
     steps: Arc<[Step]>,
-    /// For each partner, which way.
+    /// Type of each step with a partner.
     ways: Box<[Way]>,
     hash: u64,
 }
 
-/// A stretch of ranks.
+/// Steps and partners of a range of ranks.
 struct Stretch {
     lists: Vec<List>,
-    /// For each rank, its list.
+    /// For each rank, the index of its steps in `lists`.
     list: Vec<u32>,
-    /// For each rank, where its partners start, and the end.
+    /// For each rank, the index of its first partner in `partners`; then the number of all partners.
     starts: Vec<usize>,
     partners: Vec<Partner>,
 }
@@ -160,7 +160,7 @@ fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> Stretch {
     stretch
 }
 
-/// All ranks, in stretches that were gathered apart.
+/// Steps and partners of all ranks, in ranges that were processed in parallel.
 struct Gathered {
     stretches: Vec<Stretch>,
     each: u32,
@@ -181,7 +181,8 @@ impl Gathered {
         &stretch.partners[stretch.starts[at]..stretch.starts[at + 1]]
     }
 
-    /// Which of its partner's partners each of a rank's is: the n-th message of a tag from one rank to another meets the n-th there.
+    /// Returns, for each message of a rank, the index of the matching step in the partner's list of partners: the n-th message with a tag
+    /// from one rank to another matches the n-th receive there.
     fn met(&self, rank: u32, index: &mut Index) -> Result<Vec<u32>, Unmatched> {
         let (partners, ways) = (self.partners(rank), &self.list(rank).ways);
         let mut met = Vec::with_capacity(partners.len());
@@ -196,7 +197,7 @@ impl Gathered {
             let (theirs, their_ways) = (self.partners(other), &self.list(other).ways);
             let wanted = (Partner { rank: Rank(rank), tag: partner.tag }, other_way);
             let same = |at: &usize| (theirs[*at], their_ways[*at]) == wanted;
-            // Most often there is one, at the same place or beside it.
+            // Usually there is one match, at the same index or beside it.
             let found = match nth {
                 0 => [at ^ 1, at]
                     .into_iter()
@@ -219,7 +220,7 @@ struct Index {
 }
 
 impl Index {
-    /// Few are counted faster by looking at all.
+    /// Number of partners up to which a linear search is faster than a hash table.
     const FEW: usize = 64;
 
     fn begin(&mut self, partners: usize) {
@@ -238,7 +239,8 @@ impl Index {
     }
 }
 
-/// Does something with stretches of ranks, on all cores; results in order.
+/// Calls `work` for ranges of ranks, in parallel on all cores. Returns the results in order of rank, and the number of ranks in each
+/// range.
 fn in_stretches<T: Send>(ranks: u32, work: impl Fn(Range<u32>) -> T + Sync) -> (Vec<T>, u32) {
     let workers = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let each = ranks.div_ceil(workers).max(1);
@@ -251,7 +253,7 @@ fn in_stretches<T: Send>(ranks: u32, work: impl Fn(Range<u32>) -> T + Sync) -> (
     (results, each)
 }
 
-/// Finds the classes.
+/// Groups all ranks into classes.
 pub(crate) fn classes(
     topology: &Topology,
     steps_of: impl Fn(Rank) -> Steps + Sync,
@@ -289,7 +291,7 @@ pub(crate) fn classes(
         });
         colours = next.concat();
         let now = distinct(&colours);
-        // Where hardly any two are alike, each is played for itself.
+        // If there are more classes than a quarter of the ranks, every rank gets a class of its own.
         if now > ranks as usize / 4 {
             colours = (0..u64::from(ranks)).collect();
             break;
@@ -302,7 +304,8 @@ pub(crate) fn classes(
     Ok(collect(topology, &gathered, met_of, &colours, arrival))
 }
 
-/// A rank's colour and those of its partners. Flags that are awaited one after the other count as one.
+/// Returns a rank's new colour (hash of its class): its old colour mixed with those of its partners. Consecutive waits are mixed
+/// regardless of their order.
 fn recoloured(colours: &[u64], rank: u32, gathered: &Gathered, met: &[u32]) -> u64 {
     let (mut colour, mut flags) = (colours[rank as usize], 0u64);
     let partners = gathered.partners(rank).iter().zip(&gathered.list(rank).ways).zip(met);
@@ -327,7 +330,7 @@ fn distinct(colours: &[u64]) -> usize {
     colours.iter().collect::<rustc_hash::FxHashSet<_>>().len()
 }
 
-/// A number for each region of each level: of the colours in it, whatever their order.
+/// Returns a hash for each region of each level: of the colours in the region, regardless of their order.
 fn regions_of(topology: &Topology, colours: &[u64]) -> Vec<Vec<u64>> {
     let mut shared: Vec<Vec<u64>> =
         (0..topology.levels()).map(|level| vec![0; topology.regions(Level(level)) as usize]).collect();
@@ -359,7 +362,7 @@ fn collect<'m>(
             })
         })
         .collect();
-    // A region is known by the lowest class in it: each class is in regions of one kind only.
+    // Like regions are identified by the lowest class in them, because a class occurs only in regions with the same classes.
     let mut regions: Vec<Vec<Region>> = (0..topology.levels()).map(|_| Vec::new()).collect();
     let mut known: Vec<FxHashMap<u32, u32>> = vec![FxHashMap::default(); regions.len()];
     let classes = speakers

@@ -1,40 +1,41 @@
-//! What a collective costs from one rank's point of view: by formula, without anybody else's clock.
+//! Cost formulas from the literature, evaluated on the steps of one rank without simulating the others.
 //!
-//! A rank's rounds cost what their messages and its own work do, one after the other; messages of one round go at the same time. For
-//! algorithms in which all ranks do alike that is the whole cost, in the time that it takes to look at one rank's steps. Where ranks wait
-//! for others that do more than they, only the [simulation](crate::Played) sees it.
+//! A rank's rounds run one after the other; messages of one round run concurrently. A rank's cost is the sum of its rounds and its local
+//! work. If all ranks do the same, this is the total cost, in the time that it takes to read one rank's steps. Only the
+//! [simulation](crate::Played) accounts for ranks that wait for others with more work.
 
 use crate::machine::Machine;
 use crate::steps::{Reach, Step};
 
-/// What is taken into account, each with all that the one before it has, but for the last.
+/// Cost model from the literature. Each model refines the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Model {
-    /// Hockney's: a latency and a rate, the network's, wherever a message goes.
+    /// Postal model (Hockney): the latency and transfer rate of the network for all messages.
     Postal,
-    /// Those of its reach.
+    /// Locality-aware model: latency and transfer rate by the link class of each message.
     Locality,
-    /// And no more than a node and a rank can send, all ranks of the node sending as much.
+    /// Max-rate model: also limits the rates at which a node and a rank send, assuming that all ranks of the node send the same amount.
     MaxRate,
-    /// Also what a rank spends on starting and finishing messages, and the gap between two.
+    /// LogGP model: also counts a rank's overhead for starting and finishing messages, and the gap between two messages.
     LogGp,
 }
 
-/// The messages of a round so far.
+/// Accumulated messages of one round.
 #[derive(Default)]
 struct Round {
     messages: u32,
-    /// How long starting messages has taken.
+    /// Time until the next message can start, from the start of the round.
     busy: f64,
     longest: f64,
     finished: u32,
-    /// When the first byte of a message to another node leaves, and how long all of them take what they share.
+    /// Time at which the first inter-node message starts to transfer. `shared` is the time that all inter-node messages take at the rate
+    /// limit.
     first: f64,
     shared: f64,
 }
 
 impl Model {
-    /// What a rank's steps cost by this model, in seconds, where so many ranks are on its node.
+    /// Returns the cost of a rank's steps by this model, in seconds, with `on_node` ranks on its node.
     pub fn cost(self, machine: &Machine, steps: &[Step], on_node: u32) -> f64 {
         let costs = &machine.rank;
         let is_loggp = self == Model::LogGp;
@@ -44,7 +45,7 @@ impl Model {
             let protocol = machine.wire(reach).protocol(bytes);
             (protocol.latency, bytes as f64 * protocol.per_byte)
         };
-        // Bytes of a message to another node take their share of what all ranks of the node, and of what one of them, can send.
+        // Inter-node messages share the rate limit of the node, which all its ranks use, and the rate limit of the rank.
         let shared = |bytes: u64, reach: Reach| {
             if self < Model::MaxRate || reach != Reach::Network {
                 return 0.0;
@@ -82,7 +83,7 @@ impl Model {
                 Step::Finish { .. } => round.finished += 1,
                 Step::Work(work) => others += machine.work(&work),
                 Step::Signal(_) => {}
-                // Flags that are awaited together are seen together.
+                // Consecutive waits take the time of one, because the flags are seen at the same time.
                 Step::Wait { .. } if matches!(steps.get(at + 1), Some(Step::Wait { .. })) => {}
                 Step::Wait { .. } => others += machine.flag(),
                 Step::Barrier(_) => others += machine.meeting(on_node),
@@ -95,7 +96,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    //! The papers' closed forms. Where one is wrong, it stands here as it should be, with what the paper has.
+    //! Closed formulas from the papers. If a formula in a paper is wrong, the test uses the corrected one and its comment gives the
+    //! difference.
     use bruckner_algorithms::{Plan, Task, plan};
     use bruckner_schedule::{Collective, Level, Rank};
 
@@ -108,7 +110,7 @@ mod tests {
     const NEAR: (f64, f64) = (2e-7, 3e-10);
     const GAMMA: f64 = 5e-11;
 
-    /// A network and, if asked for, something nearer; reductions cost.
+    /// Makes a machine with a network and a cost of reductions, and with intra-node parameters and an injection limit if they are given.
     fn machine(near: Option<(f64, f64)>, rate: Option<f64>) -> Machine {
         let mut machine = Machine::plain(ALPHA, BETA);
         machine.rank.reduce = GAMMA;
@@ -135,8 +137,8 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-9, "{found} is not {expected}");
     }
 
-    /// Loch et al.: what Sparbit, Bruck, ring, neighbour exchange and recursive doubling cost, m being all data; Bienz et al. 2022,
-    /// Eq. 3, which counts m − 1 values for Bruck: so it is where every rank has one.
+    /// Costs of Sparbit, Bruck, ring, neighbour exchange and recursive doubling by Loch et al., where m is all data. Bienz et al. 2022,
+    /// Eq. 3, counts m − 1 values for Bruck, which holds if every rank has one value.
     #[test]
     fn allgathers_of_loch_and_bienz() {
         let (p, n) = (16u32, 1000u64);
@@ -153,8 +155,8 @@ mod tests {
         }
     }
 
-    /// Jocksch et al., Eq. 1 and 2, with r − 1 ports: each carries (p−1)/(r−1) blocks. Eq. 2 lets the ports reduce at the same
-    /// time; one processor reduces p − 1 blocks.
+    /// Jocksch et al., Eq. 1 and 2, with r − 1 ports, each of which carries (p−1)/(r−1) blocks. In Eq. 2 the ports reduce concurrently;
+    /// here one processor reduces p − 1 blocks.
     #[test]
     fn ports_of_jocksch() {
         let (p, r, n) = (27u32, 3u32, 1000u64);
@@ -169,7 +171,7 @@ mod tests {
         );
     }
 
-    /// Bienz et al. 2019, Eq. 4: recursive doubling, near rounds first, all ranks of a node sending at once in the others.
+    /// Bienz et al. 2019, Eq. 4: recursive doubling with intra-node rounds first; in the other rounds all ranks of a node send at once.
     #[test]
     fn recursive_doubling_of_bienz() {
         let (ppn, nodes, s) = (4.0, 8.0f64, 4096.0);
@@ -181,8 +183,8 @@ mod tests {
         }
     }
 
-    /// The same, Eq. 5 and 6, as far as the network goes: log2 n messages where one rank of a node sends, log_ppn n where all do. On
-    /// the node these go through shared memory here.
+    /// Bienz et al. 2019, Eq. 5 and 6, restricted to the network: log2 n messages if one rank of a node sends, log_ppn n if all do. Within
+    /// a node, these algorithms use shared memory here.
     #[test]
     fn leaders_and_nap_of_bienz() {
         let far = |plan: &Plan, rank| {
@@ -196,8 +198,8 @@ mod tests {
         assert_eq!((0..64).map(|rank| far(&nap, rank)).max(), Some(2));
     }
 
-    /// Bienz et al. 2022, Eq. 4, says that b/p_ℓ bytes leave a region for each rank: so it is for as many regions as ranks in one.
-    /// With 64 ranks in regions of 4 it is 20 values, not 16.
+    /// Bienz et al. 2022, Eq. 4, counts b/p_ℓ bytes that leave a region for each rank. This holds if there are as many regions as ranks in
+    /// a region. With 64 ranks in regions of 4, the number is 20 values, not 16.
     #[test]
     fn locality_aware_bruck_of_bienz() {
         let far = |topology: &str| {

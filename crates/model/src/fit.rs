@@ -1,4 +1,4 @@
-//! From measurements to a machine: wires from messages of some sizes, and any other cost from a collective that depends on it.
+//! Fits machine parameters to measurements: protocols to message times, and any other cost to the time of a collective that depends on it.
 //!
 //! ```
 //! use bruckner_model::fit::protocols;
@@ -15,22 +15,22 @@ use crate::machine::{Machine, Protocol};
 use crate::played::Played;
 use crate::simulate::Stuck;
 
-/// Bytes of a message, and how long it took in seconds.
+/// Size of a message in bytes, and its time in seconds.
 pub type Sample = (u64, f64);
 
-/// The most protocols of a wire.
+/// Maximum number of protocols that are fitted to one series of samples.
 const MOST: usize = 4;
 
-/// A further protocol must explain so many times as much.
+/// Factor by which a further protocol must reduce the sum of squared relative errors.
 const BETTER: f64 = 3.0;
 
-/// Nor is there a further one where errors are as small as this on the average.
+/// Root mean square of the relative errors below which no further protocol is added.
 const GOOD: f64 = 0.05;
 
-/// The protocols of a wire, from messages in order of size; those of so many bytes and more wait for their receiver.
+/// Fits protocols to message times, given in ascending order of size. Messages of at least `waits_from` bytes use a rendezvous.
 ///
-/// The fewest that explain what was measured to within a twentieth: each is a line through at least two samples, errors count in
-/// proportion to times, and a further one must reduce their squares to a third.
+/// Each protocol is a line fitted to at least two samples, if there are as many. A further protocol is added only while relative errors
+/// exceed 5 %, and only if it reduces the sum of their squares to a third.
 pub fn protocols(samples: &[Sample], waits_from: Option<u64>) -> Vec<Protocol> {
     let Some(change) = waits_from.and_then(|from| samples.iter().position(|(bytes, _)| *bytes >= from))
     else {
@@ -45,7 +45,8 @@ pub fn protocols(samples: &[Sample], waits_from: Option<u64>) -> Vec<Protocol> {
     with_rate(all, samples)
 }
 
-/// The longest messages have a rate, also where samples do not show one: that of those before, through the last sample.
+/// Gives the last protocol a transfer rate if its samples show none: the rate of the protocol before it, on a line through the last
+/// sample.
 fn with_rate(mut all: Vec<Protocol>, samples: &[Sample]) -> Vec<Protocol> {
     if let ([.., before, last], Some((bytes, time))) = (&mut all[..], samples.last())
         && last.per_byte == 0.0
@@ -56,7 +57,7 @@ fn with_rate(mut all: Vec<Protocol>, samples: &[Sample]) -> Vec<Protocol> {
     all
 }
 
-/// The same for samples of one kind.
+/// Fits protocols to samples that all use a rendezvous, or all do not.
 fn pieces(samples: &[Sample], rendezvous: bool) -> Vec<Protocol> {
     if samples.is_empty() {
         return Vec::new();
@@ -81,7 +82,7 @@ fn pieces(samples: &[Sample], rendezvous: bool) -> Vec<Protocol> {
     starts.iter().enumerate().map(piece).collect()
 }
 
-/// Where to cut samples into so many pieces of at least two; with the squares of relative errors that are left.
+/// Splits samples into `count` pieces of at least two. Returns the sum of squared relative errors, and the index where each piece starts.
 fn cut(samples: &[Sample], count: usize) -> (f64, Vec<usize>) {
     if count == 1 {
         return (error(samples), vec![0]);
@@ -100,7 +101,7 @@ fn error(samples: &[Sample]) -> f64 {
     samples.iter().map(|(bytes, time)| ((latency + *bytes as f64 * per_byte) / time - 1.0).powi(2)).sum()
 }
 
-/// The latency and the time for each byte that explain samples best; neither is negative.
+/// Returns the latency and the time per byte of the line that fits the samples best; neither is negative.
 fn line(samples: &[Sample]) -> (f64, f64) {
     // Least squares with weights of 1 / time².
     let mut sums = [0.0; 5];
@@ -121,8 +122,8 @@ fn line(samples: &[Sample]) -> (f64, f64) {
     }
 }
 
-/// Gives a cost the value with which a collective takes as long as was measured: 0 if it takes longer anyway, and what it was if it
-/// does not depend on it.
+/// Sets a cost of the machine so that the simulated collective takes the time `measured`. The cost becomes 0 if the collective takes
+/// longer even then, and stays unchanged if the collective does not depend on it.
 pub fn calibrate(
     machine: &mut Machine,
     played: &Played,
@@ -135,7 +136,7 @@ pub fn calibrate(
         Ok::<f64, Stuck>(played.on(&tried)?.last())
     };
     let (mut low, mut high) = (0.0, measured);
-    // What is done at least once costs no more than the whole.
+    // An operation that happens at least once takes no longer than the whole collective, so `measured` is an upper bound of the cost.
     if takes(high)? <= takes(low)? {
         return Ok(());
     }
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].below, found[0].rendezvous), (Some(512), false));
         assert_eq!((found[1].below, found[1].rendezvous), (None, true));
-        // Nothing that was measured waits, or everything does.
+        // No sample uses a rendezvous, or all samples do.
         assert_eq!(protocols(&samples, Some(1 << 20)).len(), 1);
         assert!(protocols(&samples, Some(0)).iter().all(|protocol| protocol.rendezvous));
     }
@@ -188,7 +189,7 @@ mod tests {
     fn the_longest_messages_have_a_rate() {
         let time = |bytes: u64| 1e-6 + bytes as f64 * 1e-9;
         let mut samples: Vec<Sample> = (3..=20).map(|power| (1u64 << power, time(1 << power))).collect();
-        // One of a kind, and two that fall.
+        // One rendezvous sample first, then two whose times decrease with size.
         for waits_from in [1 << 20, 1 << 19] {
             let found = protocols(&samples, Some(waits_from));
             assert!((found[1].per_byte / 1e-9 - 1.0).abs() < 1e-6, "{found:?}");
@@ -215,11 +216,11 @@ mod tests {
         machine.rank.reduce = 0.0;
         calibrate(&mut machine, &played, measured, |machine, value| machine.rank.reduce = value).unwrap();
         assert!((machine.rank.reduce / 2.5e-10 - 1.0).abs() < 1e-6, "{}", machine.rank.reduce);
-        // What takes longer anyway leaves nothing for it.
+        // If the collective takes longer than `measured` even without the cost, the cost becomes 0.
         calibrate(&mut machine, &played, measured / 10.0, |machine, value| machine.rank.reduce = value)
             .unwrap();
         assert_eq!(machine.rank.reduce, 0.0);
-        // What has no part in it stays.
+        // A cost on which the collective does not depend stays unchanged.
         machine.rank.ask = 7.0;
         calibrate(&mut machine, &played, 2.0 * measured, |machine, value| machine.rank.ask = value).unwrap();
         assert_eq!(machine.rank.ask, 7.0);

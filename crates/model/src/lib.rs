@@ -1,4 +1,4 @@
-//! What a schedule costs on a machine: profiles of machines, and a simulator.
+//! Cost of a schedule on a machine: machine profiles, closed formulas and a simulator.
 //!
 //! ```
 //! use bruckner_algorithms::{Task, plan};

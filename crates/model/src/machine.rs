@@ -1,4 +1,4 @@
-//! What a machine's messages, memory and arithmetic cost: profiles in TOML, each number with its source.
+//! Machine profiles in TOML: costs of messages, memory and arithmetic, each number with its source.
 //!
 //! ```
 //! use bruckner_model::Machine;
@@ -10,111 +10,111 @@ use serde::Deserialize;
 
 use crate::steps::{Reach, Work};
 
-/// A machine. Times are seconds, rates bytes a second.
+/// Cost parameters of a machine. Times are in seconds, rates in bytes per second.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name, as the command takes it.
+    /// Name, as the command line takes it.
     pub name: String,
-    /// What it is.
+    /// Description of the machine.
     pub about: String,
-    /// Messages between nodes.
+    /// Parameters of messages between nodes.
     pub network: Wire,
-    /// Messages between sockets of a node; where there is none, as inside a socket.
+    /// Parameters of messages between sockets of a node. If missing, `socket` applies, or else `network`.
     pub node: Option<Wire>,
-    /// Messages inside a socket; where there is none, as between nodes.
+    /// Parameters of messages within a socket. If missing, `node` applies, or else `network`.
     pub socket: Option<Wire>,
-    /// What a node can send, all its ranks together.
+    /// Limit of the rate at which all ranks of a node together send to other nodes.
     pub injection: Option<Injection>,
-    /// What a rank does by itself.
+    /// Costs of a rank's own work.
     #[serde(default)]
     pub rank: Costs,
 }
 
-/// Messages of one reach.
+/// Parameters of the messages of one link class: within a socket, within a node, or between nodes.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
-    /// From one of a rank's messages to its next; where that is not known, that of the rank.
+    /// Time between the starts of two consecutive messages of a rank. If missing, [`Costs::gap`] applies.
     pub gap: Option<f64>,
-    /// By size, the shortest messages first.
+    /// Protocols in ascending order of message size.
     pub protocols: Vec<Protocol>,
 }
 
-/// Messages up to some size.
+/// Parameters of messages within a range of sizes.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Protocol {
-    /// For messages of fewer bytes than this; the last one is for all others.
+    /// Messages of fewer bytes than this use the protocol; `None` for the last protocol, which has no upper limit.
     pub below: Option<u64>,
-    /// From the start to the first byte.
+    /// Time from the start of a message to its first byte.
     pub latency: f64,
-    /// For each byte.
+    /// Transfer time of one byte.
     pub per_byte: f64,
     /// Whether a message starts only when the receiver is ready.
     #[serde(default)]
     pub rendezvous: bool,
-    /// What a node can send at most in such messages, in bytes a second, where that differs from others.
+    /// Limit of the rate at which a node sends messages of this protocol. If missing, [`Machine::injection`] applies.
     pub injection: Option<f64>,
 }
 
-/// The limit of a node.
+/// Limit of the rate at which a node sends to other nodes.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Injection {
-    /// Bytes a second.
+    /// Limit in bytes per second.
     pub rate: f64,
-    /// Where the number comes from.
+    /// Source of the number.
     pub source: String,
 }
 
-/// What a rank's own work costs.
+/// Costs of a rank's own work. Times are in seconds.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Costs {
-    /// To start or to finish a message.
+    /// Time that a rank spends on starting a message, and again on finishing it.
     pub overhead: f64,
-    /// From one message to the next, where a wire says nothing else.
+    /// Time between the starts of two consecutive messages of a rank, for link classes without a gap of their own.
     pub gap: f64,
-    /// What it can send to other nodes, all its messages together, in bytes a second.
+    /// Limit of the rate at which a rank sends to other nodes, all its messages together, in bytes per second.
     pub rate: Option<f64>,
-    /// To combine a byte with another.
+    /// Time to reduce one byte.
     pub reduce: f64,
-    /// To copy a byte within a rank's memory.
+    /// Time to copy one byte within a rank's own memory.
     pub copy: f64,
-    /// To copy a byte to a segment or from it; where that is not known, as for a message on the node.
+    /// Time to copy one byte to or from a shared-memory segment. If missing, the transfer time of intra-node messages applies.
     pub share: Option<f64>,
-    /// To read a byte of another rank's memory.
+    /// Time to read one byte of another rank's memory.
     pub read: f64,
-    /// To ask the kernel for that.
+    /// Time of the system call that reads another rank's memory.
     pub ask: f64,
-    /// From raising a flag until another rank sees it; where that is not known, as for a message on the node.
+    /// Time from raising a flag until another rank sees it. If missing, the latency of intra-node messages applies.
     pub flag: Option<f64>,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
 }
 
-/// Why a text is no machine.
+/// Error for a text that is not a valid machine profile.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MachineError {
-    /// Not the TOML that is expected.
+    /// The text is not valid TOML, or a field is missing, unknown or of the wrong type.
     #[error(transparent)]
     Text(#[from] toml::de::Error),
-    /// A number that makes no sense, or protocols out of order.
+    /// A number is out of range, or the protocols are not in order of size.
     #[error("{machine}: {what}")]
     Value {
-        /// The machine's name.
+        /// Name of the machine.
         machine: String,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
 }
 
 impl Machine {
-    /// The same with other latencies: so many times those of messages between nodes, and so many times those of whatever ranks of one
-    /// node do.
+    /// Returns the machine with scaled latencies: those between nodes are multiplied by `far`; those within a node, including flags and
+    /// system calls, by `near`.
     pub fn with_latencies(&self, far: f64, near: f64) -> Machine {
         let mut machine = self.clone();
         let slow = |wire: &mut Wire, by: f64| {
@@ -129,7 +129,7 @@ impl Machine {
 }
 
 impl Wire {
-    /// What carries so many bytes.
+    /// Returns the protocol that messages of `bytes` use.
     pub fn protocol(&self, bytes: u64) -> &Protocol {
         let fits = |protocol: &&Protocol| protocol.below.is_none_or(|below| bytes < below);
         self.protocols.iter().find(fits).unwrap_or(&self.protocols[self.protocols.len() - 1])
@@ -155,23 +155,23 @@ impl Wire {
     }
 }
 
-/// A text as TOML has it; control characters become spaces.
+/// Returns a text as a quoted TOML string. Control characters become spaces.
 pub fn quoted(text: &str) -> String {
     let plain = text.replace(char::is_control, " ").replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{plain}\"")
 }
 
-/// Bytes a second, at least one.
+/// Whether a number is a valid rate: finite, and at least one byte per second.
 fn is_rate(number: f64) -> bool {
     number.is_finite() && number >= 1.0
 }
 
-/// Seconds, at most eleven days of them.
+/// Whether a number is a valid time: from 0 to 1,000,000 seconds, about eleven days.
 fn is_time(number: f64) -> bool {
     (0.0..=1e6).contains(&number)
 }
 
-/// The profiles that come with the library.
+/// Texts of the profiles that come with the library.
 const KNOWN: &[&str] = &[
     include_str!("../machines/blue-waters.toml"),
     include_str!("../machines/lassen.toml"),
@@ -184,17 +184,17 @@ const KNOWN: &[&str] = &[
 ];
 
 impl Machine {
-    /// Reads a profile.
+    /// Parses a profile and checks its numbers.
     pub fn read(text: &str) -> Result<Machine, MachineError> {
         toml::from_str(text).map_err(MachineError::from).and_then(Machine::checked)
     }
 
-    /// The same from TOML that was read already.
+    /// Makes a machine from a parsed TOML table and checks its numbers.
     pub fn of(table: toml::Table) -> Result<Machine, MachineError> {
         table.try_into().map_err(MachineError::from).and_then(Machine::checked)
     }
 
-    /// The same machine, if its numbers make sense.
+    /// Returns the machine if its numbers are valid.
     fn checked(machine: Machine) -> Result<Machine, MachineError> {
         let wires = [Some(&machine.network), machine.node.as_ref(), machine.socket.as_ref()];
         let mut fault = wires.into_iter().flatten().find_map(Wire::fault);
@@ -214,7 +214,7 @@ impl Machine {
         }
     }
 
-    /// The same as TOML, one line for each protocol.
+    /// Returns the machine as TOML, with one line for each protocol.
     pub fn write(&self) -> String {
         let mut lines =
             vec![format!("name = {}", quoted(&self.name)), format!("about = {}", quoted(&self.about))];
@@ -260,7 +260,7 @@ impl Machine {
         lines.join("\n")
     }
 
-    /// The same with numbers of so many digits, which is as much as a measurement is worth.
+    /// Rounds all numbers to `digits` significant digits, because measurements are not more accurate.
     #[must_use]
     pub fn rounded(mut self, digits: usize) -> Machine {
         let round = |value: &mut f64| *value = format!("{value:.*e}", digits - 1).parse().unwrap_or(*value);
@@ -288,22 +288,22 @@ impl Machine {
         self
     }
 
-    /// All that come with the library.
+    /// Returns all machines that come with the library.
     pub fn all() -> impl Iterator<Item = Machine> {
         KNOWN.iter().map(|text| Machine::read(text).expect("a test reads all profiles"))
     }
 
-    /// The one of a name.
+    /// Returns the machine named `name`, if it comes with the library.
     pub fn known(name: &str) -> Option<Machine> {
         Machine::all().find(|machine| machine.name == name)
     }
 
-    /// The same as the TOML that it was read from.
+    /// Returns the TOML text of the machine named `name`, if it comes with the library.
     pub fn text(name: &str) -> Option<&'static str> {
         KNOWN.iter().copied().find(|text| Machine::read(text).is_ok_and(|machine| machine.name == name))
     }
 
-    /// A network of one latency and rate, everywhere the same, and nothing else.
+    /// Makes a machine with one latency and one transfer rate for all messages, on which everything else is free.
     pub fn plain(latency: f64, per_byte: f64) -> Machine {
         let protocol = Protocol { below: None, latency, per_byte, rendezvous: false, injection: None };
         Machine {
@@ -317,14 +317,14 @@ impl Machine {
         }
     }
 
-    /// How many times as long the shortest messages take to another node as on the node, where that is known.
+    /// Returns the ratio of inter-node to intra-node latency of 8-byte messages, if both are known.
     pub fn ratio(&self) -> Option<f64> {
         let near = self.socket.as_ref().or(self.node.as_ref())?;
         let ratio = self.network.protocol(8).latency / near.protocol(8).latency;
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// The same machine with another such ratio, if it has one: all latencies between nodes change alike.
+    /// Returns the machine with inter-node latencies scaled so that [`Machine::ratio`] is `ratio`; `None` if it has no such ratio.
     pub fn stretched(&self, ratio: f64) -> Option<Machine> {
         let factor = ratio / self.ratio()?;
         let mut machine = self.clone();
@@ -332,8 +332,8 @@ impl Machine {
         Some(machine)
     }
 
-    /// The same machine and those around it: latencies and rates, between nodes and on them, each less and more by this part of
-    /// them. What holds on all of them does not hang on how well the numbers are known.
+    /// Returns the machine and variations of it: latencies and rates, between nodes and within them, each multiplied by 1 - `by` or 1 +
+    /// `by`. A result that holds on all of them does not depend on the accuracy of the parameters.
     pub fn varied(&self, by: f64) -> Vec<Machine> {
         let factor = |which: u32, corner: u32| if corner >> which & 1 == 0 { 1.0 - by } else { 1.0 + by };
         let corner = |corner: u32| {
@@ -360,12 +360,12 @@ impl Machine {
         all
     }
 
-    /// What a node can send at most in messages of so many bytes, in bytes a second.
+    /// Returns the limit of the rate at which a node sends messages of `bytes`, in bytes per second.
     pub fn limit(&self, bytes: u64) -> Option<f64> {
         self.network.protocol(bytes).injection.or(self.injection.as_ref().map(|limit| limit.rate))
     }
 
-    /// How long a rank works.
+    /// Returns the time of a rank's local work in seconds.
     pub fn work(&self, work: &Work) -> f64 {
         let costs = &self.rank;
         let share = |bytes: u64| match (bytes, costs.share) {
@@ -382,23 +382,23 @@ impl Machine {
         each.into_iter().map(|(times, cost)| times as f64 * cost).sum::<f64>() + share(work.shared)
     }
 
-    /// From raising a flag until another rank of the node sees it.
+    /// Returns the time from raising a flag until another rank of the node sees it, in seconds.
     pub fn flag(&self) -> f64 {
         self.rank.flag.unwrap_or_else(|| self.wire(Reach::Socket).protocol(0).latency)
     }
 
-    /// Until so many ranks of a node have met: once for each doubling of their number.
+    /// Returns the time of a barrier among `ranks` ranks of a node, in seconds: one flag time for each doubling of their number.
     pub fn meeting(&self, ranks: u32) -> f64 {
-        // By whole numbers: what ranks compute must be the same on all, whatever mathematics their machines have.
+        // Integer arithmetic: all ranks must compute the same time, even if their mathematical libraries differ.
         self.flag() * f64::from(ranks.max(1).next_power_of_two().ilog2())
     }
 
-    /// From a message of a rank that goes so far to its next one.
+    /// Returns the time between the starts of two consecutive messages of a rank over a link class, in seconds.
     pub fn gap(&self, reach: Reach) -> f64 {
         self.wire(reach).gap.unwrap_or(self.rank.gap)
     }
 
-    /// What carries messages so far.
+    /// Returns the parameters of messages of a link class.
     pub fn wire(&self, reach: Reach) -> &Wire {
         let on_node = || self.socket.as_ref().or(self.node.as_ref()).unwrap_or(&self.network);
         match reach {
@@ -449,7 +449,7 @@ mod tests {
             };
             assert_eq!(around.iter().filter(same).count(), 4);
         }
-        // Where nothing is known of nodes, only what is between them varies.
+        // Without intra-node parameters, only those between nodes vary.
         assert_eq!(Machine::known("trinity").unwrap().varied(0.3).len(), 5);
     }
 
@@ -457,7 +457,7 @@ mod tests {
     fn only_what_is_known_is_stretched() {
         let lassen = Machine::known("lassen").unwrap().stretched(100.0).unwrap();
         assert!((lassen.ratio().unwrap() - 100.0).abs() < 1e-9);
-        // Without anything nearer than the network, and where that takes no time.
+        // There is no ratio without intra-node parameters, or if intra-node latency is zero.
         assert_eq!(Machine::known("trinity").unwrap().stretched(2.0), None);
         let mut machine = Machine::plain(0.0, 1e-9);
         machine.socket = Some(machine.network.clone());

@@ -1,4 +1,4 @@
-//! A plan's ranks by classes, ready to be played on any machine.
+//! A plan with its ranks grouped into classes, ready to be simulated on any machine.
 
 use bruckner_algorithms::Plan;
 use bruckner_algorithms::lower::empty::Purpose;
@@ -10,11 +10,11 @@ use crate::machine::Machine;
 use crate::simulate::{Stuck, simulate};
 use crate::steps::{Steps, steps};
 
-/// A collective as steps.
+/// A collective as steps of classes of ranks, ready to be simulated on any machine.
 #[derive(Debug)]
 pub struct Played(Classes);
 
-/// What came out.
+/// Result of a simulation: the time at which each rank finishes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome<'a> {
     of: &'a [u32],
@@ -22,19 +22,19 @@ pub struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// When a rank was through, in seconds.
+    /// Returns the time at which a rank finishes, in seconds.
     pub fn end(&self, rank: Rank) -> f64 {
         self.ends[self.of[rank.0 as usize] as usize]
     }
 
-    /// When the last one was.
+    /// Returns the time at which the last rank finishes, in seconds.
     pub fn last(&self) -> f64 {
         self.ends.iter().copied().fold(0.0, f64::max)
     }
 }
 
-/// The plain reading of what a rank does: the messages of a round are started together, and all awaited before its work. Messages
-/// without data are not sent, unless they order what ranks do to shared memory.
+/// Returns the steps of a rank in a plan: the messages of a round start together, and all are awaited before the local work of the round.
+/// Messages without data are left out, unless they order accesses to shared memory.
 pub fn steps_of(plan: &Plan, rank: Rank) -> Steps {
     let mut rounds = plan.rounds(rank);
     if plan.purpose == Purpose::CarriesData {
@@ -47,14 +47,14 @@ pub fn steps_of(plan: &Plan, rank: Rank) -> Steps {
     steps(&plan.problem, &plan.topology, rank, &flatten(rounds))
 }
 
-/// What a rank of a program does.
+/// Returns the steps of a rank in a program.
 pub fn program_steps(program: &Program, rank: Rank) -> Steps {
     let instrs = program.ranks.get(&rank).map_or(&[][..], |code| &code.instrs);
     steps(&program.problem, &program.topology, rank, instrs)
 }
 
 impl Played {
-    /// Steps of ranks that each come at their time.
+    /// Prepares the simulation of `steps`, with rank `r` arriving at `arrival(r)`, in seconds.
     pub fn new(
         topology: &Topology,
         steps: impl Fn(Rank) -> Steps + Sync,
@@ -63,22 +63,22 @@ impl Played {
         classes(topology, steps, arrival).map(Played)
     }
 
-    /// A plan, read plainly, whose ranks come at once.
+    /// Prepares the simulation of a plan whose ranks all arrive at the same time.
     pub fn of(plan: &Plan) -> Result<Played, Unmatched> {
         Played::late(plan, |_| 0.0)
     }
 
-    /// The same if each rank comes at its time.
+    /// Prepares the simulation of a plan, with rank `r` arriving at `arrival(r)`, in seconds.
     pub fn late(plan: &Plan, arrival: impl Fn(Rank) -> f64 + Sync) -> Result<Played, Unmatched> {
         Played::new(&plan.topology, |rank| steps_of(plan, rank), arrival)
     }
 
-    /// How many classes of ranks are played.
+    /// Returns the number of classes of ranks.
     pub fn classes(&self) -> usize {
         self.0.classes.len()
     }
 
-    /// What happens on a machine.
+    /// Simulates the collective on a machine.
     pub fn on(&self, machine: &Machine) -> Result<Outcome<'_>, Stuck> {
         Ok(Outcome { of: &self.0.of, ends: simulate(machine, &self.0)? })
     }

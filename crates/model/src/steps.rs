@@ -1,63 +1,63 @@
-//! What is left of a rank's program when only its cost matters: bytes instead of places, and partners apart.
+//! Steps of a rank's program that take time: bytes instead of buffer addresses, with partners in a separate list.
 
 use bruckner_schedule::{Area, End, Flag, Instr, Level, Local, Payload, Place, Problem, Rank, Tag, Topology};
 
-/// One thing that takes time. Whom it is done with is listed apart, in the order of the steps that have a partner.
+/// A step of a rank's program that takes time. The partners of all steps that have one are in [`Steps::partners`], in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// Starts to send bytes, as the next request.
+    /// Starts sending a message, as the next request.
     Send {
-        /// How much.
+        /// Size of the message.
         bytes: u64,
-        /// How far.
+        /// Link class of the message.
         reach: Reach,
     },
-    /// Starts to receive bytes, as the next request.
+    /// Starts receiving a message, as the next request.
     Recv {
-        /// How much.
+        /// Size of the message.
         bytes: u64,
-        /// From how far.
+        /// Link class of the message.
         reach: Reach,
     },
-    /// Until a request is done; they are counted from 0 in the order in which they were started.
+    /// Waits until a request is complete. Requests are numbered from 0 in the order in which they start.
     Finish {
-        /// Which.
+        /// Number of the request.
         request: u32,
     },
-    /// Works by itself.
+    /// Does local work: copies and reductions.
     Work(Work),
     /// Raises a flag.
     Signal(Flag),
-    /// Until a partner has raised a flag so many times, and once more.
+    /// Waits until a partner has raised a flag `before + 1` times.
     Wait {
-        /// Which flag.
+        /// Awaited flag.
         flag: Flag,
-        /// How often it was awaited before.
+        /// Number of earlier waits for the same flag of the same partner.
         before: u32,
     },
-    /// Until all ranks of the region are here.
+    /// Barrier among all ranks of the region at this level.
     Barrier(Level),
 }
 
 impl Step {
-    /// Whether it has a partner.
+    /// Whether the step has a partner.
     pub fn has_partner(self) -> bool {
         matches!(self, Step::Send { .. } | Step::Recv { .. } | Step::Wait { .. })
     }
 }
 
-/// Copies and reductions between two other steps, in bytes.
+/// Local copies and reductions between two other steps, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Work {
-    /// Copied within the rank's memory.
+    /// Bytes copied within the rank's own memory.
     pub copied: u64,
-    /// Copied to a segment or from it.
+    /// Bytes copied to or from a shared-memory segment.
     pub shared: u64,
-    /// Read from another rank's memory, by the kernel.
+    /// Bytes read from another rank's memory by system calls.
     pub read: u64,
-    /// How often the kernel was asked for that.
+    /// Number of system calls that read another rank's memory.
     pub asked: u32,
-    /// Combined with others.
+    /// Bytes combined by reductions.
     pub reduced: u64,
 }
 
@@ -83,28 +83,28 @@ impl Work {
     }
 }
 
-/// Whose memory a copy or reduction touches.
+/// Memory that a copy or reduction accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Memory {
     Own,
     Segment,
-    /// Another rank's, which the kernel reads.
+    /// Memory of another rank, read by a system call.
     Other,
 }
 
-/// How far a message goes.
+/// Link class of a message: how far apart its sender and receiver are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reach {
     /// Within a socket.
     Socket,
     /// Within a node.
     Node,
-    /// From node to node.
+    /// Between nodes.
     Network,
 }
 
 impl Reach {
-    /// How far it is from one rank to another.
+    /// Returns the link class of messages between two ranks.
     pub fn between(topology: &Topology, a: Rank, b: Rank) -> Reach {
         match topology.apart(a, b) {
             Some(Level::NODE) => Reach::Network,
@@ -114,21 +114,21 @@ impl Reach {
     }
 }
 
-/// With whom a step is done, and what tells it apart from others between the two.
+/// Partner of a step, with the tag that distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Partner {
-    /// The other rank.
+    /// Rank of the partner.
     pub rank: Rank,
-    /// A message's tag.
+    /// Tag of the message; 0 for a wait.
     pub tag: Tag,
 }
 
-/// What one rank does.
+/// All steps of one rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Steps {
-    /// In order.
+    /// Steps in order of execution.
     pub steps: Vec<Step>,
-    /// Of those that have one.
+    /// Partners of the steps that have one, in the order of the steps.
     pub partners: Vec<Partner>,
 }
 
@@ -141,7 +141,7 @@ fn memory(places: [&Place; 2]) -> Memory {
     of(places[0]).max(of(places[1]))
 }
 
-/// The work that was begun, or else some that begins here.
+/// Returns the local work at the end of `steps`, adding an empty one if the last step is of another kind.
 fn work(steps: &mut Vec<Step>) -> &mut Work {
     if !matches!(steps.last(), Some(Step::Work(_))) {
         steps.push(Step::Work(Work::default()));
@@ -152,13 +152,13 @@ fn work(steps: &mut Vec<Step>) -> &mut Work {
     }
 }
 
-/// What one rank's instructions cost. Sizes must be known to all; a message of sizes carries 8 bytes for each.
+/// Converts one rank's instructions to steps. Sizes must be known on all ranks; a message that carries sizes has 8 bytes for each.
 pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr]) -> Steps {
     let element = u64::from(problem.element);
     let bytes_of = |place: &Place| problem.elements_of(&place.set).unwrap_or(0) * element;
     let mut steps = Vec::with_capacity(instrs.len());
     let mut partners = Vec::new();
-    // Which request, counted from the first, a number stands for: numbers are used again.
+    // Pairs of a program's request number and the request that it currently stands for, because programs reuse the numbers.
     let mut open: Vec<(u32, u32)> = Vec::new();
     let mut awaited: Vec<(Rank, Flag)> = Vec::new();
     let mut started = 0;
@@ -200,7 +200,7 @@ pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr
                 steps.push(Step::Wait { flag: *flag, before });
             }
             Instr::Local(Local::Barrier(level)) => steps.push(Step::Barrier(*level)),
-            // Between one execution and the next.
+            // These only order one execution after another, so they take no time in a single execution.
             Instr::Local(Local::Open | Local::Enter { .. } | Local::Leave(_)) => {}
         }
     }

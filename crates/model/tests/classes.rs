@@ -1,4 +1,4 @@
-//! Playing one of each class says the same of every rank as playing every rank.
+//! Simulating one rank of each class gives the same times for every rank as simulating every rank.
 
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::{Plan, Task, plan};
@@ -8,7 +8,7 @@ use bruckner_schedule::{Collective, Rank, Topology};
 const COLLECTIVES: [Collective; 4] =
     [Collective::Allgather, Collective::ReduceScatter, Collective::Allreduce, Collective::Alltoall];
 
-/// Ranks that come at different times are never in one class; these come as good as at once.
+/// Prepares a simulation in which every rank is a class of its own, by arrival times that differ by a negligible amount.
 fn every_rank(plan: &Plan) -> Played {
     let played = Played::late(plan, |rank| f64::from(rank.0) * 1e-30).unwrap();
     assert_eq!(played.classes() as u32, plan.topology.ranks());
@@ -46,7 +46,8 @@ fn classes_say_the_same_as_ranks() {
     assert!(fewer > 100, "only {fewer} plans have classes");
 }
 
-/// Two ranks that await the same two flags, each the one of the other's partner: which flag it is counts, not only whose.
+/// Two ranks wait for flags 0 and 1 of the same two partners, but with the partners exchanged: classes must depend on the flag, not only
+/// on its owner.
 #[test]
 fn flags_tell_ranks_apart() {
     use bruckner_model::steps::{Partner, Step, Steps, Work};
@@ -76,7 +77,7 @@ fn flags_tell_ranks_apart() {
     }
 }
 
-/// A limit holds also where messages would take no time without it.
+/// A rate limit holds even if messages would take no transfer time without it.
 #[test]
 fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
     use bruckner_model::Model;
@@ -92,7 +93,7 @@ fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
         (simulated, formula)
     };
     for per_byte in [0.0, 1e-15, 1e-10] {
-        // 15 blocks of a megabyte leave a node at a gigabyte a second: all at once, and in steps.
+        // 15 blocks of 1 MB leave a node at 1 GB/s: all at once, or in several rounds.
         for (algorithm, rounds) in [("spread-out", 1.0), ("bruck(4)", 2.0), ("ring", 15.0)] {
             let (simulated, formula) = time(algorithm, 1_000_000, per_byte);
             let expected = 15e-3 + rounds * 1e-6;
@@ -103,7 +104,7 @@ fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
     }
 }
 
-/// What carries nothing is not sent, unless it orders what ranks do to a segment.
+/// Messages without data are not sent, unless they order accesses to shared memory.
 #[test]
 fn nothing_takes_no_time() {
     for algorithm in ["recursive-doubling", "rabenseifner", "ring"] {
@@ -114,7 +115,7 @@ fn nothing_takes_no_time() {
     }
 }
 
-/// What a single late rank delays: those who need something from it, and only by as much.
+/// A late rank delays only the ranks that need its data, and by no more than its own delay.
 #[test]
 fn who_comes_late_delays_those_who_wait_for_it() {
     let task = Task::new(Collective::Allgather, "8x1".parse().unwrap()).bytes(8);
@@ -123,7 +124,7 @@ fn who_comes_late_delays_those_who_wait_for_it() {
     let late = Played::late(&plan, |rank| if rank == Rank(3) { 5e-6 } else { 0.0 }).unwrap();
     let outcome = late.on(&machine).unwrap();
     assert!((outcome.last() - 8e-6).abs() < 1e-12, "{}", outcome.last());
-    // The rank itself finds all else there, and has only its own rounds to go through.
+    // The late rank finds the data of the others waiting when it arrives, so it finishes before the ranks that it delays.
     assert!(outcome.end(Rank(3)) < outcome.last());
 }
 

@@ -1,17 +1,17 @@
-//! Lines with intervals over named places, several charts to a figure.
+//! Line charts with intervals over a categorical x axis, several charts to a figure.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Why there is no picture.
+/// Reason why no picture can be drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPicture {
-    /// There is nothing to show.
+    /// The results hold nothing to show.
     #[error("there is nothing to show: {0}")]
     Empty(String),
-    /// The backend refuses.
+    /// The drawing backend failed.
     #[error("the picture cannot be drawn: {0}")]
     Drawing(String),
 }
@@ -22,79 +22,79 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for NoPic
     }
 }
 
-/// A value with its interval, at a place along the x axis: 0 is the first named place, 0.5 lies between the first two.
+/// A value with its interval. On the x axis 0 is the first category, 0.5 lies between the first two.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
-    /// The place.
+    /// Position on the x axis.
     pub x: f64,
-    /// The value.
+    /// Value on the y axis.
     pub y: f64,
-    /// The lower end of its interval.
+    /// Lower end of the interval of `y`.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval of `y`.
     pub high: f64,
 }
 
-/// The points of one contender.
+/// The line of one contender.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// Its name.
+    /// Name of the contender.
     pub name: String,
-    /// From left to right.
+    /// Points from left to right.
     pub points: Vec<Point>,
 }
 
-/// How values are spread over the y axis, and said.
+/// Scale of the y axis and format of its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// Seconds, by orders of magnitude.
+    /// Seconds on a logarithmic axis.
     Seconds,
-    /// How many times as fast, by orders of magnitude; 1 has a line.
+    /// Speedups on a linear axis from 0, with a line at 1.
     Times,
 }
 
-/// Something to point at, at a place along the x axis.
+/// A labelled circle on the line at y = 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mark {
-    /// The place.
+    /// Position on the x axis.
     pub x: f64,
-    /// What it is.
+    /// Label of the mark.
     pub text: String,
-    /// Whose it is.
+    /// Name of the series that the mark belongs to.
     pub series: String,
 }
 
-/// One chart.
+/// One chart of a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Title above the chart.
     pub title: String,
-    /// The named places along the x axis.
+    /// Categories of the x axis.
     pub places: Vec<String>,
-    /// What they are.
+    /// Label of the x axis.
     pub x: String,
-    /// What is measured.
+    /// Label of the y axis.
     pub y: String,
-    /// How it is spread.
+    /// Scale of the y axis.
     pub scale: Scale,
-    /// The lines.
+    /// Lines, one for each contender.
     pub series: Vec<Series>,
-    /// What is pointed at.
+    /// Labelled circles at y = 1, such as break-even points.
     pub marks: Vec<Mark>,
-    /// Places along the x axis with a name of their own, in order: a line from top to bottom.
+    /// Vertical lines with a label, by position on the x axis, from left to right.
     pub landmarks: Vec<(f64, String)>,
 }
 
-/// Some charts with one legend.
+/// Several charts with one legend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What they have in common.
+    /// Title above all charts.
     pub title: String,
-    /// The charts.
+    /// Charts, in the order in which they are drawn.
     pub charts: Vec<Chart>,
 }
 
-/// Colours that most people can tell apart (the first six are Okabe and Ito's).
+/// Colours that most people can tell apart; the first six are from the palette of Okabe and Ito.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -115,10 +115,10 @@ const WIDTH: i32 = 440;
 const HEIGHT: i32 = 280;
 const HEAD: i32 = 34;
 const ENTRY: i32 = 20;
-/// About the width of a letter of the legend.
+/// Approximate width of a letter in the legend, in pixels.
 const LETTER: i32 = 7;
 
-/// The colour of a contender, by its place among all of a figure; the MPI's own are black and grey.
+/// Returns the colour of a contender, by its position among the figure's contenders; the MPI's own function is black or grey.
 pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
     match name {
         "native" => BLACK,
@@ -131,7 +131,7 @@ pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
 }
 
 impl Figure {
-    /// All contenders, in the order in which they first come.
+    /// Names of all contenders, in the order in which they first occur.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for series in self.charts.iter().flat_map(|chart| &chart.series) {
@@ -142,7 +142,7 @@ impl Figure {
         names
     }
 
-    /// The picture.
+    /// Draws the figure as SVG.
     pub fn svg(&self) -> Result<String, NoPicture> {
         if self.charts.iter().all(|chart| chart.series.iter().all(|series| series.points.is_empty())) {
             return Err(NoPicture::Empty("no contender was measured beside native".into()));
@@ -178,7 +178,7 @@ impl Figure {
     }
 }
 
-/// Where the names of a legend stand: as many beside one another as fit.
+/// Positions of the names in a legend, which wraps at `width` pixels.
 fn legend(names: &[String], width: i32) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (0, 0);
     let mut places = Vec::new();
@@ -194,7 +194,7 @@ fn legend(names: &[String], width: i32) -> Vec<(i32, i32)> {
 }
 
 impl Chart {
-    /// The least and the greatest value, with room around them; for speeds, 1 is among them.
+    /// Returns the smallest and the largest value with a margin around them; for speedups the range includes 1.
     fn range(&self) -> (f64, f64) {
         let points = self.series.iter().flat_map(|series| &series.points);
         let values =
@@ -205,12 +205,12 @@ impl Chart {
         (low / 1.15, high * 1.15)
     }
 
-    /// Values of the y axis that have a line and a name.
+    /// Returns the tick values of the y axis with their labels.
     fn ticks(&self, low: f64, high: f64) -> Vec<(f64, String)> {
         let within = |tick: &f64| (low..=high).contains(tick);
         match self.scale {
             Scale::Seconds => {
-                // Over many orders of magnitude only their beginnings; over less than one, more of them.
+                // Coarse steps for a range of many decades, finer steps for less than one decade.
                 const STEPS: [&[f64]; 4] = [
                     &[1.0],
                     &[1.0, 2.0, 5.0],
@@ -247,12 +247,12 @@ impl Chart {
         let (low, high) = self.range();
         match self.scale {
             Scale::Seconds => self.over(area, names, (low..high).log_scale(), (low, high)),
-            // Speeds are near one another: even steps show them best.
+            // Speedups lie close together: a linear axis shows them best.
             Scale::Times => self.over(area, names, 0.0..high, (0.0, high)),
         }
     }
 
-    /// The same over a y axis of some kind.
+    /// Draws the chart with `y` as its y axis, which may be linear or logarithmic.
     fn over<Y>(
         &self,
         area: &DrawingArea<SVGBackend<'_>, Shift>,
@@ -290,7 +290,7 @@ impl Chart {
                 FAINT.stroke_width(1),
             ))?;
         }
-        // Names of places below, of values at the left.
+        // Labels of the categories below the plot, labels of the ticks at its left.
         let plane = chart.plotting_area();
         let (left, top) = area.get_base_pixel();
         let pixel = |x: f64, y: f64| {
@@ -298,7 +298,7 @@ impl Chart {
             (x - left, y - top)
         };
         let upright = (FONT, 11).into_font().transform(FontTransform::Rotate270).color(&INK);
-        // Names are so many pixels apart, so that they can be read.
+        // Labels of landmarks are at least 12 pixels apart, so that they do not overlap.
         let mut free = i32::MIN;
         for (x, text) in &self.landmarks {
             let ((x, bottom), (_, top)) = (pixel(*x, low), pixel(*x, high));

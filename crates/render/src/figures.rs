@@ -1,4 +1,4 @@
-//! Figures of results.
+//! Figures of benchmark results.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use bruckner_measure::{Joined, Look, Results, Verdict, bytes_text, join, native}
 
 use crate::chart::{Chart, Figure, Mark, NoPicture, Point, Scale, Series};
 
-/// The contender that stands for the best of all that the MPI can be forced to.
+/// Name of the contender that stands for the MPI's own function under its fastest setting.
 pub(crate) const NATIVE_BEST: &str = "native-best";
 
-/// The names of a case's contenders as figures show them, and what each is in the results.
+/// Returns the contenders of a case as pairs: the name shown in figures, and the name in the results.
 pub(crate) fn shown<'a>(case: &Joined<'a>) -> Vec<(&'a str, &'a str)> {
     let best = native::best(case).map(|best| (NATIVE_BEST, best));
     let mut shown: Vec<_> =
@@ -19,7 +19,7 @@ pub(crate) fn shown<'a>(case: &Joined<'a>) -> Vec<(&'a str, &'a str)> {
     shown
 }
 
-/// What cases of one figure have in common.
+/// Heading of a figure: the MPI, topology and labels that its cases share, without the label `without`.
 pub(crate) fn heading(case: &Joined<'_>, without: Option<&str>) -> String {
     let labels = case.labels.iter().filter(|(name, _)| Some(name.as_str()) != without);
     let labels: Vec<String> = labels.map(|(name, value)| format!("{name} {value}")).collect();
@@ -28,7 +28,7 @@ pub(crate) fn heading(case: &Joined<'_>, without: Option<&str>) -> String {
     parts.join(", ")
 }
 
-/// Groups by some text, in the order in which each first comes.
+/// Groups items by `key`, in the order in which the keys first occur.
 pub(crate) fn group<T>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> String,
@@ -44,7 +44,7 @@ pub(crate) fn group<T>(
     groups
 }
 
-/// What a place along an axis of sizes is called.
+/// Label on the size axis for a case: the bytes, and the number of empty blocks where counts differ between ranks.
 pub(crate) fn size(case: &Joined<'_>) -> String {
     match case.counts {
         Some(counts) => {
@@ -55,10 +55,10 @@ pub(crate) fn size(case: &Joined<'_>) -> String {
     }
 }
 
-/// What can be said of a contender in a case: a value and its interval.
+/// Function from a case and a contender to a value with the lower and upper end of its interval.
 type Value<'f> = dyn Fn(&Joined<'_>, &str) -> Option<(f64, f64, f64)> + 'f;
 
-/// A chart of some cases, each at a place of its own, by what can be said of a contender in one of them.
+/// Makes a chart with one position on the x axis for each case, and `value` of each contender there.
 fn chart(
     title: String,
     x: &str,
@@ -82,10 +82,10 @@ fn chart(
     Chart { title, places, x: x.to_owned(), y, scale, series, marks: Vec::new(), landmarks: Vec::new() }
 }
 
-/// Time against size: a figure for each MPI, topology and label, a chart for each collective.
+/// Figures of time against size: one figure for each MPI, topology and label, one chart for each collective.
 pub fn times(results: &Results, look: Look) -> Vec<Figure> {
     let value = |case: &Joined<'_>, name: &str| {
-        // Of launches with the MPI as it is, but for what was measured only otherwise.
+        // Times from launches that also measured plain `native`; a contender that never ran beside it takes its times from all launches.
         let times = case.times(name, native::NATIVE, look).or_else(|| case.times(name, name, look))?;
         Some((times.median, times.interval.low, times.interval.high))
     };
@@ -93,13 +93,13 @@ pub fn times(results: &Results, look: Look) -> Vec<Figure> {
     by_size(results, &y, Scale::Seconds, &value)
 }
 
-/// How many times as fast as native, against size.
+/// Figures of speedup over native against size.
 pub fn speeds(results: &Results, look: Look, confidence: f64) -> Vec<Figure> {
     let y = "times as fast as native";
     by_size(results, y, Scale::Times, &|case, name| speed(case, name, look, confidence))
 }
 
-/// Of what was measured beside native.
+/// Speedup of `name` over native with its interval, from blocks in which both were measured; `None` for native itself.
 fn speed(case: &Joined<'_>, name: &str, look: Look, confidence: f64) -> Option<(f64, f64, f64)> {
     if name == native::NATIVE {
         return None;
@@ -123,7 +123,7 @@ fn by_size(results: &Results, y: &str, scale: Scale, value: &Value<'_>) -> Vec<F
     figures.into_iter().map(figure).collect()
 }
 
-/// What a label's value measures.
+/// Unit of a label's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
     Plain,
@@ -132,7 +132,7 @@ enum Unit {
     Bytes,
 }
 
-/// A label's number in its unit: `500us`, `1.5 ms`, `1gbit`, `64 KiB`, `1e3`.
+/// Parses the value of a label with its unit: `500us`, `1.5 ms`, `1gbit`, `64 KiB`, `1e3`.
 fn number(text: &str) -> Option<(f64, Unit)> {
     const UNITS: [(&str, f64, Unit); 12] = [
         ("", 1.0, Unit::Plain),
@@ -148,7 +148,7 @@ fn number(text: &str) -> Option<(f64, Unit)> {
         ("KiB", 1024.0, Unit::Bytes),
         ("MiB", 1048576.0, Unit::Bytes),
     ];
-    // The longest ending that is a unit, after what is a number.
+    // The longest unit first, because `s` is also the end of `us`.
     let mut units = UNITS;
     units.sort_by_key(|(name, ..)| std::cmp::Reverse(name.len()));
     units.into_iter().find_map(|(name, times, unit)| {
@@ -157,7 +157,7 @@ fn number(text: &str) -> Option<(f64, Unit)> {
     })
 }
 
-/// A number in its unit, as people say it.
+/// Formats a number with its unit.
 fn said(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Plain => format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
@@ -167,15 +167,15 @@ fn said(number: f64, unit: Unit) -> String {
     }
 }
 
-/// The fastest contender that is not the MPI's own.
+/// Returns the fastest contender relative to native, other than the MPI's own function.
 fn best_of_ours<'a>(case: &Joined<'a>, look: Look) -> Option<&'a str> {
     let ours = case.contenders.iter().copied().filter(|name| !native::is_native(name));
     let rated = ours.filter_map(|name| Some((case.ratio(name, native::NATIVE, look)?, name)));
     rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// How many times as fast as native, and as the best native, the best of ours is, against a label's number: a chart for
-/// each collective and size, with a mark where it breaks even.
+/// Figures of the speedup of our best contender over native, and over the MPI's best setting, against the numeric value of `label`. Each
+/// collective and size has a chart, with a mark at each break-even point.
 pub fn against(
     results: &Results,
     label: &str,
@@ -202,7 +202,7 @@ pub fn against(
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
     let figure = |(title, cases): (String, Vec<(f64, &Joined<'_>)>)| {
         let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.function(), size(case)));
-        // One value makes no line.
+        // A single value of the label makes no line.
         kinds.retain(|(_, cases)| cases.iter().any(|(at, _)| *at != cases[0].0));
         let charts = kinds.into_iter().map(|(kind, mut cases)| {
             cases.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -238,8 +238,8 @@ pub fn against(
     Ok(figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect())
 }
 
-/// Where a series crosses 1, between the values of two places: only where the interval of one point lies below and that of
-/// the next one which says anything lies above, or the other way round.
+/// Returns the points where a series crosses 1, interpolated between values of the label. Only significant crossings count: between two
+/// neighbouring points whose intervals lie on different sides of 1; points whose interval contains 1 are skipped.
 fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     let points = &series.points;
     let told: Vec<usize> =
@@ -264,8 +264,8 @@ fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     told.windows(2).filter_map(between).collect()
 }
 
-/// The winner of each case with its speed against the MPI's best, or against native where nothing was forced: the fastest
-/// whose interval lies above 1, or the MPI's own.
+/// Returns the winner of each case: the fastest contender whose speedup interval over the MPI's best setting (or native, where no setting
+/// was measured) lies above 1, or else the MPI's own function.
 pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<Group> {
     let joined = join(results);
     let of = |case: &Joined<'_>| {
@@ -293,15 +293,15 @@ pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<Gro
     group(&joined, |case| heading(case, None)).into_iter().map(group_of).collect()
 }
 
-/// The winners of some cases that have much in common.
+/// Winners of the cases with the same MPI, topology and labels.
 pub(crate) struct Group {
     pub(crate) title: String,
-    /// All contenders, for their colours.
+    /// Names of all contenders, which determine their colours.
     pub(crate) names: Vec<String>,
     pub(crate) winners: Vec<Winner>,
 }
 
-/// Who wins a case.
+/// The winner of one case.
 pub(crate) struct Winner {
     pub(crate) row: String,
     pub(crate) column: (u64, String, Option<Vec<u64>>),
@@ -309,7 +309,7 @@ pub(crate) struct Winner {
     pub(crate) speed: f64,
 }
 
-/// All labels of results and their values.
+/// Returns all labels of the results with their distinct values.
 pub(crate) fn labels(results: &Results) -> BTreeMap<&str, Vec<&str>> {
     let mut labels: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in results.launches.iter().flat_map(|launch| &launch.labels) {
@@ -343,7 +343,7 @@ mod tests {
             break_even(&Series { name: "ring".into(), points }, &[0.0, 50e-6, 200e-6], Unit::Seconds)
         };
         assert_eq!(marks(vec![point(0.0, 0.98, 0.03), point(1.0, 1.02, 0.03), point(2.0, 1.5, 0.1)]), []);
-        // A point that says nothing may lie between those that do.
+        // A point whose interval contains 1 may lie between two significant points.
         let marks = marks(vec![point(0.0, 0.5, 0.1), point(1.0, 0.9, 0.2), point(2.0, 1.1, 0.05)]);
         assert_eq!(marks.len(), 1);
         assert!((marks[0].x - 1.5).abs() < 1e-9);

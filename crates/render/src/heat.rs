@@ -1,4 +1,4 @@
-//! The map of who wins where.
+//! Heat map of the fastest contender for each collective and size.
 
 use bruckner_measure::{Look, Results, native, shortened};
 use plotters::prelude::*;
@@ -7,8 +7,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::chart::{FONT, INK, NoPicture, colour};
 use crate::figures::{Group, winners};
 
-/// For each collective and size the fastest contender that is known to be faster than the MPI's best (its default where
-/// nothing was forced), and by how much; or the MPI's own.
+/// Heat map of winners: for each collective and size the fastest contender that is significantly faster than the MPI's best setting (its
+/// default where none was forced), with its speedup; otherwise the MPI's own function.
 pub struct Heat(Group);
 
 const CELL: (i32, i32) = (164, 46);
@@ -16,12 +16,12 @@ const ROWS: i32 = 130;
 const HEAD: i32 = 64;
 
 impl Heat {
-    /// A map for each MPI, topology and label.
+    /// Makes one map for each MPI, topology and label.
     pub fn of(results: &Results, look: Look, confidence: f64) -> Vec<Heat> {
         winners(results, look, confidence).into_iter().map(Heat).collect()
     }
 
-    /// The picture.
+    /// Draws the map as SVG.
     pub fn svg(&self) -> Result<String, NoPicture> {
         let Heat(Group { title, names, winners }) = self;
         let mut rows: Vec<&str> = Vec::new();
@@ -60,7 +60,7 @@ impl Heat {
                 let row = rows.iter().position(|row| *row == winner.row).unwrap_or(0) as i32;
                 let (x, y) = (ROWS + CELL.0 * column, HEAD + CELL.1 * row);
                 let wins = !native::is_native(&winner.name);
-                // The more it gains, the fuller its colour.
+                // A larger speedup has a more saturated colour.
                 let full = if wins { ((winner.speed - 1.0) * 0.35).clamp(0.12, 0.75) } else { 0.08 };
                 let cell = colour(names, &winner.name).mix(full).filled();
                 root.draw(&Rectangle::new([(x + 1, y + 1), (x + CELL.0 - 1, y + CELL.1 - 1)], cell))?;

@@ -1,8 +1,8 @@
-//! Pictures and reports of what was measured, and schedules in the forms of others.
+//! Figures and reports of benchmark results, and schedules in the trace format of SimGrid.
 //!
-//! A [`Figure`] is some [`Chart`]s that share their legend; [`times`], [`speeds`] and [`against`] make figures of results,
-//! [`Heat`] is the map of who wins where, and [`report`] puts all of them on one page. Everything becomes SVG: text that is
-//! selectable, lines that stay sharp, and no file besides.
+//! A [`Figure`] is a set of [`Chart`]s that share a legend; [`times`], [`speeds`] and [`against`] make figures of results, [`Heat`] maps
+//! the fastest contender for each collective and size, and [`report`] puts all of them on one HTML page. Pictures are SVG, embedded in the
+//! page: text stays selectable, lines stay sharp, and no other file is needed.
 
 mod chart;
 mod figures;

@@ -1,4 +1,4 @@
-//! Tables for pages in Markdown: a row for each case, a column for each contender.
+//! Benchmark tables in Markdown: a row for each case, a column for each contender.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native,
 
 use crate::figures::{group, heading, shown, size};
 
-/// A table for each MPI, topology and label. Cells are how many times as fast as native; the fastest is bold.
+/// Returns a table for each MPI, topology and label. Cells are speedups over native; the fastest contender of a row is bold.
 pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
     let joined = join(results);
     let mut text = String::new();
@@ -43,7 +43,7 @@ fn row(text: &mut String, case: &Joined<'_>, names: &[&str], look: Look, confide
     let fastest = found.iter().flatten().map(|one| one.ratio).fold(1.0, f64::min);
     for (name, found) in names.iter().zip(&found) {
         let cell = match (found, shown.iter().find(|(shown, _)| shown == name)) {
-            // It ran in launches of its own: only its time can be told.
+            // A forced setting of the MPI runs in launches of its own, so only its time is shown.
             (None, Some((_, best))) if native::is_forced(best) => {
                 format!("{} ({})", time(best), best.trim_start_matches("native: "))
             }

@@ -1,4 +1,4 @@
-//! One page with everything: figures, the table of numbers, and what they were measured on.
+//! The HTML report of a benchmark: figures, the table of numbers, and a description of the machine and the MPI.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The page.
+/// Returns the report as an HTML page.
 pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
     if results.launches.iter().all(|launch| launch.cases.is_empty()) {
         return Err(NoPicture::Empty("there are no measurements in these results".into()));
@@ -73,7 +73,7 @@ fn section(page: &mut String, title: &str, text: &str) {
     let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", escaped(title), escaped(text));
 }
 
-/// Those that show something; a figure without any contender is left out.
+/// Appends the figures to the page; a figure without any point is left out.
 fn figures(page: &mut String, figures: &[Figure]) {
     for figure in figures {
         if let Ok(svg) = figure.svg() {
@@ -82,7 +82,7 @@ fn figures(page: &mut String, figures: &[Figure]) {
     }
 }
 
-/// What was measured on what.
+/// Appends a description of the MPIs, the machine and the measurement.
 fn about(page: &mut String, results: &Results, confidence: f64) {
     let first = &results.launches[0];
     let mut mpis: Vec<&str> = results.launches.iter().map(|launch| launch.mpi.name.as_str()).collect();
@@ -112,7 +112,7 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
     page.push_str("</dl>\n");
 }
 
-/// A ratio as a cell, with its verdict as a class.
+/// Formats a comparison as a table cell with its speedup; the verdict is the CSS class.
 fn cell(comparison: Option<Comparison>) -> String {
     let Some(comparison) = comparison else { return "<td></td>".to_owned() };
     let speed = comparison.inverted();

@@ -1,4 +1,4 @@
-//! SimGrid's time-independent traces: what a rank sends and awaits, without when.
+//! SimGrid's time-independent traces: the messages that a rank sends and receives, without their times.
 //!
 //! ```
 //! use bruckner_algorithms::{Task, plan};
@@ -17,7 +17,8 @@ use std::fmt::Write;
 use bruckner_model::steps::{Step, Steps};
 use bruckner_schedule::Rank;
 
-/// A rank's trace. Messages are counted in bytes (6); what a rank does by itself is left out. Ranks of a node must exchange by messages.
+/// Returns a rank's trace. Message sizes are in bytes (SimGrid's datatype code 6); local work is left out. The steps must not use shared
+/// memory: ranks of a node have to exchange messages.
 pub fn ti(rank: Rank, steps: &Steps) -> String {
     let me = rank.0;
     let mut text = format!("{me} init\n");
@@ -25,7 +26,7 @@ pub fn ti(rank: Rank, steps: &Steps) -> String {
     let mut requests = Vec::new();
     for step in &steps.steps {
         let partner = if step.has_partner() { partners.next() } else { None };
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = match (step, partner) {
             (Step::Send { bytes, .. }, Some(to)) => {
                 requests.push((me, to.rank.0, to.tag.0));

@@ -3,10 +3,10 @@
 use crate::record::Evidence;
 use crate::report::Report;
 
-/// A part of the run below which nothing is worth a word.
+/// Fraction of the run time below which a collective gets no advice.
 const WORTH: f64 = 0.05;
 
-/// Sentences for a user.
+/// Returns advice for the user, one sentence each.
 pub(crate) fn advice(report: &Report) -> Vec<String> {
     let mut advice = Vec::new();
     let seconds = report.seconds.max(1e-9);
@@ -26,7 +26,7 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     }
     for (record, row) in rows() {
         let compared = record.seen.iter().any(|seen| seen.collective == row.collective);
-        // Communicators that are alike may be used at the same time, by different ranks.
+        // Divided by the number of communicators: those of one record may be used at the same time, by different ranks.
         let part = row.seconds / record.communicators.max(1) as f64 / seconds;
         if row.evidence == Evidence::Predicted && !compared && part >= WORTH {
             advice.push(format!(
@@ -44,7 +44,8 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     advice
 }
 
-/// Advice from the share of the run that ranks spent in collectives, and waited there.
+/// Returns advice about the run as a whole. `part` is the fraction of the run spent in collectives, `waiting` the fraction spent waiting
+/// in collectives for late ranks.
 fn about_the_whole(report: &Report, part: f64, waiting: f64) -> Option<String> {
     let machine = report.machine;
     Some(if part < WORTH {
@@ -110,7 +111,7 @@ mod tests {
                 "allreduce on 2x2 took 10 % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest"
             ]
         );
-        // What was compared needs no more.
+        // No advice to tune a collective whose algorithms were compared in this run.
         world.add_trial(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
         world.add(&event(&choice(Reason::Watched { before: shm.clone(), ratio: 0.5 })));

@@ -1,8 +1,8 @@
-//! Reports of a program's collectives.
+//! Reports about the collectives of a program.
 //!
 //! While the program runs, each rank adds up the time that it spends in collectives, and the first rank of each communicator counts the
-//! communicator's calls ([`Statistics`], [`Counters`]). At the end rank 0 gets the text of all ranks and assembles the [`Report`], which
-//! has advice. Reports of several runs can be added up.
+//! communicator's calls ([`Statistics`], [`Counters`]). At the end rank 0 collects the text of all ranks and assembles the [`Report`],
+//! which includes advice for the user. Reports of several runs can be added up.
 
 mod advice;
 mod record;
@@ -13,7 +13,7 @@ pub use record::{Checks, Evidence, Record, Row, Timings};
 pub use report::{InCollectives, JobPlacement, NoReport, Report, RunInfo};
 pub use statistics::{Counters, Event, Handler, Statistics};
 
-/// Assembles the report of a run from the texts of all ranks' [`Statistics`], with advice.
+/// Assembles the report of a run, with advice, from the texts of all ranks' [`Statistics`].
 pub fn assemble(texts: &[String], run: &RunInfo<'_>) -> Report {
     let mut report = Report::join(texts, run);
     report.advice = advice::advice(&report);

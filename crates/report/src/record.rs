@@ -3,18 +3,18 @@
 use bruckner_choose::{Name, Reason};
 use serde::{Deserialize, Serialize};
 
-/// The evidence for a choice.
+/// The kind of evidence behind the choice of an algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Evidence {
-    /// A rule, a user's word, or that there is no other.
+    /// No measurement or prediction: a rule, an algorithm named by the user, or no alternative.
     #[default]
     Other,
-    /// A race.
+    /// A measurement of a tuning run (`bruckner tune`).
     Raced,
-    /// The model.
+    /// A prediction of the cost model.
     Predicted,
-    /// A measurement of this run.
+    /// A measurement by online tuning in this run.
     Watched,
 }
 
@@ -32,27 +32,27 @@ impl Evidence {
 /// The calls of one collective on one communicator that one algorithm handled for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The collective, by its name.
+    /// Name of the collective.
     pub collective: String,
-    /// Whether calls were starts of persistent requests.
+    /// Whether the calls were starts of persistent requests.
     pub persistent: bool,
-    /// The algorithm: an expression, or `native`.
+    /// Algorithm that handled the calls: an expression, or `native` for the MPI's own function.
     pub algorithm: String,
-    /// Why, in words.
+    /// Reason for the choice, as text.
     pub why: String,
-    /// The evidence for the choice.
+    /// Kind of evidence for the choice.
     #[serde(default)]
     #[serde(rename = "ground")]
     pub evidence: Evidence,
-    /// How many calls there were.
+    /// Number of calls.
     pub calls: u64,
-    /// Of all calls: the largest block, or the vector.
+    /// Sum over all calls of the bytes of the largest block (or of the vector).
     pub bytes: u64,
-    /// Calls by size: `(bytes, calls)`, where bytes is the next power of two.
+    /// Calls by size, in ascending order: `(bytes, calls)`, where `bytes` is rounded up to a power of two.
     pub sizes: Vec<(u64, u64)>,
-    /// How long all of them took on the communicator's first rank.
+    /// Total seconds in these calls on the communicator's first rank.
     pub seconds: f64,
-    /// Seconds that the MPI's own function would have taken longer, where that was measured.
+    /// Seconds saved: the time that the MPI's own function would have taken, minus the time taken; `None` if it was not measured.
     #[serde(default)]
     pub saved: Option<f64>,
 }
@@ -63,7 +63,7 @@ impl Row {
             == (&other.collective, other.persistent, &other.algorithm, &other.why)
     }
 
-    /// Whether the MPI's own function served.
+    /// Whether the calls were passed through to the MPI's own function.
     pub fn is_native(&self) -> bool {
         self.algorithm == "native"
     }
@@ -76,55 +76,55 @@ impl Row {
     }
 }
 
-/// How many results were compared with native, and how many of them differed.
+/// Counts of results that were compared with those of the MPI's own function.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Checks {
-    /// So many were compared.
+    /// Number of results compared.
     pub compared: u64,
-    /// And so many differed.
+    /// Number of compared results that differed.
     pub differed: u64,
 }
 
-/// How long algorithms took for calls of about one size, measured one beside the other.
+/// Times of several algorithms for calls of about one size, measured side by side in trials of online tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Timings {
-    /// The collective, by its name.
+    /// Name of the collective.
     pub collective: String,
-    /// The next power of two.
+    /// Size of the calls in bytes, rounded up to a power of two.
     pub bytes: u64,
-    /// Bytes of the calls; 0 where ranks had different amounts.
+    /// Exact size of the calls in bytes; 0 where ranks had different amounts.
     #[serde(default)]
     pub exact: u64,
-    /// Algorithms, and seconds for a call.
+    /// Each algorithm with its seconds per call.
     pub times: Vec<(String, f64)>,
 }
 
 impl Timings {
-    /// The time of an algorithm in seconds, if it was among them.
+    /// Returns the seconds per call of `algorithm`, or `None` if it was not measured.
     pub fn of(&self, algorithm: &str) -> Option<f64> {
         self.times.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
     }
 }
 
-/// One communicator, or several alike that were freed.
+/// Counters of one communicator, or of several with the same name, size and topology, added up.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name, if it is known; `freed` for those that were.
+    /// Name of the communicator: empty if unknown, `freed` for nameless communicators that were freed.
     pub communicator: String,
-    /// How many there are.
+    /// Number of communicators in this record.
     pub communicators: u64,
-    /// How many ranks each has.
+    /// Number of ranks of each communicator.
     pub ranks: u32,
-    /// Where they are.
+    /// Topology of the communicator's ranks, as text.
     pub topology: String,
-    /// The calibration of messages at first use, as text.
+    /// Result of the message calibration at first use, as text; empty if there was none.
     #[serde(default)]
     pub measured: String,
-    /// Results that were compared with the MPI's own.
+    /// Counts of results that were compared with those of the MPI's own function.
     pub checks: Checks,
     /// The calls, by collective, algorithm and reason.
     pub rows: Vec<Row>,
-    /// For each collective and size the last.
+    /// Latest trial of online tuning for each collective and size.
     #[serde(default)]
     pub seen: Vec<Timings>,
 }
@@ -143,7 +143,7 @@ impl Record {
         }
     }
 
-    /// The number of the row for calls that are served so; a new one, if there is none.
+    /// Returns the index of the row with this collective, algorithm and reason; adds an empty row if there is none.
     pub(crate) fn row(
         &mut self,
         name: Name,
@@ -170,14 +170,14 @@ impl Record {
         })
     }
 
-    /// Keeps what was seen last of a collective and size.
+    /// Stores the times of a trial in place of an earlier trial of the same collective and size.
     pub(crate) fn set_timings(&mut self, seen: Timings) {
         let same = |other: &Timings| other.collective == seen.collective && other.bytes == seen.bytes;
         self.seen.retain(|other| !same(other));
         self.seen.push(seen);
     }
 
-    /// Finds out what native would have taken longer for all calls of each row, as far as it was measured.
+    /// Sets [`Row::saved`] of each row, from the sizes for which both the row's algorithm and native were measured.
     pub(crate) fn find_savings(&mut self) {
         for row in self.rows.iter_mut().filter(|row| !row.is_native() && !row.persistent) {
             let each = row.sizes.iter().filter_map(|(size, calls)| {
@@ -189,14 +189,14 @@ impl Record {
         }
     }
 
-    /// Adds another record's rows.
+    /// Adds the counts of another group of communicators of the same run.
     pub(crate) fn merge(&mut self, other: Record) {
         other.seen.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators += other.communicators;
         self.add(other.checks, other.rows);
     }
 
-    /// Adds what the same communicator did in another run.
+    /// Adds the counts of the same communicators in another run; the number of communicators is not added up.
     pub(crate) fn merge_again(&mut self, other: Record) {
         other.seen.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators = self.communicators.max(other.communicators);
@@ -236,7 +236,7 @@ fn count(sizes: &mut Vec<(u64, u64)>, size: u64, calls: u64) {
     }
 }
 
-/// Adds a record to those that it is like, or puts it beside them.
+/// Merges a record into the one of `records` with the same name, size and topology, or appends it.
 pub(crate) fn merge_into(records: &mut Vec<Record>, record: Record, merge: fn(&mut Record, Record)) {
     match records.iter_mut().find(|other| other.is_like(&record)) {
         Some(other) => merge(other, record),

@@ -1,4 +1,4 @@
-//! The report: which algorithm ran, and why; what it took, and what native would have.
+//! The report of a run: the algorithm of each call with the reason, the time taken, and the estimated time by native.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Checks, Record, Row, merge_into};
 use crate::statistics::{RankReport, RankTime};
 
-/// The time of ranks in collectives, in seconds.
+/// Time that ranks spent in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct InCollectives {
-    /// The rank that spent least.
+    /// Minimum over ranks.
     pub least: f64,
-    /// The mean over ranks.
+    /// Mean over ranks.
     pub mean: f64,
-    /// The rank that spent most.
+    /// Maximum over ranks.
     pub most: f64,
-    /// Of the mean, how much was waiting for ranks that came late, where that was looked at.
+    /// Part of the mean spent waiting for late ranks, estimated from sampled calls; `None` if some rank has no samples.
     pub waiting: Option<f64>,
 }
 
@@ -24,7 +24,7 @@ impl InCollectives {
     fn of(ranks: &[RankTime]) -> Option<InCollectives> {
         let number = ranks.len() as f64;
         let seconds = || ranks.iter().map(|rank| rank.seconds);
-        // What a barrier takes where nobody is late: one rank, at least, comes last.
+        // Cost of a barrier without waiting: the shortest one on any rank, because the last rank to arrive does not wait.
         let waits = || ranks.iter().filter_map(|rank| rank.waits);
         let barrier = waits().map(|waits| waits.shortest).fold(f64::INFINITY, f64::min);
         let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.share(barrier)));
@@ -46,48 +46,48 @@ impl InCollectives {
     }
 }
 
-/// The placement of a job's ranks, as the first rank sees it.
+/// Placement of a job's ranks, as seen by the first rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobPlacement {
-    /// On how many nodes there are ranks.
+    /// Number of nodes with ranks of the job.
     pub nodes: u32,
-    /// Whether ranks outnumber cores.
+    /// Whether a node has more ranks than cores (oversubscription).
     pub shared_cores: bool,
-    /// Whether the first rank has its own part of a node's cores.
+    /// Whether the first rank is bound to a subset of its node's cores, or the node has a single core.
     pub pinned: bool,
 }
 
 /// The report of a run, or of several.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of the library.
+    /// Version of the library.
     pub bruckner: String,
-    /// The MPI and its version.
+    /// Name and version of the MPI.
     pub mpi: String,
-    /// `on`, `off` or `always`.
+    /// Value of `BRUCKNER`: `on`, `off` or `always`.
     pub mode: String,
-    /// Of so many runs.
+    /// Number of runs added up.
     #[serde(default = "one")]
     pub runs: u64,
-    /// All calls.
+    /// Number of calls in all rows.
     pub calls: u64,
-    /// Those that the library served.
+    /// Number of calls handled by the library.
     pub served: u64,
-    /// How long the program ran.
+    /// Duration of the program in seconds.
     pub seconds: f64,
-    /// How long ranks were in collectives.
+    /// Time that ranks spent in collectives.
     #[serde(default)]
     pub in_collectives: Option<InCollectives>,
-    /// Seconds saved by the library, as far as the MPI's own functions were measured.
+    /// Seconds saved by the library, for the calls whose time by native was measured; `None` if there are none.
     pub saved: Option<f64>,
-    /// Where it ran.
+    /// Placement of the job's ranks.
     #[serde(default)]
     pub machine: JobPlacement,
     /// Advice for the user.
     pub advice: Vec<String>,
-    /// Complaints about settings.
+    /// Errors in the settings.
     pub complaints: Vec<String>,
-    /// The calls on each communicator.
+    /// Calls of each communicator.
     pub communicators: Vec<Record>,
 }
 
@@ -95,27 +95,27 @@ fn one() -> u64 {
     1
 }
 
-/// A report cannot be read.
+/// Error: a file is not a report.
 #[derive(Debug, thiserror::Error)]
 #[error("it is no report of BRUCKNER_REPORT: {0}")]
 pub struct NoReport(#[from] serde_json::Error);
 
-/// The facts about a run that are in its report.
+/// Facts about a run that the report includes.
 pub struct RunInfo<'a> {
-    /// The MPI and its version.
+    /// Name and version of the MPI.
     pub mpi: &'a str,
-    /// The value of `BRUCKNER`.
+    /// Value of `BRUCKNER`: `on`, `off` or `always`.
     pub mode: &'a str,
-    /// The duration of the program.
+    /// Duration of the program in seconds.
     pub seconds: f64,
-    /// The placement of its ranks.
+    /// Placement of the job's ranks.
     pub machine: JobPlacement,
-    /// Wrong settings.
+    /// Errors in the settings.
     pub complaints: &'a [String],
 }
 
 impl Report {
-    /// The whole report, of what all ranks told.
+    /// Joins the statistics of all ranks into a report, without advice. A text that cannot be read is skipped.
     pub(crate) fn join(texts: &[String], run: &RunInfo<'_>) -> Report {
         let (mut communicators, mut spent) = (Vec::new(), Vec::new());
         for text in texts {
@@ -143,12 +143,12 @@ impl Report {
         report
     }
 
-    /// Reads what [`Report::json`] wrote.
+    /// Reads a report from the output of [`Report::json`].
     pub fn read(text: &str) -> Result<Report, NoReport> {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Adds what another run of the same kind did.
+    /// Adds the report of another run of the same program.
     pub fn add(&mut self, other: Report) {
         self.runs += other.runs;
         self.seconds += other.seconds;
@@ -169,12 +169,12 @@ impl Report {
         self.saved = rows().filter_map(|row| row.saved).reduce(|a, b| a + b);
     }
 
-    /// As JSON.
+    /// Formats the report as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// As text for people.
+    /// Formats the report as a table for people.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let share = 100.0 * self.served as f64 / (self.calls.max(1)) as f64;
@@ -185,7 +185,7 @@ impl Report {
             self.bruckner, self.mpi, self.mode, self.served, self.calls
         );
         if let Some(spent) = self.in_collectives {
-            // Several threads may be in collectives at a time.
+            // Several threads may be in collectives at the same time, so their sum can exceed the duration of the run.
             let part = match spent.mean <= self.seconds {
                 true => format!("{:.0} %", 100.0 * spent.mean / self.seconds.max(1e-9)),
                 false => "all threads together".to_owned(),
@@ -231,7 +231,7 @@ impl Report {
     }
 }
 
-/// The meaning of the columns.
+/// Explanation of the table's columns.
 const LEGEND: &str = "\
 bytes each: of one rank's block or vector, rounded up to a power of two. seconds: in these calls on
 the communicator's first rank. by native: what the MPI's own function would have taken for them,
@@ -348,7 +348,7 @@ mod tests {
             table.contains("allreduce               2        8 to 128   1.000000          -  shm"),
             "{table}"
         );
-        // What was written is read, and two runs are one report.
+        // The written report is read again and added to itself: one report of two runs.
         let mut read = Report::read(&whole.json()).unwrap();
         read.add(whole.clone());
         assert_eq!((read.runs, read.calls, read.seconds), (2, 2006, 4.0));
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(read.communicators[0].rows[0].calls, 4);
     }
 
-    /// One rank waits for another, which is late in two calls of three.
+    /// One rank waits for another, which is late in two of three calls.
     #[test]
     fn waiting_is_told_apart() {
         let of = |waits: [u64; 3]| {
@@ -368,13 +368,13 @@ mod tests {
             statistics.add_time(Duration::from_millis(100), None);
             statistics.text()
         };
-        // One that is late each time is waited for each time.
+        // A rank that is late in every call is waited for in every call.
         let always = Report::join(&[of([31, 31, 31]), of([1, 1, 1])], &run(1.0)).in_collectives.unwrap();
         assert!((always.waiting.unwrap() - 0.223 * 90.0 / 120.0 / 2.0).abs() < 1e-9, "{always:?}");
         let whole = Report::join(&[of([1, 31, 31]), of([1, 1, 1])], &run(1.0));
         let spent = whole.in_collectives.unwrap();
         assert!((spent.least - 0.133).abs() < 1e-9 && (spent.most - 0.193).abs() < 1e-9, "{spent:?}");
-        // 60 of 90 ms that were looked at, on one of two ranks.
+        // The first of two ranks waited for 60 of its 90 ms of sampled time.
         assert!((spent.waiting.unwrap() - 0.193 * 60.0 / 90.0 / 2.0).abs() < 1e-9, "{spent:?}");
         assert!(whole.table().contains("about 0.064 s of that waiting for late ones"), "{}", whole.table());
     }

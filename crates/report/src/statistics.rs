@@ -1,7 +1,7 @@
 //! Counters of a running program.
 //!
-//! Each communicator has [`Counters`], on its first rank. Every rank adds up the time that it spends in collectives. Communicators that
-//! were freed are added up by size and topology, so that thousands of them take no memory.
+//! The first rank of each communicator keeps its [`Counters`]. Every rank adds up the time that it spends in collectives. Counters of
+//! freed communicators are merged by size and topology, so that thousands of freed communicators take no memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,33 +14,33 @@ use crate::record::{Evidence, Record, Timings, merge_into};
 
 /// The algorithm that handled a call, and the reason for it.
 pub enum Handler<'a> {
-    /// A choice of the library.
+    /// An algorithm that the library chose, with its reason.
     Choice(&'a Arc<Choice>),
-    /// Anything else: the algorithm and the reason as text.
+    /// Any other handler: the algorithm and the reason as text.
     Named(&'a str, &'a str),
 }
 
-/// One call.
+/// One call of a collective, as it is counted.
 pub struct Event<'a> {
-    /// The collective.
+    /// Collective that was called.
     pub name: Name,
-    /// Whether it is a start of a persistent operation.
+    /// Whether the call starts a persistent operation.
     pub persistent: bool,
-    /// The algorithm that handled it.
+    /// Algorithm that handled the call, with the reason.
     pub by: Handler<'a>,
-    /// Bytes of the largest block or of the vector; 0 where each rank knows only its own.
+    /// Bytes of the largest block or of the vector; 0 where each rank has only its own sizes (alltoallv).
     pub bytes: u64,
-    /// Its duration on this rank.
+    /// Duration of the call on this rank, in seconds.
     pub seconds: f64,
 }
 
-/// A record, and the rows of recent choices, so that their texts are made once.
+/// A record, with an index of the rows of recent choices, which avoids formatting a choice again for every call.
 struct Rows {
     record: Record,
     recent: Vec<(Name, Arc<Choice>, usize)>,
 }
 
-/// The most choices in [`Rows::recent`].
+/// Maximum number of choices in [`Rows::recent`].
 const RECENT: usize = 64;
 
 impl Rows {
@@ -89,14 +89,14 @@ impl Counters {
         self.rows().add(event);
     }
 
-    /// Sets the topology of the communicator, and the calibration of messages on it.
+    /// Sets the communicator's topology and the text of its message calibration.
     pub fn set_topology(&self, topology: &str, calibration: &str) {
         let record = &mut self.rows().record;
         topology.clone_into(&mut record.topology);
         calibration.clone_into(&mut record.measured);
     }
 
-    /// Adds the times of a trial: seconds of each algorithm that was compared. `equal` says whether all ranks had equal blocks.
+    /// Stores the times of a trial: seconds per call of each algorithm compared. `equal` says whether all ranks had equal blocks.
     pub fn add_trial(&self, name: Name, bytes: u64, equal: bool, times: &[(Arc<Choice>, f64)]) {
         let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
         let (collective, exact) = (name.text().to_owned(), if equal { bytes } else { 0 });
@@ -104,7 +104,7 @@ impl Counters {
         self.rows().record.set_timings(timings);
     }
 
-    /// Counts a result that was compared with the MPI's own.
+    /// Counts a result that was compared with that of the MPI's own function.
     pub fn add_check(&self, same: bool) {
         let checks = &mut self.rows().record.checks;
         checks.compared += 1;
@@ -123,23 +123,24 @@ impl Drop for Counters {
 #[derive(Default)]
 struct Clock {
     all: AtomicU64,
-    /// Of sampled calls, which begin with a barrier: the time in the barriers, the shortest barrier, their number, and the time in the
-    /// calls behind them.
+    /// Total time in the barriers of sampled calls; every sampled call begins with a barrier. The fields below hold the shortest of these
+    /// barriers, the number of sampled calls, and the time in the calls without their barriers.
     barriers: AtomicU64,
     shortest: AtomicU64,
     samples: AtomicU64,
     calls: AtomicU64,
 }
 
-/// The time that a rank spent in collectives.
+/// Time that one rank spent in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RankTime {
     pub(crate) seconds: f64,
-    /// Sampled waiting for other ranks, if any call was sampled.
+    /// Time spent waiting for other ranks, estimated from sampled calls; `None` if no call was sampled.
     pub(crate) waits: Option<Waiting>,
 }
 
-/// Sampled calls, which began with a barrier: seconds in the barriers, the shortest barrier, their number, and seconds in the calls.
+/// Times of sampled calls, each of which begins with a barrier: seconds in the barriers, the shortest barrier, the number of samples, and
+/// seconds in the calls themselves.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     waited: f64,
@@ -149,7 +150,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The share of the calls that was waiting, if a barrier without late ranks takes `barrier` seconds.
+    /// Returns the fraction of the sampled time that was waiting, if a barrier without late ranks takes `barrier` seconds.
     pub(crate) fn share(&self, barrier: f64) -> f64 {
         let waited = (self.waited - self.number * barrier).max(0.0);
         waited / (waited + self.worked).max(1e-9)
@@ -171,7 +172,7 @@ impl Clock {
     }
 }
 
-/// The statistics of a process, as it sends them to rank 0.
+/// Statistics of one process, in the form in which rank 0 receives them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RankReport {
     pub(crate) spent: RankTime,
@@ -214,7 +215,7 @@ impl Statistics {
         self.communicators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counters for a communicator.
+    /// Creates the counters of a communicator.
     pub fn open(self: &Arc<Statistics>, communicator: &str, ranks: u32) -> Arc<Counters> {
         let rows = Rows { record: Record::new(communicator, ranks), recent: Vec::new() };
         let counters = Arc::new(Counters { statistics: self.clone(), rows: Mutex::new(rows) });
@@ -222,12 +223,12 @@ impl Statistics {
         counters
     }
 
-    /// Seconds since the statistics began.
+    /// Seconds since these statistics were created.
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Adds the time of a call; of a sampled call also the part of it that was waiting in the barrier before.
+    /// Adds the time of a call. `waited` is the time in the barrier before a sampled call, and is included in `all`.
     pub fn add_time(&self, all: Duration, waited: Option<Duration>) {
         let (all, clock) = (all.as_nanos() as u64, &self.clock);
         clock.all.fetch_add(all, Ordering::Relaxed);
@@ -242,7 +243,7 @@ impl Statistics {
         }
     }
 
-    /// The statistics as text, from which rank 0 assembles the [`Report`](crate::Report).
+    /// Returns the statistics as JSON text, from which rank 0 assembles the [`Report`](crate::Report).
     pub fn text(&self) -> String {
         let live: Vec<Arc<Counters>> = self.lock().live.iter().filter_map(Weak::upgrade).collect();
         let mut records = Vec::new();

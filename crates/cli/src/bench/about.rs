@@ -1,4 +1,4 @@
-//! What a launch ran on.
+//! Description of the MPI and the machine of a launch.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use bruckner_choose::Vendor;
 use bruckner_engine::Mpi;
 use bruckner_measure::{Machine, MpiInfo};
 
-/// What the names of variables begin with that speak to an MPI, to its transports or to this library.
+/// Prefixes of environment variables that configure an MPI, its transports or this library.
 const SPEAKING: [&str; 9] =
     ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "I_MPI_", "UCX_", "FI_", "BRUCKNER"];
 
-/// The MPI of this process and what it was told.
+/// Describes the MPI of this process, with the environment variables that configure it.
 pub(crate) fn mpi(mpi: &Mpi) -> MpiInfo {
     let settings: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -27,18 +27,18 @@ fn line(file: &str, beginning: &str) -> Option<String> {
     Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
 }
 
-/// How many processes ran or were ready to, on average over the last minute.
+/// Returns the load of this host: processes running or ready to run, averaged over the last minute.
 pub(crate) fn load() -> f64 {
     let first = line("/proc/loadavg", "").and_then(|text| text.split(' ').next()?.parse().ok());
     first.unwrap_or(f64::NAN)
 }
 
-/// The processor of this process.
+/// Returns the model name of this host's processor.
 pub(crate) fn processor() -> String {
     line("/proc/cpuinfo", "model name").unwrap_or_default()
 }
 
-/// The machine. Collective; whole on every rank.
+/// Describes the machine: facts of all ranks, on every rank. Collective.
 pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
     let file = |path: &str| line(path, "").unwrap_or_default();
     let own = |name: &str| line("/proc/self/status", name).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
     })
 }
 
-/// A short text of each rank; longer ones are cut.
+/// Gathers a short text from each rank; a text longer than 64 bytes is cut.
 fn texts(mpi: &Mpi, mine: &str) -> Result<Vec<String>> {
     const WORDS: usize = 8;
     let mut bytes = mine.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Who is compared.
+//! Contenders: the implementations of a collective that a benchmark compares.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use bruckner::{Collective, Error, Rival};
 use bruckner_algorithms::Expression;
 use bruckner_measure::native::{CHOSEN, NATIVE};
 
-/// A way to do a collective.
+/// An implementation of a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Contender {
     /// The MPI's own function.
     Native,
-    /// The library as an application gets it: its own choice.
+    /// The algorithm that the library itself chooses, which may be native.
     Chosen,
-    /// An algorithm of the library.
+    /// An algorithm of the library, as an expression.
     Algorithm(String),
-    /// Another library's function, by a shared object that exports it under MPI's name.
+    /// The function of another library: a shared object that exports it under its MPI name.
     Library(PathBuf),
 }
 
-/// The algorithm of ours that fits everywhere, and that no setting of the MPI changes.
+/// Reference algorithm for comparing settings of the MPI: it fits every collective, and no setting changes it.
 pub(crate) const REFERENCE: &str = "locality(node)";
 
-/// What stands for all that the MPI can be forced to.
+/// Name of the contender that stands for the MPI's own function under its fastest setting.
 pub(crate) const NATIVE_BEST: &str = "native-best";
 const LIBRARY: &str = "library:";
 
@@ -60,20 +60,20 @@ impl FromStr for Contender {
     }
 }
 
-/// A contender that is ready to run.
+/// A contender that is ready to run on a given collective.
 pub(crate) enum Ready {
-    /// The MPI's own function.
+    /// The MPI's own function, called directly.
     Native,
-    /// As an application calls it.
+    /// The library's own choice, as an application would call it.
     Chosen,
-    /// By a plan of this number.
+    /// The plan with this index in the collective.
     Planned(usize),
-    /// By another library.
+    /// A function of another library.
     Rival(Rival),
 }
 
 impl Contender {
-    /// Its argument on the command line.
+    /// Returns the contender's argument on the command line.
     pub(crate) fn argument(&self) -> String {
         match self {
             Contender::Library(path) => format!("{LIBRARY}{}", path.display()),
@@ -81,14 +81,14 @@ impl Contender {
         }
     }
 
-    /// Makes it ready on a collective. Collective.
+    /// Prepares the contender for a collective: plans its algorithm, or loads its library. Collective.
     pub(crate) fn ready(&self, on: &mut Collective<'_>) -> Result<Ready, Error> {
         match self {
             Contender::Native => Ok(Ready::Native),
             Contender::Chosen => Ok(Ready::Chosen),
             Contender::Algorithm(algorithm) => on.add(algorithm).map(Ready::Planned),
             Contender::Library(path) => {
-                // SAFETY: whoever asks for a library to be measured vouches for it.
+                // SAFETY: a user who names a library to be measured vouches for it.
                 #[allow(unsafe_code)]
                 let loaded = unsafe { Rival::load(path) };
                 loaded.map(Ready::Rival).map_err(|error| Error::Argument(error.to_string()))
@@ -98,7 +98,7 @@ impl Contender {
 }
 
 impl Ready {
-    /// Does the collective once.
+    /// Runs the collective once.
     #[inline]
     pub(crate) fn run(&self, on: &mut Collective<'_>) -> Result<(), Error> {
         match self {

@@ -1,18 +1,18 @@
-//! What an MPI can be forced to do instead of what it would choose.
+//! Settings that force an MPI to another algorithm than the one it would choose.
 
 use bruckner::Name;
 use bruckner_measure::native;
 
 use super::problem::{Problem, Size};
 
-/// A setting that makes the MPI do a collective in another way.
+/// A setting that forces the MPI to a certain algorithm: environment variables and a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Forced {
     pub(crate) name: String,
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// The MPI functions that are measured, by their names without `MPI_`.
+/// Returns the name of the measured MPI function, without `MPI_`.
 fn function(problem: &Problem) -> &'static str {
     let listed = matches!(problem.size, Size::Counts(_));
     match (problem.name, listed) {
@@ -29,7 +29,7 @@ fn function(problem: &Problem) -> &'static str {
     }
 }
 
-/// All that the MPI of this name and version can be forced to.
+/// Returns all settings of an MPI for a collective. `mpi` is its name and version.
 pub(crate) fn all(mpi: &str, problem: &Problem) -> Vec<Forced> {
     let function = function(problem);
     if mpi.starts_with("Open MPI") {
@@ -48,12 +48,12 @@ fn forced(name: impl Into<String>, variables: &[(&str, &str)]) -> Forced {
     Forced { name: native::forced(&name.into()), variables }
 }
 
-/// What a table has for a function.
+/// Returns the entry of a table for a function.
 fn of<T: Copy>(table: &[(&str, T)], function: &str) -> T {
     table.iter().find(|(name, _)| *name == function).expect("tables have every function").1
 }
 
-/// The algorithms of `coll_tuned_*_algorithm` in Open MPI 4.1 and 5.0, without those for two ranks only.
+/// Algorithms of `coll_tuned_*_algorithm` in Open MPI 4.1 and 5.0, except those for two ranks only.
 const TUNED: [(&str, &[&str]); 10] = [
     ("allgather", &["linear", "bruck", "recursive_doubling", "ring", "neighbor", "sparbit"]),
     ("allgatherv", &["default", "bruck", "ring", "neighbor", "sparbit"]),
@@ -83,7 +83,8 @@ const TUNED: [(&str, &[&str]); 10] = [
     ("reduce_scatter_block", &["basic_linear", "recursive_doubling", "recursive_halving", "butterfly"]),
 ];
 
-/// HAN stands before `tuned` in Open MPI 5: what is forced there has no effect unless HAN is out of the way.
+/// Returns the settings of Open MPI. Version 5 gives its HAN component priority over `tuned`, so HAN has to be disabled for an algorithm
+/// of `tuned` to take effect.
 fn open_mpi(function: &str) -> Vec<Forced> {
     const NO_HAN: (&str, &str) = ("OMPI_MCA_coll", "^han");
     const DYNAMIC: (&str, &str) = ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1");
@@ -93,7 +94,7 @@ fn open_mpi(function: &str) -> Vec<Forced> {
     std::iter::once(forced("without HAN", &[NO_HAN])).chain(of(&TUNED, function).iter().map(tuned)).collect()
 }
 
-/// MPICH's algorithms, and how many compositions its device has. Names that an older version does not know it ignores.
+/// MPICH's algorithms, and the number of compositions of its device layer. An older version ignores names that it does not have.
 const MPICH: [(&str, (&[&str], u32)); 10] = [
     (
         "allgather",
@@ -138,8 +139,8 @@ const MPICH: [(&str, (&[&str], u32)); 10] = [
     ("reduce_scatter_block", (&["noncommutative", "pairwise", "recursive_doubling", "recursive_halving"], 0)),
 ];
 
-/// Algorithms are those of the upper layer, which is asked only where the device stands back; compositions are the
-/// device's own.
+/// Returns the settings of MPICH. Algorithms belong to the upper layer, which is used only where the device layer is disabled for the
+/// collective; compositions belong to the device layer.
 fn mpich(function: &str) -> Vec<Forced> {
     let (algorithms, compositions) = of(&MPICH, function);
     let variable = |rest: &str| format!("MPIR_CVAR_{}_{rest}", function.to_uppercase());
@@ -151,7 +152,7 @@ fn mpich(function: &str) -> Vec<Forced> {
     upper.chain(own).collect()
 }
 
-/// How many algorithms `I_MPI_ADJUST_*` counts.
+/// Number of algorithms that `I_MPI_ADJUST_*` accepts for each function.
 const INTEL: [(&str, u32); 10] = [
     ("allgather", 6),
     ("allgatherv", 7),

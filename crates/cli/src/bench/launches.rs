@@ -1,4 +1,4 @@
-//! Starts launchers, hears what their ranks say, and joins the results.
+//! Starts launchers, reads the output of their ranks, and joins the results.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -15,22 +15,22 @@ use super::problem::Problem;
 use super::talk::{Said, bar, hear};
 use crate::Answer;
 
-/// One start of the launcher.
+/// Parameters of one start of the launcher.
 struct Start<'a> {
-    /// Whether it only finds out which setting is worth measuring.
+    /// Whether this is a short trial to find the MPI's fastest setting.
     trial: bool,
     problems: Vec<&'a Problem>,
     contenders: Vec<String>,
     blocks: u32,
-    /// What the MPI is forced to, for each problem.
+    /// Forced setting of the MPI for each problem; empty if the MPI runs with its defaults.
     forced: Vec<(&'a Problem, Forced)>,
     seed: u64,
 }
 
-/// Blocks of a trial that only finds out which of the MPI's settings is worth measuring.
+/// Number of blocks in a trial that compares settings of the MPI.
 const TRIAL_BLOCKS: u32 = 5;
 
-/// All launches that were asked for, and the table of what they found.
+/// Runs all requested launches, prints the table and stores the results.
 pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     ensure!(
         bench.self_test.is_none(),
@@ -38,7 +38,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     );
     let mut results = Results::default();
     let done = all(bench, &mut results);
-    // What was measured before something went wrong is kept.
+    // Measurements before an error are kept.
     if done.is_err() && results.launches.is_empty() {
         return done.map(|()| Answer::DoesNotHold);
     }
@@ -46,14 +46,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     done.map(|()| answer)
 }
 
-/// All launches that were asked for.
+/// Runs all requested launches and appends them to `results`, also those before an error.
 pub(super) fn all(bench: &Bench, results: &mut Results) -> Result<()> {
     let (problems, contenders) = (bench.problems()?, bench.contenders()?);
     let ours: Vec<String> =
         contenders.iter().filter(|one| **one != Contender::Native).map(Contender::argument).collect();
     let bar = bar();
     let launches = u64::from(bench.launches);
-    // How many more there will be is known once the MPI is.
+    // A guess: the number of additional launches for native-best depends on the MPI, which is not known yet.
     bar.set_length(1000 * launches * if bench.wants_best() { 4 } else { 1 });
     let done = (0..launches).try_for_each(|number| {
         bar.set_message(format!("launch {} of {launches}", number + 1));
@@ -76,7 +76,8 @@ pub(super) fn all(bench: &Bench, results: &mut Results) -> Result<()> {
     done
 }
 
-/// First a short trial of every setting beside an algorithm that no setting changes, then the best of each case beside all.
+/// Measures native-best: short trials compare every setting of the MPI with an algorithm that no setting changes; then the best setting of
+/// each case is measured with all contenders.
 fn native_best(
     bench: &Bench,
     problems: &[Problem],
@@ -97,7 +98,7 @@ fn native_best(
     let launches = u64::from(bench.launches);
     bar.set_length(bar.position() + 1000 * trials as u64 + 1000 * launches * 2);
     for trial in 0..trials {
-        // One setting of each collective at a time.
+        // Each launch tries one setting of each collective.
         let forced: Vec<(&Problem, Forced)> = problems
             .iter()
             .zip(&settings)
@@ -119,7 +120,7 @@ fn native_best(
             }),
         }
     }
-    // Each case with its best setting; as many launches as it takes to have one setting of each collective at a time.
+    // Distributes the cases with their best settings to launches, of which each has at most one setting of a collective.
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
     for (case, (problem, settings)) in join(results).iter().zip(problems.iter().zip(&settings)) {
         if let Some(why) = case.refused.get(REFERENCE) {
@@ -169,7 +170,7 @@ impl Start<'_> {
         self.problems.iter().for_each(|problem| option("--case", problem.to_string()));
         self.contenders.iter().for_each(|contender| option("--algorithm", contender.clone()));
         option("--blocks", self.blocks.to_string());
-        // A trial has its few blocks and no more.
+        // A trial runs a fixed number of blocks: with this precision it never needs more.
         let (seconds, precision) =
             if self.trial { (bench.seconds.min(2.0), 1e9) } else { (bench.seconds, bench.precision) };
         option("--seconds", seconds.to_string());
@@ -189,7 +190,7 @@ impl Start<'_> {
         arguments
     }
 
-    /// Starts the launcher and hears its first rank.
+    /// Starts the launcher and reads progress and results from its first rank.
     fn run(&self, bench: &Bench, bar: &ProgressBar) -> Result<Launch> {
         let this = std::env::current_exe().context("where this command is")?;
         let mut command = Command::new(&bench.launcher[0]);

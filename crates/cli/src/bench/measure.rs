@@ -1,4 +1,4 @@
-//! What each rank does: blocks of all contenders in random order, on the same communicator and buffers.
+//! Measurement on each rank: blocks of all contenders in random order, on the same communicator and buffers.
 
 use std::time::{Duration, Instant};
 
@@ -12,39 +12,39 @@ use bruckner_runtime::Transport;
 use super::contender::{Contender, Ready};
 use super::problem::{Buffers, Problem, Size};
 
-/// How long to measure.
+/// Limits of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Effort {
-    /// At least so many blocks.
+    /// Minimum number of blocks, if time allows.
     pub(crate) blocks: usize,
-    /// No more after so long.
+    /// Time limit for the blocks of a case.
     pub(crate) most: Duration,
-    /// Enough when every ratio is known to within this part of it.
+    /// Relative error of every ratio at which the measurement ends.
     pub(crate) precision: f64,
-    /// The confidence of intervals.
+    /// Confidence level of the intervals.
     pub(crate) confidence: f64,
-    /// The fewest blocks, however long they take.
+    /// Minimum number of blocks, even beyond the time limit.
     pub(crate) least: usize,
-    /// A contender that takes so many times as long as the best, or more, in each of the first blocks is not measured any more.
+    /// A contender that is slower than the best by this factor in each of the first blocks is dropped.
     pub(crate) hopeless: Option<f64>,
 }
 
-/// The most blocks of a case.
+/// Maximum number of blocks of a case.
 const MOST_BLOCKS: usize = 400;
-/// Blocks after which it is seen who is hopeless.
+/// Number of blocks after which slow contenders are dropped.
 const FIRST_BLOCKS: usize = 3;
-/// How late the last rank is where a barrier is checked.
+/// Delay of the last rank when a barrier is checked.
 const LATE: Duration = Duration::from_millis(20);
-/// What is said of a contender that was wrong.
+/// Reason stored for a contender with a wrong result.
 pub(crate) const WRONG: &str = "WRONG RESULT";
-/// Lines of memory that may be taken before a plan is made.
+/// Maximum number of cache lines allocated before a plan is made, to vary the plan's address.
 const BALLAST: usize = 64;
-/// A contender's share of a block.
+/// Target time for a contender's calls of each kind in a block.
 const SHARE: Duration = Duration::from_millis(4);
-/// What takes so long takes as long the first time, and one behind the other.
+/// Above this time a call needs no warm-up, and back to back it takes as long as alone.
 const SLOW: Duration = Duration::from_millis(40);
 
-/// How many calls a run has: not timed, each from a barrier, and one behind the other.
+/// Number of calls in a run: warm-up calls, calls timed one by one after a barrier, and calls back to back.
 #[derive(Clone, Copy)]
 struct Calls {
     before: usize,
@@ -52,23 +52,23 @@ struct Calls {
     together: usize,
 }
 
-/// The ranks of a communicator, ready to measure.
+/// State of this rank for measurements on a communicator.
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
-    /// For a message that no other meets.
+    /// Messages on an internal communicator, to measure the latency.
     apart: Messages,
     requests: Requests,
     barrier: Plan<'static>,
     pub(crate) barrier_name: &'static str,
-    /// When this rank's clock began.
+    /// Start of this rank's clock.
     zero: Instant,
-    /// What must be added to it so that it shows rank 0's.
+    /// Nanoseconds to add to this rank's clock to get rank 0's clock.
     offset: i64,
     random: Random,
 }
 
-/// A contender and its number among all; and what is added to its calls for each look, to test the bench itself.
+/// A contender with its index among all. `handicaps` are delays after each call, for both kinds of timing; they test the bench itself.
 #[derive(Clone, Copy)]
 struct Runner<'a> {
     number: usize,
@@ -76,7 +76,7 @@ struct Runner<'a> {
     handicaps: [Delay; 2],
 }
 
-/// What was measured of a case.
+/// Measurements of a case: blocks, skew of each barrier and latency of each block (both in nanoseconds).
 #[derive(Default)]
 struct Measured {
     blocks: Vec<Block>,
@@ -84,16 +84,16 @@ struct Measured {
     hops: Vec<u64>,
 }
 
-/// One repetition on one rank: when it left the barrier, and how long it took.
+/// One repetition on one rank: its start and its duration, in nanoseconds.
 type Sample = (u64, u64);
 
 impl Ranks {
-    /// Of `MPI_COMM_WORLD`. Collective.
+    /// Prepares measurements on `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi, seed: u64) -> Result<Ranks> {
         Ranks::on(mpi, Communicator::world()?, seed)
     }
 
-    /// Of a communicator. Collective.
+    /// Prepares measurements on a communicator. Collective.
     pub(crate) fn on(mpi: &'static Mpi, world: Communicator, seed: u64) -> Result<Ranks> {
         if world.size()? == 1 {
             bail!("one rank has nobody to exchange with: start two or more");
@@ -125,13 +125,13 @@ impl Ranks {
         Err(refused.expect("there are two").into())
     }
 
-    /// Nanoseconds since this rank began.
+    /// Nanoseconds on this rank's clock.
     fn now(&self) -> u64 {
         self.zero.elapsed().as_nanos() as u64
     }
 
-    /// Finds out by how much clocks differ: rank 0 reads its clock after all others have read theirs and before they do so
-    /// again, which bounds the difference from both sides; the narrowest bounds of many count.
+    /// Measures the offset to rank 0's clock: rank 0 reads its clock between two barriers, the other ranks before the first and after the
+    /// second, which bounds the offset from both sides. The narrowest bounds of 20 rounds count.
     fn set_clocks(&mut self) -> Result<()> {
         let comm = self.world.handle();
         let (mut low, mut high) = (i64::MIN, i64::MAX);
@@ -139,12 +139,12 @@ impl Ranks {
             self.barrier.run()?;
             let before = self.now() as i64;
             self.barrier.run()?;
-            // Between two barriers: after everybody's `before`, ahead of everybody's `after`.
+            // Between two barriers: after the `before` and ahead of the `after` of every rank.
             let between = self.now();
             self.barrier.run()?;
             let after = self.now() as i64;
             let zeros = self.mpi.gather(comm, &[between])?[0] as i64;
-            // It is `zeros` on rank 0's clock at some moment between `before` and `after` on this one's.
+            // Rank 0's clock shows `zeros` at a moment between `before` and `after` on this rank's clock.
             low = low.max(zeros - after);
             high = high.min(zeros - before);
         }
@@ -152,7 +152,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Measures one case; ranks other than the first get what they measured, too. `told` hears how much of it is done.
+    /// Measures one case; every rank gets the result. `told` is called with the fraction done.
     pub(crate) fn measure(
         &mut self,
         problem: &Problem,
@@ -174,7 +174,7 @@ impl Ranks {
             .collect();
         buffers.fill();
         let Measured { blocks, skew, hops } = self.blocks(&mut buffers, &runners, effort, told)?;
-        // Still right after all those calls?
+        // Results are checked again after all calls.
         for Runner { number, contender, .. } in &runners {
             if let Some(why) = self.check(&mut buffers, problem.name, contender)? {
                 listed[*number].refused = Some(why);
@@ -191,7 +191,7 @@ impl Ranks {
         Ok(Case { collective, bytes, counts, contenders: listed, blocks, skew, hops })
     }
 
-    /// Runs a contender once, untimed, and looks at the result. Why it is not measured, if it is not.
+    /// Runs a contender once, untimed, and checks its result. Returns the reason if the contender cannot be measured.
     fn check(&mut self, buffers: &mut Buffers, name: Name, contender: &Contender) -> Result<Option<String>> {
         buffers.fill();
         let mut collective = buffers.collective()?;
@@ -203,7 +203,7 @@ impl Ranks {
             Ok(_) => return Ok(Some("refused on another rank".to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         };
-        // Nobody leaves a barrier before the last one has come.
+        // A barrier is checked by a late rank: no rank may leave before the last one has arrived.
         let late = name == Name::Barrier && self.world.rank()? + 1 == self.world.size()?;
         self.barrier.run()?;
         if late {
@@ -223,22 +223,22 @@ impl Ranks {
         self.judged(contender, right)
     }
 
-    /// Whether something holds on all ranks. Collective.
+    /// Whether `holds` is true on all ranks. Collective.
     fn on_all(&self, holds: bool) -> Result<bool> {
         Ok(self.mpi.gather(self.world.handle(), &[u64::from(holds)])?.iter().all(|holds| *holds == 1))
     }
 
-    /// What becomes of a contender whose result was right, or not, on this rank.
+    /// Combines the checks of all ranks. A wrong result excludes another library's function, and is an error for any other contender.
     fn judged(&self, contender: &Contender, right: bool) -> Result<Option<String>> {
         match (self.on_all(right)?, contender) {
             (true, _) => Ok(None),
-            // The others can still be compared.
+            // The remaining contenders can still be compared.
             (false, Contender::Library(_)) => Ok(Some(WRONG.to_owned())),
             (false, _) => bail!("{contender} gave a wrong result"),
         }
     }
 
-    /// A contender against itself, the second time slowed down by a part of its time: for the test of the bench itself.
+    /// Measures a contender against itself, the second time slowed down by the fraction `part` of its time, to test the bench itself.
     pub(crate) fn handicapped(
         &mut self,
         problem: &Problem,
@@ -268,7 +268,7 @@ impl Ranks {
         })
     }
 
-    /// How long a call of the first contender takes on the slowest rank, for each look: by one call, and by more if that takes no time.
+    /// Estimates the time of a call of the first contender on the slowest rank, for both kinds of timing. Short calls are repeated.
     fn calibrate(&mut self, buffers: &mut Buffers, runners: &[Runner<'_>]) -> Result<[Duration; 2]> {
         let Some(first) = runners.first() else { return Ok([Duration::ZERO; 2]) };
         let mut collective = buffers.collective()?;
@@ -283,7 +283,7 @@ impl Ranks {
             let all = self.mpi.gather(self.world.handle(), &mine)?;
             let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
             found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
-            // The first may have been unlucky.
+            // A single call above `SLOW` is long enough; otherwise it may be an outlier, so at least one more round follows.
             if found[0] > SLOW || (calls > 1 && found[0] > SHARE) {
                 break;
             }
@@ -291,7 +291,7 @@ impl Ranks {
         Ok(found)
     }
 
-    /// Blocks until they are enough.
+    /// Measures blocks until the ratios are precise enough or a limit of `effort` is reached.
     fn blocks(
         &mut self,
         buffers: &mut Buffers,
@@ -301,7 +301,7 @@ impl Ranks {
     ) -> Result<Measured> {
         let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
         let [one, next] = self.calibrate(buffers, runners)?;
-        // Of what takes long one call is enough: blocks are what counts.
+        // Long calls run once in each block: precision depends on the number of blocks.
         let counts = match one {
             one if one > SLOW => Calls { before: 0, apart: 1, together: 0 },
             one if one > SHARE => Calls { before: 1, apart: 1, together: 1 },
@@ -312,7 +312,7 @@ impl Ranks {
         };
         let began = Instant::now();
         let mut measured = Measured::default();
-        // The ratio of each contender to the first, for each look.
+        // Ratios of each contender's time to the first's, for both kinds of timing.
         let mut runners = runners.to_vec();
         let mut ratios: Vec<[Vec<f64>; 2]> = runners.iter().map(|_| Default::default()).collect();
         loop {
@@ -328,7 +328,7 @@ impl Ranks {
             }
             measured.blocks.push(block);
             let blocks = measured.blocks.len();
-            // All ranks see the same figures, rank 0's clock among them, and decide alike.
+            // All ranks have the same figures, including rank 0's clock, and so decide alike.
             let known = |ratios: &Vec<f64>| {
                 let interval = median_interval(ratios, effort.confidence);
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
@@ -344,7 +344,7 @@ impl Ranks {
                     |block: usize| ratios.iter().map(|ratios| ratios[0][block]).fold(f64::INFINITY, f64::min);
                 let fair =
                     |ratios: &[Vec<f64>; 2]| (0..blocks).any(|block| ratios[0][block] < times * best(block));
-                // The first is what all are compared with.
+                // The first contender stays, because all others are compared with it.
                 let stays: Vec<bool> = (0..ratios.len()).map(|at| at == 0 || fair(&ratios[at])).collect();
                 let mut stay = stays.iter();
                 runners.retain(|_| *stay.next().unwrap_or(&true));
@@ -356,7 +356,8 @@ impl Ranks {
         }
     }
 
-    /// Half of how long 8 bytes take to the last rank and back, on the first; the others wait meanwhile.
+    /// Measures the latency of 8 bytes between the first and the last rank, as half a round trip on the first; other ranks wait in a
+    /// barrier.
     fn hop(&mut self) -> Result<u64> {
         let (me, last) = (self.world.rank()?, self.world.size()? - 1);
         self.barrier.run()?;
@@ -375,11 +376,11 @@ impl Ranks {
         Ok(took)
     }
 
-    /// All contenders once, in random order: what each rank measured, and at which place each contender ran.
+    /// Runs all contenders once, in random order. Returns the measurements of each rank, and for each contender its position in the order.
     ///
-    /// Plans are made anew for each block: where a plan's memory happens to lie makes a difference of some nanoseconds, which
-    /// stays as long as the plan, and would be taken for a difference between algorithms. And each goes before the next is made:
-    /// there may be no room for all.
+    /// Each block makes new plans: the address of a plan's memory changes its time by some nanoseconds, constant over the plan's life,
+    /// which would look like a difference between algorithms. Each plan is freed before the next is made, because memory may not suffice
+    /// for all of them.
     fn block(
         &mut self,
         buffers: &mut Buffers,
@@ -392,7 +393,7 @@ impl Ranks {
         for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
             places[at] = place;
             let mut collective = buffers.collective()?;
-            // Else a plan would come to lie where its like lay before.
+            // Without this allocation a plan would get the same address as in the block before.
             let _ballast: Vec<u8> = Vec::with_capacity(64 * (1 + self.random.order(BALLAST)[0]));
             let ready = runners[at].contender.ready(&mut collective)?;
             self.one_run(&mut collective, &ready, &runners[at], counts, &mut mine)?;
@@ -401,7 +402,8 @@ impl Ranks {
         Ok((all.chunks(mine.len()).map(<[u64]>::to_vec).collect(), places))
     }
 
-    /// One contender in one block: starts of repetitions on rank 0's clock, their times, and calls back to back.
+    /// Runs one contender in one block. Appends to `into` the starts of repetitions on rank 0's clock, their times, and the time of the
+    /// calls back to back.
     fn one_run(
         &mut self,
         on: &mut Collective<'_>,
@@ -410,7 +412,7 @@ impl Ranks {
         calls: Calls,
         into: &mut Vec<u64>,
     ) -> Result<()> {
-        // What ran before has left its traces in caches, and new memory is touched for the first time.
+        // Warm-up: caches hold data of the previous contender, and new memory is touched for the first time.
         for _ in 0..calls.before {
             ready.run(on)?;
         }
@@ -441,17 +443,18 @@ impl Ranks {
     }
 }
 
-/// Whether so many blocks are the least, or twice that, or four times, and so on. Who asks after every block whether an interval is
-/// narrow enough stops when it is so by chance, and then its end is no longer where it should be.
+/// Whether `blocks` is `least` times a power of two. Testing the interval after every block would stop at intervals that are narrow by
+/// chance, and bias the result.
 fn is_time_to_look(blocks: usize, least: usize) -> bool {
     let times = blocks / least.max(1);
     blocks == times * least.max(1) && times.is_power_of_two()
 }
 
-/// What a row begins with: the time since the beginning, and that of a hop.
+/// Number of values at the start of a row: the elapsed time and the latency.
 const AHEAD: usize = 2;
 
-/// What ranks measured in a block, run by run in the order of time.
+/// Converts the rows of all ranks to a block, with runs in the order in which they ran, and appends the skew of each repetition to
+/// `skews`.
 fn sorted_out(
     rows: &[Vec<u64>],
     places: &[usize],
@@ -478,7 +481,7 @@ fn sorted_out(
     Block { runs: (0..places.len()).map(run).collect() }
 }
 
-/// A delay of so many turns of an empty loop, which can be shorter than a look at the clock.
+/// A delay by a number of iterations of an empty loop, which can be shorter than reading the clock.
 #[derive(Clone, Copy)]
 struct Delay(u64);
 
@@ -489,7 +492,7 @@ impl Delay {
         Delay((time.as_secs_f64() * turns_per_second) as u64)
     }
 
-    /// Turns in a second: the best of several tries.
+    /// Measures the iterations per second: the best of several tries.
     fn speed() -> f64 {
         const TURNS: u64 = 100_000;
         let tries = (0..20).map(|_| {

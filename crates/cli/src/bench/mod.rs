@@ -1,4 +1,4 @@
-//! `bruckner bench`: measures collectives by several contenders side by side.
+//! `bruckner bench`: measures several implementations of collectives side by side.
 
 mod about;
 mod contender;
@@ -30,99 +30,98 @@ pub(crate) use natives::best_natives;
 pub(crate) use problem::{Problem, Size};
 pub(crate) use talk::Talk;
 
-/// Measures collectives side by side: the MPI's own, the library's, and any algorithm
+/// Measures collectives side by side: the MPI's own function, the library's choice, and any algorithm
 ///
-/// Under a launcher, `mpirun -n 16 bruckner bench allreduce`, this is one launch. With a launcher at its end,
-/// `bruckner bench allreduce --launches 5 -- mpirun -n 16`, it starts that as often as needed and joins the results: launches
-/// differ more than repetitions do, and native-best needs launches of its own.
+/// Under a launcher, `mpirun -n 16 bruckner bench allreduce`, this is one launch. With a launcher at the end, `bruckner bench allreduce
+/// --launches 5 -- mpirun -n 16`, the command starts it several times and joins the results: times vary more between launches than between
+/// repetitions, and native-best needs separate launches.
 ///
-/// Contenders run in blocks, in random order, on the same communicator and buffers. Times are those of the slowest rank; ratios
-/// are taken block by block, with a bootstrap interval. Results are checked before and after.
+/// Contenders run in blocks, in random order, on the same communicator and buffers. Times are of the slowest rank; ratios are taken within
+/// each block, with a bootstrap interval. Results are checked before and after the measurement.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
-    /// Which collectives, such as allreduce or MPI_Allreduce; equal sizes of a reduce_scatter are MPI_Reduce_scatter_block
+    /// Collectives, such as allreduce or MPI_Allreduce; reduce_scatter with equal sizes is MPI_Reduce_scatter_block
     #[arg(value_parser = collective, value_name = "COLLECTIVE", required_unless_present = "cases")]
     collectives: Vec<String>,
-    /// Bytes, as `bruckner explain` counts them; reductions are of doubles
+    /// Bytes, counted as in `bruckner explain`; reductions are of doubles
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,1024,32768", value_parser = parse_bytes)]
     bytes: Vec<u64>,
-    /// Elements of 8 bytes in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros): MPI_Allgatherv,
-    /// MPI_Reduce_scatter, MPI_Alltoallv
+    /// Number of 8-byte elements in each rank's block, such as 2,0,3,1 or 4*2,0*14 (two fours, fourteen zeros), for MPI_Allgatherv,
+    /// MPI_Reduce_scatter and MPI_Alltoallv
     #[arg(long, value_name = "LIST", conflicts_with = "bytes")]
     counts: Option<String>,
-    /// A contender, beside `native`: an algorithm, such as locality(node); `chosen`, what the library would run by itself;
-    /// `native-best`, the best of all that the MPI can be forced to; `library:FILE`, a shared object that exports collectives
-    /// under MPI's names. Without any: `chosen`
+    /// Contender to compare with `native`: an algorithm, such as locality(node); `chosen`, the library's own choice; `native-best`, the
+    /// MPI under its fastest setting; `library:FILE`, a shared object that exports collectives under their MPI names. Default: `chosen`
     #[arg(long = "algorithm", value_name = "EXPR")]
     algorithms: Vec<String>,
-    /// At least so many blocks of each case
+    /// Minimum number of blocks of each case
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=400))]
     blocks: u32,
-    /// No more blocks of a case after so many seconds
+    /// Time limit in seconds for the blocks of a case
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
-    /// More blocks until every ratio is known to within this part of it
+    /// Add blocks until the interval of every ratio is within this relative error
     #[arg(long, value_name = "PART", default_value_t = 0.01)]
     precision: f64,
-    /// The confidence of the intervals of ratios
+    /// Confidence level of the intervals of ratios
     #[arg(long, value_name = "PART", default_value_t = 0.99)]
     confidence: f64,
-    /// Where random orders begin
+    /// Seed of the random order of contenders
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Something to keep apart in the results, such as delay=500us; may be given several times
+    /// Label for the results, such as delay=500us; results with different labels are kept apart; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
-    /// Adds the results, every sample of every rank, to this file
+    /// Add the results, with every sample of every rank, to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// For programs: medians and ratios with their intervals; every sample is in the file of --output
+    /// Print JSON: medians and ratios with their intervals; every sample is in the file of --output
     #[arg(long)]
     json: bool,
-    /// Starts the launcher so often
+    /// Number of times that the launcher is started
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     launches: u32,
-    /// Tests the bench itself: how often it finds no difference where there is none, and a delay of 5 % where there is one,
-    /// in so many runs of the first collective and size by the first algorithm (or native)
+    /// Test the bench itself, on the first collective, size and algorithm (or native): in how many of RUNS runs it finds no difference
+    /// where there is none, and finds an artificial delay of 5 %
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
     self_test: Option<u32>,
-    /// What to measure, from the process that starts launchers
+    /// Case to measure, set by the process that starts launchers
     #[arg(long = "case", value_name = "COLLECTIVE:SIZE", hide = true)]
     cases: Vec<Problem>,
-    /// This launch only finds out what is worth measuring
+    /// This launch is a short trial to find the MPI's fastest setting
     #[arg(long, hide = true)]
     trial: bool,
-    /// Speaks to the process that starts launchers
+    /// Write progress and results for the process that starts launchers
     #[arg(long, hide = true)]
     speak: bool,
-    /// A variable of the environment to set before MPI starts
+    /// Environment variable to set before MPI starts
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair, hide = true)]
     set: Vec<(String, String)>,
-    /// What native is called for a case
+    /// Name of native in the results of a case
     #[arg(long = "native-name", value_name = "CASE=NAME", value_parser = pair, hide = true)]
     native_names: Vec<(String, String)>,
     /// The launcher and its options, such as mpirun -n 16
     #[arg(last = true, value_name = "LAUNCHER")]
     launcher: Vec<String>,
-    /// Which of an MPI's settings may be tried, by its name, the collective, and the setting
+    /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the setting.
     #[arg(skip = any as fn(&str, Name, &str) -> bool)]
     may: fn(&str, Name, &str) -> bool,
 }
 
-/// A table in a file is as wide as this.
+/// Width in characters of a table that is not printed on a terminal.
 const FOR_A_FILE: usize = 100;
 
-/// Any of them.
+/// Filter that accepts every setting.
 fn any(_: &str, _: Name, _: &str) -> bool {
     true
 }
 
-/// The name and version of an MPI.
+/// Returns the name and version of an MPI.
 pub(crate) fn mpi_name(mpi: &Mpi) -> String {
     about::mpi(mpi).name
 }
 
-/// The processor of this process.
+/// Returns the model name of this host's processor.
 pub(crate) fn processor() -> String {
     about::processor()
 }
@@ -162,7 +161,7 @@ impl Bench {
         self.algorithms.iter().any(|name| name == NATIVE_BEST)
     }
 
-    /// Everybody but native-best; native first.
+    /// Returns the contenders, native first, without native-best, which needs separate launches.
     fn contenders(&self) -> Result<Vec<Contender>> {
         let mut contenders = vec![Contender::Native];
         for text in self.algorithms.iter().filter(|name| *name != NATIVE_BEST) {
@@ -175,7 +174,7 @@ impl Bench {
         if contenders.len() == 1 {
             contenders.push(Contender::Chosen);
         }
-        // The MPI's settings are compared by what they do not change.
+        // Settings of the MPI are compared by an algorithm that they do not change.
         let reference = Contender::Algorithm(REFERENCE.to_owned());
         if self.wants_best() && !contenders.contains(&reference) {
             contenders.push(reference);
@@ -216,7 +215,7 @@ impl Bench {
         }
     }
 
-    /// Measures, as one of the ranks that a launcher has started.
+    /// Measures as one of the ranks that a launcher has started.
     fn as_a_rank(&self) -> Result<Answer> {
         let (problems, contenders) = (self.problems()?, self.contenders()?);
         if let Some(error) = talk::start_again_with(&self.set) {
@@ -224,7 +223,7 @@ impl Bench {
         }
         let mpi = Mpi::find_or_load()?;
         mpi.start()?;
-        // Others may wait for a rank that fails: its launcher ends them when it ends without finalising MPI.
+        // A rank that fails exits without finalising MPI, so that the launcher ends the others, which may be waiting for it.
         let answer = self.under_mpi(mpi, &problems, &contenders)?;
         mpi.stop()?;
         Ok(answer)
@@ -265,7 +264,7 @@ impl Bench {
         self.keep(new)
     }
 
-    /// What is known of a launch before anything is measured. Collective.
+    /// Returns the description of a launch, without cases. Collective.
     fn launch(&self, mpi: &Mpi, ranks: &Ranks) -> Result<Launch> {
         let found = Engine::get()?.findings()?;
         Ok(Launch {
@@ -284,7 +283,7 @@ impl Bench {
         })
     }
 
-    /// What is in the output file so far. Also shows, before anything is measured, that there can be such a file.
+    /// Reads the results that the output file already holds. Called before the measurement too, to find an unusable path early.
     fn old_results(&self) -> Result<Results> {
         let Some(path) = &self.output else { return Ok(Results::default()) };
         let place = || path.display().to_string();
@@ -296,7 +295,7 @@ impl Bench {
         Ok(Results::default())
     }
 
-    /// Shows the table of new results and adds them to the file. Whether all were right.
+    /// Prints the table of the new results and adds them to the output file. The answer says whether all results were correct.
     fn keep(&self, mut new: Results) -> Result<Answer> {
         let table = || show::table(&new, self.confidence, columns::terminal().unwrap_or(FOR_A_FILE));
         print(&if self.json { show::json(&new, self.confidence) } else { table() })?;

@@ -1,4 +1,4 @@
-//! What an MPI does best if it is told to.
+//! Search for the settings with which an MPI is fastest.
 
 use anyhow::{Context, Result};
 use bruckner::Name;
@@ -8,33 +8,33 @@ use super::contender::{NATIVE_BEST, REFERENCE};
 use super::problem::{Problem, Size};
 use super::{Bench, launches};
 
-/// Launches of what is compared.
+/// Effort of the comparison: launches, blocks in each launch, and confidence level of the intervals.
 const LAUNCHES: u32 = 2;
 const BLOCKS: u32 = 15;
 const CONFIDENCE: f64 = 0.98;
-/// A setting must be so much faster, in the median.
+/// Maximum time of a useful setting relative to the default (median).
 const FASTER: f64 = 0.95;
 
-/// The setting with which the MPI is surely faster than by itself.
+/// A setting with which the MPI is significantly faster than with its default.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Best {
-    /// What [`super::forced`] calls it.
+    /// Name of the setting in [`super::forced`].
     pub(crate) setting: String,
-    /// Its time as a part of what the MPI takes by itself.
+    /// Time with the setting, relative to the default.
     pub(crate) ratio: f64,
     pub(crate) interval: [f64; 2],
 }
 
-/// What was found of an MPI.
+/// Best settings found for an MPI on a topology.
 pub(crate) struct Found {
     pub(crate) mpi: String,
     pub(crate) topology: String,
-    /// For each case; none where the MPI is best left alone.
+    /// Best setting of each case; `None` where no setting beats the default.
     pub(crate) best: Vec<(Problem, Option<Best>)>,
 }
 
-/// Finds, by launches of their own, what an MPI does best, of settings that may be taken; each case is measured for so many seconds at a
-/// time.
+/// Measures, in separate launches, the best setting of the MPI for each case. `may` filters the settings to try; `seconds` limits the time
+/// for a case in one launch.
 pub(crate) fn best_natives(
     launcher: &[String],
     cases: Vec<Problem>,
@@ -79,7 +79,7 @@ pub(crate) fn best_natives(
     Ok(Found { mpi, topology, best })
 }
 
-/// The setting with which a case is surely faster, measured by what no setting changes.
+/// Returns the best setting of a case if it is significantly faster than the default; both are compared with [`REFERENCE`].
 fn best(case: &Joined<'_>) -> Option<Best> {
     let best = native::best(case)?;
     let of = |name: &str, look| case.compare(name, REFERENCE, look, CONFIDENCE);
@@ -90,7 +90,7 @@ fn best(case: &Joined<'_>) -> Option<Best> {
     wins.then_some(Best { setting, ratio: found.0, interval: found.1 })
 }
 
-/// One ratio divided by another, which was measured apart from it, with the widest interval that can come of that.
+/// Divides two ratios from separate measurements; the interval is the widest that both intervals allow.
 fn beside(a: &Comparison, b: &Comparison) -> (f64, [f64; 2]) {
     (a.ratio / b.ratio, [a.interval.low / b.interval.high, a.interval.high / b.interval.low])
 }

@@ -1,4 +1,4 @@
-//! What is measured: one collective at one size, with its buffers, and what must come out.
+//! Benchmark problem: one collective at one size, with its buffers and its expected result.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use bruckner::{Collective, Communicator, Element, Error, Name, Operation};
 
-/// How much each rank has.
+/// Size of a problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
-    /// Bytes, as `bruckner explain --bytes` counts them.
+    /// Equal sizes: bytes, counted as in `bruckner explain --bytes`.
     Bytes(u64),
-    /// Elements of 8 bytes of each rank.
+    /// Unequal sizes: number of 8-byte elements of each rank.
     Counts(Vec<usize>),
 }
 
@@ -50,7 +50,7 @@ impl FromStr for Problem {
     }
 }
 
-/// An element whose values can be told from one another.
+/// An element type with distinguishable test values.
 trait Sample: Element + PartialEq {
     fn of(number: u64) -> Self;
 }
@@ -61,14 +61,14 @@ impl Sample for u8 {
     }
 }
 
-/// Whole numbers, whose sums do not round.
+/// Test values are whole numbers, whose sums do not round.
 impl Sample for f64 {
     fn of(number: u64) -> f64 {
         number as f64
     }
 }
 
-/// What a rank gives at a place: numbers so small that all ranks' sum is exact, and that come again in no order.
+/// Returns element `at` of a rank's input: a pseudo-random number below 1024, so that the sum over all ranks is exact.
 fn given(rank: usize, at: usize) -> u64 {
     let mixed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -77,7 +77,7 @@ fn given(rank: usize, at: usize) -> u64 {
 
 const ROOT: u32 = 0;
 
-/// A problem with its buffers.
+/// A problem with its buffers on this rank.
 pub(crate) struct Buffers {
     problem: Problem,
     world: Communicator,
@@ -86,11 +86,11 @@ pub(crate) struct Buffers {
     data: Data,
 }
 
-/// So much memory that nobody means it.
+/// Maximum bytes of a problem; a larger size is taken for a mistake.
 const MOST: u64 = 1 << 38;
 
 impl Problem {
-    /// Whether it makes sense, on any number of ranks.
+    /// Checks what can be checked without the number of ranks: collective and size fit together.
     pub(crate) fn check(&self) -> Result<()> {
         let name = self.name;
         let reduces = matches!(name, Name::Allreduce | Name::Reduce | Name::ReduceScatter);
@@ -113,13 +113,13 @@ impl Problem {
     }
 }
 
-/// Reductions are of doubles; what is only moved is moved as bytes.
+/// Buffers of a problem: doubles for reductions, bytes for collectives that only move data.
 enum Data {
     Bytes { input: Vec<u8>, output: Vec<u8> },
     Numbers { input: Vec<f64>, output: Vec<f64> },
 }
 
-/// How long input and output are, in elements.
+/// Lengths of input and output, in elements.
 struct Lengths {
     input: usize,
     output: usize,
@@ -148,7 +148,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Elements of a block of equal size.
+    /// Returns the elements of a block, where all blocks have the same size.
     fn block(&self) -> Result<usize> {
         self.problem.check()?;
         match (&self.problem.size, self.problem.name) {
@@ -160,7 +160,7 @@ impl Buffers {
         }
     }
 
-    /// The counts of each rank, in elements of what is sent.
+    /// Returns the counts of all ranks in elements of the buffers (doubles or bytes); `None` where all blocks have the same size.
     fn counts(&self) -> Option<Vec<usize>> {
         match (&self.problem.size, self.problem.name) {
             (Size::Bytes(_), _) => None,
@@ -185,7 +185,7 @@ impl Buffers {
         Ok(Lengths { input, output })
     }
 
-    /// The collective on these buffers.
+    /// Returns the collective on these buffers.
     pub(crate) fn collective(&mut self) -> Result<Collective<'_>, Error> {
         let (world, counts) = (self.world, self.counts());
         match (&mut self.data, self.problem.name, counts) {
@@ -213,7 +213,7 @@ impl Buffers {
         }
     }
 
-    /// Fills the input with what this rank gives, and the output with what must not be there afterwards.
+    /// Fills the input with this rank's test values, and the output with values that no correct result contains.
     pub(crate) fn fill(&mut self) {
         let rank = self.rank;
         let root = self.problem.name == Name::Bcast && rank == ROOT as usize;
@@ -232,7 +232,7 @@ impl Buffers {
         }
     }
 
-    /// Whether the output is what it must be on this rank, and the input as it was.
+    /// Whether the output on this rank is correct, and the input unchanged.
     pub(crate) fn is_right(&self) -> Result<bool> {
         let given: Vec<u64> = (0..self.lengths()?.input).map(|at| given(self.rank, at)).collect();
         match &self.data {
@@ -241,7 +241,7 @@ impl Buffers {
         }
     }
 
-    /// What must be in each place of the output. Nothing where it may be anything.
+    /// Returns the expected values of the output; empty where the output is undefined (barrier, reduce on other ranks than the root).
     fn expected(&self) -> Result<Vec<u64>> {
         let (ranks, rank, name) = (self.ranks, self.rank, self.problem.name);
         let sum = |at: usize| (0..ranks).map(|from| given(from, at)).sum::<u64>();
@@ -269,7 +269,7 @@ impl Buffers {
     }
 }
 
-/// So many zeros, if there is memory for them.
+/// Allocates `count` zeros, or returns an error if there is not enough memory.
 fn zeros<T: Sample>(count: usize) -> Result<Vec<T>> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(count).with_context(|| format!("{count} elements"))?;
@@ -281,7 +281,7 @@ fn is_all<T: Sample>(output: &[T], expected: &[u64]) -> bool {
     expected.iter().zip(output).all(|(number, element)| *element == T::of(*number))
 }
 
-/// Numbers such as `2,0,3` or `4*2,0*14`, in which `4*2` is two fours.
+/// Parses a list of counts such as `2,0,3` or `4*2,0*14`, where `4*2` means two fours.
 pub(crate) fn counts(text: &str) -> Result<Vec<usize>> {
     let mut counts = Vec::new();
     for part in text.split(',') {

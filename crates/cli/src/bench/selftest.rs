@@ -1,4 +1,4 @@
-//! The bench measures itself.
+//! Self-test of the bench: measures one contender against itself.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,13 @@ use super::problem::Problem;
 use super::talk::bar;
 use crate::{Answer, print};
 
-/// The delay that must be found.
+/// Artificial delay that the bench must find, as a fraction of the time.
 const DELAY: f64 = 0.05;
-/// In so many of a hundred runs it must be right.
+/// Minimum fraction of runs with a correct verdict.
 const RIGHT: f64 = 0.95;
 
-/// One contender against itself, and against itself with a delay, so many times each. Whether the bench was right often enough.
+/// Measures one contender against itself, without and with a delay, `runs` times each. The answer says whether enough verdicts were
+/// correct.
 pub(crate) fn run(
     ranks: &mut Ranks,
     problem: &Problem,
@@ -28,7 +29,7 @@ pub(crate) fn run(
     as_json: bool,
 ) -> Result<Answer> {
     let bar = if first { bar() } else { indicatif::ProgressBar::hidden() };
-    // By delay, then by look: how often it was right, and what it found.
+    // Number of correct verdicts, and the ratios found; by delay, then by kind of timing.
     let mut found: [[(u32, Vec<f64>); 2]; 2] = Default::default();
     for run in 0..runs {
         for (at, delay) in [0.0, DELAY].into_iter().enumerate() {
@@ -66,7 +67,7 @@ pub(crate) fn run(
     Ok(if enough || !first { Answer::Holds } else { Answer::DoesNotHold })
 }
 
-/// The second contender beside the first.
+/// Compares the second contender with the first.
 fn compare(case: &Case, look: Look, effort: &Effort) -> Result<Comparison> {
     let results = Results::of_case(case.clone());
     let joined = join(&results);

@@ -1,4 +1,4 @@
-//! The table: for each case, each contender's time and how it compares with native, looked at in both ways.
+//! Table of results: for each case, each contender's time and its speedup over native, for both kinds of timing.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use bruckner_measure::{
 };
 use serde_json::{Value, json};
 
-/// How many times as fast, with its interval; a plain word where there is no difference.
+/// Formats a speedup with its interval, or "no difference".
 fn speed_text(comparison: &Comparison) -> String {
     let speed = comparison.inverted();
     match comparison.verdict() {
@@ -17,11 +17,11 @@ fn speed_text(comparison: &Comparison) -> String {
     }
 }
 
-/// The widths of a look's two columns.
+/// Widths of the two columns of one kind of timing, in characters.
 const TIME: usize = 9;
 const SPEED: usize = 21;
 
-/// What all results say, for a terminal of so many columns.
+/// Formats all results for a terminal of `width` characters.
 pub(crate) fn table(results: &Results, confidence: f64, width: usize) -> String {
     let mut text = String::new();
     for case in join(results) {
@@ -31,7 +31,7 @@ pub(crate) fn table(results: &Results, confidence: f64, width: usize) -> String 
     text
 }
 
-/// The same for programs.
+/// Formats all results as JSON.
 pub(crate) fn json(results: &Results, confidence: f64) -> String {
     let look = |case: &Joined<'_>, name: &str, look: Look| {
         let times = case.times(name, native::NATIVE, look)?;
@@ -69,7 +69,7 @@ pub(crate) fn json(results: &Results, confidence: f64) -> String {
     format!("{:#}\n", join(results).iter().map(case).collect::<Value>())
 }
 
-/// A line that says what a case is, cut into several where it is too long.
+/// Appends the description of a case, in several lines if it exceeds `width`.
 fn title(text: &mut String, case: &Joined<'_>, width: usize) {
     let mut parts = vec![format!("{}, {}", case.function(), bytes_text(case.bytes))];
     if let Some(counts) = case.counts {
@@ -104,7 +104,7 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
     title(text, case, width);
     let columns = 2 * (TIME + SPEED + 3);
     let longest = case.contenders.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    // Side by side where there is room for names that can be told from one another.
+    // Both kinds of timing stand side by side if names of contenders keep enough space to be distinguishable.
     let looks: Vec<&[Look]> = match width >= columns + longest.min(24) {
         true => vec![&Look::ALL],
         false => Look::ALL.chunks(1).collect(),
@@ -115,7 +115,7 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
         let headings: Vec<String> = looks.iter().map(heading).collect();
         let _ = writeln!(text, "{:names$} {}", "", headings.join(" "));
         for &name in &case.contenders {
-            // What was forced has lines of its own below.
+            // A forced setting of the MPI has separate lines below.
             if native::is_forced(name) {
                 continue;
             }
@@ -138,7 +138,7 @@ fn one(text: &mut String, case: &Joined<'_>, confidence: f64, width: usize) {
     }
 }
 
-/// One contender's line beside another, unless they were never measured together.
+/// Appends the line of one contender compared with `base`, unless the two were never measured together.
 fn line(
     text: &mut String,
     case: &Joined<'_>,

@@ -1,4 +1,4 @@
-//! Between a rank and the process that started its launcher, and between either and a person.
+//! Messages from a rank to the process that started its launcher, and the progress bar.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -9,21 +9,21 @@ use anyhow::Result;
 use bruckner_measure::Launch;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What lines for the other process begin with.
+/// Prefixes of lines for the process that started the launcher.
 const PROGRESS: &str = "bruckner-bench-progress ";
 const LAUNCH: &str = "bruckner-bench-launch ";
 
-/// What a rank said.
+/// Content of a line that a rank has written.
 pub(crate) enum Said<'a> {
-    /// So much of a launch is done.
+    /// Fraction of the launch that is done.
     Progress(f64),
-    /// All that was measured.
+    /// Results of the launch.
     Launch(Box<Launch>),
-    /// Something for people.
+    /// Any other output, for the user.
     Other(&'a str),
 }
 
-/// What a line says. A launcher may have put something before it.
+/// Parses a line of output. The launcher may have put a prefix before it.
 pub(crate) fn hear(line: &str) -> Said<'_> {
     let after = |mark: &str| line.find(mark).map(|at| line[at + mark.len()..].trim_end());
     if let Some(part) = after(PROGRESS).and_then(|part| part.parse().ok()) {
@@ -35,21 +35,21 @@ pub(crate) fn hear(line: &str) -> Said<'_> {
     }
 }
 
-/// Sends what was measured.
+/// Writes the results of a launch for the process that started the launcher.
 pub(crate) fn send(launch: &Launch) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{LAUNCH}{}\n", serde_json::to_string(launch)?).as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// A bar over thousandths, with the time left.
+/// Returns a progress bar of 1000 steps with the remaining time.
 pub(crate) fn bar() -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:40} {percent} % {eta} left  {msg}").expect("a fixed template");
     ProgressBar::new(1000).with_style(style)
 }
 
-/// Says how far a launch is: by a bar, to the other process, or not at all.
+/// Reports the progress of a launch: by a bar, by lines for the process that started the launcher, or not at all.
 pub(crate) struct Talk {
     bar: ProgressBar,
     speak: bool,
@@ -64,7 +64,8 @@ impl Talk {
         Talk { bar, speak: speak && first, cases: cases.max(1), done: 0, last: Instant::now() }
     }
 
-    /// So much of the current case is done. Rarely heard: whoever measures must not talk much.
+    /// Reports that the fraction `part` of the current case is done, at most every 200 ms, so that output does not disturb the
+    /// measurement.
     pub(crate) fn told(&mut self, part: f64) {
         if self.last.elapsed() > Duration::from_millis(200) {
             self.last = Instant::now();
@@ -76,7 +77,7 @@ impl Talk {
         let all = (self.done as f64 + part) / self.cases as f64;
         self.bar.set_position((all * 1000.0) as u64);
         if self.speak {
-            // A launcher that is gone will end this process.
+            // A write error is ignored: if the launcher is gone, it ends this process.
             let _ = writeln!(std::io::stdout(), "{PROGRESS}{all:.3}");
         }
     }
@@ -91,8 +92,8 @@ impl Talk {
     }
 }
 
-/// Starts this command again with variables that MPI reads when it starts, unless they are set already. It comes back only
-/// with an error.
+/// Restarts this command with environment variables that MPI reads at start-up. Returns `None` if the variables are already set, or the
+/// error if the restart fails.
 pub(crate) fn start_again_with(variables: &[(String, String)]) -> Option<std::io::Error> {
     let set = |(name, value): &(String, String)| std::env::var(name).is_ok_and(|now| now == *value);
     if variables.iter().all(set) {

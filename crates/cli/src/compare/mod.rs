@@ -1,8 +1,8 @@
-//! `bruckner compare`: whether the library is worth it for a program.
+//! `bruckner compare`: measures whether the library makes a program faster.
 //!
-//! The program runs as it is and with the library, in turns, and in every other pair in the opposite order, so that whatever changes
-//! slowly on the machine is the same for both. These runs are as users' are: nothing is counted. Then each way runs once more with a
-//! report, which says how long ranks were in collectives.
+//! The program runs without and with the library in turns, and every other pair in opposite order, so that slow changes of the machine
+//! affect both alike. These runs write no report, like a user's. Then the program runs once more each way with a report, which gives the
+//! time that ranks spend in collectives.
 
 mod verdict;
 mod words;
@@ -22,7 +22,7 @@ use crate::columns::folded;
 use crate::exec::find_program;
 use crate::{Answer, print, report};
 
-/// Runs a program with and without the library in turns, and says whether it is worth it
+/// Runs a program with and without the library in turns, and compares the wall times
 #[derive(Args)]
 #[command(after_help = "Examples:
   bruckner compare -- mpirun -n 4 ./app input
@@ -31,13 +31,13 @@ use crate::{Answer, print, report};
 
 Exit status 0: faster, or no difference; 1: slower.")]
 pub(crate) struct Compare {
-    /// Launches of each kind; fewer than 7 could not show a difference
+    /// Number of launches with and without the library each; fewer than 7 could not show a difference
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(7..=1000))]
     launches: u32,
-    /// JSON instead of a table
+    /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Show what the program prints
+    /// Show the output of the program
     #[arg(long)]
     talk: bool,
     /// The launcher, the program and their arguments
@@ -45,7 +45,7 @@ pub(crate) struct Compare {
     command: Vec<String>,
 }
 
-/// How the program runs.
+/// Whether the program runs with the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Without,
@@ -86,12 +86,12 @@ impl Compare {
         Ok(if outcome.is_slower() { Answer::DoesNotHold } else { Answer::Holds })
     }
 
-    /// Runs a command; how long it took, in seconds.
+    /// Runs a command and returns its wall time in seconds.
     fn launch(&self, words: &[String]) -> Result<f64> {
         let mut command = Command::new(&words[0]);
-        // What is preloaded already is there in both.
+        // Libraries that the user preloads stay, in both kinds of run.
         command.args(&words[1..]).env("LD_PRELOAD", without_library()).stdin(Stdio::null());
-        // Whatever the user's file says.
+        // The variables override the user's configuration file.
         command.env("BRUCKNER", "on").env_remove("BRUCKNER_REPORT");
         if !self.talk {
             command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -108,7 +108,7 @@ impl Compare {
         Ok(seconds)
     }
 
-    /// What ranks spend in collectives; nothing where the library writes no report.
+    /// Runs the program with a report and returns the time in collectives; `None` if the library wrote no report.
     fn reported(&self, words: &Words, exec: &[String], mode: &str) -> Result<Option<InCollectives>> {
         let file = Scrap::new()?;
         let env =
@@ -121,13 +121,13 @@ impl Compare {
     }
 }
 
-/// The name of a file that goes when it is not needed any more.
+/// Path of a temporary file, which is removed on drop.
 struct Scrap(PathBuf);
 
 impl Scrap {
     fn new() -> Result<Scrap> {
         let name = format!("bruckner-compare-{}.json", std::process::id());
-        // Where ranks on other nodes may see it, too.
+        // In the current directory, which ranks on other nodes may share.
         let file = std::env::current_dir().context("the directory")?.join(name);
         ensure!(!file.exists(), "{} is there already", file.display());
         Ok(Scrap(file))
@@ -140,7 +140,7 @@ impl Drop for Scrap {
     }
 }
 
-/// What is preloaded, without the library.
+/// Returns `LD_PRELOAD` without the library.
 fn without_library() -> String {
     let all = std::env::var("LD_PRELOAD").unwrap_or_default();
     let is_other = |one: &&str| !one.is_empty() && !one.contains("libbruckner");

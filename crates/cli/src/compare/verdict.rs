@@ -1,4 +1,4 @@
-//! What launches in turns show.
+//! Evaluation of launches with and without the library.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use bruckner_measure::{Interval, median, paired};
 use bruckner_report::InCollectives;
 use serde::Serialize;
 
-/// How sure a difference must be.
+/// Confidence level of the interval of the ratio.
 const CONFIDENCE: f64 = 0.98;
-/// What differs by less makes no difference to anybody.
+/// Minimum relative difference; a smaller one counts as none.
 const NOTHING: f64 = 0.01;
-/// Where no report says what ranks do.
+/// Message if no rank wrote a report.
 const NOT_REACHED: &str = "no rank reported collectives: the program has none, or the library does not reach it (bruckner doctor PROGRAM)\n";
 
-/// Wall times of launches, in seconds: without and with the library, pair by pair.
+/// Wall times of launches in seconds, without and with the library, pair by pair.
 #[derive(Default)]
 pub(super) struct Times([Vec<f64>; 2]);
 
@@ -23,7 +23,7 @@ impl Times {
     }
 }
 
-/// What is said.
+/// Result of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
@@ -32,31 +32,31 @@ pub(super) enum Verdict {
     NoDifference,
 }
 
-/// One way of running the program.
+/// Times of the program with or without the library.
 #[derive(Serialize)]
 struct Side {
-    /// The median of its wall times, the least and the most, in seconds.
+    /// Median of the wall times in seconds; `least` and `most` are their minimum and maximum.
     wall: f64,
     least: f64,
     most: f64,
-    /// What ranks spend in collectives.
+    /// Time that ranks spend in collectives, if there is a report.
     collectives: Option<InCollectives>,
 }
 
-/// What came out.
+/// Outcome of a comparison.
 #[derive(Serialize)]
 pub(super) struct Outcome {
     launches: usize,
     without: Side,
     with: Side,
-    /// The time with the library as a part of that without, and its interval.
+    /// Time with the library relative to the time without it; `interval` is its interval.
     ratio: f64,
     interval: [f64; 2],
     verdict: Verdict,
 }
 
 impl Outcome {
-    /// Of times, of which there are some, and of what reports said.
+    /// Evaluates wall times (at least one pair) and the reported times in collectives.
     pub(super) fn of(times: &Times, collectives: [Option<InCollectives>; 2]) -> Outcome {
         let [without, with] = &times.0;
         let logs: Vec<f64> = with.iter().zip(without).map(|(with, without)| (with / without).ln()).collect();
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(outcome(0.8, 0.005).verdict, Verdict::Faster);
         assert_eq!(outcome(1.2, 0.005).verdict, Verdict::Slower);
         assert_eq!(outcome(1.0, 0.005).verdict, Verdict::NoDifference);
-        // Too much noise to say, and too little to care.
+        // First the noise is too large for a verdict, then the difference is too small to matter.
         assert_eq!(outcome(0.97, 0.05).verdict, Verdict::NoDifference);
         assert_eq!(outcome(0.995, 0.0).verdict, Verdict::NoDifference);
     }

@@ -1,10 +1,10 @@
-//! Where the program is in the words of a launcher's command.
+//! Finds the program in a launcher's command line.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-/// Options of launchers that have no value, so that what follows one may be the program. All others may have one.
+/// Options of launchers without a value: the word after one may be the program. Any other option may have a value.
 const FLAGS: [&str; 24] = [
     "--allow-run-as-root",
     "--oversubscribe",
@@ -32,13 +32,13 @@ const FLAGS: [&str; 24] = [
     "-K",
 ];
 
-/// Options that have two values.
+/// Options of launchers with two values.
 const PAIRS: [&str; 8] = ["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "-genv", "-env", "--pmixmca"];
 
-/// Options whose value may be a program.
+/// Options of launchers whose value may be a program.
 const PROGRAMS: [&str; 4] = ["-launcher-exec", "-bootstrap-exec", "--launch-agent", "-rmk"];
 
-/// What names of launchers begin with. Other commands may stand before one: `env`, `timeout`.
+/// Prefixes of launchers' names. Other commands may precede a launcher: `env`, `timeout`.
 const LAUNCHERS: [&str; 9] =
     ["mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "ibrun"];
 
@@ -48,16 +48,16 @@ fn is_launcher(word: &str) -> bool {
     LAUNCHERS.iter().any(|launcher| name.starts_with(launcher))
 }
 
-/// What a command is made of.
+/// A launcher's command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Words {
     words: Vec<String>,
-    /// Where programs begin; in jobs of several programs there are several.
+    /// Indices of the programs; a job of several programs (separated by `:`) has several.
     programs: Vec<usize>,
 }
 
 impl Words {
-    /// The words of a command. `is_program` tells whether a word is a file that can be run, or a command that is found.
+    /// Parses a command line. `is_program` says whether a word is an executable file, or a command found in `PATH`.
     pub(super) fn of(words: &[String], is_program: &dyn Fn(&str) -> bool) -> Result<Words> {
         let mut all = Words { words: Vec::new(), programs: Vec::new() };
         for (number, part) in words.split(|word| word == ":").enumerate() {
@@ -65,7 +65,7 @@ impl Words {
                 all.words.push(":".to_owned());
             }
             let part = without_exec(part);
-            // What is no launcher by its name is one by its place.
+            // If no word has a launcher's name, the first word is the launcher.
             let launcher = || part.words.iter().position(|word| is_launcher(word)).unwrap_or(0);
             let from = if number == 0 { launcher() + 1 } else { 0 };
             let Some(at) = program_of(&part.words, from, part.at, is_program) else {
@@ -81,7 +81,7 @@ impl Words {
         Ok(all)
     }
 
-    /// The command with these words before each program.
+    /// Returns the command line with the words of `before` inserted before each program.
     pub(super) fn with(&self, before: &[String]) -> Vec<String> {
         let mut all = Vec::new();
         for (at, word) in self.words.iter().enumerate() {
@@ -94,7 +94,7 @@ impl Words {
     }
 }
 
-/// The words of one program's command without `bruckner exec`, and where that was.
+/// The words of one program's command without `bruckner exec`, and the index where `bruckner exec` stood.
 struct Part {
     words: Vec<String>,
     at: Option<usize>,
@@ -112,7 +112,8 @@ fn without_exec(words: &[String]) -> Part {
     Part { words, at }
 }
 
-/// Where the program is: where it is said to be, or the first word behind the launcher that is one, and no option's value.
+/// Returns the index of the program: `said` if the user marked it, else the first executable after the launcher that cannot be an option's
+/// value.
 fn program_of(
     words: &[String],
     from: usize,
@@ -129,7 +130,7 @@ fn program_of(
         if PAIRS.contains(&before) || PAIRS.contains(&at_back(2)) || PROGRAMS.contains(&before) {
             return false;
         }
-        // `node`, which an option may be given, is also a command.
+        // A value such as `node` may also be the name of a command.
         let may_be_value = before.starts_with('-') && !before.contains('=') && !FLAGS.contains(&before);
         !word.starts_with('-') && (word.contains('/') || !may_be_value) && is_program(word)
     })
@@ -166,7 +167,7 @@ mod tests {
             ("mpirun -genv X python3 -n 4 ./app", "mpirun -genv X python3 -n 4 bruckner exec ./app"),
             ("mpirun -launcher-exec /opt/lmp ./app", "mpirun -launcher-exec /opt/lmp bruckner exec ./app"),
             ("mpirun --nolocal python3 x.py", "mpirun --nolocal bruckner exec python3 x.py"),
-            // It is said where it is.
+            // Here `bruckner exec` marks the program.
             ("mpirun -n 4 /usr/bin/bruckner exec other y", "mpirun -n 4 bruckner exec other y"),
         ];
         for (asked, wanted) in same {

@@ -1,9 +1,9 @@
-//! Which MPIs are installed, where none is in use.
+//! Search for installed MPIs, used when no MPI is loaded.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Where MPIs are that nobody's PATH leads to.
+/// Usual directories of MPIs that are not in `PATH`.
 const PLACES: [&str; 6] = [
     "/usr/lib64/openmpi",
     "/usr/lib64/mpich",
@@ -13,7 +13,7 @@ const PLACES: [&str; 6] = [
     "/opt/mpich",
 ];
 
-/// What to do where there is no MPI.
+/// Returns the advice for a process without an MPI.
 pub(super) fn where_to_look() -> String {
     let found = installed();
     match found.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn where_to_look() -> String {
     }
 }
 
-/// The launchers and libraries that there are.
+/// Returns the MPI launchers in `PATH`, and the MPI libraries in [`PLACES`] and `LD_LIBRARY_PATH`.
 fn installed() -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `bruckner doctor`: which MPI there is, what the library sees of the machine and of a program, and what is wrong.
+//! `bruckner doctor`: shows the MPI, the machine and a program as the library sees them, and reports problems.
 
 mod installed;
 mod program;
@@ -16,30 +16,30 @@ use serde::Serialize;
 use crate::columns::folded;
 use crate::{Answer, print};
 
-/// Looks at the MPI, the topology, the shared memory and the settings; under mpirun, of all its ranks
+/// Checks the MPI, the topology, the shared memory and the settings; under mpirun, of all ranks
 ///
-/// Launch it the way you launch your program, and give it the program to have that looked at, too. Exit status 1: something is wrong.
+/// Launch it the way you launch your program; name the program to have it checked, too. Exit status 1: a problem was found.
 #[derive(Args)]
 #[command(after_help = "Examples:
   bruckner doctor ./app
   mpirun -n 4 bruckner doctor ./app
   srun -N 2 bruckner doctor --json")]
 pub(crate) struct Doctor {
-    /// The program, to see whether the library can serve it
+    /// Program to check: can the library intercept its calls?
     program: Option<PathBuf>,
-    /// JSON instead of lines
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// What there is to tell.
+/// Findings of a diagnosis.
 #[derive(Default, Serialize)]
 struct Findings {
-    /// What there is, by name.
+    /// Facts as pairs of name and value.
     found: Vec<(&'static str, String)>,
-    /// What may be slow.
+    /// Conditions that may make collectives slow.
     notes: Vec<String>,
-    /// What does not work.
+    /// Problems that keep the library from working.
     wrong: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Doctor {
                 false => print(&folded(&findings.text()))?,
             }
         }
-        // A launcher ends all ranks when one fails, also the one that has not spoken yet: it alone answers.
+        // Only the first rank returns a failure: a launcher kills all ranks when one fails, perhaps before the first has printed.
         Ok(if !first || findings.wrong.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the library can serve a program: one that is static or has raised privileges preloads nothing.
+//! Checks whether a program can be intercepted: nothing can be preloaded into one that is static or has raised privileges.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use object::{Object as _, ObjectSymbol as _};
 use super::Findings;
 use crate::exec::find_program;
 
-/// Looks at a program, which is to run under an MPI, if there is one.
+/// Checks a program. `mpi` is the MPI family of this process, if it has an MPI.
 pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findings) {
     let shown = program.display();
     let Some(path) = find_program(program) else {
@@ -60,7 +60,7 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
     }
 }
 
-/// The MPI that a library belongs to, by its name; that of the standard ABI may be anybody's.
+/// Returns the MPI family of a library by its file name; `None` for the library of the standard ABI, which any MPI may provide.
 fn family(name: &str) -> Option<Family> {
     match name {
         name if name.starts_with("libmpi.so.40") => Some(Family::OpenMpi),
@@ -69,7 +69,7 @@ fn family(name: &str) -> Option<Family> {
     }
 }
 
-/// What the dynamic linker loads for a program: names, and files.
+/// Returns the libraries that the dynamic linker loads for a program, as pairs of name and file.
 fn libraries(program: &Path) -> Vec<(String, String)> {
     let said = Command::new("ldd").arg(program).output().map(|said| said.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&said);
@@ -80,7 +80,7 @@ fn libraries(program: &Path) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// What a program has of MPI.
+/// MPI symbols of a program: calls from C, calls from Fortran, and an MPI linked statically.
 #[derive(Default)]
 struct Calls {
     c: bool,
@@ -88,7 +88,7 @@ struct Calls {
     has_mpi_inside: bool,
 }
 
-/// A function of MPI's that nearly every program calls, and the collective that most do, as C and Fortran have them.
+/// Symbols of `MPI_Init` and `MPI_Allreduce`, which most programs call, in C and in Fortran.
 const C: [&str; 2] = ["MPI_Init", "MPI_Allreduce"];
 const FORTRAN: [&str; 4] = ["mpi_init_", "mpi_allreduce_", "mpi_init_f08_", "mpi_allreduce_f08_"];
 
@@ -116,7 +116,7 @@ impl Calls {
     }
 }
 
-/// Whether the Fortran functions of a program's MPI call those of C where these can be taken over.
+/// Reports a problem if the MPI's Fortran library does not call the C functions, where calls could be intercepted.
 fn fortran(libraries: &[(String, String)], findings: &mut Findings) {
     for (_, library) in libraries {
         let Ok(bytes) = std::fs::read(library) else { continue };

@@ -1,4 +1,4 @@
-//! What ranks find when they look at each other.
+//! Checks that the ranks of a job carry out together.
 
 use anyhow::Result;
 use bruckner::{Communicator, Name, Operation};
@@ -9,28 +9,28 @@ use rustix::fs::statvfs;
 
 use super::Findings;
 
-/// Variables by which launchers tell a process which one it is and how many there are, and whose they are.
+/// Environment variables in which launchers give a process its rank and the number of ranks, with the name of the launcher.
 const LAUNCHERS: [(&str, &str, &str); 3] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
     ("PMI_RANK", "PMI_SIZE", "the mpirun of MPICH or Intel MPI"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
 ];
 
-/// Bytes of shared memory that a rank may need.
+/// Upper estimate of the shared memory that one rank needs, in bytes.
 const FOR_A_RANK: u64 = 4 << 20;
 
-/// The number of this process and how many there are, by its launcher.
+/// Returns the rank of this process, the number of ranks and the launcher's name, from the launcher's variables.
 fn launched() -> Option<(u32, u32, &'static str)> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     LAUNCHERS.iter().find_map(|(rank, size, whose)| Some((number(rank)?, number(size)?, *whose)))
 }
 
-/// Whether this is the first process that the launcher started.
+/// Whether this process has rank 0 according to its launcher, or was started without a launcher.
 pub(super) fn is_first_of_job() -> bool {
     launched().is_none_or(|(rank, ..)| rank == 0)
 }
 
-/// Looks at everything. Collective.
+/// Runs all checks that involve the MPI. Collective.
 pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let world = mpi.comm_world();
     let (major, minor) = mpi.standard();
@@ -66,7 +66,7 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     if found.shared_cores {
         findings.notes.push("ranks outnumber cores: collectives mostly wait for a core".into());
     }
-    // What is wrong with the settings as the first rank finds them, and as the engine does with all.
+    // Complaints about settings: those of the first rank, then those that the engine has about the settings of all ranks.
     let (_, mut complaints) = show_settings();
     complaints.extend(found.complaints);
     complaints.dedup();
@@ -74,7 +74,7 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     a_test(engine, mpi, findings)
 }
 
-/// What each rank finds for itself, brought together. Collective.
+/// Gathers local facts of all ranks (preloading, `BRUCKNER=off`, space in /dev/shm, pinning) and checks them. Collective.
 fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let preloads = variable("LD_PRELOAD").contains("libbruckner");
@@ -116,7 +116,7 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// A collective that all can check.
+/// Runs an allreduce whose result every rank can check. Collective.
 fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let world = mpi.comm_world();
     let (rank, ranks) = (u64::from(mpi.rank(world)?), u64::from(mpi.size(world)?));

@@ -1,4 +1,4 @@
-//! What messages take: ranks exchange some and look at the clock.
+//! Measurement of message times between ranks.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,33 @@ use bruckner_engine::mpi::{Agree, Messages, Place, Requests, places, sharers};
 use bruckner_measure::median;
 use bruckner_runtime::Transport;
 
-/// All ranks of an MPI, ready to exchange messages.
+/// State of this rank for exchanging messages with all ranks of `MPI_COMM_WORLD`.
 pub(crate) struct Ranks {
     mpi: &'static Mpi,
-    /// A communicator of its own.
+    /// Internal communicator, separate from the program's.
     comm: u64,
     pub(crate) places: Vec<Place>,
     messages: Messages,
     requests: Requests,
     pub(crate) me: u32,
-    /// What is sent, and room for what comes.
+    /// Send buffer; `room` holds the receive buffers.
     data: Vec<u8>,
     room: Vec<Vec<u8>>,
 }
 
-/// How long to measure one thing.
+/// Duration of the measurement of one message size.
 const TIME: Duration = Duration::from_millis(150);
 const BLOCKS: usize = 21;
-/// How long whoever has no part in a measurement sleeps at a time.
+/// Sleep interval of ranks that take no part in a measurement.
 const NAP: Duration = Duration::from_micros(500);
-/// How late the receiver of a message comes that may or may not wait for it.
+/// Delay of the receiver in the test whether a send waits for it.
 const LATE: Duration = Duration::from_millis(10);
 const TRIES: u32 = 3;
-/// The longest messages.
+/// Maximum bytes of a message.
 pub(crate) const LONGEST: usize = 1 << 20;
 
 impl Ranks {
-    /// Of `MPI_COMM_WORLD`. Collective.
+    /// Prepares the ranks of `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi) -> Result<Ranks> {
         let world = mpi.comm_world();
         let places = places(mpi, world, mpi.node(world)?)?;
@@ -53,7 +53,7 @@ impl Ranks {
         })
     }
 
-    /// Ranks by node, and by socket of it.
+    /// Returns the ranks by node, and within it by socket.
     pub(crate) fn nodes(&self) -> Vec<Vec<Vec<u32>>> {
         let mut nodes: Listed<Listed<Vec<u32>>> = Vec::new();
         for (rank, place) in (0u32..).zip(&self.places) {
@@ -64,23 +64,23 @@ impl Ranks {
         nodes.into_iter().map(|(_, node)| sockets(node)).collect()
     }
 
-    /// The largest of numbers that ranks have.
+    /// Returns the maximum of `mine` over all ranks. Collective.
     pub(crate) fn slowest(&self, mine: f64) -> Result<f64> {
-        // Times are positive, and such numbers come in the order of their bits.
+        // Positive floating-point numbers have the same order as their bits.
         let mut bits = [mine.to_bits()];
         self.mpi.agree(self.comm, Agree::Max, &mut bits)?;
         Ok(f64::from_bits(bits[0]))
     }
 
-    /// How long one exchange takes of those who have partners: a message to and from each of them, all at once. One after the
-    /// other, from a barrier to the end of the last; the median of several times. Collective.
+    /// Measures the seconds per exchange between ranks that have partners: each sends a message to each partner and receives one.
+    /// Exchanges follow each other from a barrier on, and the slowest rank counts; returns the median over blocks. Collective.
     pub(crate) fn exchange(&mut self, partners: &dyn Fn(u32) -> Vec<u32>, bytes: u64) -> Result<f64> {
         let mine = partners(self.me);
         let ranks = self.places.len() as u32;
         let (busy, idle): (Vec<u32>, Vec<u32>) = (0..ranks).partition(|rank| !partners(*rank).is_empty());
         let mut times = Vec::new();
         let mut count = 3;
-        // The first block says how many exchanges there are in the others.
+        // The first block determines the number of exchanges in the others.
         for block in 0..=BLOCKS {
             self.slowest(0.0)?;
             let start = Instant::now();
@@ -113,8 +113,8 @@ impl Ranks {
         Ok(())
     }
 
-    /// Whether a message from one rank to another waits for its receiver: it does if it did each time, since a sender can be slow
-    /// for other reasons. Collective.
+    /// Whether a send waits for its receiver. True only if it waited in every try, since a sender can be slow for other reasons.
+    /// Collective.
     pub(crate) fn waits(&mut self, from: u32, to: u32, bytes: u64) -> Result<bool> {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {
@@ -126,7 +126,7 @@ impl Ranks {
         Ok(true)
     }
 
-    /// How long a message takes its sender whose receiver comes late.
+    /// Returns the seconds that a send takes if its receiver comes late. Collective.
     fn send_to_late(&mut self, from: u32, to: u32, bytes: usize) -> Result<f64> {
         self.slowest(0.0)?;
         let start = Instant::now();
@@ -143,10 +143,10 @@ impl Ranks {
     }
 }
 
-/// Things under keys, in the order in which they came.
+/// A list of values with keys, in the order of insertion.
 type Listed<T> = Vec<(u64, T)>;
 
-/// What a list has under a key; added at its end where it has nothing.
+/// Returns the value of a key in a list; a missing key is appended with a default value.
 fn entry<T: Default>(list: &mut Listed<T>, key: u64) -> &mut T {
     let at = list.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
         list.push((key, T::default()));

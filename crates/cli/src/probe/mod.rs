@@ -1,4 +1,4 @@
-//! `bruckner probe`: what messages and shared memory cost here, as the profile of a machine.
+//! `bruckner probe`: measures the costs of messages and shared memory, and writes the profile of a machine.
 
 mod messages;
 mod on_node;
@@ -21,35 +21,35 @@ use crate::{Answer, print};
 use messages::LONGEST;
 pub(crate) use messages::Ranks;
 
-/// Measures what messages and shared memory cost here, and writes that as the profile of a machine
+/// Measures the costs of messages and shared memory here, and writes the profile of the machine
 ///
-/// Under a launcher: `mpirun -n 16 bruckner probe -o here.toml`, a few seconds. `bruckner simulate --machine here.toml` then says
-/// what any algorithm costs here. No collective between nodes is measured: latencies and rates are those of messages between two
-/// ranks, by one pair and by all at once; the rest is found by collectives of a node's ranks. Where all ranks are on one node,
-/// nothing is known of messages between nodes, and the profile says so.
+/// Under a launcher, `mpirun -n 16 bruckner probe -o here.toml` takes a few seconds. `bruckner simulate --machine here.toml` then predicts
+/// the cost of any algorithm here. No collective between nodes is measured: latencies and rates come from messages between two ranks, by
+/// one pair and by all pairs at once; the other costs come from collectives of a node's ranks. If all ranks are on one node, the profile
+/// says that messages between nodes were not measured.
 #[derive(Args)]
 pub(crate) struct Probe {
-    /// The name of the machine in the profile
+    /// Name of the machine in the profile
     #[arg(long, default_value = "here")]
     name: String,
-    /// Writes the profile to this file; without it, to the terminal
+    /// Write the profile to this file; without it, to the terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The profile as JSON
+    /// Print the profile as JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
-/// Messages of twice the size that take less than this part of the time were not measured well.
+/// Minimum plausible ratio of times when the message size doubles; below it the measurement was disturbed.
 const FALLS: f64 = 0.7;
 
-/// Messages of one rank that are under way at once, to find out how soon one follows another.
+/// Number of messages that a rank sends at once to measure the gap between messages.
 const AT_ONCE: usize = 8;
 
-/// Messages that take no longer for their bytes.
+/// Maximum bytes of messages whose time is taken to be independent of their size.
 const SHORT: u64 = 512;
 
-/// What is sent below this part of what messages alone would allow is limited by something else.
+/// A rate below this fraction of the sum of single rates counts as limited by the node or rank.
 const FULL: f64 = 0.9;
 
 impl Probe {
@@ -63,7 +63,7 @@ impl Probe {
             mpi.stop()?;
             bail!("there is one rank: start at least two, such as `mpirun -n 2 bruckner probe`");
         }
-        // A file that cannot be written is known before anything is measured, and to all.
+        // The file is opened before the measurement, and all ranks learn if that failed.
         let first = ranks.me == 0;
         let mut file = match &self.output {
             Some(path) if first => Some(File::create(path).with_context(|| path.display().to_string())),
@@ -78,12 +78,12 @@ impl Probe {
             })),
             _ => None,
         };
-        // All come to the end together, whatever is still to be said.
+        // All ranks finalise MPI together, even if the output fails afterwards.
         mpi.stop()?;
         let (true, Some((machine, samples))) = (first, outcome) else {
             return match file {
                 Some(Err(error)) => Err(error),
-                // The first rank says what is wrong: a launcher ends all of them when any fails.
+                // Only the first rank reports the error: a launcher kills all ranks when one fails.
                 _ => Ok(Answer::Holds),
             };
         };
@@ -99,10 +99,10 @@ impl Probe {
     }
 }
 
-/// Who exchanges with whom.
+/// Function from a rank to the ranks that it exchanges messages with.
 type Partners = Box<dyn Fn(u32) -> Vec<u32>>;
 
-/// Ranks in pairs.
+/// Returns the partners of ranks that exchange messages in pairs.
 fn pairs(pairs: Vec<(u32, u32)>) -> Partners {
     Box::new(move |rank| {
         let of = |&(a, b): &(u32, u32)| match rank {
@@ -114,12 +114,12 @@ fn pairs(pairs: Vec<(u32, u32)>) -> Partners {
     })
 }
 
-/// One after the other with the one after that.
+/// Pairs up consecutive ranks of a list.
 fn neighbours(ranks: &[u32]) -> Vec<(u32, u32)> {
     ranks.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// Messages of all sizes. The longest are the first: a connection over TCP must have carried some before it is fast.
+/// Measures messages of all sizes. The longest are sent first: a TCP connection must have carried some data before it is fast.
 fn samples(ranks: &mut Ranks, with: &Partners) -> Result<Vec<Sample>> {
     let sizes = (3..=LONGEST.ilog2()).rev().map(|power| 1 << power);
     let mut samples: Vec<Sample> =
@@ -128,7 +128,7 @@ fn samples(ranks: &mut Ranks, with: &Partners) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// From which size on messages wait for their receiver.
+/// Returns the smallest message size at which a send waits for its receiver (rendezvous), if there is one.
 fn waits_from(ranks: &mut Ranks, (a, b): (u32, u32)) -> Result<Option<u64>> {
     for power in 6..=LONGEST.ilog2() {
         if ranks.waits(a, b, 1 << power)? {
@@ -142,23 +142,23 @@ fn is_short((bytes, _): &&Sample) -> bool {
     *bytes <= SHORT
 }
 
-/// How soon one message of a rank follows another, where it is known how long one alone takes.
+/// Measures the gap between messages of one rank. `alone` holds the times of single messages.
 fn gap_of(ranks: &mut Ranks, with: Partners, alone: &[Sample]) -> Result<Option<f64>> {
     let one = median(&alone.iter().filter(is_short).map(|(_, took)| *took).collect::<Vec<_>>());
     let several: Partners = Box::new(move |rank| with(rank).repeat(AT_ONCE));
     Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (AT_ONCE - 1) as f64))
 }
 
-/// What was found between nodes.
+/// Measurements of messages between nodes.
 struct Far {
     wire: Wire,
-    /// What a rank can send to several nodes at once, if that is less than it could with each of them alone.
+    /// Bytes per second that a rank can send to several nodes at once, if less than the sum of the rates to each of them alone.
     rate: Option<f64>,
     alone: Vec<Sample>,
     together: Vec<Sample>,
 }
 
-/// Measures messages between nodes: one pair, then all ranks of two nodes each. Collective.
+/// Measures messages between nodes: by one pair of ranks, then by all ranks of pairs of nodes at once. Collective.
 fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
     let one = (flat[0][0], flat[1][0]);
     let alone = samples(ranks, &pairs(vec![one]))?;
@@ -171,12 +171,12 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
     let waits = waits_from(ranks, one)?;
     let gap = gap_of(ranks, with_all, &together)?;
     let mut wire = Wire { source: source.to_owned(), gap, protocols: protocols(&alone, waits) };
-    // Collectives have all ranks at work: so latencies are those that messages have then.
+    // In a collective all ranks are active, so latencies include the delay measured with all pairs.
     let later = together.iter().filter(is_short).zip(&alone).map(|(together, alone)| together.1 - alone.1);
     let crowd = median(&later.collect::<Vec<_>>()).max(0.0);
     wire.protocols.iter_mut().for_each(|protocol| protocol.latency += crowd);
 
-    // What a node can send in messages of each protocol: by how much longer the longest of them take than the shortest.
+    // Injection rate of a node for each protocol, from the time difference between its longest and its shortest messages.
     let senders =
         flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
     let mut from = 0;
@@ -202,7 +202,7 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
     Ok(Far { wire, rate: is_limited.then_some(rank_rate), alone, together })
 }
 
-/// Measures everything. Collective.
+/// Measures all costs. Returns the machine and a table of the measured times. Collective.
 pub(crate) fn measure(
     mpi: &'static Mpi,
     ranks: &mut Ranks,
@@ -216,7 +216,7 @@ pub(crate) fn measure(
     let mut text = String::new();
     let far = if flat.len() > 1 { Some(between(ranks, &flat, &source)?) } else { None };
 
-    // On nodes: inside sockets, and between them.
+    // Messages on nodes: inside sockets, and between the sockets of a node.
     let inside: Vec<(u32, u32)> = nodes.iter().flatten().flat_map(|socket| neighbours(socket)).collect();
     let between: Vec<(u32, u32)> = nodes
         .iter()

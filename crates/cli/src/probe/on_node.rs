@@ -1,4 +1,4 @@
-//! What ranks of a node take for what they do through shared memory: each cost is found by a collective that depends on it.
+//! Costs of shared memory on a node: each cost is calibrated with a collective that depends on it.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use bruckner_schedule::{Collective, Topology};
 
 use super::messages::Ranks;
 
-/// A collective of the node's ranks, by which a cost is found.
+/// A collective of a node's ranks that calibrates one cost.
 struct Trial {
     collective: Collective,
     algorithm: &'static str,
@@ -21,7 +21,7 @@ struct Trial {
     set: fn(&mut Machine, f64),
 }
 
-/// In this order: each knows what was found before.
+/// The order matters: each trial uses the costs found by those before it.
 const TRIALS: [Trial; 5] = [
     Trial {
         collective: Collective::Allgather,
@@ -56,22 +56,22 @@ const TRIALS: [Trial; 5] = [
 ];
 
 const BLOCKS: usize = 7;
-/// How long a block takes, in seconds.
+/// Duration of a block in seconds.
 const BLOCK: f64 = 0.01;
 
-/// Finds costs of a machine. Collective; every rank gets the same.
+/// Measures the costs of a machine within nodes. Collective; every rank gets the same costs.
 pub(crate) fn find(mpi: &Mpi, all: &Ranks, machine: &mut Machine) -> Result<()> {
     machine.rank.copy = all.slowest(copy())?;
     let node = Communicator::world()?.on_node()?;
     let (me, ranks) = (node.rank()?, node.size()?);
-    // Nodes may have different numbers of ranks: the fullest counts.
+    // Nodes may have different numbers of ranks: the node with most ranks counts.
     let mut fullest = [u64::from(ranks)];
     mpi.agree(mpi.comm_world(), Agree::Max, &mut fullest)?;
     if fullest[0] < 2 {
         return Ok(());
     }
     let topology: Topology = format!("1x{}", fullest[0]).parse()?;
-    // What is not found is free rather than what messages take.
+    // A cost that cannot be measured counts as 0; `None` would mean the cost of a message.
     (machine.rank.flag, machine.rank.share) = (Some(0.0), Some(0.0));
     for trial in &TRIALS {
         let took = if ranks > 1 { trial.time(node, me, ranks)? } else { Some(0.0) };
@@ -83,14 +83,14 @@ pub(crate) fn find(mpi: &Mpi, all: &Ranks, machine: &mut Machine) -> Result<()> 
     Ok(())
 }
 
-/// The largest of what ranks have, where all have something.
+/// Returns the maximum over all ranks, or `None` if any rank has no value.
 fn agreed(ranks: &Ranks, mine: Option<f64>) -> Result<Option<f64>> {
     let found = ranks.slowest(mine.unwrap_or(f64::INFINITY))?;
     Ok(found.is_finite().then_some(found))
 }
 
 impl Trial {
-    /// How long it takes, if there is such a plan here.
+    /// Measures seconds per call, or returns `None` if the algorithm cannot be planned here.
     fn time(&self, node: Communicator, me: u32, ranks: u32) -> Result<Option<f64>> {
         let elements = self.bytes as usize / 8;
         let input: Vec<f64> = (0..elements).map(|n| f64::from(me) + n as f64).collect();
@@ -111,7 +111,7 @@ impl Trial {
             let took = start.elapsed().as_secs_f64() / f64::from(count);
             match block {
                 0 => {
-                    // All ranks must run as many.
+                    // All ranks must run the same number of calls.
                     let mut longest = [took];
                     node.allreduce(Input::InPlace, &mut longest, Operation::Max)?.run()?;
                     count = (BLOCK / longest[0]).clamp(3.0, 10000.0) as u32;
@@ -123,7 +123,7 @@ impl Trial {
     }
 }
 
-/// How long a byte takes to copy in a rank's own memory.
+/// Measures the seconds per byte of a copy within a rank's memory.
 fn copy() -> f64 {
     const BYTES: usize = 1 << 18;
     let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);

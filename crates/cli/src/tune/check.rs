@@ -1,9 +1,10 @@
-//! What does not fit together of what was measured, in words.
+//! Consistency check of tuning results against performance guidelines, as text.
 
 use bruckner_choose::{Breach, Instead, Profile, breaches};
 use bruckner_measure::{bytes_text, time_text};
 
-/// A line for each case that takes longer than need be, and one that says how many were looked at.
+/// Lists the cases that are slower than an equivalent operation (a larger size, several pieces, or other collectives), after a line with
+/// their number.
 pub(super) fn self_check(profile: &Profile) -> String {
     let (mut lines, mut all) = (String::new(), 0);
     for raced in &profile.raced {

@@ -1,4 +1,4 @@
-//! What is different in two profiles.
+//! Differences between two profiles.
 
 use bruckner_choose::{Profile, Raced, Verdict};
 use bruckner_measure::{bytes_text, time_text};
@@ -18,14 +18,14 @@ fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
     ]
 }
 
-/// What is different, as it was and as it is now.
+/// A difference: its subject, the old value and the new value.
 pub(super) struct Change {
     what: String,
     before: String,
     now: String,
 }
 
-/// The differences, one by one: figures that changed by more than a tenth, and races that ended otherwise.
+/// Returns the differences: another MPI, costs that changed by more than 10 %, and cases with another winner.
 pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.made.mpi != new.made.mpi {
@@ -64,13 +64,13 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
     changes
 }
 
-/// Line by line.
+/// Formats the differences as text, one per line.
 pub(super) fn text(changes: &[Change]) -> String {
     let line = |Change { what, before, now }: &Change| format!("{what}: {before}, now {now}\n");
     if changes.is_empty() { "no difference\n".to_owned() } else { changes.iter().map(line).collect() }
 }
 
-/// For programs.
+/// Formats the differences as JSON.
 pub(super) fn json(changes: &[Change]) -> String {
     let one = |Change { what, before, now }: &Change| json!({ "what": what, "before": before, "now": now });
     format!("{:#}\n", changes.iter().map(one).collect::<Value>())

@@ -1,4 +1,4 @@
-//! What the library has seen while programs ran, noted in a profile: as advice, which a race must confirm before it counts.
+//! `bruckner tune --learn`: adds findings of online tuning to a profile. They take effect only after a tuning run confirms them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use bruckner_schedule::Topology;
 use super::{keep, rounded, row};
 use crate::explain::read_profile;
 
-/// What wins by less is no difference.
+/// Maximum time of a winner relative to the loser; above this there is no difference.
 const WINS: f64 = 0.95;
-/// As well as times can be seen, in seconds.
+/// Resolution of the times in a report, in seconds.
 const RESOLUTION: f64 = 300e-9;
-/// Shorter calls are served alike.
+/// Minimum size of a finding in bytes; shorter calls get the same choice as this size.
 const WORD: u64 = 8;
 
-/// Notes what reports have seen; what there is to say.
+/// Adds the findings of reports to the profile `output`. Returns the text to print.
 pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
     let mut profile = read_profile(output)?;
     let mut text = String::new();
@@ -39,12 +39,12 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
 
 fn note(report: &Report, profile: &mut Profile) -> Result<String> {
     let mut text = String::new();
-    // Figures of one node say nothing of several, and races are how a profile shows that it has others.
+    // Findings on several nodes are used only if the profile has tuning results on several nodes, and so the costs between nodes.
     let between = profile.raced.iter().any(|raced| raced.shape.nodes > 1);
     for communicator in &report.communicators {
         let Ok(topology) = communicator.topology.parse::<Topology>() else { continue };
         let shape = Shape::of(&topology);
-        // A profile speaks of nodes that have all as many ranks.
+        // A profile can describe only topologies with equally many ranks on each node.
         if shape.ranks() != topology.ranks() || (shape.nodes > 1 && !between) {
             continue;
         }
@@ -64,13 +64,13 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
     Ok(text)
 }
 
-/// What was seen of one that took so long and one that was faster, if it surely was.
+/// Whether an algorithm with time `time` is significantly faster than one with time `than`, both in seconds.
 fn is_faster(than: f64, time: f64) -> bool {
     time <= WINS * than && than - time >= RESOLUTION
 }
 
-/// What is noted of what was seen, beside what is known: something that does not count before a race has confirmed it. What was confirmed
-/// is asked about again only where it was seen to be slower than something else.
+/// Returns the result to store for the times in `seen`, as unconfirmed; `None` if nothing changes. A confirmed result loses its
+/// confirmation only if it was seen to be slower than another algorithm.
 fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
     let of = |name: &str| seen.of(name);
     match before {
@@ -80,7 +80,7 @@ fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verd
             if !is_faster(known, best) {
                 return None;
             }
-            // Native counts without being confirmed: then who won before has to win again.
+            // Native takes effect without confirmation, so it is not stored: the earlier winner becomes unconfirmed instead.
             let again = Verdict { launches: 1, ..before.clone() };
             Some(if new.is_native() { again } else { new })
         }
@@ -88,7 +88,7 @@ fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verd
     }
 }
 
-/// What was seen as the outcome of a race, if the MPI's own function took part in it.
+/// Converts the times of a report to a tuning result, if native was among the algorithms.
 fn verdict(seen: &Timings) -> Result<Option<Verdict>> {
     let time = |time: f64| time.is_finite() && time > 0.0;
     let native = seen.times.iter().find(|(name, at)| name == "native" && time(*at));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(of(r#"[["shm", 2e-5], ["native", 1e-5]]"#), Some(("native".into(), 1.0)));
         assert_eq!(of(r#"[["shm", 2e-6]]"#), None);
         assert_eq!(of(r#"[["shm", 0.0], ["native", 1e-6]]"#), Some(("native".into(), 1.0)));
-        // As well as can be measured.
+        // The difference is below the resolution of the times.
         assert_eq!(of(r#"[["shm", 4e-7], ["native", 6e-7]]"#), Some(("native".into(), 1.0)));
     }
 
@@ -150,11 +150,11 @@ mod tests {
         };
         let fast = r#"[["shm", 5e-6], ["native", 1e-5]]"#;
         assert_eq!(noted(fast, None), Some(("shm".into(), 1)));
-        // It does not confirm itself, nor does it replace what it was not compared with.
+        // A finding does not confirm itself, and does not replace a result that it was not compared with.
         assert_eq!(noted(fast, Some(("shm", 1))), None);
         assert_eq!(noted(fast, Some(("ring", 2))), None);
         assert_eq!(noted(fast, Some(("native", 2))), Some(("shm".into(), 1)));
-        // Native is no news, but who lost against it must win again.
+        // A win of native adds no result, but an earlier winner that lost against native becomes unconfirmed.
         let slow = r#"[["shm", 2e-5], ["native", 1e-5]]"#;
         assert_eq!(noted(slow, None), None);
         assert_eq!(noted(slow, Some(("shm", 2))), Some(("shm".into(), 1)));

@@ -1,4 +1,4 @@
-//! `bruckner tune`: what is fastest here, measured, as the profile of a machine.
+//! `bruckner tune`: measures which algorithms are fastest here, and writes the profile of the machine.
 
 mod check;
 mod diff;
@@ -32,53 +32,52 @@ use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
 use race::{Found, race};
 
-/// Measures which algorithms are fastest here, and writes that as the profile of the machine
+/// Measures which algorithms are fastest here, and writes the result to the profile of the machine
 ///
-/// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice: what wins counts when two launches agree. Under a launcher,
-/// `mpirun -n 16 bruckner tune -o here.toml`, it is one launch; the next one with the same file goes on where it ended, and
-/// confirms. The file is written after each race, so it can be interrupted.
+/// `bruckner tune -o here.toml -- mpirun -n 16` starts the launcher twice: a winner takes effect when two launches agree. Under a
+/// launcher, `mpirun -n 16 bruckner tune -o here.toml` is one launch; the next one with the same file continues and confirms. The file is
+/// written after each case, so tuning can be interrupted.
 ///
-/// First messages and shared memory are measured, as by `bruckner probe`. Then, for each collective and size, the algorithms that are fastest
-/// by the model are raced against the MPI's own function. An algorithm wins if it is surely faster (99 %), by 5 % at least in the
-/// median, and in nineteen of twenty blocks not slower by more than 5 %.
+/// First the costs of messages and shared memory are measured, as by `bruckner probe`. Then, for each collective and size, the algorithms
+/// that the model predicts to be fastest are measured against the MPI's own function. An algorithm wins if it is faster with 99 %
+/// confidence, by at least 5 % in the median, and at most 5 % slower in nineteen of twenty blocks.
 ///
-/// The library reads the profile from BRUCKNER_PROFILE, /etc/bruckner/profile.toml, or .config/bruckner/profile.toml at home.
+/// The library reads the profile from BRUCKNER_PROFILE, /etc/bruckner/profile.toml, or ~/.config/bruckner/profile.toml.
 #[derive(Args)]
 pub(crate) struct Tune {
-    /// The profile; what it has of this MPI and shape is kept and confirmed
+    /// Profile to write; results that it already has for this MPI are kept and confirmed
     #[arg(short, long, value_name = "FILE", required_unless_present = "diff")]
     output: Option<PathBuf>,
-    /// How long all of it may take, such as 90s, 10m or 1h
+    /// Total time, such as 90s, 10m or 1h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     budget: Duration,
-    /// Which collectives
+    /// Collectives to tune
     #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', value_parser = collective,
           default_value = "allgather,allreduce,reduce_scatter,alltoall")]
     collectives: Vec<Collective>,
-    /// Bytes, as `bruckner explain` counts them
+    /// Bytes, counted as in `bruckner explain`
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "8,64,512,4096,32768,262144,1048576",
           value_parser = size)]
     bytes: Vec<u64>,
-    /// How many algorithms are raced against the MPI's own function
+    /// Number of algorithms to measure against the MPI's own function
     #[arg(long, value_name = "N", default_value_t = 3)]
     candidates: usize,
-    /// Finds out, too, which of the MPI's own algorithms are fastest, for `--export`: in half of the time, with a launch for each
+    /// Also find the fastest of the MPI's own algorithms, for `--export`: takes half of the time, and a launch for each setting
     #[arg(long, requires = "launcher")]
     natives: bool,
-    /// Writes which of the MPI's own algorithms were found to be fastest as the MPI's own tuning files, into the directory
-    /// of `--output`; measures nothing
+    /// Write the fastest of the MPI's own algorithms as the MPI's own tuning files, into the directory of `--output`; measures nothing
     #[arg(long, value_name = "MPI", requires = "from", conflicts_with_all = ["diff", "launcher"])]
     export: Option<export::Format>,
-    /// The profile that is exported
+    /// Profile to export
     #[arg(long, value_name = "FILE", requires = "export")]
     from: Option<PathBuf>,
-    /// Notes in the profile what reports of programs have seen (`BRUCKNER_REPORT=FILE.json`), and measures nothing
+    /// Add findings from reports of programs (`BRUCKNER_REPORT=FILE.json`) to the profile, to be confirmed by tuning; measures nothing
     #[arg(long, value_name = "REPORT", num_args = 1.., conflicts_with_all = ["diff", "export", "natives", "launcher"])]
     learn: Vec<PathBuf>,
-    /// Shows what is different in a second profile, and measures nothing
+    /// Show the differences between two profiles; measures nothing
     #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "output")]
     diff: Option<Vec<PathBuf>>,
-    /// For programs: the profile, or with `--diff` what is different, as JSON
+    /// Print the profile, or with `--diff` the differences, as JSON
     #[arg(long, conflicts_with_all = ["export", "learn"])]
     json: bool,
     /// The launcher and its options, such as mpirun -n 16
@@ -105,16 +104,16 @@ fn collective(text: &str) -> Result<Collective, String> {
     Collective::from_name(&name).ok_or_else(|| format!("expected one of {}", all()))
 }
 
-/// Bytes that are worth a race.
+/// Parses a number of bytes in the range that can be tuned.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = ask::parse_bytes(text)?;
     if (8..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("expected from 8 bytes to 1G".to_owned()) }
 }
 
-/// Launches that must agree.
+/// Number of launches that must agree on a winner.
 const LAUNCHES: u32 = 2;
 
-/// What races need: ranks, what they might use, how long they have, and where it is kept.
+/// Parameters of the tuning of one communicator: ranks, candidates, time limit and profile file.
 struct Races<'a> {
     mpi: &'static Mpi,
     ranks: Communicator,
@@ -143,7 +142,7 @@ impl Tune {
         if self.launcher.is_empty() { self.as_a_rank(output) } else { self.start(output) }
     }
 
-    /// Starts the launcher until each race was run twice.
+    /// Starts the launcher twice, so that the second launch confirms the winners of the first.
     fn start(&self, output: &Path) -> Result<Answer> {
         let this = std::env::current_exe()?;
         for launch in 1..=LAUNCHES {
@@ -178,7 +177,7 @@ impl Tune {
         Ok(Answer::Holds)
     }
 
-    /// How much of the time is for races.
+    /// Part of the budget for measuring the library's algorithms; the rest is for those of the MPI.
     fn races(&self) -> Duration {
         if self.natives { self.budget / 2 } else { self.budget }
     }
@@ -200,7 +199,7 @@ impl Tune {
         Ok(Answer::Holds)
     }
 
-    /// Measures everything; on the first rank, what there is to say. Collective.
+    /// Runs all measurements. Returns the text to print, on the first rank. Collective.
     fn under_mpi(&self, mpi: &'static Mpi, output: &Path) -> Result<Option<String>> {
         let began = Instant::now();
         let world = mpi.comm_world();
@@ -210,14 +209,14 @@ impl Tune {
         ensure!(topology.ranks() > 1, "one rank has nobody to exchange with: start two or more");
         let shape = Shape::of(&topology);
         ensure!(shape.ranks() == topology.ranks(), "{topology}: start as many ranks on each node");
-        // What ranks go by comes from the first, word for word: clocks and files differ, and those who raced others, or in another
-        // order, would wait for each other for ever.
+        // All ranks use the first rank's profile, word for word: clocks and files differ between ranks, and ranks that measured other
+        // cases, or in another order, would deadlock.
         let old = if first { self.old(mpi, output)? } else { String::new() };
         let old = mpi.share_text(world, &old)?;
         let read =
             |text: &str| Ok::<_, anyhow::Error>(Profile::read(text).map_err(|why| anyhow!("{why}"))?.0);
         let kept = if old.is_empty() { None } else { Some(read(&old)?) };
-        // Whoever has measured on one node knows nothing of several.
+        // A profile measured on one node only lacks the costs between nodes.
         let knows =
             |profile: &Profile| shape.nodes == 1 || profile.raced.iter().any(|raced| raced.shape.nodes > 1);
         let mut profile = match kept {
@@ -238,7 +237,7 @@ impl Tune {
         let sizes = |part: usize| self.bytes.iter().step_by(if part == 0 { 1 } else { 2 });
         let cases = |part: usize| {
             let all = self.collectives.iter().flat_map(|one| sizes(part).map(move |bytes| (*one, *bytes)));
-            // One launch does not confirm itself.
+            // A case listed twice is measured once, because one launch cannot confirm itself.
             let mut seen = Vec::new();
             all.filter(|case| {
                 !seen.contains(case) && {
@@ -252,7 +251,7 @@ impl Tune {
         let mut text = String::new();
         let me = mpi.rank(world)? as usize;
         for (number, part) in parts.iter().enumerate() {
-            // The first rank's clock counts.
+            // The first rank's clock decides for all ranks.
             let mut up = [u64::from(first && number > 0 && began.elapsed() >= self.budget)];
             mpi.agree(world, Agree::Max, &mut up)?;
             if up[0] == 1 {
@@ -264,7 +263,7 @@ impl Tune {
                 _ => Communicator::world()?.split(u32::from(!mine))?,
             };
             if mine {
-                // All ranks are what most calls are about.
+                // The communicator of all ranks gets half of the time, because most calls use it.
                 let left = self.budget.saturating_sub(began.elapsed());
                 let share = if number == 0 { 2 } else { parts.len() - number };
                 let time = if parts.len() == 1 { left } else { left / share as u32 };
@@ -295,7 +294,7 @@ impl Tune {
         Ok(first.then_some(text))
     }
 
-    /// Races all cases on some ranks; what there is to say, on the first. Collective among these.
+    /// Measures all cases on some of the ranks. Returns the text to print, on the first of these. Collective among these ranks.
     fn race_all(
         &self,
         races: Races<'_>,
@@ -324,7 +323,7 @@ impl Tune {
                     candidates.push(winner);
                 }
             }
-            // What one race leaves of its time the others have; the first rank's clock counts.
+            // Time that one case does not use goes to the remaining cases; the first rank's clock decides for all ranks.
             let left = time.saturating_sub(began.elapsed()).as_secs_f64();
             let mine = if first { (left / (cases.len() - number) as f64).max(0.05) } else { 0.0 };
             let mut share = [mine.to_bits()];
@@ -349,7 +348,7 @@ impl Tune {
         Ok(text)
     }
 
-    /// What a profile that is there says, if it is for this MPI.
+    /// Returns the text of an existing profile, or an empty text if there is none. A profile for another MPI is an error.
     fn old(&self, mpi: &Mpi, output: &Path) -> Result<String> {
         if !output.exists() {
             let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -368,7 +367,7 @@ impl Tune {
     }
 }
 
-/// A profile of this machine without any race. Collective.
+/// Measures the costs of this machine for a new profile, which has no tuning results yet. Collective.
 fn fresh(mpi: &'static Mpi) -> Result<Profile> {
     let mut ranks = probe::Ranks::new(mpi)?;
     let nodes = ranks.nodes();
@@ -384,7 +383,7 @@ fn fresh(mpi: &'static Mpi) -> Result<Profile> {
     Ok(Profile { machine, made, raced: Vec::new(), natives: Vec::new() })
 }
 
-/// Writes a profile whole, or not at all.
+/// Writes a profile atomically, by renaming a temporary file.
 fn keep(profile: &Profile, output: &Path) -> Result<()> {
     let mut name = output.file_name().context("a file")?.to_owned();
     name.push(".new");
@@ -393,12 +392,12 @@ fn keep(profile: &Profile, output: &Path) -> Result<()> {
     std::fs::rename(&new, output).with_context(|| output.display().to_string())
 }
 
-/// Three digits are enough for a ratio. One of next to nothing stays one.
+/// Rounds to three significant digits, so that a very small ratio does not become 0.
 fn rounded(number: f64) -> f64 {
     format!("{number:.2e}").parse().unwrap_or(number)
 }
 
-/// A race together with what was known before.
+/// Combines the result of a measurement with the earlier result for the same case.
 fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
     let native = || "native".parse().expect("an expression");
     let (expression, ratio, interval) = match &found.winner {
@@ -438,7 +437,7 @@ mod tests {
     use super::*;
     use race::Winner;
 
-    /// Where ranks outnumber cores, a win may be by a factor of thousands; a ratio of 0 would be refused when it is read.
+    /// With oversubscription an algorithm may be faster by a factor of thousands; a ratio rounded to 0 would make the profile unreadable.
     #[test]
     fn a_ratio_of_next_to_nothing_is_one() {
         let interval = [0.000_312_3, 0.013];

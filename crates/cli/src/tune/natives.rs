@@ -1,4 +1,4 @@
-//! Which of the MPI's own algorithms are fastest, kept in the profile.
+//! `bruckner tune --natives`: finds the fastest of the MPI's own algorithms and stores them in the profile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::{keep, rounded};
 use crate::bench::{Problem, Size, best_natives};
 use crate::explain::read_profile;
 
-/// Launches that measure a case in full, and trials, which take a fraction of that.
+/// Number of full launches that measure a case, including its short trials, which count as fractions.
 const LAUNCHES: f64 = 6.0;
-/// A case has at least so long, in seconds: where that is too long, it takes longer than was asked for.
+/// Minimum seconds for a case in one launch, even if the total time then exceeds the budget.
 const LEAST: f64 = 0.05;
 
-/// Finds out, within about so much time, and keeps it in a profile; what there is to say.
+/// Finds the fastest settings within about `time` and stores them in the profile `output`. Returns the text to print.
 pub(super) fn find(
     launcher: &[String],
     collectives: &[Collective],
@@ -34,7 +34,7 @@ pub(super) fn find(
         cases.extend(bytes.iter().map(|bytes| Problem { name, size: Size::Bytes(*bytes) }));
     }
     let seconds = (time.as_secs_f64() / cases.len() as f64 / LAUNCHES).max(LEAST);
-    // What cannot be written down need not be known.
+    // A setting that the MPI's tuning files cannot express is not tried.
     let may = |mpi: &str, name: Name, setting: &str| {
         Format::of(mpi).is_some_and(|format| format.takes(name, setting))
     };
@@ -51,7 +51,7 @@ pub(super) fn find(
     let shape = Shape::of(&topology);
     let (mut settings, mut text) = (Vec::new(), String::new());
     for (problem, best) in found.best {
-        // Each once, also where it was asked for twice.
+        // A case listed twice is stored once.
         if settings
             .iter()
             .any(|known: &Setting| Size::Bytes(known.bytes) == problem.size && known.name == problem.name)
@@ -70,7 +70,7 @@ pub(super) fn find(
         text.push_str(&format!("{:<15} {:>8}  {said}\n", problem.name.to_string(), bytes_text(bytes)));
         settings.push(Setting { name: problem.name, bytes, setting, ratio, interval });
     }
-    // What was found before of other collectives and sizes stays.
+    // Earlier results for other collectives and sizes are kept.
     let same = |a: &Setting, b: &Setting| (a.name, a.bytes) == (b.name, b.bytes);
     match profile.natives.iter_mut().find(|other| other.shape == shape) {
         Some(known) => {

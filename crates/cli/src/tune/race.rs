@@ -1,4 +1,4 @@
-//! One race: algorithms and the MPI's own function, block by block.
+//! Measurement of one case: several algorithms and the MPI's own function, block by block.
 
 use std::time::Duration;
 
@@ -10,44 +10,44 @@ use bruckner_measure::{Case, Look, compare, median, quantile, ratios};
 use super::LAUNCHES;
 use crate::bench::{Contender, Effort, Problem, Ranks};
 
-/// Who won, by how much.
+/// The fastest algorithm of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Winner {
     pub(super) expression: Expression,
-    /// Its time as a part of the MPI's.
+    /// Time relative to the MPI's own function.
     pub(super) ratio: f64,
     pub(super) interval: [f64; 2],
 }
 
-/// What came of a race.
+/// Result of measuring one case.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Found {
-    /// What the MPI's own function took, in seconds.
+    /// Time of the MPI's own function, in seconds.
     pub(super) native: f64,
-    /// None where nobody is surely faster.
+    /// `None` if no algorithm is significantly faster.
     pub(super) winner: Option<Winner>,
 }
 
-/// Enough blocks for an interval of the confidence that is asked for.
+/// Minimum number of blocks, enough for an interval at [`CONFIDENCE`].
 const BLOCKS: usize = 15;
-/// So few are enough if all of them agree, and so many there must be.
+/// Minimum number of blocks beyond the time limit, enough if all of them agree.
 const LEAST: usize = 7;
-/// Whoever takes so many times as long as the best at first does not win.
+/// A candidate slower than the best by this factor in each of the first blocks is dropped.
 const HOPELESS: f64 = 1.2;
-/// Of an interval of which one side counts, at 99 %.
+/// Confidence level of the two-sided interval; only its upper end counts, which gives 99 %.
 const CONFIDENCE: f64 = 0.98;
-/// A win must be by so much, in the median;
+/// Maximum median ratio of a winner to native.
 const MEDIAN: f64 = 0.95;
-/// in nineteen of twenty blocks no worse than this;
+/// Maximum ratio of a winner to native in nineteen of twenty blocks.
 const WORST: f64 = 1.05;
-/// and calls that follow each other must not be slower.
+/// Maximum ratio of a winner to native for calls back to back.
 const BACK_TO_BACK: f64 = 1.0;
-/// Who was confirmed stays as long as nobody is faster by more than this.
+/// Factor by which another algorithm must be faster to replace a confirmed winner.
 const ALIKE: f64 = 1.1;
-/// What calls that are served by two of the MPI's own functions take longer to get there, in seconds.
+/// Overhead of reaching a composition of two MPI functions, in seconds.
 const LONGER_WAY: f64 = 1e-6;
 
-/// Races some algorithms, one of which may have won before. Collective; all ranks get the same.
+/// Measures candidates against native; `before` is the earlier result of the case. Collective; all ranks get the same result.
 pub(super) fn race(
     ranks: &mut Ranks,
     problem: &Problem,
@@ -94,12 +94,12 @@ fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result
     let first = case.contenders.iter().position(|contender| contender.name == native);
     let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
     let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
-    // Two of the MPI's own functions serve fewer calls than an algorithm does, and on a longer way.
+    // A composition of two MPI functions handles fewer calls than a planned algorithm, and is reached on a slower path.
     let planned = winners.iter().find(|winner| !winner.expression.is_composition());
     let bar = planned.map_or(f64::INFINITY, |planned| planned.ratio / ALIKE);
     let worth = |winner: &Winner| winner.ratio < bar && native * (1.0 - winner.ratio) >= LONGER_WAY;
     winners.retain(|winner| !winner.expression.is_composition() || worth(winner));
-    // Who has won before, and wins again, is the winner: of two that are alike, now one is ahead and now the other, and none would be
+    // An earlier winner that wins again stays the winner: otherwise two equally fast algorithms would take turns, and neither would be
     // confirmed.
     let best = winners.first().map_or(0.0, |best| best.ratio);
     let again = |winner: &Winner| {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use bruckner_measure::{Block, Contender as Named, Run};
 
-    /// A case of some blocks, in which an algorithm takes so many nanoseconds and the MPI 1000.
+    /// Returns a case with native at 1000 ns and an algorithm with these times in ns, one for each block.
     fn case(times: impl Iterator<Item = u64>, back_to_back: u64) -> Case {
         let run = |contender, time, after| Run {
             contender,
@@ -147,7 +147,7 @@ mod tests {
                 .map(|winner| format!("{:.2}", winner.ratio))
         };
         assert_eq!(won(&case((0..20).map(|_| 800), 900)).as_deref(), Some("0.80"));
-        // Too few blocks; too little; now and then much slower; slower one after the other.
+        // Too few blocks; too small a gain; much slower in some blocks; slower back to back.
         assert_eq!(won(&case((0..4).map(|_| 800), 900)), None);
         assert_eq!(won(&case((0..20).map(|_| 960), 900)), None);
         assert_eq!(won(&case((0..20).map(|n| if n % 8 == 0 { 1500 } else { 800 }), 900)), None);
@@ -156,7 +156,7 @@ mod tests {
         assert!((native - 1e-6).abs() < 1e-12);
     }
 
-    /// Twenty blocks of the MPI's own function and two others, each of which takes so many nanoseconds.
+    /// Returns the winner among native and two others after twenty blocks with these times in ns.
     fn three(native: u64, others: [(&str, u64); 2], before: Option<&Verdict>) -> Option<String> {
         let run = |contender, time| Run {
             contender,
@@ -175,7 +175,7 @@ mod tests {
         judge(&case, &names, before).unwrap().winner.map(|winner| winner.expression.to_string())
     }
 
-    /// Of two that are alike, who has won before wins again; one that is much faster takes over once the other is confirmed.
+    /// Of two equally fast algorithms the earlier winner wins again; a much faster one replaces it once it is confirmed.
     #[test]
     fn who_won_before_is_confirmed() {
         let won = |times: [u64; 2], before: &str, launches| {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(won([500, 520], "native", 2), "ring");
     }
 
-    /// Two of the MPI's own functions must save what it takes longer to get to them, and more than an algorithm does.
+    /// A composition of MPI functions must save more than its overhead, and be clearly faster than a planned algorithm.
     #[test]
     fn compositions_must_be_worth_it() {
         let won = |native, [algorithm, parts]: [u64; 2]| {

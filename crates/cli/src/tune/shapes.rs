@@ -1,5 +1,5 @@
-//! The shapes that are raced in one launch: programs do not only use all ranks, but also those of a node, one of each node, or of half
-//! the nodes.
+//! Topology shapes that are tuned in one launch: programs use not only all ranks, but also the ranks of one node, one rank of each node,
+//! or half of the nodes.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use bruckner::Communicator;
 use bruckner_model::Shape;
 use bruckner_schedule::{Level, Rank, Topology};
 
-/// Some of the ranks.
+/// A subset of the ranks.
 pub(super) struct Part {
     pub(super) topology: Topology,
     pub(super) shape: Shape,
-    /// Of all ranks, whether each is one of them. The first always is.
+    /// For each rank, whether it belongs to the subset; rank 0 always does.
     pub(super) members: Vec<bool>,
 }
 
-/// All ranks, then those of one node, one of each, those of half the nodes, and all but one: each shape once, and only where all nodes have
-/// as many, which is what a profile can say.
+/// Returns subsets of distinct shapes: all ranks, those of one node, one of each node, those of half the nodes, and all but one. A subset
+/// with unequal numbers of ranks on its nodes is left out, because a profile cannot describe it.
 pub(super) fn parts(topology: &Topology) -> Vec<Part> {
     let ranks = topology.ranks();
     let node = |rank: u32| topology.region_of(Level::NODE, Rank(rank));
@@ -53,7 +53,7 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
     parts
 }
 
-/// Waits until all are here, asleep: those who race need the cores. Collective.
+/// Barrier that sleeps while waiting, because the ranks that still measure need the cores. Collective.
 pub(super) fn meet(ranks: Communicator) -> Result<()> {
     ranks.barrier()?.plan("native")?.overlap(|barrier| -> Result<()> {
         while !barrier.advance()? {

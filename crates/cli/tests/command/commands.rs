@@ -1,4 +1,4 @@
-//! The command as its user meets it: what it prints, and how it ends.
+//! Output and exit status of the `bruckner` command.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Output};
@@ -75,7 +75,7 @@ fn all_probes_verify() {
     assert_eq!(text(&output.stdout).lines().last(), Some("verified 24 schedules, 0 refused"));
 }
 
-/// Broken programs are refused, right ones accepted; the full numbers are commands of their own.
+/// The verifier refuses broken programs and accepts correct ones, on a small sample; CI runs the full numbers separately.
 #[test]
 fn the_judges_agree_on_a_sample() {
     let output = bruckner(&["verify", "--self-test", "400", "--seed", "7"]);
@@ -89,14 +89,14 @@ fn the_judges_agree_on_a_sample() {
     );
 }
 
-/// Without an algorithm, what the library would choose, from the code that chooses.
+/// `explain` without `--algorithm` prints the choice of the same code that chooses in the library.
 #[test]
 fn explain_says_what_would_run_and_why() {
     let chosen = |args: &[&str]| {
         let output = bruckner(&[&["explain"], args].concat());
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         let said = text(&output.stdout);
-        // A table of all algorithms, an empty line, and the choice.
+        // The output is a table of all algorithms, an empty comment line, and the choice.
         assert!(said.starts_with("; algorithm "), "{said}");
         let choice = said.lines().skip_while(|line| *line != ";").nth(1);
         choice.unwrap_or_default().to_owned()
@@ -142,7 +142,7 @@ fn a_file_gets_what_standard_output_would() {
     assert_eq!(written, bruckner(&args).stdout);
 }
 
-/// One rank of 2^20; .ci/run looks at the memory of the release build.
+/// Plans one of 2^20 ranks; `.ci/run` checks the memory of the release build.
 #[test]
 fn a_million_ranks_are_no_matter() {
     for (collective, algorithm, steps) in [
@@ -172,10 +172,10 @@ fn a_million_ranks_are_no_matter() {
     }
 }
 
-/// What was there stays in front of the library, and the mark says which rank this is, and which program it started.
+/// Libraries preloaded before stay in front of Bruckner's, and `BRUCKNER_EXEC` names this rank and the program that was started.
 #[test]
 fn exec_puts_the_library_behind_and_leaves_a_mark() {
-    // Any file will do: the linker leaves alone what is no library, and says so on standard error.
+    // An empty file will do: the dynamic loader skips a file that is no library, with a message on standard error.
     let library = std::env::temp_dir().join(format!("bruckner-exec-{}.so", std::process::id()));
     std::fs::write(&library, "").unwrap();
     let path = library.canonicalize().unwrap().display().to_string();
@@ -202,7 +202,7 @@ fn exec_puts_the_library_behind_and_leaves_a_mark() {
     assert_eq!(under_mpirun, format!("other.so:third.so:{path} job:3:::::: {shell} --flag\n"));
     let through = bruckner(&["exec", "--through", "--library", &path, "sh", "-c", "echo $BRUCKNER_EXEC"]);
     assert_eq!(text(&through.stdout), "::::::: any\n");
-    // What the dynamic loader would take for two files is refused before anything starts.
+    // A path that the dynamic loader would split in two is refused before anything starts.
     let apart = library.with_file_name(format!("bruckner exec {}.so", std::process::id()));
     std::fs::rename(&library, &apart).unwrap();
     let refused = bruckner(&["exec", "--library", &apart.display().to_string(), "echo", "started"]);

@@ -1,7 +1,7 @@
-//! Every listing in README.md and docs/ is what the command prints, or a text that holds.
+//! Checks every listing in README.md and docs/: commands print the listed output, and texts verify.
 //!
-//! In a block marked `console`, each line `$ bruckner …` is run and what follows must be its output; a line `…`
-//! stands for any lines. A block marked `bruckner` is a whole text: it reads, prints as it stands, and holds.
+//! In a block marked `console`, each line `$ bruckner …` is run and the lines after it must be its output; a line `…` stands for any
+//! lines. A block marked `bruckner` is a complete text: it must parse, print unchanged, and verify.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The fenced blocks of a page with what they are marked as.
+/// Returns the fenced blocks of a page as pairs of language mark and text.
 fn blocks(text: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, String)> = None;
@@ -41,7 +41,7 @@ fn blocks(text: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// Splits as a shell does, single quotes only.
+/// Splits a command line into words; supports single quotes only.
 fn words(command: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in command.split('\'').enumerate() {
@@ -111,7 +111,7 @@ fn texts_hold() {
     assert!(read_texts >= 1, "no text was found");
 }
 
-/// The listing of the guide is the example that is compiled and run.
+/// The listing in the guide equals the example program, which is compiled and run.
 #[test]
 fn the_guide_lists_the_example() {
     let page = std::fs::read_to_string(root().join("docs/adding-an-algorithm.md")).expect("readable");
@@ -122,7 +122,7 @@ fn the_guide_lists_the_example() {
     assert!(example.lines().count() <= 80, "small enough to read");
 }
 
-/// The reference names every construct that the language has, and a probe for it.
+/// The language reference lists every construct, each with the name of an existing reference case.
 #[test]
 fn every_construct_names_its_probe() {
     let text = std::fs::read_to_string(root().join("docs/language.md")).expect("readable");

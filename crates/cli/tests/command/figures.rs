@@ -1,4 +1,4 @@
-//! The listings of Jocksch et al., Figures 8 and 9, held against `--format stages`.
+//! Compares `--format stages` with the listings in Figures 8 and 9 of Jocksch et al.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn figure(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("STAGE")).collect()
 }
 
-/// Of a dead line only stage and fraction are said: it has no number of its own.
+/// Returns only stage and fraction of a line, because the number of a dead line has no meaning.
 fn stage_and_fraction(line: &str) -> Vec<&str> {
     line.split(' ').take(4).collect()
 }
@@ -51,8 +51,8 @@ fn figure_8() {
     compare(&stages("8(-1 1 1 1)"), &figure);
 }
 
-/// The figure's FROM lines of stage 1 name lines 1 to 4 of node 4, but there the fractions that node 5 needs are
-/// its lines 4 to 7: stage 0 of node 4 lists its own half first.
+/// Figure 9 has an error: the FROM lines of stage 1 name lines 1 to 4 of node 4, but the fractions that node 5 needs are lines 4 to 7
+/// there, because stage 0 of node 4 lists its own half first.
 #[test]
 fn figure_9() {
     let mut figure = figure(include_str!("data/figure9.txt"));

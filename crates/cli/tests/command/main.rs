@@ -1,4 +1,4 @@
-//! The command as its user meets it.
+//! Tests of the `bruckner` command as a user runs it.
 
 mod commands;
 mod docs;

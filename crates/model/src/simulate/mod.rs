@@ -1,15 +1,15 @@
-//! Plays classes of ranks through on a machine: when does each do what?
+//! Simulates classes of ranks on a machine, to find the time at which each class finishes.
 //!
-//! Every class has a clock and runs ahead until something is missing that another must do first. What a message takes is
-//! known as soon as both ends are (a short one: as soon as it is sent), unless it shares a limit with others: what a rank, or
-//! what a node can send. Those are carried out in the order of time ([`sharing`]). The outcome depends on nothing but the
-//! steps, the machine and when ranks arrive.
+//! Every class has its own clock and advances until it needs something that another class has not done yet. The time of a message is known
+//! as soon as both ends are ready (for an eager message, as soon as it is sent), unless it shares a rate limit of its rank or node with
+//! other messages. Such messages are simulated in order of time ([`sharing`]). The result depends only on the steps, the machine and the
+//! arrival times.
 //!
-//! - A message takes its latency, then its bytes at the rate that it gets: its own, or its share of the limits where that is less.
-//! - One that does not wait for the receiver (*eager*) is done for the sender at once; one that does starts when both are there,
-//!   and is done for both when it has arrived.
-//! - Starting a message and finishing it takes the rank `overhead` each.
-//! - A flag is seen a moment after it was raised; ranks that meet take one such moment for each doubling of their number.
+//! - A message takes its latency, then its transfer at its own rate, or at its share of the rate limits if that is lower.
+//! - An *eager* message is complete for the sender as soon as it starts. A rendezvous message starts when both ends are ready, and
+//!   is complete for both when it has arrived.
+//! - The rank spends the time `overhead` on starting a message, and again on finishing it.
+//! - A flag is seen one flag time after it was raised. A barrier takes one flag time for each doubling of the number of ranks.
 
 mod sharing;
 
@@ -23,22 +23,22 @@ use crate::machine::Machine;
 use crate::steps::{Reach, Step};
 use sharing::{Flow, Sharing};
 
-/// Ranks that wait for each other for ever.
+/// Error for a deadlock: ranks wait for each other forever.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("ranks wait for ever, at step {step} of one of them")]
 pub struct Stuck {
-    /// Where in its steps.
+    /// Index of the step in which one of the ranks waits.
     pub step: usize,
 }
 
-/// One end of a message.
+/// State of one end of a message. Times are in seconds, and `NAN` until they are known.
 #[derive(Clone, Copy)]
 struct End {
-    /// When its rank was there; `NAN` before.
+    /// Time at which the rank is ready to send or receive the message.
     ready: f64,
-    /// At the receiver: when it has arrived.
+    /// Time at which the message arrives; only at the receiving end.
     arrived: f64,
-    /// When it is done for its rank.
+    /// Time at which the message is complete for the rank.
     done: f64,
 }
 
@@ -48,23 +48,23 @@ const UNKNOWN: End = End { ready: f64::NAN, arrived: f64::NAN, done: f64::NAN };
 struct State {
     next: usize,
     now: f64,
-    /// How many partners are behind it.
+    /// Number of completed steps that have a partner.
     partner: u32,
-    /// By partner; waits have none.
+    /// Ends of messages, by partner index; unused for waits.
     ends: Vec<End>,
-    /// Which partner a request is with.
+    /// Partner index of each request.
     requests: Vec<u32>,
-    /// When each flag was raised, in order.
+    /// Times at which each flag was raised, in ascending order.
     raised: SmallVec<[(Flag, Vec<f64>); 2]>,
-    /// Who waits for a flag of this class.
+    /// Classes that wait for a flag of this class.
     waiting: Vec<u32>,
-    /// From when on it can start a message.
+    /// Earliest time at which the class can start its next message.
     port: f64,
-    /// Whether it waits for others of its region.
+    /// Whether the class waits in a barrier.
     meets: bool,
 }
 
-/// Ranks that meet: which classes are there, since when the last of them.
+/// A barrier in progress: the classes that have reached it, and the latest time at which one did.
 #[derive(Default, Clone)]
 struct Meeting {
     there: Vec<u32>,
@@ -80,7 +80,7 @@ struct Simulator<'a> {
     runnable: VecDeque<u32>,
 }
 
-/// Plays classes through; when each of them is through.
+/// Simulates classes. Returns the time at which each class finishes, in seconds.
 pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>, Stuck> {
     let state = |class: &Class| State {
         now: class.arrival,
@@ -124,7 +124,7 @@ impl Simulator<'_> {
         &mut self.states[class as usize]
     }
 
-    /// Runs a class until something is missing.
+    /// Advances a class until it needs something that another class has not done yet.
     fn advance(&mut self, class: u32) {
         let classes = self.classes;
         let steps = &classes.classes[class as usize].steps;
@@ -187,7 +187,7 @@ impl Simulator<'_> {
             end.done = end.arrived.max(end.ready);
             return;
         }
-        // One that waits for the receiver can set out now.
+        // A rendezvous message that was waiting for this receiver can start now.
         let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
         let sent = self.states[other as usize].ends[theirs as usize];
         if !sent.ready.is_nan() && sent.done.is_nan() {
@@ -199,7 +199,7 @@ impl Simulator<'_> {
         }
     }
 
-    /// A message sets out.
+    /// Starts the transfer of a message.
     fn start(&mut self, class: u32, at: u32, bytes: u64, reach: Reach) {
         let protocol = self.machine.wire(reach).protocol(bytes);
         let sender = &self.classes.classes[class as usize];
@@ -216,7 +216,7 @@ impl Simulator<'_> {
             let flow = Flow {
                 message: (class, at),
                 left: bytes as f64,
-                // Without end where only the limits count.
+                // Infinite if `per_byte` is 0, so that only the rate limits apply.
                 most: 1.0 / protocol.per_byte,
                 ranks: sender.on_node,
                 of_node: limit.map_or(0.0, |rate| 1.0 / rate),
@@ -227,7 +227,7 @@ impl Simulator<'_> {
         }
     }
 
-    /// A message has arrived at its receiver.
+    /// Records that a message has arrived, and resumes the classes that may wait for it.
     fn arrive(&mut self, class: u32, at: u32, now: f64) {
         let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
         let end = &mut self.states[other as usize].ends[theirs as usize];
@@ -254,7 +254,7 @@ impl Simulator<'_> {
         self.runnable.extend(waiting);
     }
 
-    /// Awaits a flag; whether it is known when it was raised.
+    /// Waits for a flag. Returns whether the time at which the flag was raised is known.
     fn wait(&mut self, class: u32, flag: Flag, before: u32) -> bool {
         let at = self.states[class as usize].partner;
         let (of, _) = self.classes.classes[class as usize].partners[at as usize];

@@ -1,25 +1,25 @@
-//! What a rank and what a node can send, shared among the messages that they send: each gets what it can use, and what is left over is
-//! shared evenly among those that could use more (max–min).
+//! Shares the rate limits of ranks and nodes among concurrent messages by max–min fairness: each message gets the rate that it can use,
+//! and the remaining capacity is shared evenly among the messages that could use more.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Bytes of a message on their way out of a node.
+/// A message that a node is sending to another node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// A class, and which of its messages.
+    /// Sending class, and index of the message among its partners.
     pub(super) message: (u32, u32),
-    /// Bytes that are still to go.
+    /// Bytes that remain to be sent.
     pub(super) left: f64,
-    /// The rate that it could use.
+    /// Maximum rate of the message without limits, in bytes per second.
     pub(super) most: f64,
-    /// How many ranks of the node send such a one.
+    /// Number of ranks of the node that send such a message.
     pub(super) ranks: u32,
-    /// The time of the node that each byte of it takes: 0 where there is no limit.
+    /// Time per byte at the rate limit of the node, in seconds; 0 without a limit.
     pub(super) of_node: f64,
 }
 
-/// Something happens at a node: a flow begins, or one ends if nothing changes before.
+/// An event at a node: a flow begins, or a flow ends unless an earlier event changes its rate.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     time: f64,
@@ -30,7 +30,7 @@ struct Event {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Begins(Flow),
-    /// By the plans of this number; there may be newer ones.
+    /// The end of a flow, computed for the plan with this number. The event is ignored if the node has a newer plan.
     Ends(u32),
 }
 
@@ -63,14 +63,14 @@ impl Ord for Event {
 
 #[derive(Clone, Default)]
 struct Node {
-    /// With the rate that each has now.
+    /// Flows with their current rates.
     flows: Vec<(Flow, f64)>,
     since: f64,
     plan: u32,
 }
 
 pub(super) struct Sharing {
-    /// The most that one rank sends at a time, in bytes a second.
+    /// Limit of the rate at which one rank sends, in bytes per second.
     rank: Option<f64>,
     nodes: Vec<Node>,
     events: BinaryHeap<Reverse<Event>>,
@@ -81,13 +81,13 @@ impl Sharing {
         Sharing { rank, nodes: vec![Node::default(); nodes], events: BinaryHeap::new() }
     }
 
-    /// A flow begins at some time, not before what was carried out last.
+    /// Adds a flow that begins at `time`, which must not be before the last event returned by `next`.
     pub(super) fn add(&mut self, node: u32, time: f64, flow: Flow) {
         self.events.push(Reverse(Event { time, node, what: What::Begins(flow) }));
     }
 
-    /// Carries out what comes next at one node; messages that are through are added to a list. When that was, or `None` where
-    /// nothing is left.
+    /// Processes the next event at one node, and adds the messages that are completely sent to `through`. Returns the time of the event,
+    /// or `None` if no event is left.
     pub(super) fn next(&mut self, through: &mut Vec<(u32, u32)>) -> Option<f64> {
         let Reverse(first) = self.events.pop()?;
         let node = &mut self.nodes[first.node as usize];
@@ -98,7 +98,7 @@ impl Sharing {
             What::Ends(plan) => ends |= plan == node.plan,
         };
         note(first);
-        // Whatever happens there at the same time is one change.
+        // All events of the node at the same time are processed together.
         while let Some(Reverse(next)) = self.events.peek() {
             if next.key() != first.key() {
                 break;
@@ -114,7 +114,7 @@ impl Sharing {
         for (flow, rate) in &mut node.flows {
             flow.left -= *rate * passed;
         }
-        // What a rounding error leaves is nothing.
+        // A remainder of the size of a rounding error counts as sent.
         node.flows.retain(|(flow, rate)| {
             let over = flow.left <= *rate * first.time.abs().max(1e-9) * 1e-12;
             if over {
@@ -134,10 +134,10 @@ impl Sharing {
     }
 }
 
-/// Gives every flow its rate: all rise together; a flow stops where it can use no more, those of a rank where the rank can send no
-/// more, all where the node cannot.
+/// Sets the rates of all flows. The rates rise together; a flow stops rising at its own maximum, or when the rate limit of its rank or of
+/// the node is reached.
 fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
-    // Flows of one class are next to each other.
+    // After sorting, flows of one class are adjacent.
     flows.sort_by_key(|(flow, _)| flow.message.0);
     flows.iter_mut().for_each(|(flow, rate)| *rate = flow.most);
     if let Some(limit) = rank {
@@ -148,10 +148,11 @@ fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
     fill(flows, |flow| f64::from(flow.ranks) * flow.of_node);
 }
 
-/// Cuts off rates at the level at which all together take the whole time of somebody. Those that take none of it stay.
+/// Caps rates at the level at which the flows together use a limit fully. `each` is the fraction of the limit that a flow uses per unit of
+/// rate; flows for which it is 0 are not capped.
 fn fill(flows: &mut [(Flow, f64)], each: impl Fn(&Flow) -> f64) {
     let mut level = f64::INFINITY;
-    // Flows that use no more than this are content. What they leave raises the level of the others, and more may be.
+    // Flows with at most this rate keep their maximum rate. The capacity that they leave raises the level, so more flows may keep theirs.
     let mut below = 0.0;
     loop {
         let (mut used, mut rising) = (0.0, 0.0);
@@ -183,7 +184,7 @@ mod tests {
         };
         let mut flows: Vec<_> = most.iter().map(flow).collect();
         share(rank, &mut flows);
-        // What rounding leaves is nothing.
+        // Rounding errors are removed.
         flows.into_iter().map(|(_, rate)| (rate * 1e9).round() / 1e9).collect()
     }
 
@@ -208,7 +209,8 @@ mod tests {
     fn kinds_of_messages_take_more_of_a_node_or_less() {
         let flow =
             |class, of_node| (Flow { message: (class, 0), left: 1.0, most: 8.0, ranks: 1, of_node }, 0.0);
-        // One kind can be sent at 10, one at 5, one without limit: 10/3 and 10/3 take a third and two thirds.
+        // The node can send the first kind of message at a rate of 10, the second at 5, and the third without limit. The first two get
+        // 10/3 each, which is one third and two thirds of the capacity.
         let mut flows = [flow(0, 0.1), flow(1, 0.2), flow(2, 0.0)];
         share(None, &mut flows);
         let rates = flows.map(|(_, rate)| rate);
@@ -227,7 +229,8 @@ mod tests {
         while let Some(now) = sharing.next(&mut through) {
             log.extend(through.drain(..).map(|(class, _)| (class, now)));
         }
-        // 50 are through when the other begins; both get 5 until that one is through, at 10; 25 are left then.
+        // The first flow has sent 50 bytes when the second begins. Both get a rate of 5 until the second ends at time 10; then the first
+        // has 25 bytes left.
         assert_eq!(log, [(1, 10.0), (0, 12.5)]);
     }
 }

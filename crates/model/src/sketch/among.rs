@@ -1,4 +1,4 @@
-//! Messages among members: all ranks, or one rank of each node.
+//! Sketches of messages among members: all ranks, or one rank of each node.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
@@ -7,23 +7,23 @@ use bruckner_schedule::Collective;
 use super::{NOTHING, Shape, Stage};
 use crate::steps::Reach;
 
-/// Who exchanges messages.
+/// Group of ranks that exchange messages.
 #[derive(Clone, Copy)]
 pub(super) struct Members {
     pub(super) count: u32,
     pub(super) at: At,
 }
 
-/// Where members are.
+/// Placement of the members.
 #[derive(Clone, Copy)]
 pub(super) enum At {
-    /// Each on a node of its own, and so many such groups at once on the same nodes.
+    /// One member on each node, with the number of such groups that exchange messages on the same nodes at the same time.
     Nodes(u32),
-    /// All ranks.
+    /// Every rank of a communicator of this shape.
     Ranks(Shape),
 }
 
-/// Copies that algorithms among all ranks make of what is theirs. Those that reduce have a copy to work on.
+/// Returns the copies that algorithms among all ranks make of a rank's own data. Algorithms that reduce work on a copy of it.
 pub(super) fn around(collective: Collective, ranks: u32, bytes: f64) -> Stage {
     Stage::copies(match collective {
         Collective::ReduceScatter => bytes * f64::from(ranks),
@@ -32,8 +32,8 @@ pub(super) fn around(collective: Collective, ranks: u32, bytes: f64) -> Stage {
 }
 
 impl Members {
-    /// How far messages over a distance in ranks go, and how many of a node's ranks send that far: the furthest of them, unless those
-    /// that stay near are asked for.
+    /// Returns the link class of messages over a distance in ranks, and the number of ranks of a node that send over that link class. It
+    /// is that of the messages that go furthest, or, with `is_near`, of those that stay on the node.
     fn reach(self, distance: u32, is_near: bool) -> (Reach, u32) {
         match self.at {
             At::Nodes(groups) => (Reach::Network, groups),
@@ -44,13 +44,13 @@ impl Members {
         }
     }
 
-    /// Messages to so many members at once.
+    /// Makes a stage of `messages` concurrent messages over a distance in ranks.
     fn round(self, distance: u32, is_near: bool, messages: u32, bytes: f64) -> Stage {
         let (reach, senders) = self.reach(distance, is_near);
         Stage { senders, reach, messages: f64::from(messages), bytes, ..NOTHING }
     }
 
-    /// A message to everybody else at once; those that stay on the node are done before the others.
+    /// Makes a stage of concurrent messages to all other members. Only inter-node messages count, because those on the node end earlier.
     fn to_all(self, bytes: f64) -> Stage {
         let far = match self.at {
             At::Ranks(shape) if shape.nodes > 1 => self.count - shape.on_node,
@@ -59,14 +59,14 @@ impl Members {
         self.round(self.count, false, far, bytes)
     }
 
-    /// Whether the messages of a round, of so many that come, delay nobody by going far: where distances grow, what is on its way
-    /// passes from node to node as often as there are nodes at most.
+    /// Whether the inter-node messages of a round, with `to_come` rounds left, delay no rank. In rounds with growing distances, data
+    /// crosses from node to node at most as often as there are nodes.
     fn is_near(self, distance: u32, to_come: u32) -> bool {
         matches!(self.at, At::Ranks(shape) if shape.in_order && distance < shape.on_node && to_come > shape.nodes)
     }
 
-    /// What a member does by an algorithm, if it is known. Of an allgather and a reduce_scatter `bytes` are a block, of an allreduce
-    /// the vector, of an alltoall what goes from one to one other.
+    /// Returns the stages of a member in an algorithm, if its formula is known. `bytes` is a block in an allgather and a reduce_scatter,
+    /// the whole vector in an allreduce, and the data from one member to one other in an alltoall.
     pub(super) fn stages(
         self,
         collective: Collective,
@@ -79,7 +79,7 @@ impl Members {
         }
         Some(match collective {
             Collective::Allgather => self.gathers(expression, bytes)?,
-            // The same backwards: what comes is added.
+            // A reduce_scatter is an allgather run backwards, with received data reduced.
             Collective::ReduceScatter => {
                 let adding =
                     |stage: Stage| [stage, Stage::reduces(stage.messages * stage.bytes).times(stage.times)];
@@ -95,7 +95,7 @@ impl Members {
                 Expression::Plain(Plain::Rabenseifner) => self.halves(&doubling(), bytes)?,
                 Expression::Plain(Plain::Ring) => self.halves(expression, bytes)?,
                 Expression::Halves(of) => self.halves(of, bytes)?,
-                // Everybody's vector is gathered, and then reduced.
+                // All members gather the vectors of all, then reduce them.
                 Expression::Plain(Plain::SpreadOut) | Expression::Bruck(_) => {
                     let mut stages = self.gathers(expression, bytes)?;
                     stages.extend([Stage::copies(bytes), Stage::reduces((members - 1.0) * bytes)]);
@@ -136,11 +136,11 @@ impl Members {
         Some(stages)
     }
 
-    /// An allgather of blocks.
+    /// Returns the stages of an allgather of blocks.
     fn gathers(self, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let count = self.count;
         Some(match expression {
-            // What goes round passes from node to node as often as there are nodes.
+            // Data that passes round the ring crosses from node to node as often as there are nodes.
             Expression::Plain(Plain::Ring) => {
                 let far = match self.at {
                     At::Ranks(shape) if shape.in_order => shape.nodes.min(count - 1),
@@ -153,7 +153,7 @@ impl Members {
             Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) => {
                 let even = count.is_power_of_two();
                 let mut stages = self.doubles(2, bytes, even);
-                // The others give theirs to one of these, and get all.
+                // Members beyond the largest power of two send their block to another member first, and receive all blocks at the end.
                 if !even {
                     stages.insert(0, self.round(count, false, 1, bytes));
                     stages.push(self.round(count, false, 1, f64::from(count - 1) * bytes));
@@ -165,7 +165,7 @@ impl Members {
         })
     }
 
-    /// Rounds in each of which everybody hears from `radix - 1` others what they have.
+    /// Returns the stages of rounds in each of which every member receives the data of `radix - 1` others.
     fn doubles(self, radix: u32, bytes: f64, is_near: bool) -> Vec<Stage> {
         let count = self.count;
         let mut stages = Vec::new();
@@ -181,7 +181,7 @@ impl Members {
     }
 }
 
-/// How many rounds there are until everybody has heard from all, where so many are known.
+/// Returns the number of rounds until every member has the data of all, if each has the data of `known` members now.
 fn rounds_left(count: u32, known: u32, radix: u32) -> u32 {
     count.div_ceil(known.max(1)).max(2).saturating_sub(1).ilog(radix.max(2)) + 1
 }

@@ -1,9 +1,9 @@
-//! What an algorithm costs by formula, without planning anything: what the busiest rank does, from the expression, the shape of the
-//! communicator and the size. Algorithms are composed here as they are in plans: messages among members (`among`), and what ranks of a
-//! node do before and after (`regional`, `on_node`).
+//! Sketches: cost formulas of algorithms, evaluated without planning. A sketch is the work of the busiest rank, from the algorithm's
+//! expression, the shape of the communicator and the message size. It is composed like a plan: messages among members (`among`), and the
+//! work of the ranks of a node before and after (`regional`, `on_node`).
 //!
-//! A sketch takes a microsecond where a plan takes milliseconds, so that all algorithms can be ranked for all sizes before any
-//! is planned. A test holds sketches to the simulation of the plans.
+//! A sketch takes a microsecond and a plan milliseconds, so all algorithms can be ranked for all sizes before any is planned. A test
+//! compares sketches with simulations of the plans.
 //!
 //! ```
 //! use bruckner_model::{Machine, Shape, Sketch};
@@ -27,19 +27,19 @@ use bruckner_schedule::{Collective, Level, Topology};
 use crate::machine::Machine;
 use crate::steps::{Reach, Work};
 
-/// What counts of a topology: uneven nodes are taken to be as large as the largest.
+/// Shape of a communicator: the numbers that costs depend on. Nodes of different sizes count as if all were as large as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// How many ranks each has.
+    /// Number of ranks on each node.
     pub on_node: u32,
-    /// Whether ranks of a node follow each other.
+    /// Whether the ranks of each node are consecutive.
     pub in_order: bool,
 }
 
 impl Shape {
-    /// That of a topology.
+    /// Returns the shape of `topology`.
     pub fn of(topology: &Topology) -> Shape {
         Shape {
             nodes: topology.regions(Level::NODE),
@@ -48,36 +48,36 @@ impl Shape {
         }
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks on all nodes.
     pub fn ranks(self) -> u32 {
         self.nodes.saturating_mul(self.on_node)
     }
 }
 
 impl std::fmt::Display for Shape {
-    /// As a topology of this shape is written.
+    /// Writes the shape as a topology, such as `4x16` or `4x16:cyclic`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}x{}{}", self.nodes, self.on_node, if self.in_order { "" } else { ":cyclic" })
     }
 }
 
-/// Something that the busiest rank does a number of times. Bytes need not be whole.
+/// A stage that the busiest rank executes `times` times. Numbers of bytes and messages may be fractions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Stage {
     times: f64,
-    /// How many ranks of a node send at once.
+    /// Number of ranks of a node that send at the same time.
     senders: u32,
     reach: Reach,
-    /// Sent at once, and as many received.
+    /// Number of messages that the rank sends at once; it receives as many.
     messages: f64,
-    /// Of each.
+    /// Size of each message.
     bytes: f64,
     work: Bytes,
     meetings: f64,
     waits: f64,
 }
 
-/// [`Work`] of which there may be fractions.
+/// Local work as in [`Work`], but with fractional numbers.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Bytes {
     copied: f64,
@@ -111,7 +111,7 @@ impl Stage {
         Stage { work: Bytes { reduced: bytes, ..NOTHING.work }, ..NOTHING }
     }
 
-    /// Asks the kernel for another rank's bytes.
+    /// Makes a stage that reads another rank's memory by a system call.
     fn reads(bytes: f64) -> Stage {
         Stage { work: Bytes { read: bytes, asked: 1.0, ..NOTHING.work }, ..NOTHING }
     }
@@ -128,7 +128,7 @@ impl Stage {
         Stage { times, ..self }
     }
 
-    /// What it takes, by itself and on the wire.
+    /// Returns the time of the stage on a machine, in seconds: first that of local work, then that of messages.
     fn on(&self, machine: &Machine, on_node: u32) -> [f64; 2] {
         let costs = &machine.rank;
         let mut wire = 0.0;
@@ -159,18 +159,18 @@ impl Stage {
     }
 }
 
-/// What the busiest rank does.
+/// Cost formula of an algorithm: the stages that the busiest rank executes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sketch {
     stages: Vec<Stage>,
     on_node: u32,
-    /// How many parts follow each other through all stages, of which these are for one.
+    /// Number of parts that pass through the stages one after the other in a pipeline; `stages` are those of one part.
     parts: u32,
 }
 
 impl Sketch {
-    /// That of an algorithm for so many bytes, if it is known. Bytes are as everywhere: of an allgather what each rank sends, of a
-    /// reduce_scatter what it receives, of an alltoall what goes from one to one other, of an allreduce the vector.
+    /// Makes the sketch of an algorithm, if its formula is known. `bytes` is what each rank sends in an allgather, what it receives in a
+    /// reduce_scatter, what it sends to one other rank in an alltoall, and the whole vector in an allreduce.
     pub fn of(collective: Collective, expression: &Expression, shape: Shape, bytes: u64) -> Option<Sketch> {
         let (parts, of) = match expression {
             Expression::Pipeline { parts, of } => ((*parts).max(1), &**of),
@@ -180,20 +180,20 @@ impl Sketch {
         Some(Sketch { stages: stages(collective, of, shape, part)?, on_node: shape.on_node, parts })
     }
 
-    /// What it takes on a machine, in seconds.
+    /// Returns the predicted time on a machine, in seconds.
     pub fn on(&self, machine: &Machine) -> f64 {
         let [work, wire] = self.stages.iter().fold([0.0; 2], |[work, wire], stage| {
             let [more_work, more_wire] = stage.on(machine, self.on_node);
             [work + more_work, wire + more_wire]
         });
-        // While one part is on the wire, others are worked on.
+        // While the messages of one part are under way, ranks do the local work of another.
         work + wire + f64::from(self.parts - 1) * work.max(wire)
     }
 }
 
 fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     match expression {
-        // A reduce_scatter of pieces of the vector, and an allgather of them.
+        // A reduce_scatter of pieces of the vector, then an allgather of the reduced pieces.
         Expression::Halves(of) if collective == Collective::Allreduce => {
             let piece = bytes / f64::from(shape.ranks());
             let mut scatter = stages(Collective::ReduceScatter, of, shape, piece)?;
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::played::Played;
 
-    /// Sketches of everything that is chosen from, against the simulation of the plans.
+    /// Sketches of the algorithms that may be selected are close to simulations of their plans.
     #[test]
     fn sketches_are_near_what_plans_take() {
         let machines =
@@ -294,7 +294,7 @@ mod tests {
                     let expression = algorithm.parse().unwrap();
                     let task = Task::new(collective, topology.clone()).bytes(bytes);
                     let Ok(plan) = plan(&task, &expression) else { continue };
-                    // Where ranks are alone on their nodes, what knows nodes does nothing there.
+                    // With one rank on each node, node-aware algorithms have no work within a node.
                     if text == "32x1" && algorithm.contains("node") {
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! Algorithms on one node, through shared memory.
+//! Sketches of algorithms within one node, which use shared memory.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
@@ -6,7 +6,7 @@ use bruckner_schedule::Collective;
 
 use super::Stage;
 
-/// What a rank does by an algorithm for ranks that share memory, if it is one.
+/// Returns the stages of an algorithm within one node, if its formula is known.
 pub(super) fn stages(
     collective: Collective,
     expression: &Expression,

@@ -1,4 +1,4 @@
-//! Algorithms that know nodes: what ranks of a node do before and after messages between nodes.
+//! Sketches of node-aware algorithms: the work of the ranks of a node before and after messages between nodes.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Lanes;
@@ -8,7 +8,7 @@ use super::among::{At, Members};
 use super::{NOTHING, Shape, Stage};
 use crate::steps::Reach;
 
-/// What the busiest rank does by an algorithm for nodes, if it is known. Other levels are not.
+/// Returns the stages of the busiest rank in a node-aware algorithm, if its formula is known. Levels other than nodes are not sketched.
 pub(super) fn stages(
     collective: Collective,
     expression: &Expression,
@@ -17,7 +17,7 @@ pub(super) fn stages(
 ) -> Option<Vec<Stage>> {
     match expression {
         Expression::Locality { level: Level::NODE, inside, lanes } => {
-            // Anything else than shared memory inside is not sketched.
+            // Within a node, only the shared-memory algorithm is sketched.
             (inside.to_string() == "shm").then(|| locality(collective, *lanes, shape, bytes))
         }
         Expression::Leader { level: Level::NODE, between, leaders } => {
@@ -28,15 +28,15 @@ pub(super) fn stages(
     }
 }
 
-/// One of the rounds in which every rank of a node reaches other nodes.
+/// A round in which the ranks of a node exchange messages with other nodes.
 struct Reached {
-    /// How many nodes' data each message has.
+    /// Number of nodes whose data each message carries.
     carried: f64,
-    /// How many messages each rank sends.
+    /// Number of messages that each rank sends.
     messages: f64,
-    /// How many nodes' data a node got in this round.
+    /// Number of nodes whose data a node receives in this round.
     got: f64,
-    /// How many ranks of a node send.
+    /// Number of ranks of a node that send.
     senders: u32,
 }
 
@@ -105,7 +105,7 @@ fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> V
             ];
             let mut have = 1.0;
             for Reached { messages, got, senders, .. } in rounds {
-                // Where the last round is not full, some are told twice.
+                // Number of partial results that a node receives, rounded up if the last round is not full.
                 let told = (got / have).ceil();
                 stages.extend([
                     message(senders, messages, bytes),
@@ -140,7 +140,7 @@ fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> V
     }
 }
 
-/// By some ranks of each node, who speak for the others.
+/// Returns the stages of an algorithm in which `leaders` ranks of each node exchange messages on behalf of the others.
 fn by_some(
     collective: Collective,
     between: &Expression,
@@ -160,7 +160,7 @@ fn by_some(
         Collective::Allgather => (
             vec![copies(bytes), shares(bytes), meets, shares(others * bytes)],
             among(share * bytes)?,
-            // Those who do not speak take all that came.
+            // Ranks that are not leaders copy all received data.
             vec![shares(far * share * bytes), meets, shares(far * on_node * bytes), meets],
         ),
         Collective::ReduceScatter => (
@@ -196,7 +196,7 @@ fn by_some(
     Some([before, messages, after].concat())
 }
 
-/// By all ranks of each node, each with its share.
+/// Returns the stages of an algorithm in which every rank of a node exchanges an equal share of the data.
 fn by_all(collective: Collective, between: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
     let others = on_node - 1.0;

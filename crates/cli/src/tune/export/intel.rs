@@ -1,5 +1,6 @@
-//! Intel MPI's variables. Tried with 2021.18: of a list only the upper ends of ranges count, the last entry is for all that is longer, and
-//! none is for what the MPI decides by itself. So a collective is written only where something was better at every size.
+//! Export to Intel MPI's environment variables. As tested with 2021.18, only the upper ends of the size ranges in a list count, the last
+//! entry covers all longer messages, and no entry selects the MPI's own decision. So a collective is exported only if some algorithm beat
+//! the default at every size.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use bruckner_choose::Natives;
 
 use super::{Rules, Written};
 
-/// Whether a setting is a variable and the number of an algorithm, and nothing else.
+/// Whether a setting consists of a variable name and an algorithm number only, which is safe to print for a shell.
 pub(super) fn takes(setting: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');

@@ -1,5 +1,5 @@
-//! What was learned of an MPI's own algorithms, as its own tuning files. A rule holds for the number of ranks and between the sizes at
-//! which it was measured; everything else stays as the MPI has it.
+//! Export of the fastest algorithms of an MPI to the MPI's own tuning files. A rule covers the measured numbers of ranks and the range of
+//! measured sizes; for all other calls the MPI keeps its default.
 
 mod intel;
 mod mpich;
@@ -13,19 +13,19 @@ use bruckner::Name;
 use bruckner_choose::{Natives, Profile, Setting, Vendor};
 use clap::ValueEnum;
 
-/// Whose files.
+/// The MPI whose tuning files are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Format {
-    /// Rules for the components `tuned` and `han`
+    /// Rule files for the components `tuned` and `han`
     OpenMpi,
-    /// Trees of tests for both layers of MPICH
+    /// JSON selection trees for both layers of MPICH
     Mpich,
-    /// Variables of the environment
+    /// Environment variables
     Intel,
 }
 
 impl Format {
-    /// That of an MPI, by its name.
+    /// Returns the format for an MPI, by its name.
     pub(super) fn of(mpi: &str) -> Option<Format> {
         match Vendor::of(mpi) {
             Vendor::OpenMpi => Some(Format::OpenMpi),
@@ -34,7 +34,7 @@ impl Format {
         }
     }
 
-    /// Whether a setting can be written, and is then right for every call that it will serve.
+    /// Whether the format can express a setting, and the setting is correct for every call that the rule would cover.
     pub(super) fn takes(self, name: Name, setting: &str) -> bool {
         match self {
             Format::OpenMpi => open_mpi::takes(name, setting),
@@ -44,7 +44,7 @@ impl Format {
     }
 }
 
-/// Sizes for which a setting holds, all of them measured or between two that were.
+/// A range of sizes with one setting; both ends were measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Span {
     from: u64,
@@ -52,22 +52,22 @@ struct Span {
     setting: String,
 }
 
-/// What holds for a collective on so many ranks, in order of size.
+/// Settings by collective and number of ranks, in order of size.
 type Rules = BTreeMap<Name, BTreeMap<u32, Vec<Span>>>;
 
-/// A file, and what is in it.
+/// Name and content of a file.
 type File = (&'static str, String);
 
-/// What is written: files, variables of the environment, and remarks.
+/// Output of an export: files, environment variables and remarks.
 #[derive(Default, Debug)]
 struct Written {
     files: Vec<File>,
-    /// Names and values; `{}` stands for the directory.
+    /// Names and values; `{}` stands for the output directory.
     variables: Vec<(String, String)>,
     remarks: Vec<String>,
 }
 
-/// Writes files into a directory; how they are used, as commands of a shell.
+/// Writes the tuning files into a directory. Returns shell commands that make the MPI use these files.
 pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Result<String> {
     let mpi = &profile.made.mpi;
     ensure!(Format::of(mpi) == Some(format), "the profile is for {mpi}");
@@ -101,13 +101,13 @@ pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Res
     Ok(text)
 }
 
-/// A line that a shell reads over, whatever is in it.
+/// Formats a text as one comment line of a shell; control characters become spaces.
 fn comment(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("# {plain}\n")
 }
 
-/// What holds, by collective and number of ranks.
+/// Returns the rules by collective and number of ranks. Of two shapes with equally many ranks the first one counts.
 fn rules(natives: &[Natives], format: Format, remarks: &mut Vec<String>) -> Rules {
     let mut rules = Rules::new();
     let mut shapes: BTreeMap<u32, String> = BTreeMap::new();
@@ -130,7 +130,7 @@ fn rules(natives: &[Natives], format: Format, remarks: &mut Vec<String>) -> Rule
     rules
 }
 
-/// Sizes that are measured one after the other with one outcome, as one.
+/// Merges consecutive measured sizes with the same setting into ranges.
 fn spans(sizes: &[&Setting], takes: impl Fn(&str) -> bool) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut before = "";
@@ -152,7 +152,7 @@ mod tests {
     use bruckner_choose::Shape;
     use bruckner_schedule::Topology;
 
-    /// What was found for an allreduce and an allgather, by size, on some shape.
+    /// Returns results for one collective on a topology, as pairs of size and setting.
     pub(super) fn natives(topology: &str, name: Name, found: &[(u64, &str)]) -> Natives {
         let topology: Topology = topology.parse().unwrap();
         let setting = |(bytes, setting): &(u64, &str)| Setting {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(spans(&sizes, |setting| setting == "b"), [span(32768, 262_144, "b")]);
     }
 
-    /// What is in a profile is not run by the shell that reads what is printed.
+    /// A malicious profile cannot make the shell that reads the output run a command.
     #[test]
     fn nothing_gets_out_of_its_quotes() {
         assert_eq!(comment("Intel\necho hello"), "# Intel echo hello\n");

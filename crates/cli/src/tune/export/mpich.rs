@@ -1,7 +1,7 @@
-//! MPICH's files: a tree of tests for its upper layer, and one for its device, which decides first. Tried with 5.0.2.
+//! Export to MPICH's selection trees: one for the upper layer, and one for the device layer, which decides first. Tested with 5.0.2.
 //!
-//! A file stands in the place of the whole tree that is built in, and a tree that lacks anything ends programs. So the trees are taken from
-//! the library, and rules are put before what they have for a collective.
+//! A file replaces the whole built-in tree, and a tree with missing entries makes programs fail. So the built-in trees are read from the
+//! library, and rules are inserted before the existing entries of a collective.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,26 +11,26 @@ use bruckner::Name;
 
 use super::{Rules, Span, Written};
 
-/// What all rules are below, in both trees.
+/// Key in both trees under which all rules are inserted.
 const INTRA: &str = "comm_type=intra";
 const COMPOSITION: &str = "composition ";
 
-/// A collective as the trees know it.
+/// Names and rules of a collective in the trees.
 struct Known {
     name: Name,
-    /// In trees, and in names of algorithms.
+    /// Name in the trees; `title` is the name in names of algorithms.
     tree: &'static str,
     title: &'static str,
-    /// Where rules are put in the upper layer's tree, below [`INTRA`].
+    /// Keys below [`INTRA`] under which rules are inserted in the upper layer's tree.
     below: &'static [&'static str],
-    /// The test of its size, and whether that is of all ranks together.
+    /// Variable that tests the size; `all` says whether it counts the bytes of all ranks together.
     size: &'static str,
     all: bool,
-    /// Algorithms that need nothing but, some of them, operations that commute.
+    /// Algorithms of the upper layer that are correct for every call; `true` marks those that need a commutative operation.
     algorithms: &'static [(&'static str, bool)],
-    /// How many of the device's ways may be named: its others are right for some types of data only.
+    /// Number of the device layer's compositions that may be used; the others are correct for some datatypes only.
     compositions: u32,
-    /// The device's own way to the upper layer, where it would not go there by itself.
+    /// Composition that calls the upper layer, needed where the device layer does not call it by default.
     to_upper: Option<u32>,
 }
 
@@ -83,11 +83,11 @@ const KNOWN: [Known; 4] = [
 
 const GREEK: [&str; 3] = ["alpha", "beta", "gamma"];
 
-/// What a setting is to a tree.
+/// A setting as an entry of a tree.
 enum Leaf {
-    /// An algorithm of the upper layer, perhaps only for operations that commute.
+    /// Algorithm of the upper layer; `commutes` if it needs a commutative operation.
     Upper { name: String, commutes: bool },
-    /// A composition of the device, by number from 1.
+    /// Composition of the device layer, numbered from 1.
     Device(u32),
 }
 
@@ -102,8 +102,8 @@ impl Known {
         Some(Leaf::Upper { name, commutes: *commutes })
     }
 
-    /// What the device does in so many ways, where the default is another. Some are only for operations that commute on ranks that are not
-    /// all on one node, and some only for those that are: the tree itself tests that before it names them, and so must a rule.
+    /// Returns the subtree that selects a composition of the device layer. Composition 1 needs several nodes and a commutative operation,
+    /// composition 3 a single node: like the built-in tree, the subtree tests that, and otherwise uses `default`.
     fn composition(&self, number: u32, default: &str) -> String {
         let greek = GREEK[number as usize - 1];
         let leaf = format!("{{\"composition=MPIDI_{}_intra_composition_{greek}\":{{}}}}", self.title);
@@ -116,7 +116,7 @@ impl Known {
         }
     }
 
-    /// What a setting is in the upper layer's tree, where the default is another.
+    /// Returns the subtree that selects a setting in the upper layer; `default` is the built-in subtree.
     fn upper(&self, setting: &str, default: &str) -> Option<String> {
         let Leaf::Upper { name, commutes } = self.leaf(setting)? else { return None };
         let leaf = format!("{{\"algorithm={name}\":{{}}}}");
@@ -126,7 +126,7 @@ impl Known {
         })
     }
 
-    /// The same in the device's.
+    /// Returns the subtree that selects a setting in the device layer; an algorithm of the upper layer needs the composition `to_upper`.
     fn device(&self, setting: &str, default: &str) -> Option<String> {
         let number = match self.leaf(setting)? {
             Leaf::Device(number) => number,
@@ -135,7 +135,7 @@ impl Known {
         Some(self.composition(number, default))
     }
 
-    /// A tree's part for this collective, with rules before what it has.
+    /// Returns the tree with rules inserted for this collective, by number of ranks and size; other calls keep the built-in subtree.
     fn rules(
         &self,
         tree: &str,
@@ -150,7 +150,7 @@ impl Known {
         let default = &tree[from..to];
         let (mut tests, mut known) = (Vec::new(), 0);
         for (ranks, spans) in by_ranks {
-            // Sizes are C integers in there.
+            // Sizes in the trees are C integers, so larger sizes are left out.
             let each = if self.all { u64::from(*ranks) } else { 1 };
             let most = i32::MAX as u64 / each;
             let of_size: Vec<(u64, u64, String)> = spans
@@ -196,7 +196,7 @@ pub(super) fn takes(name: Name, setting: &str) -> bool {
     known(name).is_some_and(|known| known.leaf(setting).is_some())
 }
 
-/// Where the object lies that is found below these keys.
+/// Returns the range of the JSON object under a path of keys.
 fn place(tree: &str, path: &[&str]) -> Option<(usize, usize)> {
     let (mut from, mut to) = (0, tree.len());
     for key in path {
@@ -220,7 +220,7 @@ fn place(tree: &str, path: &[&str]) -> Option<(usize, usize)> {
     Some((from, to))
 }
 
-/// Where an object ends that begins here.
+/// Returns the end of the JSON object that begins at `from`.
 fn end(tree: &str, from: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in tree.bytes().enumerate().skip(from) {
@@ -236,7 +236,7 @@ fn end(tree: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Files that may be MPICH's library: the one that is named, and those beside launchers and on the path of libraries.
+/// Returns paths where MPICH's library may be: `BRUCKNER_MPI`, then `LD_LIBRARY_PATH` and the directories beside those of `PATH`.
 fn libraries() -> Vec<PathBuf> {
     let split =
         |name: &str| std::env::var_os(name).map(|all| std::env::split_paths(&all).collect::<Vec<_>>());
@@ -251,7 +251,7 @@ fn libraries() -> Vec<PathBuf> {
     std::env::var_os("BRUCKNER_MPI").map(PathBuf::from).into_iter().chain(found).collect()
 }
 
-/// The trees that are built into the library of an MPI of this name: the upper layer's, and the device's.
+/// Reads the built-in trees from the library of the MPI with this name and version: upper layer, device layer.
 fn built_in(mpi: &str) -> Result<[String; 2]> {
     let version = mpi.rsplit(' ').next().unwrap_or_default().as_bytes();
     for bytes in libraries().into_iter().filter_map(|file| std::fs::read(file).ok()) {
@@ -291,7 +291,7 @@ pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
     Ok(written)
 }
 
-/// Trees with rules before what they have.
+/// Returns both trees with all rules inserted.
 fn trees(rules: &Rules, before: &[String; 2]) -> Result<[String; 2]> {
     let [mut upper, mut device] = before.clone();
     for (name, by_ranks) in rules {
@@ -330,7 +330,7 @@ mod tests {
                 r#"{{"collective=bcast":{{"any":{{"algorithm=MPIR_B":{{}}}}}},"collective=allreduce":{{"comm_type=inter":{{"a":{{}}}},"comm_type=intra":{{"comm_size<=3":{d},"comm_size<=4":{{"avg_msg_size<=63":{d},"avg_msg_size<=512":{mine},"avg_msg_size=any":{d}}},"comm_size=any":{d}}}}}}}"#
             )
         );
-        // For these sizes the device goes to the upper layer, or does what it is told itself.
+        // For these sizes the device layer either calls the upper layer or runs the selected composition.
         let beta = r#""avg_msg_size<=512":{"composition=MPIDI_Allreduce_intra_composition_beta":{}}"#;
         let alpha = r#""avg_msg_size<=4096":{"comm_hierarchy=parent":{"is_commutative=yes":{"composition=MPIDI_Allreduce_intra_composition_alpha":{}},"is_commutative=no":{"composition=MPIDI_D":{}}},"comm_hierarchy=any":{"composition=MPIDI_D":{}}}"#;
         let between = r#","avg_msg_size<=4095":{"composition=MPIDI_D":{}},"#;

@@ -1,7 +1,8 @@
-//! Open MPI's files: rules for `tuned`, and where nodes are several for HAN, which stands before it. Tried with 5.0.11.
+//! Export to Open MPI's rule files: for `tuned`, and on several nodes for HAN, which has priority over it. Tested with 5.0.11.
 //!
-//! `tuned` takes the last rule for at most as many ranks and bytes, or the first of all where there is none: so each list begins with zero,
-//! and algorithm 0 is what it decides by itself. HAN leaves to `tuned` what its file says, and the rest is its own.
+//! `tuned` applies the last rule whose ranks and bytes do not exceed those of the call, or the first of all rules if there is none: so
+//! each list begins with zero, and algorithm 0 is the decision of `tuned` itself. HAN passes the calls named in its file on to `tuned` and
+//! handles all others itself.
 
 use std::fmt::Write as _;
 
@@ -13,19 +14,19 @@ use super::{Rules, Span, Written};
 const WITHOUT_HAN: &str = "without HAN";
 const TUNED: &str = "tuned ";
 
-/// A collective as the files know it.
+/// Names and algorithms of a collective in the rule files.
 struct Known {
     name: Name,
     id: u32,
-    /// Its name in HAN's file, if HAN serves it.
+    /// Name in HAN's rule file; `None` if HAN does not implement the collective.
     han: Option<&'static str>,
     /// Whether `tuned` counts the bytes of all ranks together.
     all: bool,
     algorithms: &'static [(&'static str, u32)],
 }
 
-/// Algorithms that are right for every call: rings of reductions are not for operations that do not commute, and rules do not tell these
-/// apart; others are only for two ranks.
+/// Collectives with the algorithms that are correct for every call. Missing are rings of reductions, which need commutative operations
+/// (rules cannot test that), and algorithms for two ranks only.
 const KNOWN: [Known; 4] = [
     Known {
         name: Name::Allgather,
@@ -79,7 +80,7 @@ fn known(name: Name) -> Option<&'static Known> {
 }
 
 impl Known {
-    /// The number of what a setting names; 0 is what `tuned` decides by itself.
+    /// Returns the algorithm number of a setting; 0 means the decision of `tuned` itself.
     fn algorithm(&self, setting: &str) -> Option<u32> {
         match setting.strip_prefix(TUNED) {
             Some(algorithm) => self.algorithms.iter().find(|(name, _)| *name == algorithm).map(|(_, id)| *id),
@@ -92,7 +93,7 @@ pub(super) fn takes(name: Name, setting: &str) -> bool {
     known(name).is_some_and(|known| known.algorithm(setting).is_some())
 }
 
-/// Rules for a number of ranks: from how many bytes, what. Elsewhere the default.
+/// Returns rules for one number of ranks as pairs of minimum bytes and value; sizes outside the spans get `default`.
 fn list(spans: &[Span], each: u64, value: impl Fn(&str) -> String, default: &str) -> Vec<(u64, String)> {
     let mut rules = vec![(0, default.to_owned())];
     for span in spans {
@@ -104,7 +105,7 @@ fn list(spans: &[Span], each: u64, value: impl Fn(&str) -> String, default: &str
     rules
 }
 
-/// The rules of a collective for all numbers of ranks; those in between have the default.
+/// Returns the rules of a collective by minimum number of ranks; numbers of ranks without rules get `default`.
 fn by_ranks(
     known: &Known,
     rules: &Rules,
