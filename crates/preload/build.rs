@@ -1,4 +1,4 @@
-//! The name under which programs that link the library ask for it, if it is built to be installed.
+//! Sets the soname of the library to `BRUCKNER_SONAME`, if the library is built for installation.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -22,13 +22,13 @@ fn main() -> Result<(), bruckner::Error> {
     fast.allgather(&[rank * rank], &mut all)?.run()?;
     assert!(all.iter().enumerate().all(|(r, square)| *square == (r * r) as u64));
 
-    // A plan borrows its buffers; starting it costs next to nothing.
+    // A plan borrows its buffers, and starting it costs next to nothing.
     let mut largest = [0.0f64];
     let mine = [1.0 / (rank as f64 + 1.0)];
     let mut plan = fast.allreduce(&mine, &mut largest, Operation::Max)?.plan("recursive-doubling")?;
     for _ in 0..10 {
         plan.overlap(|progress| {
-            // Work of one's own goes here; this advances the plan, MPI calls do not.
+            // Application work goes here. This call advances the plan; MPI calls do not.
             progress.advance()
         })??;
     }

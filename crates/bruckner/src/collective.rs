@@ -1,4 +1,4 @@
-//! What can be done with a collective and its buffers: run, compared, planned.
+//! A collective with its buffers, which can be run, compared with other implementations, or planned.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -10,25 +10,25 @@ use bruckner_engine::{Engine, EntryPoint, Error, Mpi};
 /// A persistent operation on the MPI of this process.
 type Persistent = bruckner_engine::Persistent<Mpi>;
 
-/// A collective with its buffers, to be run now or planned for many times. Nothing happens until then.
+/// A collective with its buffers, to be run now or planned for repeated use. Nothing is communicated before that.
 #[must_use = "nothing happens until it is run or planned"]
 pub struct Collective<'a> {
     engine: &'static Engine<Mpi>,
     comm: u64,
     call: Call,
-    /// Plans by several algorithms.
+    /// Plans that [`Collective::add`] has made, one for each algorithm.
     plans: Vec<Persistent>,
     lists: Lists,
     buffers: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Collective<'a> {
-    /// One on a communicator, whose lengths were checked against its counts.
+    /// Creates a collective on a communicator. The caller has checked the lengths of the buffers against the counts.
     pub(crate) fn new(engine: &'static Engine<Mpi>, comm: u64, call: Call, lists: Lists) -> Collective<'a> {
         Collective { engine, comm, call, plans: Vec::new(), lists, buffers: PhantomData }
     }
 
-    /// Does it. Collective.
+    /// Runs the collective once. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -37,7 +37,7 @@ impl<'a> Collective<'a> {
     /// ```
     pub fn run(&mut self) -> Result<(), Error> {
         let (engine, comm) = (self.engine, self.comm);
-        // SAFETY: whoever made the call has checked lengths against counts.
+        // SAFETY: the caller of `new` has checked the buffer lengths against the counts.
         let code = match unsafe { engine.run_cached(&self.call, comm) } {
             Some(again) => again?,
             // SAFETY: as above.
@@ -46,7 +46,7 @@ impl<'a> Collective<'a> {
         self.done(code)
     }
 
-    /// Does it by the MPI's own function, whatever the library would choose. Collective.
+    /// Runs the collective with the MPI's own function, regardless of the library's choice. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -57,11 +57,11 @@ impl<'a> Collective<'a> {
     /// # Ok(()) });
     /// ```
     pub fn run_native(&mut self) -> Result<(), Error> {
-        // SAFETY: whoever made the call has checked lengths against counts.
+        // SAFETY: the caller of `new` has checked the buffer lengths against the counts.
         self.done(unsafe { self.engine.native(&self.call, self.comm) })
     }
 
-    /// Does it by another library's function, to be compared with this one's. Collective.
+    /// Runs the collective with the function of another library, for comparison. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -73,11 +73,11 @@ impl<'a> Collective<'a> {
     /// # Ok(()) });
     /// ```
     pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
-        // SAFETY: whoever made the call has checked lengths against counts.
+        // SAFETY: the caller of `new` has checked the buffer lengths against the counts.
         unsafe { self.engine.by_rival(rival, &self.call, self.comm) }
     }
 
-    /// What an MPI function returned.
+    /// Converts the return code of an MPI function to a result.
     fn done(&self, code: c_int) -> Result<(), Error> {
         match code {
             0 => Ok(()),
@@ -85,8 +85,8 @@ impl<'a> Collective<'a> {
         }
     }
 
-    /// Plans it by another algorithm beside those that there are; its number. Nothing stays behind of one that does not fit.
-    /// Collective.
+    /// Adds a plan by `algorithm` and returns its number for [`Collective::run_by`]. If the algorithm is not applicable, nothing is added.
+    /// Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -102,16 +102,16 @@ impl<'a> Collective<'a> {
     /// # Ok(()) });
     /// ```
     pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
-        // SAFETY: buffers and lists live as long as this, and so the plan.
+        // SAFETY: buffers and lists live as long as `self`, which owns the plan.
         let plan = unsafe { self.engine.persistent(self.call, self.comm, algorithm) }?;
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }
 
-    /// Does it by an algorithm that was added: many ways, one behind the other, on the same buffers. Collective.
+    /// Runs the plan that [`Collective::add`] has given this number: several algorithms can be run on the same buffers. Collective.
     ///
     /// # Panics
-    /// If there is no algorithm of this number.
+    /// If `number` is not one that [`Collective::add`] has returned.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -129,7 +129,7 @@ impl<'a> Collective<'a> {
         unsafe { self.plans[number].run() }
     }
 
-    /// Plans it, by an algorithm; an empty text leaves the choice to the library. Collective.
+    /// Makes a plan of the collective by `algorithm`; an empty string leaves the choice to the library. Collective.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -145,24 +145,24 @@ impl<'a> Collective<'a> {
     /// ```
     pub fn plan(self, algorithm: &str) -> Result<Plan<'a>, Error> {
         let Collective { engine, comm, call, lists, buffers, .. } = self;
-        // SAFETY: as above; buffers and lists live as long as the plan.
+        // SAFETY: the plan owns the lists and borrows the buffers, so they live as long as it does.
         let plan = unsafe { engine.persistent(call, comm, algorithm) }?;
         Ok(Plan { plan, _lists: lists, _buffers: buffers })
     }
 }
 
-/// A plan that borrows its buffers until it is dropped.
+/// A planned collective, which borrows its buffers until it is dropped.
 pub struct Plan<'a> {
     plan: Persistent,
     _lists: Lists,
     _buffers: PhantomData<&'a mut ()>,
 }
 
-/// Advances a plan that is started.
+/// Handle that advances a started plan.
 pub struct Progress<'p>(&'p Persistent);
 
 impl Progress<'_> {
-    /// Does what can be done without waiting; whether the plan is done.
+    /// Advances the plan as far as possible without waiting; returns whether it is done.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -177,7 +177,7 @@ impl Progress<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether it is the MPI's own collective.
+    /// Whether the plan uses the MPI's own collective.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -189,7 +189,7 @@ impl Plan<'_> {
         self.plan.is_native()
     }
 
-    /// Does it once. Collective.
+    /// Runs the plan once. Collective over the communicator.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -203,8 +203,8 @@ impl Plan<'_> {
         unsafe { self.plan.run() }
     }
 
-    /// Starts it, works, and waits until it is done. The work may advance it now and then; so does every other collective of this
-    /// library that waits. Collective.
+    /// Starts the plan, calls `work`, and waits until the plan is done. `work` may advance the plan by [`Progress::advance`]; any other
+    /// collective of this library that waits advances it as well. Collective.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -222,7 +222,7 @@ impl Plan<'_> {
     /// # Ok(()) });
     /// ```
     pub fn overlap<R>(&mut self, work: impl FnOnce(&mut Progress<'_>) -> R) -> Result<R, Error> {
-        /// Waits in any case: the buffers are in use.
+        /// Waits for the plan on drop, also when `work` panics, because the buffers are in use until then.
         struct Wait<'p>(&'p Persistent);
         impl Drop for Wait<'_> {
             fn drop(&mut self) {

@@ -1,8 +1,8 @@
-//! MPI collectives by proven schedules, on the MPI that is there: the Rust API.
+//! The Rust API of Bruckner: MPI collectives by proven schedules, on the MPI that is found at run time.
 //!
-//! [`Communicator`] is any MPI communicator, by its handle. Each collective on slices is run at once or becomes a [`Plan`]
-//! that borrows them. Nothing here links an MPI; the one that the process uses is found at run time. The feature `rsmpi`
-//! adds `bruckner::rsmpi::Collectives`, by which any rsmpi communicator becomes a [`Communicator`]; without it, [`init`] starts MPI.
+//! A [`Communicator`] stands for any MPI communicator, by its handle. A collective on slices is run at once or made into a [`Plan`] that
+//! borrows them. The crate links no MPI: it finds the one that the process uses at run time. The feature `rsmpi` adds
+//! `bruckner::rsmpi::Collectives`, which turns any rsmpi communicator into a [`Communicator`]; without it, [`init`] starts MPI.
 //!
 //! ```no_run
 //! fn main() -> Result<(), bruckner::Error> {

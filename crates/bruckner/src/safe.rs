@@ -1,7 +1,7 @@
 //! The public Rust API: collectives on slices, run at once or planned; plans borrow their buffers.
 //!
-//! A [`Communicator`] is made of any MPI communicator by its handle; with the feature `rsmpi`, of an rsmpi communicator by
-//! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are values.
+//! A [`Communicator`] is made from the handle of any MPI communicator, or with the feature `rsmpi` from an rsmpi communicator by
+//! [`Collectives::bruckner`](crate::rsmpi::Collectives::bruckner). Errors are returned as values.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,17 +14,16 @@ use crate::collective::Collective;
 mod sealed {
     use bruckner_runtime::reduce::Kind;
 
-    /// What an element is to MPI, which lies where only this crate can say it: a name that did not fit would let MPI write
-    /// beyond a slice.
+    /// MPI datatype of an element type. The trait is sealed, because a datatype of the wrong size would let MPI write beyond a slice.
     pub trait Sealed: Copy + 'static {
-        /// The name of its MPI datatype.
+        /// Name of the MPI datatype.
         const MPI_NAME: &'static str;
-        /// What the kernels take it for.
+        /// Element type for the reduction kernels.
         const KIND: Kind;
     }
 }
 
-/// An element that can be sent and, mostly, reduced: Rust's integers and floating-point numbers of up to 64 bits.
+/// An element type that can be sent and, by most operations, reduced: Rust's integers and floating-point numbers of up to 64 bits.
 ///
 /// ```compile_fail
 /// #[derive(Clone, Copy)]
@@ -56,23 +55,23 @@ elements!(
     f64 = "MPI_DOUBLE" F64
 );
 
-/// A communicator of the user's.
+/// An MPI communicator of the user, by its handle.
 #[derive(Clone, Copy)]
 pub struct Communicator {
     pub(crate) engine: &'static Engine<Mpi>,
     pub(crate) comm: u64,
 }
 
-/// What a rank gives: elements, or [`InPlace`].
+/// Input of a rank: elements, or [`InPlace`].
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a, T> {
-    /// These.
+    /// Elements to send or reduce.
     Elements(&'a [T]),
-    /// Those that are in the output, where MPI says for each collective.
+    /// The data that is in the output buffer, where MPI specifies it for each collective.
     InPlace,
 }
 
-/// `MPI_IN_PLACE`.
+/// `MPI_IN_PLACE`: takes the input from the output buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace;
 
@@ -124,15 +123,15 @@ fn defined(op: Operation, kind: Kind, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Where empty slices are taken to lie: their own address may be any number, `MPI_IN_PLACE` among them.
+/// Addresses passed to MPI for empty slices, whose own address may be any number, even that of `MPI_IN_PLACE`.
 static NOTHING: [u64; 2] = [0; 2];
 
-/// The address of an input.
+/// Returns the address of an input for MPI.
 fn from<T>(elements: &[T]) -> *const c_void {
     if elements.is_empty() { (&raw const NOTHING[0]).cast() } else { elements.as_ptr().cast() }
 }
 
-/// The address of an output. Nothing is written to an empty one.
+/// Returns the address of an output for MPI, which writes nothing to an empty one.
 fn to<T>(elements: &mut [T]) -> *mut c_void {
     if elements.is_empty() { (&raw const NOTHING[1]).cast_mut().cast() } else { elements.as_mut_ptr().cast() }
 }
@@ -144,7 +143,7 @@ fn must_be(what: &str, have: usize, want: usize) -> Result<(), Error> {
     Err(Error::Argument(format!("{what} has {have} elements, and must have {want}")))
 }
 
-/// Blocks one behind the other: where each starts.
+/// Returns the displacements of contiguous blocks with these counts.
 fn starts(counts: &[usize]) -> Vec<i64> {
     counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + *n as i64))).collect()
 }
@@ -154,10 +153,10 @@ fn wide(counts: &[usize]) -> Vec<i64> {
 }
 
 impl Communicator {
-    /// Of an MPI communicator by its handle. First use is collective.
+    /// Creates a communicator from the handle of an MPI communicator. Its first use is collective.
     ///
     /// # Safety
-    /// A valid handle of a communicator of the MPI that this process uses.
+    /// `handle` is a valid handle of a communicator of the MPI that this process uses.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -171,7 +170,7 @@ impl Communicator {
         Ok(Communicator { engine, comm: engine.handle(handle) })
     }
 
-    /// `MPI_COMM_WORLD`.
+    /// Returns `MPI_COMM_WORLD`.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -183,7 +182,7 @@ impl Communicator {
         Ok(Communicator { engine, comm: engine.backend().comm_world() })
     }
 
-    /// Those of this communicator that share memory with this process. Collective. It lives as long as MPI runs.
+    /// Creates a communicator of the ranks that share memory with this process. Collective. It is not freed before MPI is finalised.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -194,7 +193,7 @@ impl Communicator {
         Ok(Communicator { engine: self.engine, comm: self.engine.backend().node(self.comm)? })
     }
 
-    /// Its processes that give the same number, in the same order, as a communicator. Collective.
+    /// Splits the communicator: ranks that pass the same `number` form a new communicator, in the same order. Collective.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -206,7 +205,7 @@ impl Communicator {
         Ok(Communicator { engine: self.engine, comm: self.engine.backend().split(self.comm, number)? })
     }
 
-    /// Its handle.
+    /// Returns the handle of the MPI communicator.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -219,7 +218,7 @@ impl Communicator {
         self.comm
     }
 
-    /// This process's rank.
+    /// Returns the rank of this process.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -230,7 +229,7 @@ impl Communicator {
         Ok(self.engine.backend().rank(self.comm)?)
     }
 
-    /// How many processes there are.
+    /// Returns the number of ranks.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -241,7 +240,7 @@ impl Communicator {
         Ok(self.engine.backend().size(self.comm)?)
     }
 
-    /// Uses these algorithms from now on: `allreduce=locality(node); allgather=sparbit`. Collective.
+    /// Sets the algorithms to use from now on, for example `allreduce=locality(node); allgather=sparbit`. Collective.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -253,7 +252,7 @@ impl Communicator {
         self.engine.set_algorithms(self.comm, rules)
     }
 
-    /// The algorithm that last served a collective.
+    /// Returns the algorithm that last ran a collective, or `None` if it has not been called yet.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Name};
@@ -269,7 +268,7 @@ impl Communicator {
         self.engine.constant(T::MPI_NAME).expect("every family has it")
     }
 
-    /// An operation, if it is defined for the element: where it is not, MPI would end the job.
+    /// Returns the handle of an operation, or an error if it is not defined for the element type: MPI would abort the job.
     fn op<T: Element>(&self, op: Operation) -> Result<u64, Error> {
         defined(op, T::KIND, T::MPI_NAME)?;
         Ok(self.engine.constant(op_name(op)).expect("every family has it"))
@@ -279,7 +278,7 @@ impl Communicator {
         Collective::new(self.engine, self.comm, call, lists)
     }
 
-    /// An input's address; what it has is checked against what it must have.
+    /// Returns the address of an input, after checking that it has `want` elements.
     fn input<T>(&self, input: &Input<'_, T>, want: usize) -> Result<*const c_void, Error> {
         match input {
             Input::InPlace => Ok(self.engine.backend().in_place()),
@@ -290,7 +289,7 @@ impl Communicator {
         }
     }
 
-    /// A root, if it is one of the ranks: where it is not, MPI would end the job.
+    /// Returns a root if it is one of the ranks, or an error otherwise: MPI would abort the job.
     fn root(&self, root: u32) -> Result<c_int, Error> {
         let size = self.size()?;
         match root < size {
@@ -353,7 +352,7 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Reduce` to a root. Others give no output: what they have is the input. The root may reduce [`InPlace`].
+    /// `MPI_Reduce` to `root`. On other ranks the input determines the count, and `output` is ignored. The root may reduce [`InPlace`].
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -394,7 +393,7 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// Elements of one rank's block, where each of as many ranks as there are has one.
+    /// Returns the number of elements in one rank's block, if `elements` can be cut into one equal block for each rank.
     fn block(&self, what: &str, elements: usize) -> Result<usize, Error> {
         let size = self.size()? as usize;
         if elements.is_multiple_of(size) {
@@ -426,7 +425,7 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Allgatherv`, blocks one behind the other: rank r's has `counts[r]` elements.
+    /// `MPI_Allgatherv` with contiguous blocks: that of rank r has `counts[r]` elements.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {
@@ -460,7 +459,7 @@ impl Communicator {
         Ok(self.collective(call, lists))
     }
 
-    /// `MPI_Reduce_scatter_block`. In place, the output has all blocks, and the first of them becomes the result.
+    /// `MPI_Reduce_scatter_block`. In place, the output holds all blocks, and the result replaces the first of them.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -492,8 +491,8 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Reduce_scatter`: rank r gets `counts[r]` elements. In place, the output has all blocks, and its beginning becomes
-    /// the result.
+    /// `MPI_Reduce_scatter`: rank r gets `counts[r]` elements. In place, the output holds all blocks, and the result replaces its
+    /// beginning.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
@@ -554,8 +553,8 @@ impl Communicator {
         Ok(self.collective(call, Lists::default()))
     }
 
-    /// `MPI_Alltoallv`, blocks one behind the other: `sent[r]` elements to rank r, `received[r]` from it. In place, what is
-    /// sent is what is received.
+    /// `MPI_Alltoallv` with contiguous blocks: sends `sent[r]` elements to rank r and receives `received[r]` elements from it. In place,
+    /// the output holds the data to send, by the counts in `received`, and is replaced by the data received.
     ///
     /// ```standalone_crate
     /// # bruckner::example(|world| {

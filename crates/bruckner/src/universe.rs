@@ -1,16 +1,16 @@
-//! MPI, for programs that have no other way to start it.
+//! Initialisation of MPI, for programs that have no other way to start it.
 
 use bruckner_engine::{Error, Mpi};
 
 use crate::safe::Communicator;
 
-/// MPI, initialised; it is finalised when this goes.
+/// Initialised MPI, which is finalised when this value is dropped.
 pub struct Universe {
     mpi: &'static Mpi,
 }
 
-/// Initialises the MPI that the launcher of this process belongs to, or that `BRUCKNER_MPI` names. Collective over all processes that
-/// were launched together. A program that uses rsmpi, or calls `MPI_Init` itself, does not need it.
+/// Initialises MPI: the library to which the launcher of this process belongs, or the one that `BRUCKNER_MPI` names. Collective over all
+/// processes that were launched together. A program that uses rsmpi or calls `MPI_Init` itself does not need this function.
 ///
 /// ```no_run
 /// fn main() -> Result<(), bruckner::Error> {
@@ -32,7 +32,7 @@ pub fn init() -> Result<Universe, Error> {
 }
 
 impl Universe {
-    /// `MPI_COMM_WORLD`.
+    /// Returns `MPI_COMM_WORLD`.
     pub fn world(&self) -> Result<Communicator, Error> {
         Communicator::world()
     }
@@ -40,13 +40,13 @@ impl Universe {
 
 impl Drop for Universe {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // `drop` cannot return an error.
         let _ = self.mpi.stop();
     }
 }
 
-/// Runs an example of this documentation where there is an MPI, as a job of one rank. Without one it does nothing, unless `BRUCKNER_MPI` says that
-/// there is.
+/// Runs an example of this documentation as a job of one rank. If no MPI is found, prints the reason and returns, or panics if
+/// `BRUCKNER_MPI` is set.
 #[doc(hidden)]
 pub fn example(run: impl FnOnce(Communicator) -> Result<(), Error>) {
     let universe = match init() {

@@ -1,4 +1,4 @@
-//! The collectives of the C API, from the table: blocking, and as plans.
+//! The collectives of the C API, generated from the table: blocking functions and plans.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,5 @@
-//! The functions of MPI by which communicators begin and end. Each goes to the MPI's own; the engine learns of it, because a handle that
-//! comes again means another communicator.
+//! The intercepted functions of MPI that create and free communicators. Each calls the MPI's own function and informs the engine, because
+//! the MPI may reuse a handle for another communicator.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,13 @@ use bruckner_engine::mpi::{Handle, Mpi};
 use crate::entries::NO_MPI;
 use crate::next::hand_on;
 
-/// Where a handle is, or will be.
+/// Address of a handle that MPI reads or writes.
 type Place = *mut c_void;
-/// Numbers, flags or handles, and texts.
+/// Address of an array of numbers, flags or handles.
 type List = *const c_void;
 type Text = *const c_char;
 
-/// The MPI's own function, which is looked up once; null if the MPI has none.
+/// Returns the MPI's own function, which is looked up once; null if the MPI has none.
 fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = found.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -29,30 +29,31 @@ fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     function
 }
 
-/// A function that makes a communicator, and puts its handle at a place.
+/// Calls a function that creates a communicator, and registers the new handle, which it stores at `at`.
 fn begun(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     let code = call();
     if let (0, false, Ok(mpi)) = (code, at.is_null(), Mpi::find()) {
-        // SAFETY: ARGUMENTS: the place holds a handle by now.
+        // SAFETY: ARGUMENTS: the function has stored a handle at `at`.
         Mpi::begins(unsafe { mpi.handle_at(at, 0) });
     }
     code
 }
 
-/// A function that frees the communicator at a place.
+/// Calls a function that frees the communicator whose handle is at `at`.
 fn freed(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     match (Engine::current(), at.is_null()) {
         (Some(engine), false) => {
-            // SAFETY: ARGUMENTS: the place holds a handle.
+            // SAFETY: ARGUMENTS: `at` points to a handle.
             let comm = unsafe { engine.backend().handle_at(at, 0) };
-            // What the user's callbacks do does not unwind.
+            // A panic in a callback that runs here must not unwind into C.
             catch_unwind(AssertUnwindSafe(|| engine.free(comm, call))).unwrap_or(NO_MPI)
         }
         _ => call(),
     }
 }
 
-/// A function that frees something that has a communicator of the MPI's own, with copies of the user's attributes.
+/// Calls a function that frees an object with an internal communicator of the MPI. That communicator may have copies of the user's
+/// attributes, so what threads have cached is invalidated.
 fn freed_within(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     Mpi::renew();
     let code = call();
@@ -60,7 +61,7 @@ fn freed_within(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     code
 }
 
-/// `MPI_Finalize`, which ends all communicators.
+/// Calls `MPI_Finalize`, which ends all communicators.
 fn finalized(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     Mpi::finalizes();
     call()
@@ -68,7 +69,7 @@ fn finalized(call: impl FnOnce() -> c_int, _: Place) -> c_int {
 
 const NOWHERE: Place = null_mut();
 
-/// Each function under both its names: how it is called, and where the handle is that begins or ends.
+/// Defines each function under both its names. A line has the wrapper that calls it, and the argument with the address of the handle.
 macro_rules! lives {
     ($($how:ident $at:ident $name:literal $arguments:tt;)*) => {$(
         lives!(@one $how $at [$name] [concat!("P", $name, "\0")] $arguments);

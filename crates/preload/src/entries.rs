@@ -1,8 +1,9 @@
-//! The functions of MPI that are taken over.
+//! The intercepted functions of MPI.
 //!
-//! Each has two names, `MPI_*` and `PMPI_*`: Open MPI's Fortran calls the second, and so do tools that are loaded before this
-//! library and have the first. The MPI's own are found inside the MPI's library, never by name, so both may be here.
-//! Open MPI 4 has persistent collectives under a third, `MPIX_*`. Whatever is left alone, not understood or not known to be better goes there unchanged.
+//! Each is exported under two names, `MPI_*` and `PMPI_*`: Open MPI's Fortran interface calls the second, and so do tools that are loaded
+//! before this library and define the first. The MPI's own functions are looked up inside the MPI's library, never by global name, so both
+//! names can be defined here. Open MPI 4 has persistent collectives under a third name, `MPIX_*`. Calls that the library does not handle
+//! go to the MPI's own function unchanged.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +17,10 @@ use bruckner_engine::{Call, Engine, EntryPoint, Error};
 use crate::next::hand_on;
 use crate::table::collectives;
 
-/// The code of a function if there is no MPI to ask: any error.
+/// Return code of a function if no MPI is found or after a panic: any error code will do.
 pub(crate) const NO_MPI: c_int = 1;
 
-/// A call that is not known to go to native.
+/// Runs a call that is not known to be passed through.
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Handle) -> c_int {
     match Engine::current() {
         // SAFETY: ARGUMENTS.
@@ -39,7 +40,7 @@ unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_in
     }
 }
 
-/// A call that did not come before.
+/// Runs a call that is not in the call cache.
 #[cold]
 unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     let run = || {
@@ -57,7 +58,7 @@ unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_in
     }
 }
 
-/// The MPI's own function.
+/// Calls the MPI's own function and returns its code.
 #[inline(always)]
 unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
@@ -70,7 +71,7 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
     result.map_or_else(|error| error.code, |()| 0)
 }
 
-/// A persistent request.
+/// Makes a persistent request for a collective.
 unsafe fn persistent(
     mpi: &'static Mpi,
     call: Call,
@@ -89,7 +90,7 @@ unsafe fn persistent(
                 made.unwrap_or_else(|error| engine.raise(comm, &error))
             }
             _ => {
-                // The MPI may look at them as long as the request is used.
+                // The lists are leaked, because the MPI may read them as long as the request is used.
                 std::mem::forget(lists);
                 // SAFETY: ARGUMENTS.
                 unsafe { native_init(mpi, &call, comm, info, request) }
@@ -100,7 +101,7 @@ unsafe fn persistent(
     catch_unwind(AssertUnwindSafe(make)).unwrap_or(NO_MPI)
 }
 
-/// The same call with C integers, where the MPI knows no others.
+/// Converts a call with large counts (`MPI_Count`) to C integers, if the MPI has no large-count function; `None` if nothing is converted.
 #[inline(always)]
 unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Handle) -> Option<(Call, Lists)> {
     if !call.is_wide() || mpi.has(call.function, flavour, true) {
@@ -110,11 +111,11 @@ unsafe fn narrowed(mpi: &Mpi, call: &Call, flavour: Flavour, comm: Handle) -> Op
         Function::ReduceScatter => mpi.size(comm).ok()?,
         _ => mpi.peers(comm).ok()?,
     };
-    // SAFETY: MPI asks for as many numbers.
+    // SAFETY: the MPI standard requires lists of this length (ARGUMENTS).
     unsafe { call.narrowed(mpi.is_in_place(call.send.data), size) }
 }
 
-/// The type of an argument in C, and what becomes of it in a call.
+/// Gives the C type of an argument, and its value in a [`Call`].
 macro_rules! argument {
     (@type $width:ident Read) => { *const c_void };
     (@type $width:ident Write) => { *mut c_void };
@@ -145,7 +146,7 @@ macro_rules! entries {
         entries!(@persistent $function [concat!("PMPIX_", $name, "_init")] int ($($argument : $kind),*));
         entries!(@wide $function $name ($($argument : $kind),*));
     )*};
-    // Without counts there is no form with wide ones.
+    // A function without counts has no large-count variant.
     (@wide $function:ident $name:literal ()) => {};
     (@wide $function:ident $name:literal ($($argument:ident : $kind:ident),+)) => {
         entries!(@blocking $function [concat!("MPI_", $name, "_c")] wide ($($argument : $kind),*));
@@ -175,7 +176,7 @@ macro_rules! entries {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: argument!(@type $width $kind),)* comm: Handle) -> c_int {
                 hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Handle));
-                // A call that is known to go to native is handed on as it came: the last thing done is a jump.
+                // A call that is known to be passed through goes to the MPI with its arguments unchanged, by a jump.
                 if let Some(engine) = Engine::current() {
                     let mpi = engine.backend();
                     let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
@@ -205,10 +206,10 @@ macro_rules! entries {
 
 collectives!(entries);
 
-/// Whether MPI's own initialisation was reached by the functions here.
+/// Whether an initialisation function of this library has called the MPI's own.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// After MPI's own initialisation, on all ranks. If anything goes wrong, nothing is taken over.
+/// Starts the interception after the MPI's own initialisation, on all ranks. After an error nothing is intercepted.
 fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
     BEGUN.store(true, Ordering::Relaxed);
     if code == 0 && Engine::current().is_none() && mpi.is_running() {
@@ -220,7 +221,7 @@ fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
     code
 }
 
-/// A tool behind the library may have initialised MPI past it.
+/// Warns if a tool preloaded behind the library has initialised MPI without calling the library's `PMPI_Init`.
 fn initialised(code: c_int) -> c_int {
     if code == 0 && !BEGUN.load(Ordering::Relaxed) {
         eprintln!(

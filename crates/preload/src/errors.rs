@@ -1,4 +1,4 @@
-//! Errors as codes, with the words for the last one of each thread.
+//! Error codes, and the text of the last error in each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bruckner_engine::Error;
 
-/// An error that is ours: it must not happen, and says so instead of unwinding.
+/// Code of an internal error of the library: a panic is returned as this code instead of unwinding into C.
 const INTERNAL: c_int = 99;
 
 thread_local! {
@@ -33,7 +33,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> c_int {
 }
 
 /// # Safety
-/// Null, or a C string.
+/// `text` is null or a C string.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Ok("");
@@ -43,7 +43,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     text.to_str().map_err(|_| Error::Argument("a string argument is not valid UTF-8".to_owned()))
 }
 
-/// The text of an error code; never null.
+/// Returns the text of an error code; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     let text: &'static CStr = match code {
@@ -60,7 +60,7 @@ pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The text of this thread's last failure; valid until its next one.
+/// Returns the text of the last error in this thread; valid until the next error in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_last_error() -> *const c_char {
     LAST_ERROR.with(|last| last.borrow().as_ptr())

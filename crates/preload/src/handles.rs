@@ -1,23 +1,23 @@
-//! MPI's handles by value.
+//! Handles of MPI objects, passed by value.
 
 use bruckner_engine::Engine;
 
-/// A communicator of the MPI's, by value: an int or an address.
+/// Handle of an MPI communicator, by value: an int or a pointer, depending on the MPI.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct MPI_Comm(pub(crate) u64);
 
-/// A datatype of the MPI's.
+/// Handle of an MPI datatype, by value.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct MPI_Datatype(pub(crate) u64);
 
-/// An operation of the MPI's.
+/// Handle of an MPI operation, by value.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct MPI_Op(pub(crate) u64);
 
-/// A datatype or operation as the family has it.
+/// Returns the handle of a datatype or operation without excess bits that a wider register may carry.
 #[inline]
 pub(crate) fn word(handle: u64) -> u64 {
     match Engine::current().or_else(|| Engine::get().ok()) {

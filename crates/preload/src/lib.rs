@@ -1,10 +1,10 @@
-//! `libbruckner.so`: the functions of MPI that are taken over, and the C API.
+//! `libbruckner.so`: the intercepted functions of MPI, and the C API.
 //!
-//! Each function translates its arguments into a call of the engine, and what comes back into a code. Nothing unwinds into
-//! C, and nothing is written to standard output.
+//! Each function translates its arguments into a call of the engine, and the result into an error code. No panic unwinds into C, and
+//! nothing is written to standard output.
 //!
-//! Unsafe code rests on one thing, which is cited by name. **ARGUMENTS**: whoever calls a function gives it what its
-//! documentation, or the MPI standard, asks for: valid handles, buffers and lists as long as counts and datatypes say.
+//! All unsafe code relies on one invariant, which is cited by name. **ARGUMENTS**: the caller of a function passes what its documentation
+//! or the MPI standard requires: valid handles, and buffers and lists as long as counts and datatypes specify.
 #![allow(non_camel_case_types, reason = "names of C")]
 
 pub mod collectives;

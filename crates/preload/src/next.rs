@@ -1,6 +1,6 @@
-//! Tools that are preloaded behind the library. A program's call comes to the library first; where a tool behind it has a function of the
-//! same name, the call goes to the tool, which passes it on to the `PMPI_*` function, and that is the library's again. So a tool sees the
-//! program's calls on either side of the library.
+//! Support for tools that are preloaded behind the library. A program's call reaches the library first. If a tool behind it has a function
+//! of the same name, the call goes to the tool, which calls the `PMPI_*` function, and that is the library's again. So a tool sees the
+//! program's calls whether it is loaded before or behind the library.
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use bruckner_engine::mpi::Mpi;
 
-/// The function of the same name behind the library.
+/// Cached lookup of a function of the same name in a tool behind the library.
 pub(crate) struct Next {
     function: AtomicPtr<c_void>,
     state: AtomicU8,
@@ -23,7 +23,7 @@ impl Next {
         Next { function: AtomicPtr::new(null_mut()), state: AtomicU8::new(UNKNOWN) }
     }
 
-    /// The tool's function for one of these names; for `PMPI_*` there is none.
+    /// Returns the tool's function of this name, if there is one; always `None` for `PMPI_*` names.
     #[inline(always)]
     pub(crate) fn find(&self, name: &'static str) -> Option<*mut c_void> {
         if !name.starts_with("MPI") {
@@ -38,7 +38,7 @@ impl Next {
 
     #[cold]
     fn look(&self, name: &'static str) -> Option<*mut c_void> {
-        // Before there is an MPI, its own functions cannot be told from a tool's.
+        // Before an MPI is loaded, its own functions cannot be distinguished from a tool's.
         let mpi = Mpi::find().ok()?;
         let found = CString::new(name).ok().and_then(|name| mpi.function_of_tool(&name));
         self.function.store(found.unwrap_or(null_mut()), Ordering::Relaxed);
@@ -47,12 +47,12 @@ impl Next {
     }
 }
 
-/// Hands a call on to a tool behind the library, if there is one.
+/// Passes a call to a tool behind the library, if there is one.
 macro_rules! hand_on {
     ($export:expr, ($($argument:ident : $type:ty),*)) => {
         static NEXT: crate::next::Next = crate::next::Next::new();
         if let Some(next) = NEXT.find($export) {
-            // SAFETY: a function of the same name, with the arguments that it was called with: ARGUMENTS.
+            // SAFETY: a function of the same name, called with the arguments that this one received: ARGUMENTS.
             return unsafe {
                 let next: unsafe extern "C" fn($($type),*) -> std::ffi::c_int = std::mem::transmute(next);
                 next($($argument),*)

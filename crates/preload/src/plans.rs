@@ -10,7 +10,7 @@ use crate::handles::MPI_Comm;
 /// A plan: a collective bound to its buffers.
 pub struct bruckner_plan(Persistent<Mpi>);
 
-/// Makes a plan of a call.
+/// Makes a plan of a call and stores its address in `plan`.
 ///
 /// # Safety
 /// The arguments are right for the MPI function of the same name, and stay so as long as the plan is used.
@@ -37,7 +37,7 @@ pub(crate) unsafe fn prepare(
 }
 
 /// # Safety
-/// Null, or a plan.
+/// `plan` is null or a valid plan.
 unsafe fn with(
     plan: *const bruckner_plan,
     body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>,
@@ -49,22 +49,22 @@ unsafe fn with(
     })
 }
 
-/// Starts a plan. It is active until bruckner_wait returns or bruckner_test says that it is done; an active plan may neither be started
-/// nor freed, whether it is done on this rank or not. Its communicator is freed after it. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
-/// (bruckner_plan_is_native): all ranks start those in the same order.
+/// Starts a plan. It is active until bruckner_wait returns or bruckner_test reports that it is done; an active plan may be neither started
+/// nor freed, even if it is complete on this rank. Free the plan before its communicator. Ranks may start different plans in different
+/// orders, except plans that use the MPI's own collectives (bruckner_plan_is_native): all ranks start those in the same order.
 ///
 /// # Safety
-/// A plan, whose buffers are its own until it is done.
+/// `plan` is a valid plan, and nothing else uses its buffers until it is done.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
     unsafe { with(plan, |plan| plan.start()) }
 }
 
-/// Says whether a plan is the MPI's own collective.
+/// Stores in `native` whether a plan uses the MPI's own collective: 1 if so, otherwise 0.
 ///
 /// # Safety
-/// A plan, and room for an int.
+/// `plan` is a valid plan; `native` points to an int or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, native: *mut c_int) -> c_int {
     // SAFETY: ARGUMENTS.
@@ -78,10 +78,10 @@ pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, nat
     }
 }
 
-/// Advances all started plans without waiting, and says whether this one is done.
+/// Advances all started plans without waiting, and stores in `done` whether this one is done: 1 if so, otherwise 0.
 ///
 /// # Safety
-/// A plan, and room for an int.
+/// `plan` is a valid plan; `done` points to an int or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_int) -> c_int {
     // SAFETY: ARGUMENTS.
@@ -96,30 +96,30 @@ pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_in
     }
 }
 
-/// Waits until a plan is done, and advances all others that are started meanwhile.
+/// Waits until a plan is done, and meanwhile advances all other plans that are started.
 ///
 /// # Safety
-/// A plan.
+/// `plan` is a valid plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
     unsafe { with(plan, Persistent::wait) }
 }
 
-/// Starts a plan and waits until it is done: cheaper than the two one after the other.
+/// Starts a plan and waits until it is done; cheaper than bruckner_start followed by bruckner_wait.
 ///
 /// # Safety
-/// As for bruckner_start.
+/// The requirements of bruckner_start apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
     unsafe { with(plan, |plan| plan.run()) }
 }
 
-/// Ends a plan that is not active, and sets the pointer to null.
+/// Frees a plan that is not active, and sets the pointer to null.
 ///
 /// # Safety
-/// The address of a plan that a bruckner_*_init gave, or of null.
+/// `plan` is the address of a plan that a bruckner_*_init function made, or the address of a null pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_free(plan: *mut *mut bruckner_plan) -> c_int {
     guard(|| {
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn bruckner_free(plan: *mut *mut bruckner_plan) -> c_int {
             }
             Some(_) => {}
         }
-        // SAFETY: made by `prepare`, and given back once.
+        // SAFETY: allocated by `prepare`, and freed only once.
         drop(unsafe { Box::from_raw(std::mem::replace(slot, std::ptr::null_mut())) });
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! The functions of MPI that deal with requests: persistent collectives among them may be served by plans.
+//! The intercepted functions of MPI for requests: persistent collectives may be handled by plans of the library.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use bruckner_engine::mpi::{Handle, Mpi};
 use crate::entries::NO_MPI;
 use crate::next::hand_on;
 
-/// Each function under both its names: by the engine if it knows any request, else by the MPI.
+/// Defines each function under both its names. It calls the engine if the engine has any request, and the MPI otherwise.
 macro_rules! requests {
     ($($name:literal $method:ident $group:ident $field:ident ($($argument:ident : $type:ty),*);)*) => {$(
         requests!(@one [concat!("MPI_", $name)] $method $group $field ($($argument : $type),*));

@@ -7,14 +7,14 @@ use bruckner_engine::{Engine, Error, Name};
 use crate::errors::{guard, text};
 use crate::handles::MPI_Comm;
 
-/// Prepares the library: collective over MPI_COMM_WORLD, after MPI_Init. Without it, communicators other than
-/// MPI_COMM_WORLD get a hidden communicator each, and only the first 64 are served.
+/// Initialises the library. Collective over MPI_COMM_WORLD, after MPI_Init. Without this call, each communicator other than MPI_COMM_WORLD
+/// gets an internal communicator of its own, and only the first 64 of them are handled.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_init() -> c_int {
     guard(|| Engine::get()?.init())
 }
 
-/// Gives back what the library has; collective over MPI_COMM_WORLD, before MPI_Finalize. It may be left out.
+/// Releases the resources of the library. Collective over MPI_COMM_WORLD, before MPI_Finalize. This call is optional.
 #[unsafe(no_mangle)]
 pub extern "C" fn bruckner_finalize() -> c_int {
     guard(|| {
@@ -23,11 +23,11 @@ pub extern "C" fn bruckner_finalize() -> c_int {
     })
 }
 
-/// Uses algorithms on a communicator from now on: "allreduce=locality(node); allgather=sparbit". Collective, with the
-/// same text on all ranks.
+/// Sets the algorithms to use on a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective, with
+/// the same text on all ranks.
 ///
 /// # Safety
-/// A valid communicator and a C string.
+/// `comm` is a valid communicator and `rules` a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_set_algorithms(comm: MPI_Comm, rules: *const c_char) -> c_int {
     guard(|| {
@@ -37,11 +37,11 @@ pub unsafe extern "C" fn bruckner_set_algorithms(comm: MPI_Comm, rules: *const c
     })
 }
 
-/// Takes the ranks of a communicator to be placed so from now on, as "4,4,1" or "2x2:cyclic": for tests and experiments.
-/// Collective, with the same text on all ranks. Ranks that are said to share a node must really share one.
+/// Overrides the topology of a communicator from now on, for example with "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective,
+/// with the same text on all ranks. Ranks that are declared to share a node must really share one.
 ///
 /// # Safety
-/// A valid communicator and a C string.
+/// `comm` is a valid communicator and `topology` a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_set_topology(comm: MPI_Comm, topology: *const c_char) -> c_int {
     guard(|| {
@@ -51,11 +51,11 @@ pub unsafe extern "C" fn bruckner_set_topology(comm: MPI_Comm, topology: *const 
     })
 }
 
-/// Writes the algorithm that last served a collective ("allreduce") on a communicator: an expression, "native", or
-/// nothing if there was no call yet. Talks to no other rank.
+/// Writes to `algorithm` which algorithm last ran a collective (for example "allreduce") on a communicator: an expression, "native", or an
+/// empty string if there was no call yet. Does not communicate.
 ///
 /// # Safety
-/// A valid communicator, a C string, and room for `length` bytes.
+/// `comm` is a valid communicator, `collective` a C string, and `algorithm` has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_algorithm(
     comm: MPI_Comm,
@@ -75,10 +75,10 @@ pub unsafe extern "C" fn bruckner_algorithm(
     })
 }
 
-/// Writes which MPI this is: its version, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
+/// Writes the version of the MPI that is used, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
 ///
 /// # Safety
-/// Room for so many bytes each.
+/// `version` has room for `version_length` bytes, and `family` for `family_length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_about(
     version: *mut c_char,
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn bruckner_about(
 }
 
 /// # Safety
-/// Null, or room for so many bytes.
+/// `to` is null or has room for `length` bytes.
 unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), Error> {
     if to.is_null() || length <= text.len() {
         return Err(Error::Argument(format!(
@@ -105,7 +105,7 @@ unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), E
             text.len() + 1
         )));
     }
-    // SAFETY: there is room for the text and its end.
+    // SAFETY: there is room for the text and the terminating zero.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
         *to.add(text.len()) = 0;
@@ -113,11 +113,11 @@ unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), E
     Ok(())
 }
 
-/// The value that the library has for a constant of mpi.h, by its name: for tests. Returns 4 for one that it does not
-/// have.
+/// Writes to `value` the value that the library has for the constant `name` of mpi.h; for tests. Returns 4 if the library has no such
+/// constant.
 ///
 /// # Safety
-/// A C string, and room for the value.
+/// `name` is a C string, and `value` has room for a long long.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_constant(name: *const c_char, value: *mut c_longlong) -> c_int {
     guard(|| {

@@ -1,7 +1,7 @@
-//! The table of collectives, from which the functions of MPI and of the C API are made.
+//! The table of collectives, from which the intercepted functions of MPI and the functions of the C API are generated.
 
-/// Hands the table to a macro. Each line has the function's name, MPI's name for it, and its arguments without the communicator: their
-/// names, and what they are.
+/// Passes the table to a macro. Each line has the name of the function, its name in MPI, and its arguments without the communicator, each
+/// with a name and a kind.
 macro_rules! collectives {
     ($macro:ident) => {
         $macro! {

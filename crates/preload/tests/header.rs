@@ -1,9 +1,9 @@
-//! `include/bruckner.h` is what cbindgen makes of the source and of the table of collectives; `BLESS=1` writes it.
+//! Checks that `include/bruckner.h` is what cbindgen generates from the source and the table of collectives; `BLESS=1` writes the file.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Functions as the table has them, which cbindgen does not see: it expands no macros.
+/// Returns declarations of the functions in the table, because cbindgen does not expand macros.
 fn functions(table: &str) -> String {
     let (mut blocking, mut plans) = (String::new(), String::new());
     for line in table.lines().filter_map(|line| line.trim().strip_suffix(");")) {

@@ -1,4 +1,4 @@
-//! Where slots lie: from places to stretches of buffers.
+//! Addresses of slots: converts places to contiguous ranges of buffers.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -7,16 +7,16 @@ use rustc_hash::FxHashMap as HashMap;
 
 use crate::{Area, Code, Counts, Layout, Level, Place, Problem, Rank, Run, Set};
 
-/// What slots lie in.
+/// Buffer that contains slots.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Buffer {
     /// The user's input.
     In,
     /// The user's output.
     Out,
-    /// The rank's own temporary memory: all private lines.
+    /// The rank's own temporary memory, with all its private lines.
     Temporary,
-    /// The segment of the rank's region of a level: all lines shared there.
+    /// The shared segment of the rank's region of a level, with all lines that the region shares.
     Segment(Level),
     /// Another rank's input.
     InOf(Rank),
@@ -37,27 +37,27 @@ impl From<Area> for Buffer {
     }
 }
 
-/// A stretch of a buffer, in elements (in cells where sizes are known only locally).
+/// Contiguous range of a buffer, in elements, or in cells if sizes are known only locally ([`Counts::Local`]).
 pub type Stretch = (Buffer, Range<u64>);
 
-/// Where the slots of one rank's program lie.
+/// Addresses of the slots in one rank's program.
 pub struct Addresses<'a> {
     problem: &'a Problem,
     lines: HashMap<Area, Line<'a>>,
-    /// Where each chunk of the user's buffers starts, where no formula says it.
+    /// Offset of each block in the user's buffers, for listed counts; computed at first use.
     user: OnceCell<Vec<u64>>,
 }
 
-/// A line that has a place.
+/// Placement of a line of slots.
 struct Line<'a> {
     at: u64,
     set: &'a Set,
-    /// Where each of its slots starts, after the first; none where all chunks are equal.
+    /// Offset of each slot, in the order of `set`; empty if all chunks have the same size.
     starts: Vec<u64>,
 }
 
 impl<'a> Addresses<'a> {
-    /// Those of a program.
+    /// Computes the addresses for one rank's program.
     pub fn new(problem: &'a Problem, code: &'a Code) -> Addresses<'a> {
         let equal = problem.equal();
         let mut lines = HashMap::default();
@@ -77,7 +77,7 @@ impl<'a> Addresses<'a> {
         Addresses { problem, lines, user: OnceCell::new() }
     }
 
-    /// The stretches of a place, in order; `None` for slots without place. User buffers are in the order of chunks.
+    /// Returns the ranges of a place, in order, or `None` if a slot has no address. User buffers hold their chunks in ascending order.
     pub fn stretches(&self, place: &Place) -> Option<Vec<Stretch>> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let buffer = Buffer::from(place.area);
@@ -94,7 +94,7 @@ impl<'a> Addresses<'a> {
         let equal = self.problem.equal();
         for block in blocks {
             let (first, last) = (line.set.position(block.start)?, line.set.position(block.end - 1)?);
-            // Slots that lie in the order of their numbers are one stretch.
+            // Slots that are stored in the order of their numbers form one contiguous range.
             let together = first + (block.end - 1 - block.start) == last;
             let positions: Vec<(u64, u64)> = match together {
                 true => vec![(first, last)],
@@ -113,8 +113,8 @@ impl<'a> Addresses<'a> {
         Some(stretches)
     }
 
-    /// The same for a program that counts in chunks, where blocks at equal distances are one: a buffer, and the cells as a
-    /// run in it.
+    /// Returns a place as strided runs of cells, each with its buffer, for a problem with one element per chunk ([`Problem::in_chunks`]).
+    /// Blocks at equal distances are one run. `None` if a slot has no address.
     pub fn runs(&self, place: &Place) -> Option<Vec<(Buffer, Run)>> {
         let buffer = Buffer::from(place.area);
         let mut runs: Vec<(Buffer, Run)> = Vec::new();
@@ -128,7 +128,8 @@ impl<'a> Addresses<'a> {
             match line {
                 None => runs.push((buffer, *run)),
                 Some(Line { at, set, .. }) => match set.runs() {
-                    // A line of neighbours keeps distances; one that has the run, or has it as part of another, closes them up.
+                    // A line of consecutive chunks preserves distances; a strided line that contains the run stores its chunks without
+                    // gaps.
                     [all] if all.count() == 1 => {
                         set.position(run.start())?;
                         set.position(run.nth(run.len() - 1))?;
@@ -150,7 +151,7 @@ impl<'a> Addresses<'a> {
         Some(runs)
     }
 
-    /// The elements before a chunk in a user's buffer that has all of them.
+    /// Returns the offset of a chunk in a user's buffer that holds all chunks.
     pub fn user_start(&self, chunk: u64) -> u64 {
         if let Some(n) = self.problem.equal() {
             return chunk * n;
@@ -175,7 +176,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Whether slots follow each other without gaps in one buffer.
+    /// Whether the slots of `places` are contiguous in one buffer, in this order.
     pub fn is_one_stretch(&self, places: &[Place]) -> bool {
         if self.problem.equal() == Some(1) {
             let mut end: Option<(Buffer, u64)> = None;

@@ -1,47 +1,47 @@
-//! What no algorithm can do without.
+//! Lower bounds on rounds, messages and data volume, for any algorithm.
 
 use crate::{Collective, Counts, Level, Problem, Topology};
 
-/// Who learns as one.
+/// Unit to which a lower bound applies: a rank, or a node as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Party {
-    /// Every rank by itself.
+    /// Each rank is a party.
     Rank,
-    /// The ranks of a node, which share memory and the work of hearing from others.
+    /// Each node is a party: its ranks share memory, and divide the receives from other nodes among themselves.
     Node,
 }
 
-/// The least that a party can do, and each of its ranks if they share the work evenly.
+/// Lower bounds for one party (a rank or a node), and for each of its ranks if they share the work evenly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// Rounds of messages.
+    /// Minimum number of communication rounds.
     pub rounds: u32,
-    /// Messages that the busiest party receives.
+    /// Minimum number of messages that the busiest party receives.
     pub messages: u64,
-    /// Elements that it receives; `None` where sizes are not shared knowledge.
+    /// Minimum number of elements that the busiest party receives; `None` if sizes are known only locally.
     pub elements: Option<u64>,
-    /// The ranks of a party.
+    /// Number of ranks in a party; for nodes, in the largest one.
     pub members: u64,
 }
 
 impl Bound {
-    /// Messages that the busiest rank receives.
+    /// Returns the minimum number of messages that the busiest rank receives.
     pub fn messages_of_rank(&self) -> u64 {
         self.messages.div_ceil(self.members)
     }
 
-    /// Elements that the busiest rank receives.
+    /// Returns the minimum number of elements that the busiest rank receives; `None` if sizes are known only locally.
     pub fn elements_of_rank(&self) -> Option<u64> {
         self.elements.map(|n| n.div_ceil(self.members))
     }
 }
 
-/// The least that a problem takes with `ports` messages of each rank at once.
+/// Computes the lower bounds for a problem in which each rank can receive `ports` messages at a time.
 ///
-/// What a party knows grows by a factor of at most one more than the messages that it receives in a round, and at most
-/// doubles with each message. It must receive what it has not: all blocks but its own in an allgather or alltoall. In a
-/// reduce_scatter each party must send something for every block but its own, so the busiest receives as much. In an
-/// allreduce of n parties it is 2(n−1)/n of the vector, if each does its share.
+/// The number of parties whose data has reached a given party grows in one round at most by a factor of one plus the messages that the
+/// party receives in it, and at most doubles with each message. A party must receive all data that it lacks: in an allgather or alltoall,
+/// all blocks but its own. In a reduce_scatter each party must send a contribution to every block but its own, so the busiest receives as
+/// much. In an allreduce of n parties, each receives 2(n−1)/n of the vector if the work is shared evenly.
 pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -> Bound {
     let (parties, members) = match party {
         Party::Rank => (u64::from(problem.ranks), 1),
@@ -56,7 +56,7 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
         known *= u64::from(ports.max(1)) * members + 1;
         rounds += 1;
     }
-    // Only parties that have something must be heard from.
+    // Only parties that have data need to be received from.
     let filled = match problem.counts {
         Counts::Equal(_) | Counts::Local => parties,
         _ => (sizes().filter(|&n| n > 0).count() as u64).div_ceil(members),
@@ -68,13 +68,13 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -
     let elements = match (problem.collective, &problem.counts) {
         (_, Counts::Local) => None,
         _ if parties == 1 => Some(0),
-        // What a reduce_scatter needs is what an allgather needs, backwards.
+        // A reduce_scatter is an allgather reversed in time, with the same volume.
         (Collective::Allgather | Collective::ReduceScatter, Counts::Equal(n)) => Some(n * others),
         (Collective::Alltoall, Counts::Equal(n)) => Some(n * others * members),
         (Collective::Alltoall, _) => None,
         (Collective::Allgather | Collective::ReduceScatter, Counts::Root { count, .. }) => Some(*count),
         (Collective::Allgather | Collective::ReduceScatter, _) => {
-            // At best a party has the largest blocks itself.
+            // In the best case the party itself has the largest blocks and receives the others.
             let mut sizes: Vec<u64> = sizes().collect();
             sizes.sort_unstable();
             Some(sizes[..others as usize].iter().sum())

@@ -1,12 +1,12 @@
-//! Small numbered entities. Each prints exactly as it reads.
+//! Numbered entities of the schedule language: ranks, tags, flags, requests and levels. Each is printed as the reader accepts it.
 
 use std::fmt;
 
-/// A participant of the collective: 0 to p−1.
+/// Rank of a process in the collective: 0 to p−1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rank(pub u32);
 
-/// What tells apart the messages from one rank to one other; messages of one tag stay in order.
+/// Tag of a message. Messages between two ranks are matched by tag, and those with equal tags in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
@@ -15,13 +15,13 @@ pub struct Tag(pub u32);
 pub struct Flag(pub u32);
 
 impl Flag {
-    /// Flags of a rank that programs may raise.
+    /// Number of flags of each rank that programs may use.
     pub const COUNT: u32 = 4;
-    /// The first of those of which barriers are made, once they are compiled.
+    /// First of the flag numbers that stand for the rounds of compiled barriers. Lower numbers are the program's own flags.
     pub const BARRIERS: u32 = 1 << 24;
 }
 
-/// A request of one rank: a message under way between its posting and its `finish`.
+/// Number of a request of one rank: a message in flight between its posting and its `finish`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Request(pub u32);
 
@@ -30,17 +30,17 @@ pub struct Request(pub u32);
 pub struct Level(pub u8);
 
 impl Tag {
-    /// The largest tag that every MPI has.
+    /// Largest tag that every MPI supports: the lower limit of the standard for `MPI_TAG_UB`.
     pub const MAX: Tag = Tag(32_767);
 }
 
 impl Level {
-    /// The outermost level: ranks that share memory.
+    /// The outermost level: regions whose ranks share memory.
     pub const NODE: Level = Level(0);
-    /// The level inside a node.
+    /// The level below the node: sockets.
     pub const SOCKET: Level = Level(1);
 
-    /// Reads a level's name.
+    /// Parses the name of a level, as it is printed.
     pub fn from_name(name: &str) -> Option<Level> {
         match name {
             "node" => Some(Level::NODE),

@@ -1,12 +1,13 @@
-//! The language in which collectives are written, and its two judges.
+//! The language in which collectives are written, with a verifier and an interpreter for it.
 //!
-//! A collective is a program. This crate holds what such a program is: where ranks live ([`Topology`]), what
-//! is to be done ([`Problem`]), sets of chunks ([`Set`]), rounds on slots ([`Schedule`]), instructions on
-//! buffers ([`Program`]), and the text of both ([`read`]). The [`verify`](mod@verify) module proves a
-//! program right for every execution; the [`interpret`](mod@interpret) module runs one on data, in hostile
-//! orders, and says what comes out. The two share no code but the language itself.
+//! A collective is a program. This crate defines its parts: the placement of ranks ([`Topology`]), the collective and its counts
+//! ([`Problem`]), sets of chunks ([`Set`]), rounds of messages on slots ([`Schedule`]), instructions on buffers ([`Program`]), and the
+//! text form of schedules and programs ([`read`]). The [`verify`](mod@verify) module proves that a program is correct for every execution
+//! order. The [`interpret`](mod@interpret) module runs a program on data, in adversarial orders, and checks the results. The two modules
+//! share no code except these types, so that each can reveal errors in the other.
 //!
-//! There is no MPI here, no clock, no randomness and no operating system.
+//! The crate uses no MPI, no clock and no operating system. Its only pseudo-random numbers are those of the seeded generator in
+//! [`random`].
 
 pub mod addresses;
 pub mod bound;

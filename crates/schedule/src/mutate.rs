@@ -1,7 +1,7 @@
-//! Small wrong changes to right programs: what the verifier must refuse.
+//! Mutations: small errors injected into correct programs, which the verifier must reject.
 //!
-//! Each [`Mutation`] breaks a program in one place, chosen at random. A verifier that accepts such a mutant
-//! has missed an error, unless the mutant happens to do the same.
+//! Each [`Mutation`] breaks a program in one randomly chosen place. A verifier that accepts such a mutant has missed an error, unless the
+//! mutant happens to be equivalent to the original.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::{Level, Rank, Request, Run, Set, Tag};
 
 macro_rules! mutations {
     ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
-        /// The kinds of change.
+        /// Kinds of injected errors.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Mutation {
             $($(#[$doc])* $name),*
         }
 
         impl Mutation {
-            /// All of them.
+            /// All kinds of mutation.
             pub const ALL: &[Mutation] = &[$(Mutation::$name),*];
         }
 
@@ -40,55 +40,55 @@ mutations! {
     DoubleReduce = "doubled reduction",
     /// One end of a message is posted twice.
     DoubleMessage = "doubled message",
-    /// Two neighbouring instructions of which the second needs the first change places.
+    /// Two neighbouring instructions are swapped although the second depends on the first.
     Reorder = "reordered operations",
     /// A message goes to, or comes from, another rank.
     Peer = "wrong peer",
-    /// A chunk number is another.
+    /// A chunk number is replaced by another one.
     Chunk = "wrong chunk",
-    /// A message has a chunk too few.
+    /// A message lacks its last chunk.
     Size = "wrong size",
-    /// A place is in another area.
+    /// A place is moved to another area.
     Slot = "wrong slot",
     /// One end of a message has another tag.
     Tag = "wrong tag",
-    /// A message's chunks come in another order.
+    /// The order of chunks in a message is reversed.
     Order = "wrong order in a message",
-    /// The two sides of a copy or reduction change places.
+    /// The two sides of a copy or reduction are swapped.
     Operands = "swapped operands",
-    /// A request is not finished where it was.
+    /// A request is removed from its `finish`.
     Finish = "unfinished request",
-    /// Two lines that are in use together lie at one place.
+    /// Two lines that are in use at the same time get the same offset.
     Overlap = "overlapping places",
     /// A signal is left out.
     Signal = "signal removed",
     /// A wait is left out.
     Wait = "wait removed",
-    /// One rank leaves a barrier out, or all of its region do.
+    /// A barrier is removed on one rank, or on all ranks of its region.
     Barrier = "barrier removed",
-    /// A rank does not wait until it may enter a ring.
+    /// An `enter` is removed: the rank does not wait for its slot of the ring.
     Enter = "entered too early",
-    /// A rank does not leave a ring, or leaves it before its last work there.
+    /// A `leave` is removed, or moved before the rank's last access to a segment.
     Leave = "left too early, or never",
-    /// A rank does not open its buffers, or opens them later.
+    /// An `open` is removed, or moved behind the next signal or barrier.
     Open = "not opened, or too late",
-    /// Another rank's buffers are read.
+    /// A read from another rank's buffers is directed to a different rank.
     Owner = "wrong owner",
-    /// A flag or a gate is for other chunks.
+    /// A signal, wait or enter gets other chunks, so that it may be skipped wrongly.
     For = "for other chunks",
-    /// A segment's halves are not used in turn.
+    /// One rank, or all of its region, uses a segment without alternating between its halves.
     Alternate = "buffer not alternated",
 }
 
 impl Mutation {
-    /// Whether the change takes synchronisation away: then equal data excuses nothing.
+    /// Whether the mutation removes synchronisation. Such a mutant is wrong even if its results are right.
     pub fn removes_synchronisation(self) -> bool {
         use Mutation::{Alternate, Barrier, Enter, For, Leave, Open, Signal, Wait};
         matches!(self, Signal | Wait | Barrier | Alternate | Enter | Leave | For | Open)
     }
 }
 
-/// A program with one change of this kind, at a random place; `None` if it has no place for one.
+/// Returns the program with one mutation of this kind at a random place, or `None` if the mutation finds no place.
 pub fn mutate(program: &Program, kind: Mutation, random: &mut Random) -> Option<Program> {
     let mut mutant = program.clone();
     let ranks: Vec<Rank> = mutant.ranks.keys().copied().collect();
@@ -164,7 +164,7 @@ struct Mutator<'a> {
 }
 
 impl Mutator<'_> {
-    /// A random instruction that satisfies a condition.
+    /// Returns the index of a random instruction that satisfies `wanted`.
     fn find(&mut self, wanted: impl Fn(&Instr) -> bool) -> Option<usize> {
         let found: Vec<usize> =
             (0..self.code.instrs.len()).filter(|&i| wanted(&self.code.instrs[i])).collect();
@@ -179,7 +179,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// A random place of a random instruction.
+    /// Returns a random place, among those of all instructions, that satisfies `wanted`.
     fn place(&mut self, wanted: impl Fn(&Place) -> bool) -> Option<&mut Place> {
         pick_place(self.code.instrs.iter_mut().flat_map(places_mut).collect(), wanted, self.random)
     }
@@ -215,12 +215,13 @@ impl Mutator<'_> {
             Mutation::Slot => {
                 let mut areas: Vec<Area> =
                     self.code.instrs.iter().flat_map(Instr::places).map(|p| p.area).collect();
-                // The input is often still the same as what was made of it.
+                // The input often still has the value of the original slot, so the mutant would be correct.
                 areas.retain(|area| *area != Area::In);
                 areas.sort();
                 areas.dedup();
                 let other = *self.random.pick(&areas)?;
-                // What is read often lies in two places; what is written is needed in one.
+                // A value that is read often exists in two places, but a value must be written to the right one: half the time, choose a
+                // written place.
                 let instrs = &mut self.code.instrs;
                 let places = match self.random.below(2) {
                     0 => instrs.iter_mut().flat_map(places_mut).collect(),
@@ -248,7 +249,7 @@ impl Mutator<'_> {
         Some(())
     }
 
-    /// Changes to messages and their requests.
+    /// Applies a mutation of messages or their requests.
     fn misdirect(&mut self, kind: Mutation) -> Option<()> {
         match kind {
             Mutation::DropMessage => {
@@ -317,14 +318,14 @@ impl Mutator<'_> {
         Some(())
     }
 
-    /// Leaves out a random operation of a kind.
+    /// Removes a random local operation that satisfies `wanted`.
     fn drop(&mut self, wanted: impl Fn(&Local) -> bool) -> Option<()> {
         let at = self.find(|instr| matches!(instr, Instr::Local(local) if wanted(local)))?;
         self.code.instrs.remove(at);
         Some(())
     }
 
-    /// Changes that concern who waits for whom.
+    /// Applies a mutation of synchronisation.
     fn desynchronise(&mut self, kind: Mutation) -> Option<()> {
         match kind {
             Mutation::Signal => self.drop(|local| matches!(local, Local::Signal { .. }))?,
@@ -359,7 +360,7 @@ impl Mutator<'_> {
         Some(())
     }
 
-    /// Where a request posted before an instruction is finished.
+    /// Returns the index of the `finish` of a request, searching from instruction `after` on.
     fn finish_of(&self, after: usize, request: Request) -> Option<usize> {
         let names = |i: &Instr| matches!(i, Instr::Finish(set) if set.position(request.0.into()).is_some());
         (after..self.code.instrs.len()).find(|&i| names(&self.code.instrs[i]))
@@ -375,7 +376,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// Private lines that one reduction combines, or of which one is sent while the other is filled.
+    /// Returns pairs of private lines in use at the same time: operands of one reduction, or one sent while the other is received into.
     fn lines_used_together(&self) -> Vec<(Area, Area)> {
         let mut pairs = Vec::new();
         let mut under_way: Vec<(End, Area)> = Vec::new();
@@ -440,14 +441,14 @@ fn highest_request(instr: &Instr) -> u32 {
     }
 }
 
-/// Whether the second of two neighbours needs what the first does.
+/// Whether the second of two neighbouring instructions depends on the first.
 fn needs(first: &Instr, second: &Instr) -> bool {
     let touches =
         |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
     let written = written_by(first);
     let shares = |instr: &Instr| instr.places().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
-        // The value must be there before it is used; two reductions into one slot may change places.
+        // A value must be written before it is used; two reductions into one slot may be swapped.
         (_, Instr::Local(Local::Copy { from, .. })) if written.is_some() => {
             written.is_some_and(|w| touches(w, from))
         }
@@ -458,7 +459,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
             written.is_some_and(|w| message.places.iter().any(|p| touches(w, p)))
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
-        // A put must be ordered before it is announced, a get after the meeting.
+        // A write to shared memory must precede the signal or barrier that publishes it, and a read must follow the barrier.
         (_, Instr::Local(Local::Signal { .. })) => {
             written.is_some_and(|w| matches!(w.area, Area::Shared(..)))
         }

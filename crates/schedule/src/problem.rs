@@ -1,40 +1,40 @@
-//! What is to be done: the collective, its counts, and what is known of the reduction.
+//! Problems: a collective, its counts, and the order that its reduction requires.
 //!
-//! Data is blocks, and every block is cut into as many pieces, one unless said otherwise; a piece is a chunk, and
-//! chunks are numbered from 0, block by block. What block `i` is depends on the collective: in an allgather that of
-//! rank `i`; in a reduce_scatter that for rank `i`; in an alltoall, the `i`-th of the input goes to rank `i` and the
-//! `i`-th of the output came from it; an allreduce has one block, the vector. Broadcast and reduce are allgather and
-//! reduce_scatter in which only the root's count is not zero.
+//! Data consists of blocks, and every block is cut into the same number of pieces, one by default. Each piece is a chunk; chunks are
+//! numbered from 0, block by block. The meaning of block `i` depends on the collective: in an allgather it comes from rank `i`; in a
+//! reduce_scatter it is the result for rank `i`; in an alltoall, block `i` of the input goes to rank `i` and block `i` of the output comes
+//! from rank `i`; an allreduce has one block, the vector. Broadcast and reduce are an allgather and a reduce_scatter in which only the
+//! root's count is not zero.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::{Rank, Run, Set};
 
-/// The collectives that differ in what goes in and what must come out.
+/// Collectives with different inputs and outputs. Broadcast, reduce and barrier are special cases of these.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Collective {
     /// Every rank gets the block of every rank.
     Allgather,
-    /// Every rank gets the reduction over all ranks of the whole vector.
+    /// Every rank gets the elementwise reduction of all ranks' vectors.
     Allreduce,
-    /// Every rank gets the reduction over all ranks of its own block.
+    /// Every rank gets its own block of the reduction of all ranks' vectors.
     ReduceScatter,
-    /// Every rank gets from every rank a block of its own.
+    /// Every rank sends a separate block to every rank.
     Alltoall,
 }
 
 impl Collective {
-    /// All of them.
+    /// All collectives.
     pub const ALL: [Collective; 4] =
         [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter, Collective::Alltoall];
 
-    /// Whether values are combined.
+    /// Whether the collective combines values by a reduction.
     pub fn reduces(self) -> bool {
         matches!(self, Collective::Allreduce | Collective::ReduceScatter)
     }
 
-    /// Reads a collective's name.
+    /// Parses the name of a collective.
     pub fn from_name(name: &str) -> Option<Collective> {
         Collective::ALL.into_iter().find(|c| c.to_string() == name)
     }
@@ -51,21 +51,21 @@ impl fmt::Display for Collective {
     }
 }
 
-/// How many elements each block has.
+/// Number of elements in each block.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Counts {
-    /// Every block has as many.
+    /// All blocks have this number of elements.
     Equal(u64),
-    /// Only one rank's block is not empty.
+    /// Only the root's block has elements, as in a broadcast or reduce.
     Root {
-        /// Whose.
+        /// Rank whose block has elements.
         root: Rank,
-        /// Its elements.
+        /// Number of elements in the root's block.
         count: u64,
     },
-    /// One count for each rank's block, known to all.
+    /// One count for each rank's block, known to all ranks.
     Listed(Vec<u64>),
-    /// Each rank knows only the sizes of what it sends and of what it will have received.
+    /// Each rank knows only the sizes of the blocks that it sends and receives, as in an alltoallv.
     Local,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// In which order a reduction may combine.
+/// Order in which a reduction may combine operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Order {
     /// Any order: the operation is commutative.
@@ -96,25 +96,25 @@ pub enum Order {
 /// A collective with its counts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Problem {
-    /// Which collective.
+    /// The collective.
     pub collective: Collective,
-    /// How many ranks take part.
+    /// Number of ranks.
     pub ranks: u32,
-    /// How large the blocks are.
+    /// Number of elements in each block.
     pub counts: Counts,
-    /// Into how many pieces of nearly equal length each block is cut.
+    /// Number of pieces, of nearly equal length, into which each block is cut.
     pub pieces: u64,
-    /// Bytes of one element; 0 for tokens that only order: a barrier is an allgather of one token each.
+    /// Bytes per element; 0 for tokens that carry no data: a barrier is an allgather of one token per rank.
     pub element: u32,
-    /// What order the reduction needs.
+    /// Order that the reduction requires.
     pub order: Order,
 }
 
 impl Problem {
-    /// The most bytes that all blocks together may have: sums of them stay far from overflow.
+    /// Maximum size in bytes of all blocks together, so that sums stay far from overflow.
     pub const MOST_BYTES: u64 = 1 << 48;
 
-    /// A problem, or why there is none such.
+    /// Creates a problem with one piece per block, or returns the reason why it is invalid.
     pub fn new(
         collective: Collective,
         ranks: u32,
@@ -124,18 +124,18 @@ impl Problem {
         Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any }.cut(1)
     }
 
-    /// The same problem with every block cut into so many pieces, or why it cannot be.
+    /// Returns the problem with every block cut into `pieces` pieces, or the reason why that is invalid.
     pub fn cut(mut self, pieces: u64) -> Result<Problem, &'static str> {
         self.set_pieces(pieces).map(|()| self)
     }
 
-    /// Cuts every block into so many pieces; if that cannot be, why not.
+    /// Sets the number of pieces into which every block is cut, or returns the reason why that is invalid.
     pub fn set_pieces(&mut self, pieces: u64) -> Result<(), &'static str> {
         self.pieces = pieces;
         self.check()
     }
 
-    /// The same problem with one element for each chunk: what is said of its chunks holds for blocks of any size.
+    /// Returns the problem with one element per chunk: statements about its chunks hold for blocks of any size.
     pub fn in_chunks(mut self) -> Problem {
         if self.counts != Counts::Local {
             self.counts = Counts::Equal(self.pieces);
@@ -178,7 +178,7 @@ impl Problem {
         }
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u64 {
         match self.collective {
             Collective::Allreduce => 1,
@@ -186,12 +186,13 @@ impl Problem {
         }
     }
 
-    /// How many chunk numbers there are.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u64 {
         self.blocks() * self.pieces
     }
 
-    /// The elements of a chunk; `None` where ranks do not share that knowledge, 0 for a chunk that there is not.
+    /// Returns the number of elements in a chunk, or `None` if sizes are known only locally. With listed counts a chunk beyond the last
+    /// has 0.
     pub fn elements(&self, chunk: u64) -> Option<u64> {
         let (block, piece) = match self.pieces {
             1 => (chunk, 0),
@@ -210,7 +211,7 @@ impl Problem {
         Some(self.piece_start(elements, piece + 1) - self.piece_start(elements, piece))
     }
 
-    /// The elements of the largest block.
+    /// Returns the number of elements in the largest block; 0 if sizes are known only locally.
     pub fn largest(&self) -> u64 {
         match &self.counts {
             Counts::Equal(n) => *n,
@@ -220,7 +221,7 @@ impl Problem {
         }
     }
 
-    /// The same problem with blocks of so many elements, where all blocks that are not empty have as many.
+    /// Sets the number of elements of all non-empty blocks, if they have equal sizes; does nothing for listed or local counts.
     pub fn set_largest(&mut self, elements: u64) {
         match &mut self.counts {
             Counts::Equal(count) | Counts::Root { count, .. } => *count = elements,
@@ -228,7 +229,7 @@ impl Problem {
         }
     }
 
-    /// The elements of all blocks together.
+    /// Returns the number of elements in all blocks together; 0 if sizes are known only locally.
     pub fn total(&self) -> u64 {
         match &self.counts {
             Counts::Equal(n) => n * self.blocks(),
@@ -238,7 +239,7 @@ impl Problem {
         }
     }
 
-    /// The elements of every chunk, where all have as many. Chunks of sizes known only locally count as cells of 1.
+    /// Returns the number of elements per chunk if it is the same for all chunks. Chunks of locally known sizes count as one cell each.
     pub fn equal(&self) -> Option<u64> {
         match self.counts {
             Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces),
@@ -247,7 +248,7 @@ impl Problem {
         }
     }
 
-    /// The elements of a whole set of chunks, by runs where all are equal.
+    /// Returns the number of elements in a set of chunks, or `None` if sizes are known only locally. Equal chunks are counted by runs.
     pub fn elements_of(&self, set: &Set) -> Option<u64> {
         let blocks = || set.runs().iter().flat_map(Run::blocks);
         match &self.counts {
@@ -260,7 +261,7 @@ impl Problem {
                 let of = |range: Range<u64>| counts.get(range.start as usize..range.end as usize);
                 Some(blocks().map(|range| of(range).map_or(0, |counts| counts.iter().sum())).sum())
             }
-            // The pieces of one vector: where the last ends less where the first starts.
+            // Pieces of one vector: for each block of pieces, the end of the last less the start of the first.
             Counts::Equal(n) if self.collective == Collective::Allreduce => Some(
                 blocks()
                     .map(|range| self.piece_start(*n, range.end) - self.piece_start(*n, range.start))
@@ -270,7 +271,7 @@ impl Problem {
         }
     }
 
-    /// Where a piece of a block of so many elements starts.
+    /// Returns the first element of a piece in a block of `elements` elements.
     pub fn piece_start(&self, elements: u64, piece: u64) -> u64 {
         match piece.checked_mul(elements) {
             Some(product) => product / self.pieces,
@@ -278,12 +279,13 @@ impl Problem {
         }
     }
 
-    /// Whether all know that a chunk has no elements.
+    /// Whether all ranks know that a chunk has no elements.
     pub fn is_empty(&self, chunk: u64) -> bool {
         self.elements(chunk) == Some(0)
     }
 
-    /// The chunks of a set that are not known to be empty, by runs where counts are equal.
+    /// Returns the chunks of a set that are not known to be empty. With equal counts of at least one element per piece, that is the whole
+    /// set.
     pub fn filled(&self, set: &Set) -> Set {
         match self.counts {
             Counts::Local => set.clone(),
@@ -293,7 +295,7 @@ impl Problem {
                 let root = u64::from(root.0);
                 if count > 0 && set.position(root).is_some() { Set::one(root) } else { Set::new() }
             }
-            // A vector of fewer elements than pieces: the pieces in which one ends.
+            // A vector with fewer elements than pieces: one piece is filled for each element, the one in which the element ends.
             Counts::Equal(n) if self.collective == Collective::Allreduce && n < set.len() => {
                 let piece = |element: u64| ((element + 1) * self.pieces).div_ceil(n) - 1;
                 let mut filled: Vec<(u64, u64)> = (0..n)

@@ -1,7 +1,8 @@
-//! Programs: what really runs. Straight-line instructions, and every slot has its place in a buffer.
+//! Programs: the form of a collective that is executed. A program is a list of instructions without branches, and every slot has an
+//! address in a buffer.
 //!
-//! A program is a schedule after lowering: messages are posted and finished one by one, carry tags, and lines
-//! lie at offsets of a temporary buffer (`t…`) or of a region's segment (`node.…`). There is no branch.
+//! Lowering makes a program from a schedule: messages are posted and finished one by one and carry tags, and each line of slots has an
+//! offset in the temporary buffer (`t…`) or in the region's shared segment (`node.…`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +10,14 @@ use std::fmt;
 use crate::schedule::{Area, Local, Message, Place, Round, Schedule, Whole};
 use crate::{Level, Problem, Request, Set};
 
-/// One instruction.
+/// One instruction of a program.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Instr {
-    /// `3: send …`: starts a message; it runs until its request is finished.
+    /// `3: send …`: posts a message, which is in flight until its request is finished.
     Post(Request, Message),
-    /// `finish 0..4`: until these requests are done.
+    /// `finish 0..4`: waits until these requests are complete.
     Finish(Set),
-    /// Work of this rank or its node.
+    /// A local operation: a copy, a reduction, or synchronisation within the node.
     Local(Local),
 }
 
@@ -30,13 +31,13 @@ impl fmt::Display for Instr {
     }
 }
 
-/// Slots of a line, laid one behind the other from an offset on. Offsets count elements where counts are
-/// shared knowledge, and cells of unknown size where they are not.
+/// Placement of slots of a line, contiguous from an offset on. Offsets are in elements if all ranks share the counts, and otherwise
+/// ([`Counts::Local`](crate::Counts::Local)) in cells, one for each slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Placed {
-    /// A private or shared line, and which of its slots.
+    /// The private or shared line, and the slots of it that are placed, in order.
     pub place: Place,
-    /// Where the first of them starts.
+    /// Offset of the first slot.
     pub at: u64,
 }
 
@@ -46,27 +47,27 @@ impl fmt::Display for Placed {
     }
 }
 
-/// Where lines lie.
+/// Placement of a program's lines of slots.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
-    /// Nowhere yet: each slot is a place of its own.
+    /// No addresses yet: each slot is a separate piece of memory.
     Virtual,
-    /// In buffers. A region's segment has three parts: one for programs that do not alternate, and two halves
-    /// for those that do, used in turn from one of their executions to the next.
+    /// Lines have offsets in buffers. A region's segment has one part for ordinary programs, two halves that executions of alternating
+    /// programs use in turn, and a ring of slots for programs with `enter` and `leave`.
     Buffers {
-        /// The lines, each once.
+        /// Placements of the lines; no slot is placed twice.
         placed: Vec<Placed>,
-        /// Levels on whose segment the program alternates.
+        /// Levels whose segments the program uses in alternating halves.
         alternate: Vec<Level>,
     },
 }
 
-/// What one rank runs.
+/// The program of one rank.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Code {
-    /// Where its slots are.
+    /// Placement of the slots.
     pub layout: Layout,
-    /// What it does.
+    /// Instructions in execution order.
     pub instrs: Vec<Instr>,
 }
 
@@ -74,7 +75,7 @@ pub struct Code {
 pub type Program = Whole<Code>;
 
 impl Code {
-    /// Elements (or cells) of temporary memory. Slots without place are counted each by itself.
+    /// Returns the size of the private temporary memory, in the units of [`Placed`]. Without placement, each slot used counts once.
     pub fn memory(&self, problem: &Problem) -> u64 {
         match &self.layout {
             Layout::Buffers { placed, .. } => {
@@ -95,7 +96,7 @@ impl Code {
 }
 
 impl Instr {
-    /// All places that it names.
+    /// Returns all places that the instruction names.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         let (listed, local): (&[Place], Option<&Local>) = match self {
             Instr::Post(_, message) => (&message.places, None),
@@ -106,19 +107,20 @@ impl Instr {
     }
 }
 
-/// The room that a set of slots takes, in the units of [`Placed`].
+/// Returns the size of a set of slots, in the units of [`Placed`].
 pub fn extent(problem: &Problem, set: &Set) -> u64 {
     problem.elements_of(set).unwrap_or_else(|| set.len())
 }
 
 impl Schedule {
-    /// The plain reading of the rounds as a program on slots without place.
+    /// Converts the rounds directly to a program whose slots have no addresses: the messages of a round are posted together, and all are
+    /// awaited before its local operations.
     pub fn flatten(&self) -> Program {
         self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds.clone()) })
     }
 }
 
-/// The plain reading of one rank's rounds.
+/// Converts the rounds of one rank to instructions, as [`Schedule::flatten`] does for all ranks.
 pub fn flatten(rounds: Vec<Round>) -> Vec<Instr> {
     let mut instrs = Vec::with_capacity(rounds.iter().map(|r| r.messages.len() + 1 + r.local.len()).sum());
     for round in rounds {

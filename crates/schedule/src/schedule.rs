@@ -1,9 +1,9 @@
-//! Schedules: what each rank does, in rounds.
+//! Schedules: the operations of each rank, in rounds.
 //!
-//! A round is messages that run at once, then local work in order. Rounds are notation: what really orders
-//! two operations is that one needs the other's result, or would overwrite what the other still needs. A
-//! lowering may therefore move work between rounds; [`Schedule::flatten`] gives the plain reading, in which a
-//! round's messages are posted together and all awaited before its local work.
+//! A round is a set of concurrent messages, followed by local operations in order. Rounds are only notation: two operations are ordered
+//! only if one needs the result of the other, or would overwrite data that the other still needs. A lowering may therefore move operations
+//! between rounds. [`Schedule::flatten`] is the direct conversion, in which the messages of a round are posted together and all awaited
+//! before its local operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,25 +12,25 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{Flag, Level, Problem, Rank, Set, Tag, Topology};
 
-/// Where values lie.
+/// Memory area that holds values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Area {
     /// The user's input; never written.
     In,
     /// The user's output.
     Out,
-    /// A private line of slots, one for each chunk number: `t0`, `t1`, ….
+    /// A private line of slots, one slot for each chunk number: `t0`, `t1`, ….
     Line(u32),
-    /// A line in the segment that the rank's region of this level shares: `node.0`, `socket.2`, ….
+    /// A line of slots in the segment that the rank's region of this level shares: `node.0`, `socket.2`, ….
     Shared(Level, u32),
-    /// The input of another rank of the node, which has opened its buffers: `in@3`. Only ever read.
+    /// The input of another rank of the node, which that rank has opened: `in@3`. Read only.
     InOf(Rank),
-    /// The output of such a rank: `out@3`. Only ever read.
+    /// The output of another rank of the node, which that rank has opened: `out@3`. Read only.
     OutOf(Rank),
 }
 
 impl Area {
-    /// Whose buffer it is, if another rank's; and what it is there.
+    /// If the area belongs to another rank, returns that rank and the name of the area there ([`Area::In`] or [`Area::Out`]).
     pub fn of_other(self) -> Option<(Rank, Area)> {
         match self {
             Area::InOf(rank) => Some((rank, Area::In)),
@@ -56,19 +56,19 @@ impl fmt::Display for Area {
 /// Slots of one area: `t0[4..8]`. The slot of chunk `i` has the size of chunk `i`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
-    /// The area.
+    /// Area of the slots.
     pub area: Area,
-    /// The chunk numbers, in order.
+    /// Chunk numbers of the slots, in order.
     pub set: Set,
 }
 
 impl Place {
-    /// Slots of an area.
+    /// Creates a place from an area and chunk numbers.
     pub fn new(area: Area, set: impl Into<Set>) -> Place {
         Place { area, set: set.into() }
     }
 
-    /// Appends a place to a list; one of the same area as the last is joined to it.
+    /// Appends `place` to a list. If the last place of the list is in the same area, the two are merged.
     pub fn join(places: &mut Places, place: Place) {
         match places.last_mut() {
             Some(last) if last.area == place.area => last.set.extend(&place.set),
@@ -83,19 +83,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// Places in order: nearly always one.
+/// A sequence of places, nearly always a single one.
 pub type Places = SmallVec<[Place; 1]>;
 
-/// What a message carries of its slots.
+/// Content of a message: the values of its slots, or only their lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Payload {
-    /// The values.
+    /// The values of the slots.
     Data,
-    /// Only their lengths; the receiver's slots then have these lengths. For sizes that are known locally.
+    /// Only the lengths of the slots, which the receiver's slots then have. For sizes known only locally
+    /// ([`Counts::Local`](crate::Counts::Local)).
     Sizes,
 }
 
-/// Which end of a message.
+/// End of a message: sending or receiving.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
     /// The sending end.
@@ -104,44 +105,44 @@ pub enum End {
     Recv,
 }
 
-/// One end of a message: the slots, in the order in which the message carries them.
+/// A send or a receive, with its slots in the order in which the message carries them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
     /// Send or receive.
     pub end: End,
     /// Data or sizes.
     pub payload: Payload,
-    /// From where, or to where.
+    /// Slots to send from, or to receive into.
     pub places: Places,
     /// The rank at the other end.
     pub peer: Rank,
-    /// Told apart from other messages between the two by this.
+    /// Tag that distinguishes the message from others between the same two ranks.
     pub tag: Tag,
 }
 
 impl Message {
-    /// A send of values.
+    /// Creates a send of values, with tag 0.
     pub fn send(place: Place, to: Rank) -> Message {
         Message { end: End::Send, payload: Payload::Data, places: smallvec![place], peer: to, tag: Tag(0) }
     }
 
-    /// A receive of values.
+    /// Creates a receive of values, with tag 0.
     pub fn recv(place: Place, from: Rank) -> Message {
         Message { end: End::Recv, payload: Payload::Data, places: smallvec![place], peer: from, tag: Tag(0) }
     }
 
-    /// The same message carrying sizes only.
+    /// Changes the message to carry only the lengths of its slots.
     pub fn sizes(mut self) -> Message {
         self.payload = Payload::Sizes;
         self
     }
 
-    /// How many chunks it carries.
+    /// Returns the number of chunks in the message.
     pub fn len(&self) -> u64 {
         self.places.iter().map(|p| p.set.len()).sum()
     }
 
-    /// Whether it carries none.
+    /// Whether the message has no chunks.
     pub fn is_empty(&self) -> bool {
         self.places.iter().all(|p| p.set.is_empty())
     }
@@ -168,56 +169,56 @@ impl fmt::Display for Message {
     }
 }
 
-/// Work that a rank does by itself or with its node.
+/// A local operation: a copy, a reduction, or synchronisation with ranks of the same node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Local {
     /// `copy A <- B`: slot by slot, in order.
     Copy {
-        /// Written.
+        /// Destination.
         to: Place,
-        /// Read.
+        /// Source.
         from: Place,
     },
-    /// `reduce R <- L`: R becomes L ⊕ R, as `MPI_Reduce_local` has it.
+    /// `reduce R <- L`: R becomes L ⊕ R, as in `MPI_Reduce_local`.
     Reduce {
         /// The right operand, which becomes the result.
         into: Place,
         /// The left operand.
         with: Place,
     },
-    /// Raises a flag of this rank: whoever awaits it sees all that this rank did before.
+    /// `signal F`: raises a flag of this rank. A rank that waits for the flag then sees everything that this rank did before.
     Signal {
         /// The flag.
         flag: Flag,
-        /// For which chunks: if all of them are empty, it is left out. `None`: always.
+        /// Chunks for which the signal is needed: it is skipped if all of them are empty. `None`: never skipped.
         chunks: Option<Set>,
     },
-    /// `wait F of R`: until rank R has raised flag F as often in this execution as it is awaited here.
+    /// `wait F of R`: waits until rank R has raised flag F in this execution as often as this rank has waited for it, this wait included.
     Wait {
         /// The flag.
         flag: Flag,
-        /// Whose.
+        /// Rank that raises the flag.
         of: Rank,
-        /// For which chunks, as of a signal.
+        /// Chunks for which the wait is needed: it is skipped if all of them are empty. `None`: never skipped.
         chunks: Option<Set>,
     },
-    /// From here to its end, the other ranks of the node may read this rank's input and output.
+    /// Opens this rank's input and output: from here to this rank's last instruction, the other ranks of the node may read them.
     Open,
-    /// Until all ranks of this rank's region are here.
+    /// Barrier among all ranks of this rank's region of the level.
     Barrier(Level),
-    /// Until all ranks of this rank's region have left what this execution will use of their segment.
+    /// Waits until all ranks of this rank's region have left the slot of the segment's ring that this execution will use.
     Enter {
-        /// Whose segment.
+        /// Level of the region whose segment is entered.
         level: Level,
-        /// For which chunks, as of a signal.
+        /// Chunks for which entering is needed: it is skipped if all of them are empty. `None`: never skipped.
         chunks: Option<Set>,
     },
-    /// This rank touches the segment no more in this execution.
+    /// Ends this rank's accesses to the segment of the level in this execution.
     Leave(Level),
 }
 
 impl Local {
-    /// The places that it names.
+    /// Returns the places that the operation names.
     pub fn places(&self) -> impl Iterator<Item = &Place> + Clone {
         let pair = match self {
             Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => [Some(a), Some(b)],
@@ -226,7 +227,7 @@ impl Local {
         pair.into_iter().flatten()
     }
 
-    /// The levels of the segments that it uses.
+    /// Returns the levels of the shared segments that the operation accesses.
     pub fn shared(&self) -> impl Iterator<Item = Level> {
         self.places().filter_map(|place| match place.area {
             Area::Shared(level, _) => Some(level),
@@ -234,7 +235,7 @@ impl Local {
         })
     }
 
-    /// The same work in other places.
+    /// Replaces each place of the operation by the result of `place`.
     pub fn map(self, mut place: impl FnMut(Place) -> Place) -> Local {
         match self {
             Local::Copy { to, from } => Local::Copy { to: place(to), from: place(from) },
@@ -243,7 +244,7 @@ impl Local {
         }
     }
 
-    /// The chunks for which it is there, of those that can be left out.
+    /// Returns the chunks of a signal, wait or enter, which is skipped if all of them are empty; `None` if the operation is never skipped.
     pub fn chunks(&self) -> Option<&Set> {
         match self {
             Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } => {
@@ -253,7 +254,7 @@ impl Local {
         }
     }
 
-    /// The same for other chunks.
+    /// Replaces the chunks of a signal, wait or enter by the result of `map`, if the operation has chunks.
     pub fn map_chunks(mut self, map: impl Fn(&Set) -> Set) -> Local {
         if let Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } =
             &mut self
@@ -264,7 +265,7 @@ impl Local {
         self
     }
 
-    /// Whether it is left out of a problem: all chunks for which it is there are empty.
+    /// Whether the operation is skipped in a problem: it has chunks, and all of them are empty.
     pub fn is_left_out(&self, problem: &Problem) -> bool {
         self.chunks().is_some_and(|chunks| !problem.any_filled(chunks))
     }
@@ -286,57 +287,57 @@ impl fmt::Display for Local {
     }
 }
 
-/// Messages that run at once, then local work in order.
+/// Concurrent messages, followed by local operations in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Round {
-    /// The messages; their number is the papers' ports.
+    /// Messages that run concurrently. In the literature their number is the number of ports.
     pub messages: Vec<Message>,
-    /// The work after them.
+    /// Local operations after the messages, in order.
     pub local: Vec<Local>,
 }
 
-/// What the text says of itself and the verifier must find true.
+/// Properties that a schedule claims and the verifier checks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Claims {
     /// All ranks compute the same expression, so floating-point results have the same bits everywhere.
     pub consistent: bool,
-    /// Expressions keep rank order, so a non-commutative operation is right.
+    /// Operands are combined in rank order, so the operation need not be commutative.
     pub ordered: bool,
     /// No rank sends more messages than this.
     pub messages: Option<u64>,
     /// No rank sends more elements than this.
     pub sent: Option<u64>,
-    /// No rank has more elements of temporary memory, its share of segments not counted.
+    /// No rank uses more elements of private temporary memory than this; shared segments are not counted.
     pub memory: Option<u64>,
 }
 
-/// A collective written out for some or all ranks: `B` is what one rank does.
+/// A collective with the operations of some or all ranks. `B` is the type of one rank's operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Whole<B> {
-    /// What is to be done.
+    /// The collective and its counts.
     pub problem: Problem,
-    /// Where the ranks are.
+    /// Placement of the ranks on nodes and sockets.
     pub topology: Topology,
-    /// How many rounds early a message may start, if what it needs is there: 0 where rounds do not overlap.
+    /// Number of rounds by which a message may start early if its data is ready; 0 if rounds do not overlap.
     pub overlap: u32,
-    /// What is claimed.
+    /// Properties that are claimed.
     pub claims: Claims,
-    /// What each rank does.
+    /// Operations of each rank.
     pub ranks: BTreeMap<Rank, B>,
 }
 
-/// A collective in rounds, on slots without number.
+/// A collective in rounds, whose slots have no addresses.
 pub type Schedule = Whole<Vec<Round>>;
 
 impl<B> Whole<B> {
-    /// The same heading with something else made from what each rank does.
+    /// Converts the operations of each rank by `f`; problem, topology, overlap and claims stay the same.
     pub fn into<C>(self, mut f: impl FnMut(Rank, B) -> C) -> Whole<C> {
         let Whole { problem, topology, overlap, claims, ranks } = self;
         let ranks = ranks.into_iter().map(|(rank, body)| (rank, f(rank, body))).collect();
         Whole { problem, topology, overlap, claims, ranks }
     }
 
-    /// The same heading with something else for each rank.
+    /// Creates a copy with the operations of each rank converted by `f`; problem, topology, overlap and claims stay the same.
     pub fn map<C>(&self, mut f: impl FnMut(Rank, &B) -> C) -> Whole<C> {
         Whole {
             problem: self.problem.clone(),

@@ -1,8 +1,7 @@
-//! Sets of chunks as two-level strided runs: `4..8/16*3` is the block 4–7, and again 16 and 32 further on.
+//! Sets of chunks as two-level strided runs: `4..8/16*3` is the block 4–7 and the same block shifted by 16 and by 32.
 //!
-//! A set is a *sequence*: its order is the order in which a message carries the chunks and in which a copy
-//! pairs them. It is never a list of single members unless its members really have no pattern, so one rank's
-//! schedule stays small at 2^20 ranks.
+//! A set is a *sequence*: its order is the order in which a message carries the chunks and in which a copy pairs them. It is stored as
+//! single members only if they follow no pattern, so one rank's schedule stays small at 2^20 ranks.
 //!
 //! ```
 //! use bruckner_schedule::{Run, Set};
@@ -29,18 +28,18 @@ pub struct Run {
 }
 
 impl Run {
-    /// The largest number that a run may hold: offsets stay far from overflow.
+    /// Exclusive upper bound of the numbers in a run, so that offsets stay far from overflow.
     pub const LIMIT: u64 = 1 << 48;
 
-    /// A run in normal form: one block has stride 0, and blocks that touch are one block.
+    /// Creates a run in normal form: a single block has stride 0, and adjacent blocks are merged into one.
     ///
     /// # Panics
-    /// If the run is empty or leaves 0..[`Run::LIMIT`]; [`Run::checked`] answers instead.
+    /// If the run is empty or leaves 0..[`Run::LIMIT`]; [`Run::checked`] returns `None` instead.
     pub fn new(start: u64, block: u64, stride: i64, count: u64) -> Run {
         Run::checked(start, block, stride, count).expect("a run is not empty and within bounds")
     }
 
-    /// As [`Run::new`], `None` where the run would be empty or out of bounds.
+    /// Creates a run as [`Run::new`] does, or returns `None` if it would be empty or out of bounds.
     pub fn checked(start: u64, block: u64, stride: i64, count: u64) -> Option<Run> {
         if block == 0 || count == 0 || start > Self::LIMIT || block > Self::LIMIT || count > Self::LIMIT {
             return None;
@@ -61,17 +60,17 @@ impl Run {
         })
     }
 
-    /// How many numbers the run holds.
+    /// Returns how many numbers the run contains.
     pub fn len(&self) -> u64 {
         self.block * self.count
     }
 
-    /// Runs are never empty.
+    /// Always `false`: a run is never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The first number.
+    /// The first number of the run.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -95,7 +94,7 @@ impl Run {
         self.start.wrapping_add_signed(self.stride.wrapping_mul(k as i64))
     }
 
-    /// Whether another run is some of this one's blocks, one behind the other.
+    /// Whether `other` consists of whole consecutive blocks of this run.
     pub fn has_part(&self, other: &Run) -> bool {
         let aligned =
             |start: u64| self.position(start).is_some_and(|position| position.is_multiple_of(self.block));
@@ -103,7 +102,7 @@ impl Run {
         alike && aligned(other.start) && aligned(other.nth(other.len() - other.block))
     }
 
-    /// Whether two runs have a number in common: by a formula where their blocks are as far apart, or one has a single block.
+    /// Whether two runs have a number in common. Takes constant time if their strides have equal size or one run is a single block.
     pub fn meets(&self, other: &Run) -> bool {
         let (a, b) = (self.bounds(), other.bounds());
         if a.end <= b.start || b.end <= a.start {
@@ -118,15 +117,15 @@ impl Run {
                 return few.iter().any(|number| many.position(number).is_some());
             }
         };
-        // Block i of the one and j of the other meet where their distance is less than the length of whichever comes first:
-        // between which i - j that is so.
+        // Block i of the first run and block j of the second, counted from the lowest, overlap if the distance of their starts is less
+        // than the length of the one that starts first. This holds for `least <= i - j <= most`.
         let from_one_to_other = b.start as i64 - a.start as i64;
         let least = (from_one_to_other - self.block as i64).div_euclid(stride) + 1;
         let most = (from_one_to_other + other.block as i64 - 1).div_euclid(stride);
         least.max(1 - other.count as i64) <= most.min(self.count as i64 - 1)
     }
 
-    /// The number at a position, counted from 0.
+    /// Returns the number at a position, counted from 0.
     pub fn nth(&self, position: u64) -> u64 {
         self.block_start(position / self.block) + position % self.block
     }
@@ -142,13 +141,13 @@ impl Run {
         (0..run.count).map(move |k| run.block_start(k)..run.block_start(k) + run.block)
     }
 
-    /// The least number and the one after the greatest.
+    /// Returns the range from the smallest number to one past the largest.
     pub fn bounds(&self) -> Range<u64> {
         let last = self.block_start(self.count - 1);
         self.start.min(last)..self.start.max(last) + self.block
     }
 
-    /// Where `number` first stands in the run.
+    /// Returns the first position of `number` in the run.
     pub fn position(&self, number: u64) -> Option<u64> {
         if self.count == 1 || self.stride == 0 {
             let offset = number.checked_sub(self.start)?;
@@ -187,11 +186,11 @@ impl fmt::Display for Run {
 /// A sequence of chunk numbers, as runs.
 #[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub struct Set {
-    /// Nearly always one.
+    /// Nearly always a single run.
     runs: SmallVec<[Run; 1]>,
 }
 
-// Sets are cloned more often than anything else, and runs can be copied as they are.
+// Sets are cloned more often than anything else; runs are `Copy`, so the slice is copied as a whole.
 impl Clone for Set {
     fn clone(&self) -> Set {
         Set { runs: SmallVec::from_slice(&self.runs) }
@@ -204,18 +203,17 @@ impl Set {
         Set::default()
     }
 
-    /// One number.
+    /// A set with one number.
     pub fn one(number: u64) -> Set {
         Set::from(number..number + 1)
     }
 
-    /// The `len` numbers from `start` on, counted round a circle of `modulus`: at most two runs.
+    /// The `len` numbers from `start` on, modulo `modulus`: at most two runs.
     pub fn cyclic(start: u64, len: u64, modulus: u64) -> Set {
         Set::cyclic_run(start, len, 0, 1, modulus)
     }
 
-    /// `count` blocks of `block` numbers, `stride` apart, on a circle of `modulus`; runs are cut where they
-    /// pass its end.
+    /// `count` blocks of `block` numbers, `stride` apart, modulo `modulus`; runs are split where they wrap around.
     pub fn cyclic_run(start: u64, block: u64, stride: i64, count: u64, modulus: u64) -> Set {
         let mut set = Set::new();
         if block == 0 {
@@ -225,7 +223,7 @@ impl Set {
         while k < count {
             let at =
                 (i128::from(start) + i128::from(stride) * i128::from(k)).rem_euclid(modulus.into()) as u64;
-            // How many blocks from here on stay whole on this turn of the circle.
+            // Number of blocks from here on that lie whole before the next wrap-around.
             let fits = if at + block > modulus {
                 0
             } else if step == 0 {
@@ -247,7 +245,7 @@ impl Set {
         set
     }
 
-    /// Appends a run; one that continues the last block is joined to it.
+    /// Appends a run. If it continues the last block, the two are merged.
     pub fn push(&mut self, run: Run) {
         if let Some(last) = self.runs.last_mut()
             && last.count == 1
@@ -267,7 +265,7 @@ impl Set {
         }
     }
 
-    /// Equal blocks at equal distances become one run.
+    /// Builds a set from blocks; equal blocks at equal distances become one run.
     fn from_blocks(blocks: &[Range<u64>]) -> Set {
         let mut set = Set::new();
         let mut i = 0;
@@ -285,8 +283,8 @@ impl Set {
         set
     }
 
-    /// All numbers of some sets, ascending, each once; where they have more than `most` blocks together, everything
-    /// between the least and the greatest: one rank of very many must not list its chunks.
+    /// Returns the union of sets, in ascending order. If they have more than `most` blocks in total, returns the whole range from the
+    /// smallest to the largest number, because listing single chunks is too expensive with very many ranks.
     pub fn union(sets: &[&Set], most: u64) -> Set {
         let runs = || sets.iter().flat_map(|set| set.runs.iter());
         if runs().map(Run::count).sum::<u64>() > most {
@@ -312,13 +310,13 @@ impl Set {
         few.iter().any(|number| many.position(number).is_some())
     }
 
-    /// Every number, so much larger.
+    /// Adds `by` to every number.
     pub fn shifted(&self, by: u64) -> Set {
         let shift = |run: &Run| Run { start: run.start + by, ..*run };
         Set { runs: self.runs.iter().map(shift).collect() }
     }
 
-    /// Every number n as `by`·n + `plus`.
+    /// Replaces every number n by `by`·n + `plus`.
     ///
     /// # Panics
     /// If `by` is 0, or a number would leave 0..[`Run::LIMIT`].
@@ -343,12 +341,12 @@ impl Set {
         &self.runs
     }
 
-    /// How many numbers there are.
+    /// Returns the number of members, repeated ones included.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(Run::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -358,14 +356,14 @@ impl Set {
         self.runs.iter().flat_map(|run| run.blocks().flatten())
     }
 
-    /// Whether no number stands there twice.
+    /// Whether no number occurs twice.
     pub fn is_distinct(&self) -> bool {
         let apart = |run: &Run| run.count == 1 || run.stride.unsigned_abs() >= run.block;
         match self.runs.as_slice() {
             [] => true,
             [run] => apart(run),
             runs => {
-                // Only runs whose bounds meet can share a number.
+                // Only runs whose bounds overlap can share a number.
                 let mut bounds: Vec<Range<u64>> = runs.iter().map(Run::bounds).collect();
                 bounds.sort_by_key(|b| b.start);
                 if runs.iter().all(apart) && bounds.windows(2).all(|w| w[0].end <= w[1].start) {
@@ -377,7 +375,7 @@ impl Set {
         }
     }
 
-    /// Where `number` first stands in the sequence.
+    /// Returns the first position of `number` in the sequence.
     pub fn position(&self, number: u64) -> Option<u64> {
         let mut before = 0;
         for run in &self.runs {
@@ -389,13 +387,13 @@ impl Set {
         None
     }
 
-    /// The least number and the one after the greatest; `None` for the empty set.
+    /// Returns the range from the smallest number to one past the largest; `None` for the empty set.
     pub fn bounds(&self) -> Option<Range<u64>> {
         self.runs.iter().map(Run::bounds).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
     }
 }
 
-/// Sorts ranges, and makes one of those that touch.
+/// Sorts ranges, and merges those that touch or overlap.
 pub fn merge(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, last| {

@@ -1,4 +1,4 @@
-//! Where ranks live: nested regions, outermost first, uneven if they must be, and any placement.
+//! Topologies: nested regions of ranks, outermost first, possibly of unequal sizes, with any placement of ranks.
 //!
 //! | text | meaning |
 //! |---|---|
@@ -6,13 +6,12 @@
 //! | `16x2x8` | 16 nodes of 2 sockets of 8 ranks |
 //! | `4,4,3,1` | the ranks of each node |
 //! | `2+2,2+1,1` | the ranks of each socket of each node |
-//! | `16x4:cyclic` | ranks dealt to the nodes in turn |
+//! | `16x4:cyclic` | ranks placed on the nodes round-robin |
 //! | `16x4:permuted=7` | ranks shuffled by seed 7 |
-//! | `2,2:ranks=0,3,1,2` | the rank at each place, node by node |
+//! | `2,2:ranks=0,3,1,2` | the rank at each position, node by node |
 //!
-//! A *position* counts the places of the machine node by node; a region is a range of positions. A placement
-//! says which rank sits at which position. A level that the topology does not have coincides with the level
-//! around it: on `4,4,3,1` each node is one socket.
+//! *Positions* number the process slots of the machine node by node; a region is a range of positions. A placement assigns a rank to each
+//! position. A level that the topology does not have coincides with the next level outwards: on `4,4,3,1` each node is one socket.
 //!
 //! ```
 //! use bruckner_schedule::{Level, Rank, Topology};
@@ -30,12 +29,12 @@ use std::sync::OnceLock;
 use crate::random::Random;
 use crate::{Level, Rank, Run, Set};
 
-/// The regions and the placement. Regular topologies take constant memory, whatever their size.
+/// Regions of a machine and placement of ranks. Regular topologies with block or cyclic placement take constant memory.
 #[derive(Clone, Debug)]
 pub struct Topology {
     shape: Shape,
     placement: Placement,
-    /// Where no formula gives a rank's position: made at first use.
+    /// Ranks by position and positions by rank, if no formula gives them; computed at first use.
     table: OnceLock<Table>,
 }
 
@@ -49,14 +48,14 @@ impl Eq for Topology {}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Shape {
-    /// Regions per region of the level around, ending in ranks per innermost region.
+    /// Number of regions within each region of the next outer level, outermost first; the last number is the ranks per innermost region.
     Regular(Vec<u32>),
     /// The sizes of the sockets of each node, and for each level the first position of each region.
     Listed { nodes: Vec<Vec<u32>>, starts: Vec<Vec<u32>> },
 }
 
 impl Shape {
-    /// Nodes of sockets of so many ranks.
+    /// Creates a shape from the number of ranks in each socket of each node.
     fn listed(nodes: Vec<Vec<u32>>) -> Shape {
         let starts_of = |sizes: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
             sizes.scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect()
@@ -85,7 +84,7 @@ struct Table {
     rank: Vec<u32>,
 }
 
-/// Why a text is not a topology.
+/// Error in the text of a topology.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason} at column {column} of `{text}`; 16x4, for example, is 16 nodes with 4 ranks each")]
 pub struct TopologyError {
@@ -95,7 +94,7 @@ pub struct TopologyError {
 }
 
 impl Topology {
-    /// The most ranks that a topology may have.
+    /// Maximum number of ranks in a topology.
     pub const MAX_RANKS: u32 = 1 << 24;
 
     /// `p` nodes of one rank each.
@@ -107,8 +106,8 @@ impl Topology {
         Topology { shape, placement, table: OnceLock::new() }
     }
 
-    /// The topology of ranks of which each says its node and, within that, its socket. Nodes come in the order of
-    /// their lowest ranks, and so do the sockets of a node.
+    /// Builds the topology from the node and socket numbers of each rank. Nodes are ordered by their lowest ranks, and so are the sockets
+    /// within a node.
     ///
     /// ```
     /// use bruckner_schedule::Topology;
@@ -121,7 +120,7 @@ impl Topology {
     /// If there are no ranks.
     pub fn of(places: &[(u64, u64)]) -> Topology {
         assert!(!places.is_empty(), "a topology has ranks");
-        // The ranks of each socket, by its name, of each node.
+        // For each node, its sockets: socket number and ranks.
         let mut nodes: Vec<Vec<(u64, Vec<u32>)>> = Vec::new();
         let mut known: BTreeMap<u64, usize> = BTreeMap::new();
         for (rank, &(node, socket)) in places.iter().enumerate() {
@@ -173,7 +172,7 @@ impl Topology {
         }
     }
 
-    /// The rank at each position when ranks are dealt to the nodes in turn, full nodes left out.
+    /// Returns the rank at each position for round-robin placement on the nodes, with full nodes skipped.
     fn deal(&self) -> Vec<u32> {
         let mut next: Vec<Range<u32>> =
             (0..self.regions(Level::NODE)).map(|n| self.span(Level::NODE, n)).collect();
@@ -196,7 +195,7 @@ impl Topology {
         }
     }
 
-    /// The number of levels that the topology tells apart.
+    /// The number of levels that the topology distinguishes.
     pub fn levels(&self) -> u8 {
         match &self.shape {
             Shape::Regular(dims) => dims.len() as u8 - 1,
@@ -256,7 +255,7 @@ impl Topology {
         (0..self.levels()).map(Level).find(|&level| self.region_of(level, a) != self.region_of(level, b))
     }
 
-    /// The size of every region of a level, where all are equal.
+    /// Returns the size of each region of a level, or `None` if the topology is not regular.
     pub fn regular(&self, level: Level) -> Option<u32> {
         match &self.shape {
             Shape::Regular(_) => Some(self.span(level, 0).len() as u32),
@@ -292,7 +291,7 @@ impl Topology {
         })
     }
 
-    /// Whether positions are ranks.
+    /// Whether each position holds the rank of the same number.
     pub fn is_in_rank_order(&self) -> bool {
         match self.seats() {
             Seats::Block => true,
@@ -301,8 +300,8 @@ impl Topology {
         }
     }
 
-    /// The ranks at a range of positions, ascending: one run for block placement, and for whole nodes of a
-    /// regular cyclic one.
+    /// Returns the ranks at a range of positions, ascending. The result is one run for block placement, and for whole nodes of a regular
+    /// topology with cyclic placement.
     pub fn ranks_at(&self, positions: Range<u32>) -> Set {
         match self.seats() {
             _ if positions.is_empty() => Set::new(),
@@ -323,7 +322,7 @@ impl Topology {
 }
 
 impl Topology {
-    /// The ranks at a set of positions, in its order where ranks sit in order, else each block ascending.
+    /// Returns the ranks at a set of positions: in the order of the set for block placement, otherwise ascending within each block.
     pub fn ranks_of(&self, positions: &Set) -> Set {
         if let Seats::Block = self.seats() {
             return positions.clone();
@@ -336,7 +335,7 @@ impl Topology {
     }
 }
 
-/// How ranks sit: by formula, or by table.
+/// Mapping between ranks and positions: by formula or by table.
 enum Seats<'a> {
     Block,
     Cyclic { nodes: u32, per_node: u32 },
@@ -353,7 +352,7 @@ impl Table {
     }
 }
 
-/// Fisher and Yates.
+/// Returns a random permutation of 0..`n` (Fisher–Yates shuffle).
 fn shuffle(n: u32, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     let mut ranks: Vec<u32> = (0..n).collect();

@@ -1,5 +1,5 @@
-//! Runs the text corpus in `filetests/`: each file says in its first line what is tested, and marks with
-//! `; error: …` the lines that are wrong.
+//! Runs the test files in `filetests/`: the first line of a file names the test, and `; error: …` marks each line in which an error is
+//! expected.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn test(file: &Path) -> Result<(), Failed> {
     }
 }
 
-/// What a file expects, as (line, text after `error:`).
+/// Returns the errors that a file expects, as (line, text after `error:`).
 fn expected(text: &str) -> BTreeSet<(u32, String)> {
     let mut marks = BTreeSet::new();
     for (line, number) in text.lines().zip(1..) {

@@ -1,4 +1,4 @@
-//! Real buffers: what a rank can reach, as words of memory.
+//! Buffers of the interpreter: the memory that a rank can access, as 64-bit words.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use crate::random::mix;
 use crate::schedule::{Area, Local, Place};
 use crate::{Level, Rank};
 
-/// A word's place: which stretch of the buffer, and how far into it. Slots that have no place and cells of
-/// unknown size are stretches of their own; everything else is stretch 0.
+/// Address of a word: the number of a piece of the buffer, and the offset in the piece. Each chunk of a user's buffer, each slot without
+/// an address and each cell of unknown size is a piece of its own; everything else is in piece 0.
 pub(super) type Handle = (u64, u64);
 
-/// A buffer of words; what was never written is junk.
+/// A buffer of words. Words that were never written read as pseudo-random junk.
 #[derive(Clone, Default)]
 pub(super) struct Words {
     words: HashMap<Handle, u64>,
@@ -29,17 +29,17 @@ impl Words {
     }
 }
 
-/// Which buffer a slot is in.
+/// Buffer that contains a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Buffer {
     In,
     Out,
     Temporary,
-    /// A region's segment: the whole, or one of two halves.
+    /// A region's segment: level, region, and part (0: for ordinary programs, 1 and 2: the halves, from 3 on: slots of the ring).
     Segment(Level, u32, u32),
 }
 
-/// A slot found: its buffer, its first word, and how many it has, if that is known.
+/// Location of a slot: its buffer, its first word, and its length in words, if known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     pub(super) buffer: Buffer,
@@ -51,12 +51,13 @@ pub(super) struct Found {
 pub(super) struct View {
     pub(super) rank: Rank,
     offsets: Option<HashMap<(Area, u64), u64>>,
-    /// The levels on whose segments it alternates, each with the number of times that was done before.
+    /// Levels on whose segments the program alternates, each with the number of earlier executions that alternated on it.
     alternate: Vec<(Level, u32)>,
-    /// The same of the levels whose segments it uses as rings, and what decides how many slots these have.
+    /// Levels whose segments the program uses as rings, each with the number of earlier executions that did; `slots` determines the number
+    /// of slots in each ring (see [`slots_of`]).
     rings: Vec<(Level, u32)>,
     slots: u32,
-    /// Lengths that arrived or were copied, for slots whose size is known only locally.
+    /// Lengths received or copied, for slots whose size is known only locally.
     pub(super) lengths: HashMap<(Buffer, Handle), u64>,
     pub(super) own: HashMap<Buffer, Words>,
 }
@@ -113,12 +114,12 @@ impl View {
         self.alternate.iter().any(|(l, _)| *l == level)
     }
 
-    /// How often a ring was used before, if it is now.
+    /// Returns the number of earlier executions that used the ring of a level, or `None` if this execution does not use it.
     pub(super) fn ring(&self, level: Level) -> Option<u32> {
         self.rings.iter().find(|(l, _)| *l == level).map(|(_, turn)| *turn)
     }
 
-    /// Finds the slots of a place.
+    /// Returns the locations of the slots of a place.
     pub(super) fn find(&self, program: &Program, place: &Place, data: &Data) -> Result<Vec<Found>, Failure> {
         place.set.iter().map(|chunk| self.slot(program, place.area, chunk, data)).collect()
     }
@@ -171,7 +172,7 @@ impl View {
     }
 }
 
-/// How many slots the ring of a level has: one to three, others for other levels.
+/// Returns the number of slots in the ring of a level: one to three, and different for neighbouring levels.
 pub(super) fn slots_of(slots: u32, level: Level) -> u32 {
     1 + (slots + u32::from(level.0)) % 3
 }
@@ -187,7 +188,7 @@ fn buffer_salt(buffer: Buffer) -> u64 {
     }
 }
 
-/// The segments of all regions, which outlive an execution.
+/// Shared segments of all regions. Their content persists from one execution to the next.
 #[derive(Default)]
 pub(super) struct Segments {
     words: HashMap<Buffer, Words>,
@@ -218,7 +219,7 @@ impl Segments {
         words.words.extend(data.iter().enumerate().map(|(i, &w)| (at(i), w)));
     }
 
-    /// What a receive may do to its slots before it is finished.
+    /// Overwrites a slot with junk, as a receive that is not finished may do.
     pub(super) fn spoil(&mut self, view: &mut View, slot: Found, junk: u64) {
         let data: Vec<u64> = (0..slot.len.unwrap_or(0)).map(|i| mix(junk ^ i)).collect();
         self.store(view, slot, &data);

@@ -1,9 +1,9 @@
-//! The interpreter: runs a program on data and says what comes out.
+//! The interpreter: runs a program on data and compares the results with what MPI requires.
 //!
-//! It is the verifier's opposite number and shares nothing with it but the language. Buffers are real, with
-//! junk where nothing was written; ranks run in a random order; a send is not done before its receive is
-//! there; a message's data is taken and laid down at the worst moment that MPI allows; a receive may spoil
-//! its slots as soon as it is posted. A wrong program that looks right on one seed will not on the next.
+//! It cross-checks the verifier and shares no code with it except the language. Buffers hold real data, with junk in words that were never
+//! written. Ranks run in a random order. A send completes only after its receive is posted; a message's data is read and written at random
+//! moments among those that MPI allows; a receive may overwrite its slots with junk as soon as it is posted. A wrong program that passes
+//! with one seed is likely to fail with another.
 //!
 //! ```
 //! use bruckner_schedule::{interpret, read};
@@ -37,19 +37,19 @@ use std::fmt;
 use crate::random::{Random, mix};
 use crate::{Collective, Order, Program, Rank};
 
-/// What `⊕` does to two elements.
+/// Reduction operation `⊕` on two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Addition modulo 2^64: shows missing and doubled contributions.
+    /// Addition modulo 2^64: detects missing and duplicate contributions.
     Sum,
-    /// Composition of affine functions: associative, not commutative, so it shows the order.
+    /// Composition of affine functions: associative but not commutative, so it detects operands out of rank order.
     Compose,
-    /// A scrambling that is not even associative: equal bits mean equal expressions.
+    /// A hash that is not even associative: bitwise equal results mean equal expressions.
     Scramble,
 }
 
 impl Operation {
-    /// `left ⊕ right`.
+    /// Returns `left ⊕ right`.
     pub fn apply(self, left: u64, right: u64) -> u64 {
         match self {
             Operation::Sum => left.wrapping_add(right),
@@ -63,16 +63,16 @@ impl Operation {
 }
 
 fn halves(x: u64) -> (u32, u32) {
-    // An even factor would forget; make it odd.
+    // An even factor would lose information, so the factor is made odd.
     ((x >> 32) as u32 | 1, x as u32)
 }
 
-/// What went wrong in a run.
+/// Error found in a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// On which rank, if on one.
+    /// Rank on which the error occurred, if it concerns a single rank.
     pub rank: Option<Rank>,
-    /// What, for a person.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -85,19 +85,19 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The data of one execution: what each rank has and what it must get.
+/// Test data of one execution: inputs of each rank and required outputs, derived from a seed.
 struct Data {
     operation: Operation,
     seed: u64,
 }
 
 impl Data {
-    /// The elements of the chunk from one rank to another, where counts are local.
+    /// Returns the number of elements in the chunk from one rank to another, for locally known sizes.
     fn pair_len(&self, from: Rank, to: Rank) -> u64 {
         mix(self.seed ^ mix(u64::from(from.0) << 32 | u64::from(to.0))) % 4
     }
 
-    /// An element of a rank's input.
+    /// Returns element `i` of a chunk of a rank's input.
     fn element(&self, rank: Rank, chunk: u64, i: u64) -> u64 {
         mix(mix(mix(self.seed.wrapping_add(rank.0.into())) ^ chunk).wrapping_add(i))
     }
@@ -107,7 +107,7 @@ impl Data {
         (0..len).map(|i| self.element(rank, chunk, i)).collect()
     }
 
-    /// What MPI says that a rank's output holds under a chunk number, if the operation fixes it.
+    /// Returns the output that MPI requires for a chunk on a rank, or `None` if it depends on the order of the reduction.
     fn wanted(&self, program: &Program, rank: Rank, chunk: u64) -> Option<Vec<u64>> {
         let pieces = program.problem.pieces;
         let source = Rank((chunk / pieces) as u32);
@@ -127,8 +127,8 @@ impl Data {
     }
 }
 
-/// Runs programs one after another on data made from `seed` and compares what comes out with what MPI says:
-/// sums always, rank order and equal bits on all ranks where the programs claim or need them.
+/// Runs programs one after another on data generated from `seed` and compares the outputs with those that MPI requires. Sums are always
+/// checked; rank order and bitwise equality on all ranks are checked where the programs claim or need them.
 ///
 /// # Panics
 /// If the sequence is empty or its programs are not for one topology.

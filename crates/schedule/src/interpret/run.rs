@@ -1,4 +1,4 @@
-//! The run itself: a random rank does its next instruction, until all are done or none can.
+//! Execution loop: runs the next instruction of a random rank, until all ranks are done or none can proceed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use crate::random::Random;
 use crate::schedule::{End, Local, Message, Payload, Place};
 use crate::{Flag, Level, Rank, Request, Tag};
 
-/// A message end that was posted.
+/// A posted send or receive of a rank.
 struct Ticket {
     end: End,
-    /// The message, once both ends are there.
+    /// Index of the message, once its send and receive are matched.
     letter: Option<usize>,
 }
 
-/// A message whose two ends have met.
+/// A message whose send and receive are matched.
 struct Letter {
     sender: Rank,
     receiver: Rank,
@@ -27,7 +27,7 @@ struct Letter {
     delivered: bool,
 }
 
-/// An end that has not met its other end.
+/// A posted send or receive that is not matched yet.
 struct Open {
     request: Request,
     payload: Payload,
@@ -54,9 +54,9 @@ struct Stage<'a> {
     letters: Vec<Letter>,
     flags: HashMap<(Rank, Flag, u32), u64>,
     barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
-    /// How many have left a region's ring, for each of the executions that use it.
+    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that use the ring.
     left: HashMap<(Level, u32, u32), usize>,
-    /// Decides how many slots a ring has.
+    /// Determines the number of slots in each ring (see [`slots_of`]).
     slots: u32,
 }
 
@@ -139,7 +139,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// One instruction; `false` if the rank must wait or is done.
+    /// Executes one instruction of a rank; returns `false` if the rank must wait or is done.
     fn step(&mut self, rank: Rank, random: &mut Random) -> Result<bool> {
         let me = rank.0 as usize;
         let execution = self.players[me].execution;
@@ -213,8 +213,8 @@ impl Stage<'_> {
         (&mut self.segments, &mut self.views[rank.0 as usize][execution])
     }
 
-    /// Where a rank reads: in what it sees itself, or in the buffers that another has at this moment, in whatever execution that
-    /// is.
+    /// Returns the owner and the locations of the slots that a rank reads. If the slots belong to another rank, they are those of the
+    /// execution in which that rank is now.
     fn source(&self, rank: Rank, program: &Program, from: &Place) -> Result<(Rank, Vec<Found>)> {
         let (owner, area) = from.area.of_other().unwrap_or((rank, from.area));
         let Some(player) = self.players.get(owner.0 as usize) else {
@@ -226,7 +226,7 @@ impl Stage<'_> {
         Ok((owner, found))
     }
 
-    /// What lies in a slot that one rank sees.
+    /// Returns the content of a slot as rank `owner` sees it.
     fn load(&mut self, owner: Rank, slot: Found) -> Result<Vec<u64>> {
         let execution = (self.players[owner.0 as usize].execution as usize).min(self.programs.len() - 1);
         self.segments.load(&mut self.views[owner.0 as usize][execution], slot)
@@ -283,7 +283,7 @@ impl Stage<'_> {
         all
     }
 
-    /// Whether the slot of a ring that this execution uses is free.
+    /// Whether the ring slot for this execution is free: all ranks of the region have left it.
     fn enter(&mut self, rank: Rank, level: Level) -> Result<bool> {
         let topology = &self.programs[0].topology;
         let region = topology.region_of(level, rank);
@@ -294,7 +294,7 @@ impl Stage<'_> {
         Ok(left == topology.span(level, region).len())
     }
 
-    /// How many executions before this one use a ring.
+    /// Returns the number of earlier executions that use the ring of a level.
     fn turn(&self, rank: Rank, level: Level) -> Result<u32> {
         let execution = self.players[rank.0 as usize].execution as usize;
         match self.views[rank.0 as usize][execution].ring(level) {
@@ -345,7 +345,7 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Joins the oldest two ends of a channel, if there are two.
+    /// Matches the oldest send of a channel with the oldest receive, if there are both.
     fn introduce(&mut self, key: (Rank, Rank, Tag), random: &mut Random) -> Result<()> {
         let (Some(sends), Some(recvs)) = (self.sends.get_mut(&key), self.recvs.get_mut(&key)) else {
             return Ok(());
@@ -385,7 +385,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What a send carries, as it is now.
+    /// Reads the data of a send from its slots, as they are now.
     fn take(&mut self, rank: Rank, payload: Payload, slots: &[Found]) -> Result<Vec<u64>> {
         let execution = self.players[rank.0 as usize].execution as usize;
         let (segments, view) = (&mut self.segments, &mut self.views[rank.0 as usize][execution]);
@@ -461,7 +461,7 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Holds every output against what MPI says.
+    /// Compares every output with the result that MPI requires, and the results of [`Operation::Scramble`] across ranks.
     fn compare(&mut self) -> Result<()> {
         for (execution, program) in self.programs.iter().enumerate() {
             let mut first: HashMap<u64, Vec<u64>> = HashMap::new();

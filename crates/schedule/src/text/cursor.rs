@@ -1,4 +1,4 @@
-//! A place in one line of text, and the small readers that move it on.
+//! A position in one line of text, and the parsers that advance it.
 
 use crate::text::TextError;
 use crate::{Area, Level, Place, Rank, Run, Set};
@@ -12,7 +12,7 @@ pub(super) struct Cursor<'a> {
 type Result<T> = std::result::Result<T, TextError>;
 
 impl<'a> Cursor<'a> {
-    /// A line without its comment.
+    /// Creates a cursor at the first word of a line, without the line's comment.
     pub(super) fn new(line: u32, text: &'a str) -> Cursor<'a> {
         let text = text.split(';').next().unwrap_or("").trim_end();
         let mut cursor = Cursor { text, at: 0, line };
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end of the line")) }
     }
 
-    /// Takes `mark` if it is next, with no look at what follows it.
+    /// Consumes `mark` if it comes next, regardless of the character after it.
     pub(super) fn mark(&mut self, mark: &str) -> bool {
         let found = self.rest().starts_with(mark);
         if found {
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes the whole word `word` if it is next.
+    /// Consumes `word` if it comes next as a whole word.
     pub(super) fn keyword(&mut self, word: &str) -> bool {
         let found = self
             .rest()
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         if self.keyword(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
-    /// The next word, whatever it is.
+    /// Consumes and returns the next word; `what` describes it in errors.
     pub(super) fn word(&mut self, what: &str) -> Result<&'a str> {
         let rest = self.rest();
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..end])
     }
 
-    /// A word that `read` understands.
+    /// Consumes the next word and parses it with `read`; `what` describes it in errors.
     pub(super) fn parse<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> Result<T> {
         let start = self.at;
         let word = self.word(what)?;
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// A number that ends at a space or the end of the line.
+    /// Consumes a number that ends at a space or at the end of the line.
     pub(super) fn number(&mut self, what: &str) -> Result<u64> {
         let start = self.at;
         let value = self.digits(what)?;
@@ -131,7 +131,7 @@ impl<'a> Cursor<'a> {
         self.number32("a rank").map(Rank)
     }
 
-    /// `a`, `a..b`, `a/s*n` or `a..b/s*n`.
+    /// Parses a run: `a`, `a..b`, `a/s*n` or `a..b/s*n`.
     fn run(&mut self) -> Result<Run> {
         let begin = self.at;
         let start = self.digits("a chunk number")?;
@@ -163,7 +163,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Runs with commas between them.
+    /// Parses runs that are separated by commas.
     pub(super) fn set(&mut self) -> Result<Set> {
         let mut set = Set::new();
         loop {
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether a place comes next, rather than a word.
+    /// Whether the next word is a place such as `t0[1]`.
     pub(super) fn at_place(&self) -> bool {
         let rest = self.rest();
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -191,7 +191,7 @@ impl<'a> Cursor<'a> {
         Ok(Place { area, set: self.chunks()? })
     }
 
-    /// A set in brackets.
+    /// Parses a set in brackets.
     pub(super) fn chunks(&mut self) -> Result<Set> {
         if !self.mark("[") {
             return Err(self.expected("chunks such as `[0..4]`"));
@@ -208,7 +208,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Lines are numbered up to this.
+/// Highest number of a line of slots: `t65535` or `node.65535`.
 const MOST_LINES: u32 = 65_535;
 
 fn area(name: &str) -> Option<Area> {

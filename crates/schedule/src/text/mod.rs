@@ -1,7 +1,6 @@
-//! The text of schedules and programs: one reader, one printer, and an exact round trip between them.
+//! The text form of schedules and programs: a reader and a printer, with an exact round trip between them.
 //!
-//! docs/language.md is the reference. A text has a heading and then what each rank does, one operation a
-//! line; `;` starts a comment.
+//! docs/language.md is the reference. A text has a heading and then the operations of each rank, one per line; `;` starts a comment.
 //!
 //! ```
 //! let text = "\
@@ -35,17 +34,17 @@ use crate::{Program, Rank, Schedule};
 
 pub use reader::read;
 
-/// A text's content: one language, before and after lowering.
+/// Content of a text: a schedule before lowering, or a program after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Document {
-    /// Rounds on slots.
+    /// A schedule: rounds on slots.
     Schedule(Schedule),
-    /// Instructions on buffers.
+    /// A program: instructions on buffers.
     Program(Program),
 }
 
 impl Document {
-    /// What a machine would do: a program as it is, a schedule by its plain reading.
+    /// Returns the program itself, or the direct conversion of a schedule ([`Schedule::flatten`]).
     pub fn to_program(&self) -> Program {
         match self {
             Document::Schedule(schedule) => schedule.flatten(),
@@ -54,23 +53,23 @@ impl Document {
     }
 }
 
-/// What a text holds, and where.
+/// Content of a text, with the line number of each instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// The content.
+    /// The schedule or program.
     pub document: Document,
-    /// For each rank the line of the text on which each instruction of [`Document::to_program`] stands.
+    /// For each rank, the line of the text that holds each instruction of [`Document::to_program`].
     pub lines: BTreeMap<Rank, Vec<u32>>,
 }
 
-/// Where and why a text cannot be read. Lines and columns count from 1.
+/// Error in a text, with its location. Lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct TextError {
-    /// The line.
+    /// Line of the error.
     pub line: u32,
-    /// The column, in characters.
+    /// Column of the error, in characters.
     pub column: u32,
-    /// What is wrong and what would be right.
+    /// Description of the error and of the correct form.
     pub message: String,
 }

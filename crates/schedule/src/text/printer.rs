@@ -1,4 +1,4 @@
-//! From schedule or program to the one text that reads back as it.
+//! Prints schedules and programs in the text form that the reader accepts.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! From text to schedule or program.
+//! Reads schedules and programs from text.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -11,7 +11,7 @@ use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Set,
 
 type Result<T> = std::result::Result<T, TextError>;
 
-/// Reads a schedule or a program; the error says where it stops being one.
+/// Reads a schedule or a program from text. An error has the line and column at which the text is invalid.
 pub fn read(text: &str) -> Result<Read> {
     let numbered = text.lines().zip(1..).map(|(line, number)| Cursor::new(number, line));
     let mut lines = Lines { lines: numbered.filter(|c| !c.rest().is_empty()).peekable(), last: 1 };
@@ -34,7 +34,7 @@ pub fn read(text: &str) -> Result<Read> {
     Ok(Read { document, lines: lines_of })
 }
 
-/// The lines that are not empty, and the number of the last one taken.
+/// Iterator over the lines that are not empty, with the number of the last line taken.
 struct Lines<'a, I: Iterator<Item = Cursor<'a>>> {
     lines: Peekable<I>,
     last: u32,
@@ -51,7 +51,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         Ok(cursor)
     }
 
-    /// The next line if it starts with `word`, behind that word.
+    /// Takes the next line if it starts with `word`; the cursor is then behind that word.
     fn next_if(&mut self, word: &str) -> Option<Cursor<'a>> {
         let mut cursor =
             self.lines.next_if(|c| c.rest().split_whitespace().next().is_some_and(|w| w == word))?;
@@ -294,7 +294,7 @@ fn level(line: &mut Cursor<'_>) -> Result<Level> {
     line.parse("a level such as `node`", Level::from_name)
 }
 
-/// The chunks for which something is there, if it says so.
+/// Reads an optional `for [S]`: the chunks for which a signal, wait or enter is needed.
 fn chunks(line: &mut Cursor<'_>) -> Result<Option<Set>> {
     if line.keyword("for") { line.chunks().map(Some) } else { Ok(None) }
 }

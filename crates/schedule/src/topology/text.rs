@@ -1,4 +1,4 @@
-//! Topologies read from text, and printed.
+//! Text form of topologies: parser and printer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ impl FromStr for Topology {
         let error = |at: usize, reason| TopologyError { text: text.to_owned(), column: at + 1, reason };
         let (shape, placement) = text.split_once(':').map_or((text, None), |(s, p)| (s, Some(p)));
         let canonical = |text: &str| text.parse::<u64>().ok().filter(|n| n.to_string() == text);
-        // A number and the column where it stands; no sign, no leading zero, so that each topology has one text.
+        // Parses a number that starts at column `at`. Signs and leading zeros are errors, so that each topology has one text.
         let number = |part: &str, at: usize| -> Result<u32, TopologyError> {
             if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) || part.starts_with('0') {
                 return Err(error(at, "expected a number of at least 1"));

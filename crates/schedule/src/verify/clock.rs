@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-/// What a rank knows of every rank's progress. `None` everywhere where no memory is shared: then nobody asks.
+/// Vector clock: for every rank, its latest time that is known to have passed. `None` if no memory is shared, as no clock is needed then.
 pub(super) type Stamp = Option<Rc<[u32]>>;
 
-/// One clock for each rank.
+/// Vector clocks of all ranks; `None` if no memory is shared.
 pub(super) struct Clocks {
     ranks: Option<Vec<Vec<u32>>>,
 }
@@ -20,7 +20,7 @@ impl Clocks {
         Clocks { ranks: shared.then(|| (0..ranks).map(start).collect()) }
     }
 
-    /// What `rank` publishes with a message, a signal or a barrier; its later work is not part of it.
+    /// Returns the clock that `rank` publishes with a message, signal or barrier, and advances its own time: later work is not included.
     pub(super) fn release(&mut self, rank: usize) -> Stamp {
         let clock = &mut self.ranks.as_mut()?[rank];
         let stamp = Rc::from(clock.as_slice());
@@ -28,7 +28,7 @@ impl Clocks {
         Some(stamp)
     }
 
-    /// `rank` learns what a stamp says.
+    /// Joins a published clock into the clock of `rank`.
     pub(super) fn acquire(&mut self, rank: usize, stamp: &Stamp) {
         if let (Some(clocks), Some(stamp)) = (&mut self.ranks, stamp) {
             for (mine, theirs) in clocks[rank].iter_mut().zip(stamp.iter()) {
@@ -37,7 +37,7 @@ impl Clocks {
         }
     }
 
-    /// What two stamps say together.
+    /// Returns the elementwise maximum of two clocks.
     pub(super) fn join(a: &Stamp, b: &Stamp) -> Stamp {
         match (a, b) {
             (Some(a), Some(b)) => Some(a.iter().zip(b.iter()).map(|(x, y)| *x.max(y)).collect()),
@@ -45,12 +45,12 @@ impl Clocks {
         }
     }
 
-    /// The present moment of `rank`.
+    /// Returns the current time of `rank` on its own clock.
     pub(super) fn now(&self, rank: usize) -> u32 {
         self.ranks.as_ref().map_or(0, |clocks| clocks[rank][rank])
     }
 
-    /// Whether `rank` knows that `other` has passed its moment `then`.
+    /// Whether time `then` of `other` happened before the current time of `rank`; always true if no memory is shared.
     pub(super) fn knows(&self, rank: usize, other: usize, then: u32) -> bool {
         rank == other || self.ranks.as_ref().is_none_or(|clocks| clocks[rank][other] >= then)
     }

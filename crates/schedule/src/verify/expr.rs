@@ -1,4 +1,4 @@
-//! Values as expressions: each distinct tree once, so that equal trees have equal numbers.
+//! Values as expressions: each distinct tree is stored once, so that equal trees have equal numbers.
 
 use rustc_hash::FxHashMap as HashMap;
 
@@ -8,14 +8,14 @@ use crate::Rank;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Expr(u32);
 
-/// An expression's root.
+/// Root node of an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Node {
-    /// Stands for what is unknown after an error, so that one error does not cause a hundred.
+    /// Value that is unknown after an error, so that one error is not reported many times.
     Unknown,
-    /// Nothing: the value of a chunk without elements.
+    /// Value of a chunk without elements.
     Empty,
-    /// What a rank had in its input under this chunk number.
+    /// Chunk of a rank's input.
     Input(Rank, u64),
     /// Left ⊕ right.
     Combine(Expr, Expr),
@@ -26,7 +26,7 @@ impl Expr {
     pub(super) const EMPTY: Expr = Expr(1);
 }
 
-/// All expressions of a run. Inputs are numbered by rank and chunk, reductions behind them as they come.
+/// All expressions of a symbolic execution. Inputs are numbered by rank and chunk, followed by reductions in order of creation.
 pub(super) struct Exprs {
     chunks: u64,
     inputs: u32,
@@ -35,10 +35,10 @@ pub(super) struct Exprs {
 }
 
 impl Exprs {
-    /// There are fewer inputs than this.
+    /// Exclusive upper bound of the number of inputs.
     pub(super) const MOST: u64 = 1 << 31;
 
-    /// For so many ranks and chunks.
+    /// Creates the inputs of `ranks` ranks with `chunks` chunks each.
     pub(super) fn new(ranks: u64, chunks: u64) -> Exprs {
         let inputs = (ranks * chunks) as u32 + 2;
         Exprs { chunks, inputs, combined: Vec::new(), numbers: HashMap::default() }
@@ -73,7 +73,7 @@ impl Exprs {
         }
     }
 
-    /// Of a chunk that was only moved, from which rank to which it goes in an alltoall.
+    /// Returns the source and destination rank of an unreduced chunk in an alltoall, which identify its length.
     pub(super) fn length(&self, expr: Expr) -> Option<(u32, u32)> {
         match self.node(expr) {
             Node::Input(rank, chunk) => Some((rank.0, chunk as u32)),
@@ -81,8 +81,8 @@ impl Exprs {
         }
     }
 
-    /// The inputs of an expression from left to right, until `most` of them: a tree of shared parts can have
-    /// very many.
+    /// Returns the inputs of an expression from left to right, at most `most` of them: a tree with shared subtrees can have exponentially
+    /// many.
     pub(super) fn inputs(&self, expr: Expr, most: usize) -> Vec<(Rank, u64)> {
         let (mut inputs, mut stack) = (Vec::new(), vec![expr]);
         while let Some(expr) = stack.pop() {

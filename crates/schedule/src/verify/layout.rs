@@ -1,8 +1,8 @@
-//! Where every slot of every rank lies.
+//! Locations of all slots of all ranks in the verifier's memory.
 //!
-//! Slots without place, and those of the user's buffers, are cells by themselves. Placed ones share buffers: where all
-//! chunks have as many elements and all lines begin at multiples of that, a cell is a chunk's worth of a buffer; else a
-//! buffer is cut at every offset at which any of its slots begins or ends, a segment at those of all ranks of its region.
+//! Each slot without an address, and each slot of the user's buffers, is one cell. Slots with addresses share buffers. If all chunks have
+//! the same number of elements and all lines begin at multiples of it, a cell is one chunk of a buffer. Otherwise a buffer is split into
+//! cells at every offset at which one of its slots begins or ends; a segment is split for the slots of all ranks of its region.
 
 use std::rc::Rc;
 
@@ -14,21 +14,21 @@ use crate::program::{Code, Instr, Layout, Placed, Program};
 use crate::schedule::Area;
 use crate::{Counts, Level, Problem, Rank, Run};
 
-/// Whether a program reads what belongs to other ranks.
+/// Whether a program reads the buffers of other ranks.
 pub(super) fn reads_others(program: &Program) -> bool {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
     instrs.flat_map(Instr::places).any(|place| place.area.of_other().is_some())
 }
 
-/// A buffer as slots see it.
+/// Memory that contains slots.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Buffer {
-    /// The user's, or a line without place: a cell for each chunk.
+    /// A user's buffer, or a private line without addresses: one cell per chunk.
     Line(Rank, Area),
-    /// A line of a region's segment without place.
+    /// A line without addresses in a region's segment: level, region and line number.
     SharedLine(Level, u32, u32),
     Temporary(Rank),
-    /// The halves that take turns, or the part of programs that do not alternate.
+    /// A region's segment: level, region, and either its two halves or the part for programs that do not alternate.
     Segment(Level, u32, Turns),
 }
 
@@ -48,22 +48,22 @@ impl Turns {
     }
 }
 
-/// First cell and number of cells of each of a line's slots.
+/// For each slot of a line, its first cell and number of cells.
 type Table = Rc<[(u32, u32)]>;
 
-/// A placed line, with the cells of its slots where there is no unit.
+/// A placed line, with the cells of its slots if `Places::unit` is `None`.
 type Line<'a> = (&'a Placed, Option<Table>);
 
 /// The slots of one area of one rank.
 #[derive(Clone)]
 struct View<'a> {
     space: Space,
-    /// `None` where each chunk has a cell of its own, from this one on.
+    /// Placed lines, or `None` if each chunk from `first` on has a cell of its own.
     placed: Option<Vec<Line<'a>>>,
     first: u64,
 }
 
-/// The areas of one rank that were looked at: lines with small numbers by number.
+/// Views of one rank's areas, created at first access. Lines with small numbers are indexed by number.
 #[derive(Clone, Default)]
 struct Views<'a> {
     user: [Option<View<'a>>; 2],
@@ -107,32 +107,32 @@ impl<'a> Views<'a> {
     }
 }
 
-/// The places of one execution.
+/// Locations of the slots of one program.
 pub(super) struct Places<'a> {
     program: &'a Program,
-    /// The elements of every chunk, where all have as many and every line begins at a multiple of it.
+    /// Number of elements in every chunk, if it is the same for all chunks and every line begins at a multiple of it.
     unit: Option<u64>,
-    /// The buffers with their cuts, where there is no such unit.
+    /// Offsets at which each buffer is split into cells, if `unit` is `None`.
     cuts: HashMap<Buffer, Vec<u64>>,
     tables: HashMap<(Buffer, &'a Placed), Table>,
-    /// How many cells the buffers have in which slots are placed, and whether each slot is one.
+    /// For each buffer with placed slots, the number of cells, and whether every slot is a single cell.
     sizes: HashMap<Buffer, (usize, bool)>,
     spaces: HashMap<Buffer, Space>,
     views: Vec<Views<'a>>,
-    /// Whether a chunk is empty; nothing where none is.
+    /// Whether each chunk is empty; the list itself is empty if no chunk is.
     empty: Vec<bool>,
     /// Whether ranks read each other's buffers.
     reads_others: bool,
 }
 
-/// A chunk that has no place.
+/// Error: this chunk has no address.
 pub(super) struct Missing(pub(super) u64);
 
 impl<'a> Places<'a> {
-    /// Lays out one execution; what is wrong with its `place` lines is complained of.
+    /// Computes the locations of a program's slots, and reports errors in its `place` lines.
     pub(super) fn new(program: &'a Program, execution: u32, violations: &mut Vec<Violation>) -> Places<'a> {
         let problem = &program.problem;
-        // Chunks are listed only where that is not out of proportion to what is written for the ranks.
+        // Emptiness is listed per chunk only if some chunks can be empty.
         let empty: Vec<bool> = match (&problem.counts, problem.equal()) {
             (Counts::Local, _) => Vec::new(),
             (_, Some(n)) if n > 0 => Vec::new(),
@@ -169,7 +169,7 @@ impl<'a> Places<'a> {
         if violations.len() > before {
             return places;
         }
-        // A text may place a line very far out: then only where slots begin and end is looked at.
+        // A text may place a line at a huge offset: then cells are formed only where slots begin and end.
         let slots: u64 = lines().map(|(_, line)| line.place.set.len()).sum();
         let fits = |n: u64, line: &Placed| {
             line.at.is_multiple_of(n) && line.at / n + line.place.set.len() <= 2 * slots + 1024
@@ -184,7 +184,7 @@ impl<'a> Places<'a> {
                     *cells = (*cells).max((line.at / n + line.place.set.len()) as usize);
                 }
                 None => {
-                    // Ranks of a region mostly place alike: then once is enough.
+                    // Ranks of a region mostly have identical placements, which are then processed once.
                     if places.tables.contains_key(&(buffer, line)) {
                         continue;
                     }
@@ -203,7 +203,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Works out the cells of every slot from the cuts.
+    /// Computes the cells of every slot from the cuts.
     fn cut(&mut self) {
         for (buffer, cuts) in &mut self.cuts {
             cuts.sort_unstable();
@@ -231,7 +231,7 @@ impl<'a> Places<'a> {
         self.empty.get(chunk as usize).copied().unwrap_or(false)
     }
 
-    /// Whether any chunk of a range is not known to be empty.
+    /// Whether any of the chunks is not known to be empty.
     pub(super) fn any_filled(&self, mut chunks: impl Iterator<Item = u64>) -> bool {
         if self.empty.is_empty() {
             chunks.next().is_some()
@@ -276,7 +276,7 @@ impl<'a> Places<'a> {
         *self.views[rank.0 as usize].of(area) = Some(view);
     }
 
-    /// Appends the blocks of a run of chunks.
+    /// Appends the blocks of a run of chunks in an area of a rank.
     pub(super) fn blocks(
         &mut self,
         rank: Rank,
@@ -295,7 +295,7 @@ impl<'a> Places<'a> {
         for range in run.blocks() {
             let mut from = range.start;
             while from < range.end {
-                // As far as all are empty, or all are not.
+                // Extend the part while all its chunks are empty, or none is.
                 let empty = self.is_empty(from);
                 let mut to = from + 1;
                 while to < range.end && self.is_empty(to) == empty {
@@ -320,10 +320,10 @@ impl<'a> Places<'a> {
         Ok(())
     }
 
-    /// Appends the blocks of a run of chunks that are not empty.
+    /// Appends the blocks of a run of non-empty chunks.
     fn filled(&self, view: &View<'a>, run: &Run, blocks: &mut Blocks) -> Result<(), Missing> {
         let space = view.space;
-        // Cells in the same order as the chunks, from this one on.
+        // Creates a block whose cells are spaced like the chunks, starting at cell `first`.
         let alike = |first: u64| Block {
             space,
             chunks: *run,
@@ -373,7 +373,7 @@ impl<'a> Places<'a> {
                         while i < len {
                             let slot = |i: u64| table[(position + i) as usize];
                             let (first, cells) = slot(i);
-                            // Slots of one cell go together.
+                            // Consecutive slots of one cell each form one block.
                             let mut j = i + 1;
                             while cells == 1 && j < len && slot(j) == (first + (j - i) as u32, 1) {
                                 j += 1;
@@ -393,7 +393,8 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The line in which a chunk's slot is, where in it, and how many slots from there on follow in the order of chunks.
+/// Returns the line that contains a chunk's slot, the slot's position in the line, and the number of consecutive chunks stored from there
+/// on.
 fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64, u64)> {
     lines.iter().find_map(|line| {
         let mut before = 0;
@@ -407,7 +408,7 @@ fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64,
     })
 }
 
-/// What is wrong with a line's place.
+/// Checks the placement of a line against the earlier placements of the same area.
 fn check(problem: &Problem, before: &[&Placed], line: &Placed) -> Result<(), (Invariant, String)> {
     let set = &line.place.set;
     if set.len() > problem.chunks() {
@@ -435,7 +436,7 @@ fn placed_of(program: &Program, rank: Rank) -> &[Placed] {
     placed(&program.ranks[&rank])
 }
 
-/// The buffer in which an area of a rank is.
+/// Returns the buffer that contains an area of a rank.
 fn buffer_of(program: &Program, rank: Rank, area: Area) -> Buffer {
     let code = &program.ranks[&rank];
     let placed = !matches!(code.layout, Layout::Virtual);

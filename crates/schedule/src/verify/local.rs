@@ -9,7 +9,7 @@ use super::{Invariant, Site};
 use crate::schedule::{Area, Place};
 
 impl Machine<'_> {
-    /// The blocks of two places that must correspond.
+    /// Returns the blocks of the two sides of a copy or reduction, after checking that their sizes match and they do not overlap.
     fn pair(&mut self, rank: usize, to: &Place, from: &Place, site: Site) -> Option<(Blocks, Blocks)> {
         let (mut left, mut right) = (Blocks::new(), Blocks::new());
         if !self.blocks(rank, to, site, &mut left) || !self.blocks(rank, from, site, &mut right) {
@@ -37,8 +37,8 @@ impl Machine<'_> {
         self.scratch.0 = values;
     }
 
-    /// Values of these sizes come into slots without a message: the slots' lengths are shared knowledge, or become known
-    /// now.
+    /// Checks the sizes of copied values against those of the slots. If sizes are known only locally, slots of private lines take the
+    /// lengths of the values.
     fn fit(&mut self, to: Area, left: &[Block], right: &[Block], sizes: &[Size], site: Site) {
         let problem = &self.programs[site.execution as usize].problem;
         if let Some(chunk) = first_other_size(problem, left, right) {

@@ -1,8 +1,7 @@
-//! Carries a program out on expressions, all ranks together.
+//! Symbolic execution: runs all ranks of a program together, on expressions.
 //!
-//! A rank runs until it must wait; whoever could release it puts it back on the list. Messages between two
-//! ranks with one tag are matched in the order of posting and none is buffered, so the outcome is the same
-//! whichever rank runs first.
+//! A rank runs until it must wait; the rank that releases it puts it back on the ready list. Messages between two ranks with one tag are
+//! matched in the order of posting and none is buffered, so the outcome does not depend on which rank runs first.
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,7 @@ use crate::program::{Code, Instr, Program};
 use crate::schedule::{Area, End, Local, Payload};
 use crate::{Collective, Flag, Level, Problem, Rank, Request, Tag};
 
-/// The levels of the segments in which a program has anything. Flags lie in the node's.
+/// Returns the levels whose segments a program uses. Flags are in the node's segment.
 fn shared_levels(program: &Program) -> Vec<Level> {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
     let is_flag = |flag: &Flag| flag.0 < Flag::BARRIERS;
@@ -38,15 +37,15 @@ fn shared_levels(program: &Program) -> Vec<Level> {
     levels
 }
 
-/// Whether a program has anything in a segment, or reads what belongs to other ranks.
+/// Whether a program uses a segment or reads the buffers of other ranks.
 pub(super) fn shares_memory(program: &Program) -> bool {
     !shared_levels(program).is_empty() || reads_others(program)
 }
 
-/// A rank's output: the expression under each chunk number that has elements.
+/// A rank's output: the chunk numbers that have elements, each with its expression.
 pub(super) type Output = Vec<(u64, Option<Expr>)>;
 
-/// What a run leaves behind.
+/// Result of a symbolic execution.
 pub(super) struct Run {
     pub(super) violations: Vec<Violation>,
     pub(super) traffic: Vec<Traffic>,
@@ -55,12 +54,12 @@ pub(super) struct Run {
     pub(super) outputs: Vec<Vec<Output>>,
 }
 
-/// What is known of a slot's or value's length.
+/// Length of a slot or value, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Size {
-    /// All ranks know it.
+    /// Length that all ranks know.
     Shared,
-    /// Of the chunk from one rank to another.
+    /// Length of the chunk from one rank to another.
     Pair(u32, u32),
     Unknown,
 }
@@ -73,28 +72,27 @@ pub(super) struct Posted {
     pub(super) end: End,
     pub(super) payload: Payload,
     pub(super) parts: Parts,
-    /// The levels whose segments it uses.
+    /// Levels of the segments that contain slots of the message.
     pub(super) levels: SmallVec<[Level; 2]>,
-    /// On the receiving end of data, the lengths of the slots when it was posted, where ranks do not share them.
+    /// For a receive of data, the lengths of its slots at posting, if sizes are known only locally.
     pub(super) expected: Vec<Size>,
-    /// On the sending end until it is matched, and on the receiving end from then on.
+    /// Content of the message: with the send until the two are matched, then with the receive.
     pub(super) cargo: Cargo,
     pub(super) matched: bool,
-    /// Whether its rank waits for it to be matched.
+    /// Whether the rank is blocked until the message is matched.
     pub(super) awaited: bool,
 }
 
-/// What a send takes along.
+/// Content of a message.
 #[derive(Default)]
 pub(super) struct Cargo {
     pub(super) values: Vec<Expr>,
-    /// Their lengths, where ranks do not share that knowledge.
+    /// Lengths of the values, if sizes are known only locally, or the lengths that a message of sizes carries.
     pub(super) sizes: Vec<Size>,
     pub(super) stamp: Stamp,
 }
 
-/// Ends of messages from one rank to another with one tag that wait for their other ends, the first in first out: all
-/// of them sends, or all receives.
+/// Unmatched messages from one rank to another with one tag, in the order of posting: either all are sends, or all are receives.
 #[derive(Default)]
 pub(super) struct Channel {
     pub(super) sends: bool,
@@ -103,7 +101,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// The end that a new one meets; the new one waits if there is none.
+    /// Matches a new send or receive with the oldest opposite one and returns that. If there is none, queues the new one.
     pub(super) fn meet(&mut self, end: End, request: Request, site: Site) -> Option<(Request, Site)> {
         if self.first.is_some() && self.sends != (end == End::Send) {
             return std::mem::replace(&mut self.first, self.more.pop_front());
@@ -117,7 +115,7 @@ impl Channel {
     }
 }
 
-/// The messages of a rank that are under way: those with small numbers by number.
+/// Messages of a rank that are in flight. Small request numbers index a vector, larger ones a hash map.
 #[derive(Default)]
 pub(super) struct Requests {
     listed: Vec<Option<Posted>>,
@@ -135,7 +133,7 @@ impl Requests {
         }
     }
 
-    /// Adds one; there must be none of its number.
+    /// Adds a request, whose number must not be in use.
     pub(super) fn insert(&mut self, request: Request, posted: Posted) {
         let at = request.0 as usize;
         if request.0 >= Self::MANY {
@@ -172,14 +170,14 @@ pub(super) struct State {
     pub(super) execution: u32,
     pub(super) instr: usize,
     pub(super) requests: Requests,
-    /// How many requests it waits for.
+    /// Number of unmatched requests for which the rank is blocked.
     pub(super) awaited: usize,
-    /// The level and moment at which it last touched a segment.
+    /// Last access to a segment: level, and time as execution and clock.
     pub(super) touched: Option<(Level, (u32, u32))>,
-    /// How often each flag of each rank was awaited in this execution.
+    /// Number of waits for each flag of each rank in this execution.
     pub(super) waits: HashMap<(Rank, Flag), usize>,
     pub(super) barriers: HashMap<Level, usize>,
-    /// The rings that it has left in this execution.
+    /// Levels whose rings the rank has left in this execution.
     pub(super) left: SmallVec<[Level; 2]>,
     pub(super) done: bool,
 }
@@ -187,21 +185,21 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Gathering {
     pub(super) arrived: HashSet<u32>,
-    /// What all who arrived know together.
+    /// Joined clocks of all ranks that have arrived.
     pub(super) known: Stamp,
 }
 
-/// A part of a region's segment: the whole of an unplaced one or 0, or one of the halves 1 and 2. Rings are not looked at by
-/// part.
+/// Part of a region's segment: level, region, and 0 for programs that do not alternate, or 1 or 2 for a half. Rings are checked
+/// separately.
 pub(super) type Part = (Level, u32, u32);
 
 pub(super) struct Machine<'a> {
     pub(super) programs: &'a [&'a Program],
     pub(super) codes: Vec<Vec<&'a Code>>,
-    /// Where slots are, for each program.
+    /// Locations of slots, for each distinct program.
     pub(super) places: Vec<Places<'a>>,
-    /// For each execution which of these, and whether it repeats an earlier one: then its data is known, and only its
-    /// order is looked at.
+    /// For each execution, the index of its program in `places`, and in `repeats` whether it repeats an earlier execution: then its data
+    /// is known, and only the order of accesses is checked.
     pub(super) index: Vec<usize>,
     pub(super) repeats: Vec<bool>,
     pub(super) states: Vec<State>,
@@ -209,25 +207,25 @@ pub(super) struct Machine<'a> {
     pub(super) flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
     pub(super) waiting: HashMap<(Rank, Flag), Vec<usize>>,
     pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
-    /// The levels on whose segments there is anything, for each program.
+    /// Levels whose segments each distinct program uses.
     pub(super) levels: Vec<Vec<Level>>,
-    /// The levels on whose segments the ranks of each program go round a ring.
+    /// Rings that each distinct program uses.
     pub(super) rings: Vec<Rings>,
-    /// How many have left a region's ring, for each of the executions that use it.
+    /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that use the ring.
     pub(super) left: HashMap<(Level, u32, u32), usize>,
-    /// Who has entered a region's ring in an execution, and when.
+    /// Ranks that have entered a region's ring, each with its clock at that time, by level, region and execution.
     pub(super) entered: HashMap<(Level, u32, u32), Vec<(usize, u32)>>,
-    /// Ranks that wait to enter.
+    /// Ranks that wait to enter a region's ring.
     pub(super) entering: HashMap<(Level, u32), Vec<usize>>,
-    /// When a rank has opened its buffers, in each execution.
+    /// Clock of a rank when it opened its buffers, by rank and execution.
     pub(super) opened: HashMap<(usize, u32), u32>,
-    /// Who has read a rank's buffers when, in each execution.
+    /// Ranks that have read another rank's buffers, each with its clock at that time, by owner and execution.
     pub(super) readers: HashMap<(usize, u32), Vec<(usize, u32)>>,
-    /// When each rank last touched a part of a segment, in its last two executions that did.
+    /// Last accesses of each rank to each part of a segment.
     pub(super) touched: HashMap<(Part, usize), Touches>,
     pub(super) ready: VecDeque<usize>,
     pub(super) memory: Memory,
-    /// Room for values, kept from one instruction to the next.
+    /// Workspace for operand values, reused by all instructions.
     pub(super) scratch: (Vec<Expr>, Vec<Expr>),
     pub(super) clocks: Clocks,
     pub(super) exprs: Exprs,
@@ -244,7 +242,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new(programs: &'a [&'a Program]) -> Machine<'a> {
         let first = programs[0];
         let p = first.problem.ranks as usize;
-        // Nothing is set up for a text in which ranks are missing: it may name very many.
+        // If ranks are missing from the text, no state is allocated: the heading may name a huge number of ranks.
         let complete = programs.iter().all(|program| program.ranks.len() == p);
         let present = if complete { p } else { 0 };
         let chunks = programs.iter().map(|program| program.problem.chunks()).max().unwrap_or(0);
@@ -343,7 +341,7 @@ impl<'a> Machine<'a> {
         Run { violations: self.violations, traffic: self.traffic, exprs: self.exprs, outputs }
     }
 
-    /// Runs one rank until it must wait.
+    /// Runs one rank until it must wait or is done.
     fn advance(&mut self, rank: usize) {
         while !self.states[rank].done && self.violations.len() < MOST_VIOLATIONS {
             let state = &self.states[rank];
@@ -408,7 +406,7 @@ impl<'a> Machine<'a> {
         Step::Next
     }
 
-    /// Complains of ranks that wait for ever and of messages that nobody met.
+    /// Reports ranks that are blocked for ever and messages that were never matched.
     fn settle(&mut self) {
         if self.violations.len() >= MOST_VIOLATIONS {
             return;
@@ -452,7 +450,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// For each execution, and nothing for those that repeat another.
+    /// Returns the outputs of each execution; those of repeated executions are empty.
     fn outputs(&mut self) -> Vec<Vec<Output>> {
         let mut executions = Vec::new();
         let mut blocks = Blocks::new();
@@ -477,7 +475,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What the output of `rank` must hold under a chunk number, if it is not a reduction.
+/// Returns the source rank and the chunk that the output of `rank` must hold for a chunk, if the collective does not reduce.
 pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
     let (block, piece) = (chunk / problem.pieces, chunk % problem.pieces);
     match problem.collective {
@@ -486,5 +484,5 @@ pub(super) fn moved(problem: &Problem, rank: Rank, chunk: u64) -> (Rank, u64) {
     }
 }
 
-/// The touches of one rank in one part of a segment: execution and moment, in its last two executions that did.
+/// Last accesses of one rank to one part of a segment, as (execution, clock), for the last two executions with such an access.
 pub(super) type Touches = VecDeque<(u32, u32)>;

@@ -1,8 +1,7 @@
-//! Memory as the verifier sees it: cells that hold expressions, know who is still using them, and remember
-//! when they were last touched.
+//! The verifier's memory: cells that hold expressions, with the messages in flight that use them and the times of their last accesses.
 //!
-//! A space is cut wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A run of chunks
-//! mostly has a run of cells: all work is on such *blocks*.
+//! A space is split into cells wherever a slot begins or ends, so a slot is a whole number of cells, nearly always one. A run of chunks
+//! mostly corresponds to a run of cells, so all operations work on such *blocks*.
 
 use smallvec::SmallVec;
 
@@ -10,24 +9,24 @@ use super::clock::Clocks;
 use super::expr::Expr;
 use crate::Run;
 
-/// One buffer or segment.
+/// Index of a buffer or segment in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Space(pub(super) u32);
 
-/// Slots of a run of chunks: each is one cell, and the cells are a run too; or there is one slot, of any number of cells;
-/// or there are no cells, because the chunks have no elements and there is nothing to touch.
+/// Slots of a run of chunks. Either each slot is one cell and the cells are a run, or there is one slot of any number of cells, or there
+/// are no cells because the chunks have no elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     pub(super) space: Space,
     pub(super) chunks: Run,
-    /// As the numbers of a [`Run`].
+    /// First cell, cells per block, stride and number of blocks: the cells as a run, see [`Run`].
     pub(super) first: u32,
     pub(super) cells: u32,
     pub(super) stride: i32,
     pub(super) count: u32,
 }
 
-/// What is wrong with an access.
+/// Error of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     NeverWritten,
@@ -36,18 +35,18 @@ pub(super) enum Fault {
     Race { other: usize, writes: bool },
 }
 
-/// An access that is wrong, and of which chunk.
+/// Error of an access, and the chunk that it concerns.
 pub(super) type Faulty = (Fault, u64);
 
-/// What a slot's length is, where ranks do not share that knowledge: that of the chunk from one rank to another.
+/// Length of a slot if sizes are known only locally, given as the source and destination rank of the chunk with this length.
 pub(super) type Length = Option<(u32, u32)>;
 
-/// The low bits of a cell's state; above them is the number of sends that read it.
+/// Bits of a cell's state. From the bit `SENDING` on, the state counts the sends in flight that read the cell.
 const WRITTEN: u32 = 1;
 const RECEIVING: u32 = 2;
 const SENDING: u32 = 4;
 
-/// Who touched a cell of a segment when.
+/// Last write to a cell of a segment and the reads since then, each with rank and clock.
 #[derive(Clone, Debug, Default)]
 struct History {
     writer: Option<(usize, u32)>,
@@ -58,11 +57,11 @@ struct History {
 struct Cells {
     values: Vec<Expr>,
     states: Vec<u32>,
-    /// The slot that was written to a cell last, by its first cell and their number. Only where slots may have several.
+    /// Slot last written to each cell, as first cell and number of cells. Only if slots may have several cells.
     tags: Vec<(u32, u32)>,
-    /// Only of segments.
+    /// Last accesses to each cell. Only for shared spaces.
     histories: Vec<History>,
-    /// Lengths of slots, and which of them are on their way. Only where they are not shared knowledge.
+    /// Lengths of slots, and in `arriving` whether a message with the length is in flight. Only if sizes are known only locally.
     lengths: Vec<Length>,
     arriving: Vec<bool>,
 }
@@ -73,14 +72,14 @@ pub(super) struct Memory {
     spaces: Vec<Cells>,
 }
 
-/// What a space is for.
+/// Properties of a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kind {
-    /// Whether several ranks touch it.
+    /// Whether several ranks access the space.
     pub(super) shared: bool,
     /// Whether every slot is one cell.
     pub(super) single: bool,
-    /// Whether slots have lengths of their own.
+    /// Whether lengths are tracked for each slot, because sizes are known only locally.
     pub(super) local: bool,
 }
 
@@ -102,7 +101,7 @@ impl Memory {
         &mut self.spaces[block.space.0 as usize]
     }
 
-    /// Lays an input down, before the run.
+    /// Stores input values before the execution.
     pub(super) fn provide(&mut self, block: &Block, values: impl Iterator<Item = Expr>) {
         let cells = self.of(block);
         for (at, value) in block.each().zip(values) {
@@ -110,7 +109,7 @@ impl Memory {
         }
     }
 
-    /// Appends the values of a block.
+    /// Reads a block and appends its values.
     pub(super) fn read(
         &mut self,
         block: &Block,
@@ -152,7 +151,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Puts values into a block. Whatever it overlaps is no longer readable.
+    /// Writes values to a block. A slot that the block partly overwrites can no longer be read.
     pub(super) fn write(
         &mut self,
         block: &Block,
@@ -165,7 +164,7 @@ impl Memory {
         outcome
     }
 
-    /// Marks a block as written to, with this state.
+    /// Marks a block as written to, with this state, and checks for races and for messages in flight.
     fn overwrite(&mut self, block: &Block, state: u32, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         let mut outcome = Ok(());
         let cells = self.of(block);
@@ -188,15 +187,15 @@ impl Memory {
         outcome
     }
 
-    /// A send starts to read what was just read; see [`Memory::end_send`].
+    /// Marks a block that was just read as in use by a send, until [`Memory::end_send`].
     pub(super) fn begin_send(&mut self, block: &Block) {
         block.change(&mut self.of(block).states, |state| *state += SENDING);
     }
 
-    /// The send is finished: its reading ends now.
+    /// Ends the use of a block by a finished send, which counts as a read at this time.
     pub(super) fn end_send(&mut self, block: &Block, rank: usize, clocks: &Clocks) {
         let cells = self.of(block);
-        // What was overwritten in the meantime has been complained of.
+        // A block that was overwritten during the send has already been reported.
         block.change(&mut cells.states, |state| {
             *state = if *state >= SENDING { *state - SENDING } else { *state }
         });
@@ -205,7 +204,7 @@ impl Memory {
         }
     }
 
-    /// A receive starts to fill a block.
+    /// Marks a block as being received into.
     pub(super) fn begin_receive(
         &mut self,
         block: &Block,
@@ -215,7 +214,7 @@ impl Memory {
         self.overwrite(block, WRITTEN | RECEIVING, rank, clocks)
     }
 
-    /// The receive is finished: the values are there.
+    /// Stores the values of a finished receive.
     pub(super) fn end_receive(&mut self, block: &Block, values: &[Expr], rank: usize, clocks: &Clocks) {
         let cells = self.of(block);
         cells.put(block, values);
@@ -225,7 +224,7 @@ impl Memory {
         }
     }
 
-    /// What lies in a block in the end; `None` for slots in which nothing does.
+    /// Returns the final value of each cell of a block; `None` for cells without a value.
     pub(super) fn last(&mut self, block: &Block) -> impl Iterator<Item = Option<Expr>> {
         let cells = self.of(block);
         block
@@ -233,7 +232,7 @@ impl Memory {
             .map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
     }
 
-    /// The length of the slot at a cell, and whether it is on its way.
+    /// Returns the length of the slot at a cell, and whether a message with the length is in flight.
     pub(super) fn length(&mut self, space: Space, cell: usize) -> (&mut Length, &mut bool) {
         let cells = &mut self.spaces[space.0 as usize];
         (&mut cells.lengths[cell], &mut cells.arriving[cell])
@@ -254,23 +253,23 @@ impl Cells {
 }
 
 impl Block {
-    /// How many chunks.
+    /// Returns the number of chunks.
     pub(super) fn len(&self) -> u64 {
         self.chunks.len()
     }
 
-    /// Whether there is one slot of several cells.
+    /// Whether the block is one slot of several cells.
     fn is_one_slot(&self) -> bool {
         self.cells > 1 && self.chunks.len() == 1
     }
 
-    /// The first cell and the one after the last.
+    /// Returns the range from the lowest cell to one past the highest.
     pub(super) fn bounds(&self) -> std::ops::Range<u32> {
         let last = self.first.wrapping_add_signed(self.stride * (self.count as i32 - 1));
         self.first.min(last)..self.first.max(last) + self.cells
     }
 
-    /// The stretches of cells, in order.
+    /// Returns the contiguous ranges of cells, in order.
     pub(super) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let Block { first, cells, stride, count, .. } = *self;
         (0..if cells == 0 { 0 } else { count }).map(move |k| {
@@ -302,12 +301,12 @@ impl Block {
         self.ranges().for_each(|range| states[range].iter_mut().for_each(&to));
     }
 
-    /// The slot that a cell of this block is part of.
+    /// Returns the slot that contains a cell of this block, as first cell and number of cells.
     fn tag(&self, cell: usize) -> (u32, u32) {
         if self.is_one_slot() { (self.first, self.cells) } else { (cell as u32, 1) }
     }
 
-    /// The chunk at a cell.
+    /// Returns the chunk whose slot contains a cell.
     fn chunk_at(&self, cell: usize) -> u64 {
         let number = if self.is_one_slot() { 0 } else { self.each().position(|at| at == cell).unwrap_or(0) };
         self.chunks.nth(number as u64)
@@ -315,7 +314,7 @@ impl Block {
 }
 
 impl History {
-    /// Whether all that must have happened before this access has.
+    /// Checks that the last write, and for a write also all reads since then, happened before this access.
     fn order(&self, rank: usize, clocks: &Clocks, writing: bool) -> Result<(), Fault> {
         if let Some((other, then)) = self.writer
             && !clocks.knows(rank, other, then)
@@ -332,7 +331,7 @@ impl History {
         let now = clocks.now(rank);
         match self.readers.last_mut() {
             Some((reader, then)) if *reader == rank => *then = now,
-            // A rank may be there twice: whoever knows of the later moment knows of the earlier.
+            // A rank may be listed twice: a clock that includes the later read includes the earlier one.
             _ => self.readers.push((rank, now)),
         }
     }
@@ -346,7 +345,7 @@ impl History {
 /// The blocks of a place: nearly always one.
 pub(super) type Blocks = SmallVec<[Block; 1]>;
 
-/// How many chunks blocks have together.
+/// Returns the total number of chunks in blocks.
 pub(super) fn len(blocks: &[Block]) -> u64 {
     blocks.iter().map(Block::len).sum()
 }

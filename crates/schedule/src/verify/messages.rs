@@ -1,4 +1,4 @@
-//! Messages: posted, met in order, finished.
+//! Messages: posting, matching in order, and completion.
 
 use smallvec::SmallVec;
 
@@ -28,7 +28,7 @@ impl Machine<'_> {
         };
         let is_foreign = message.places.iter().any(|place| place.area.of_other().is_some());
         if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX || is_foreign {
-            // The request counts as done, so that its `finish` is not an error too.
+            // The request counts as matched, so that its `finish` is not an error too.
             posted.matched = true;
             self.states[rank].requests.insert(request, posted);
             let what = if peer == site.rank {
@@ -76,7 +76,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What a send takes from its slots.
+    /// Reads the slots of a send and returns the content of the message.
     fn take(&mut self, rank: usize, parts: &[(Area, Blocks)], payload: Payload, site: Site) -> Cargo {
         let (mut values, mut sizes) = (Vec::new(), Vec::new());
         for (area, blocks) in parts {
@@ -102,7 +102,8 @@ impl Machine<'_> {
         Cargo { values, sizes, stamp: self.clocks.release(rank) }
     }
 
-    /// What posting a receive does to its slots. Gives their lengths, where data comes and ranks do not share them.
+    /// Marks the slots of a posted receive as being received into. Returns their lengths if data is received and sizes are known only
+    /// locally.
     fn expect(&mut self, rank: usize, parts: &[(Area, Blocks)], payload: Payload, site: Site) -> Vec<Size> {
         let (local, mut expected) = (self.local(site), Vec::new());
         for (area, blocks) in parts {
@@ -161,10 +162,10 @@ impl Machine<'_> {
         traffic.elements[usize::from(apart)] += elements;
     }
 
-    /// Marks a request as matched; its rank goes on once all that it awaits are.
+    /// Marks a request as matched. Its rank becomes ready when all requests that it waits for are matched.
     fn matched(&mut self, rank: usize, request: Request, site: Site) -> Option<&mut Posted> {
         let state = &mut self.states[rank];
-        // A request that was never finished may have been forgotten, and its number be another's.
+        // A request that was never finished may have been dropped and its number reused.
         let posted = state.requests.get_mut(request).filter(|posted| posted.site == site)?;
         posted.matched = true;
         if posted.awaited {
@@ -176,14 +177,14 @@ impl Machine<'_> {
         Some(posted)
     }
 
-    /// A send and a receive of a channel meet.
+    /// Matches a send with a receive of the same channel: moves the content, and checks that the two agree.
     fn meet(&mut self, key: (Rank, Rank, Tag), send: (Request, Site), recv: (Request, Site)) {
         let (from, to) = (key.0.0 as usize, key.1.0 as usize);
         let sent = self
             .matched(from, send.0, send.1)
             .map(|sent| (std::mem::take(&mut sent.cargo), sent.payload, std::mem::take(&mut sent.parts)));
         let Some(received) = self.matched(to, recv.0, recv.1) else { return };
-        // A send that was never finished is forgotten, and has been complained of: what it brought is unknown.
+        // A send that was never finished has been dropped and reported: its content is unknown.
         let Some((cargo, sent_payload, sent_parts)) = sent else { return };
         received.cargo = cargo;
         let (site, payload, parts) = (recv.1, received.payload, std::mem::take(&mut received.parts));
@@ -275,7 +276,7 @@ impl Machine<'_> {
                 Payload::Sizes => self.learn(*area, blocks, sizes, posted.site),
                 Payload::Data => {
                     if local {
-                        // A length that has arrived must be that of the data.
+                        // The length of a slot that has been received must be that of its data.
                         let expected = &posted.expected[here];
                         let wrong = |i: &usize| {
                             let known = matches!(expected[*i], Size::Pair(..)) && values[*i] != Expr::UNKNOWN;
@@ -298,7 +299,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Slots are given the lengths that arrived.
+    /// Assigns received lengths to slots.
     fn learn(&mut self, area: Area, blocks: &[Block], sizes: &[Size], site: Site) {
         let (local, mut sizes) = (self.local(site), sizes.iter());
         let mut refused = None;
@@ -323,7 +324,7 @@ impl Machine<'_> {
     }
 }
 
-/// How many chunks a message has.
+/// Returns the number of chunks in a message.
 fn count(parts: &[(Area, Blocks)]) -> u64 {
     parts.iter().map(|(_, blocks)| len(blocks)).sum()
 }

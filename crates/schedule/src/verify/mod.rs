@@ -1,43 +1,43 @@
-//! The verifier: proves a program right, for every order in which its ranks may run.
+//! The verifier: proves that a program is correct for every order in which its ranks may run.
 //!
-//! It carries out the program on *expressions* instead of data. A value is the chunk of a rank, or a tree of
-//! reductions over such; what an execution computes does not depend on timing, because messages are matched
-//! in order and every pair of accesses that could race is refused. So one execution speaks for all.
+//! It executes the program on *expressions* instead of data. A value is an input chunk of a rank, or a tree of reductions over such
+//! chunks. The result does not depend on timing, because messages are matched in order and any pair of accesses that could race is
+//! rejected. So one symbolic execution covers all possible executions.
 //!
 //! # The invariants
 //!
-//! Each has a name, which errors carry, and in `filetests/verify` a text that holds and one that breaks it.
+//! Each has a name, which errors contain. In `filetests/verify` each has a text that satisfies it and one that violates it.
 //!
 //! | name | what must be true |
 //! |---|---|
 //! | `bounds` | every rank is there, peers exist, chunk numbers are the problem's, `in` is never written, each rank touches only its own input, output and segments, a flag's owner is on the same node, the ranks of a region leave its segment all or none, and once, tags are at most 32767 |
 //! | `shape` | a place names no slot twice; the two sides of a copy or reduction have equally many chunks of equal sizes; a reduction combines equal chunk numbers, in a collective that reduces |
-//! | `placed` | every slot that is used has a place, and no slot two; the two sides of a copy or reduction do not lie on each other |
+//! | `placed` | every slot that is used has exactly one address; the two sides of a copy or reduction do not overlap |
 //! | `request` | a request is not posted again before it is finished, and every request is finished, once |
 //! | `match` | every send meets exactly one receive with as many chunks of the same sizes, in order |
-//! | `deadlock` | all ranks reach their end though no message is ever buffered |
+//! | `deadlock` | all ranks reach their end even if no message is ever buffered |
 //! | `written` | nothing is read before it was written in this execution, nor after something else overwrote it |
-//! | `in-flight` | what a message carries is not overwritten, and what it fills is not touched, until it is finished |
+//! | `in-flight` | until a message is finished, its send slots are not overwritten and its receive slots are not accessed |
 //! | `length` | where sizes are known only locally, a slot's length has arrived before its data is received, is that data's, and the slot is private |
-//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers; a ring is touched only between entering and leaving; of two executions, any two accesses to the same part of a segment are, because the next may be of another program that lies differently and touches it at once |
-//! | `result` | afterwards every output holds exactly what MPI says |
-//! | `once` | in a reduction every rank's contribution is there exactly once |
+//! | `race` | two accesses to a segment, one of them a write, are ordered by messages, signals and barriers |
+//! | | accesses of two executions to the same part of a segment are ordered: the next program may have other offsets |
+//! | | a ring is accessed only between entering and leaving |
+//! | `result` | at the end every output holds exactly what MPI requires |
+//! | `once` | a reduction contains every rank's contribution exactly once |
 //! | `consistent` | where claimed: all ranks compute the same expression, operands in the same order |
 //! | `ordered` | where claimed, or where the operation needs it: expressions keep rank order |
-//! | `claim` | messages, elements sent and temporary memory are at most what is claimed |
+//! | `claim` | messages, elements sent and temporary memory do not exceed the claims |
 //!
 //! # Executions
 //!
-//! A program that shares memory is looked at three times in a row. What a repeated execution computes is known from the
-//! first: within an execution the order of accesses is the same each time, and no access of one execution may meet one
-//! of another in the same part of a segment without being ordered. So of repeated executions only that order is looked
-//! at, and three are enough, because halves take turns after two.
+//! A program that shares memory is executed three times in a row. The results of a repeated execution are those of the first: within an
+//! execution the order of accesses is the same each time, and accesses of two executions to the same part of a segment must be ordered. So
+//! repeated executions are checked only for that order, and three are enough, because the halves of a segment repeat after two.
 //!
-//! A ring of slots (`enter`, `leave`) may have any length, and executions of other programs may come between two that use the
-//! same slot. So of a ring it is asked that every touch come after an `enter` of the same execution that the rank knows of,
-//! and before it leaves. Whoever enters waits until all have left the slot: nothing else orders two executions there, and what
-//! entering tells counts for nothing else. That nobody waits for ever is looked at with a ring of one slot; on a longer
-//! one nobody waits for more.
+//! A ring of slots (`enter`, `leave`) may have any length, and executions of other programs may come between two that use the same slot.
+//! So every access to a ring must come before the rank's `leave` and after an `enter` in the same execution, of this rank or of one that
+//! has synchronised with it. `enter` waits until all ranks have left the slot: nothing else orders two executions there, and this order
+//! counts only for the ring. Deadlock is checked with a ring of one slot; on a longer one no rank waits for more.
 //!
 //! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Report`].
 //!
@@ -77,7 +77,7 @@ use std::fmt;
 
 use crate::{Level, Program, Rank};
 
-/// The names of what the verifier checks; the module documentation says what each means.
+/// Invariants that the verifier checks; the module documentation defines each.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "the module's table documents them, once")]
 pub enum Invariant {
@@ -120,25 +120,25 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Where something went wrong.
+/// Location of a violation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Site {
-    /// On which rank.
+    /// Rank whose program violates the invariant.
     pub rank: Rank,
-    /// In which execution, counted from 0.
+    /// Number of the execution, counted from 0.
     pub execution: u32,
-    /// At which of the rank's instructions; `None` at its end.
+    /// Index of the instruction in the rank's program; `None` for the end of the program.
     pub instr: Option<u32>,
 }
 
-/// An invariant that does not hold.
+/// A violation of an invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// Where, if at a place.
+    /// Location of the violation, if it has one.
     pub site: Option<Site>,
-    /// What, for a person.
+    /// Description of the violation.
     pub message: String,
 }
 
@@ -159,49 +159,49 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What one rank sends, by how far it goes.
+/// Messages and elements that one rank sends, by topological distance.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// For each level the messages that leave the region of that level but no larger one; last, those that
-    /// stay in the innermost region.
+    /// Number of messages for each level: those that leave the region of that level but no larger one. The last entry counts the messages
+    /// within the innermost region.
     pub messages: Vec<u64>,
-    /// Likewise the elements, where sizes are shared knowledge.
+    /// Number of elements sent, by the same levels as `messages`; 0 if sizes are known only locally.
     pub elements: Vec<u64>,
 }
 
 impl Traffic {
-    /// Messages to other nodes.
+    /// Returns the number of messages to other nodes.
     pub fn nonlocal(&self) -> u64 {
         self.messages.get(usize::from(Level::NODE.0)).copied().unwrap_or(0)
     }
 }
 
-/// What the verifier found.
+/// Result of the verification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What does not hold; empty for a program that is proven right. At most [`MOST_VIOLATIONS`].
+    /// Violations found, at most [`MOST_VIOLATIONS`]; empty if the program is proven correct.
     pub violations: Vec<Violation>,
-    /// Whether all ranks compute the same expression. Only said of programs that are right.
+    /// Whether all ranks compute the same expression. Valid only if there are no violations.
     pub consistent: bool,
-    /// Whether expressions keep rank order. Only said of programs that are right.
+    /// Whether operands are combined in rank order. Valid only if there are no violations.
     pub ordered: bool,
-    /// What each rank sends in one execution.
+    /// Messages and elements that each rank sends in one execution.
     pub traffic: Vec<Traffic>,
-    /// The most elements of temporary memory of any rank.
+    /// Largest number of elements of temporary memory on any rank; 0 if there are violations.
     pub memory: u64,
 }
 
 impl Report {
-    /// Whether everything holds.
+    /// Whether the program is proven correct.
     pub fn holds(&self) -> bool {
         self.violations.is_empty()
     }
 }
 
-/// After so many violations the verifier stops looking.
+/// Number of violations after which the verifier stops.
 pub const MOST_VIOLATIONS: usize = 40;
 
-/// Proves a program, alone and, where it uses shared memory, three times back to back.
+/// Verifies a program: in one execution, or in three back to back if it uses shared memory.
 pub fn verify(program: &Program) -> Report {
     if machine::shares_memory(program) {
         verify_sequence(&[program, program, program])
@@ -210,8 +210,8 @@ pub fn verify(program: &Program) -> Report {
     }
 }
 
-/// Proves programs that run one after another on the same ranks and segments. The report's properties and
-/// traffic are those of the first.
+/// Verifies programs that run one after another on the same ranks and segments. The properties and the traffic in the report are those of
+/// the first program.
 ///
 /// # Panics
 /// If the sequence is empty, or its programs are not for one topology.

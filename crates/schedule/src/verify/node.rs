@@ -1,4 +1,4 @@
-//! Flags, barriers, and who may enter a ring.
+//! Flags, barriers and rings.
 
 use super::clock::Clocks;
 use super::machine::{Machine, Step};
@@ -22,7 +22,8 @@ impl Machine<'_> {
         };
         self.clocks.acquire(rank, &stamp);
         self.states[rank].waits.insert((of, flag), turn + 1);
-        // Beside it stand the sizes of the call: whoever raises it for another one must know that this rank has looked.
+        // Each flag carries its owner's message sizes. Its owner may raise it in another execution only after this wait, so the wait is an
+        // access to the segment.
         if flag.0 < Flag::BARRIERS {
             self.touch(rank, Level::NODE, site);
         }
@@ -49,7 +50,7 @@ impl Machine<'_> {
         Step::Next
     }
 
-    /// Whether all chunks that a flag or a gate is for are empty: all ranks know that, so it is left out on all of them.
+    /// Whether a signal, wait or enter is skipped because all its chunks are empty. All ranks know that, so all skip it.
     pub(super) fn is_left_out(&mut self, local: &Local, site: Site) -> bool {
         let problem = &self.programs[site.execution as usize].problem;
         let Some(chunks) = local.chunks() else { return false };
@@ -61,8 +62,8 @@ impl Machine<'_> {
         local.is_left_out(problem)
     }
 
-    /// A ring of one slot: it is free when all have left the execution before on this ring. On a longer one nobody waits for
-    /// more. What a rank knows by entering counts for its ring alone: see [`Machine::touch_ring`].
+    /// Waits to enter a ring. The ring is simulated with one slot, free when all ranks have left the previous execution on this ring; on a
+    /// longer ring no rank waits for more. The order that entering establishes counts for the ring alone: see [`Machine::touch_ring`].
     pub(super) fn enter(&mut self, rank: usize, level: Level, site: Site) -> Step {
         if !self.rings[self.index[site.execution as usize]].has(rank, level) {
             self.complain(
@@ -93,8 +94,8 @@ impl Machine<'_> {
         self.ready.extend(self.entering.remove(&(level, region)).unwrap_or_default());
     }
 
-    /// Checks a touch of a ring: it comes after somebody has entered in this execution, as far as this rank knows, and before it
-    /// leaves. Then all that others did in this slot before, in whatever execution and program, has happened.
+    /// Checks an access to a ring: an `enter` of this execution must have happened before it, and the rank must not have left the ring.
+    /// Then all accesses of earlier executions to this slot are complete, in this program and in others.
     pub(super) fn touch_ring(&mut self, rank: usize, level: Level, site: Site) {
         if self.states[rank].left.contains(&level) {
             let message = format!("touches the {level} segment after it has left it");
@@ -110,7 +111,7 @@ impl Machine<'_> {
         }
     }
 
-    /// How many executions before this one go round a ring.
+    /// Returns the number of earlier executions that use the ring of a level.
     fn round(&self, rank: usize, level: Level, site: Site) -> u32 {
         let before = self.index[..site.execution as usize].iter();
         before.filter(|&&program| self.rings[program].has(rank, level)).count() as u32

@@ -1,8 +1,8 @@
 //! Buffers that are open to the other ranks of a node.
 //!
-//! The user fills a rank's input before a call and may change it, and the output, as soon as the call returns. So others may
-//! read them only when they know that this rank has opened them in this execution, and it may end only when it knows that all
-//! have read. What the rank itself writes to its output meanwhile is ordered with their reads like any access to shared memory.
+//! The user fills a rank's input before a call and may change it, and the output, as soon as the call returns. So another rank may read
+//! them only after their owner has opened them in this execution, and the owner may end only after all reads; both orders must follow from
+//! messages, signals or barriers. The owner's own writes to its output are checked against these reads like any access to shared memory.
 
 use super::machine::Machine;
 use super::{Invariant, Site};
@@ -15,7 +15,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a rank may read another's buffers now; notes that it does.
+    /// Checks whether a rank may read another rank's buffers now, and records the read.
     pub(super) fn reads_of(&mut self, rank: usize, owner: Rank, site: Site) -> bool {
         let topology = &self.programs[0].topology;
         let is_near = owner.0 < topology.ranks() && topology.node_of(owner) == topology.node_of(site.rank);
@@ -41,7 +41,7 @@ impl Machine<'_> {
         false
     }
 
-    /// At a rank's end, all who have read its buffers have done so.
+    /// Checks at the end of a rank's program that all reads of its buffers are complete.
     pub(super) fn close(&mut self, rank: usize) {
         let site = self.site(rank);
         let readers = self.readers.remove(&(rank, site.execution)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whether what came out is what MPI asks for, and what can be said of the expressions.
+//! Checks that the outputs are what MPI requires, and determines the properties of the expressions.
 
 use rustc_hash::FxHashMap as HashMap;
 
@@ -20,7 +20,7 @@ pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
     }
     let mut report =
         Report { violations: Vec::new(), consistent: true, ordered: true, memory: 0, traffic: run.traffic };
-    // Costs are said only of what holds: a wrong text may name slots without end.
+    // Costs are computed only for correct programs: an invalid text may name an enormous number of slots.
     if judge.violations.is_empty() {
         let of_rank = |code: &Code| code.memory(&program.problem);
         report.memory = program.ranks.values().map(of_rank).max().unwrap_or(0);
@@ -37,7 +37,7 @@ pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
 struct Judge {
     exprs: Exprs,
     violations: Vec<Violation>,
-    /// What was found of reductions that were looked at: an error's text, or whether rank order is kept.
+    /// Results for reductions that were checked before: an error, or whether operands are in rank order.
     shapes: HashMap<(Expr, u64), Result<bool, (Invariant, String)>>,
 }
 
@@ -69,7 +69,7 @@ impl Judge {
         }
     }
 
-    /// Whether an expression is a full reduction of a chunk, and if so whether it keeps rank order.
+    /// Checks that an expression is a full reduction of a chunk; returns whether its operands are in rank order.
     fn shape(&mut self, expr: Expr, chunk: u64, ranks: u32) -> Result<bool, (Invariant, String)> {
         if let Some(known) = self.shapes.get(&(expr, chunk)) {
             return known.clone();

@@ -1,4 +1,4 @@
-//! From places to blocks of cells, and every access to them.
+//! Conversion of places to blocks of cells, and the checks of every access to cells.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use crate::schedule::{Area, Place};
 use crate::{Collective, Counts, Level, Problem, Rank};
 
 impl Machine<'_> {
-    /// Appends the blocks of a place; `false` if something is wrong with it. Of an execution that repeats another
-    /// none are looked at.
+    /// Appends the blocks of a place; returns `false` if the place is invalid. In an execution that repeats an earlier one, only accesses
+    /// to shared memory are checked, and no blocks are appended.
     pub(super) fn blocks(&mut self, rank: usize, place: &Place, site: Site, blocks: &mut Blocks) -> bool {
         let execution = site.execution as usize;
         if let Some(level) = self.shared_level(place, site) {
@@ -38,7 +38,7 @@ impl Machine<'_> {
             self.complain(Invariant::Length, site, message);
             return false;
         }
-        // What a rank has is always a range.
+        // The chunk numbers that a rank has in an area are always a range.
         let allowed = allowed(problem, area, owner);
         for run in place.set.runs() {
             let bounds = run.bounds();
@@ -58,7 +58,7 @@ impl Machine<'_> {
         true
     }
 
-    /// The level of the segment that a place really touches.
+    /// Returns the level of the segment that a place is in, or `None` if the place is private or all its chunks are empty.
     pub(super) fn shared_level(&self, place: &Place, site: Site) -> Option<Level> {
         let Area::Shared(level, _) = place.area else { return None };
         self.is_filled(place, site).then_some(level)
@@ -71,8 +71,8 @@ impl Machine<'_> {
         endless || places.any_filled(place.set.iter())
     }
 
-    /// Which part of a segment an execution uses: 0, or one of the halves 1 and 2, in turn with the other executions that
-    /// alternate.
+    /// Returns the part of a segment that an execution uses: 0 if its program does not alternate, otherwise half 1 or 2, in turn with the
+    /// other executions that alternate.
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
         let alternates = |code: &Code| match &code.layout {
             Layout::Buffers { alternate, .. } => alternate.contains(&level),
@@ -83,12 +83,11 @@ impl Machine<'_> {
         if codes.last().is_some_and(|code| alternates(code)) { 1 + turns % 2 } else { 0 }
     }
 
-    /// Notes that a rank touches its segment, and checks that all touches of other executions are ordered with
-    /// this one, wherever in the same part they are: the next execution may be of a program that lies
-    /// differently.
+    /// Records that a rank accesses its segment, and checks that all accesses of other executions to the same part of the segment are
+    /// ordered with this one, at any offset: the next execution may be of a program with other offsets.
     pub(super) fn touch(&mut self, rank: usize, level: Level, site: Site) {
         let now = (site.execution, self.clocks.now(rank));
-        // Nothing has changed since this rank last touched its segment.
+        // An access at the same time of this rank's clock has already been checked.
         if self.states[rank].touched == Some((level, now)) {
             return;
         }
@@ -114,7 +113,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether nobody can be in this part of a segment in another execution; complains otherwise.
+    /// Whether no other rank can be in this part of a segment in another execution; reports a race otherwise.
     fn is_alone(&mut self, rank: usize, part: Part, site: Site) -> bool {
         let (topology, (level, region, _)) = (&self.programs[0].topology, part);
         let is_there = |other: &usize| {
@@ -137,8 +136,8 @@ impl Machine<'_> {
         false
     }
 
-    /// As soon as a rank begins an execution, it may touch its segment: not by this program perhaps, but by another that could be
-    /// there in its place.
+    /// Checks the segments as soon as a rank begins an execution: this program may access them only later, but another program in its
+    /// place could do so at once.
     pub(super) fn begin_execution(&mut self, rank: usize) {
         if !self.violations.is_empty() {
             return;
@@ -156,12 +155,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether ranks do not share knowledge of lengths.
+    /// Whether sizes are known only locally.
     pub(super) fn local(&self, site: Site) -> bool {
         self.programs[site.execution as usize].problem.counts == Counts::Local
     }
 
-    /// The lengths of slots, where ranks do not share that knowledge.
+    /// Returns the lengths of slots, for sizes that are known only locally.
     pub(super) fn lengths(&mut self, area: Area, blocks: &[Block], rank: Rank) -> Vec<Size> {
         let mut sizes = Vec::new();
         for block in blocks {
@@ -177,8 +176,8 @@ impl Machine<'_> {
         sizes
     }
 
-    /// Appends the values of blocks, and gives their lengths where ranks do not share that knowledge. After a fault the
-    /// rest is unknown, so that one error does not cause a hundred.
+    /// Appends the values of blocks, and returns their lengths if sizes are known only locally. After a fault the values are unknown, so
+    /// that one error is not reported many times.
     pub(super) fn read(
         &mut self,
         rank: usize,
@@ -211,7 +210,7 @@ impl Machine<'_> {
         sizes
     }
 
-    /// Puts values into blocks, in order.
+    /// Writes values to blocks, in order.
     pub(super) fn write(&mut self, rank: usize, area: Area, blocks: &[Block], site: Site, values: &[Expr]) {
         if area == Area::In && !blocks.is_empty() {
             self.complain(Invariant::Bounds, site, "writes the user's input");
@@ -244,7 +243,7 @@ impl Machine<'_> {
     }
 }
 
-/// The chunk numbers that an area of a rank has.
+/// Returns the chunk numbers that an area of a rank has.
 fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
     let own = u64::from(rank.0) * problem.pieces;
     match (area, problem.collective) {
@@ -255,7 +254,7 @@ fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
     }
 }
 
-/// Where two sequences of chunks first have other sizes than each other.
+/// Returns the first chunk in `a` whose size differs from that of its counterpart in `b`.
 pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> Option<u64> {
     if problem.equal().is_some() {
         return None;
@@ -267,7 +266,7 @@ pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> O
     chunks(a).zip(chunks(b)).find(differs).map(|(a, _)| a)
 }
 
-/// Whether any slot of one list lies on a slot of the other.
+/// Whether any slot of one list overlaps a slot of the other.
 pub(super) fn overlap(a: &[Block], b: &[Block]) -> bool {
     // All blocks of a place are in one space.
     match (a.first(), b.first()) {

@@ -1,16 +1,16 @@
-//! Which segments a program uses as rings.
+//! Segments that a program uses as rings.
 
 use super::{Invariant, MOST_VIOLATIONS, Site, Violation};
 use crate::Level;
 use crate::program::{Code, Instr, Layout, Program};
 use crate::schedule::Local;
 
-/// For each rank, the levels whose segments it leaves, in order.
+/// For each rank, the levels of its `leave` instructions, in order.
 pub(super) struct Rings(Vec<Vec<Level>>);
 
 impl Rings {
-    /// Those of a program, all of whose ranks are there. The ranks of a region must leave its segment all or none, and once:
-    /// they count by that.
+    /// Collects the rings of a program that has all ranks. Either every rank of a region leaves the segment exactly once or none does,
+    /// because executions on a ring are counted by `leave`; violations are reported.
     pub(super) fn new(program: &Program, execution: u32, violations: &mut Vec<Violation>) -> Rings {
         let rings = Rings(program.ranks.values().map(levels_left).collect());
         let mut levels: Vec<Level> = rings.0.iter().flatten().copied().collect();
