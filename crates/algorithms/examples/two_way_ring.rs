@@ -14,7 +14,7 @@ use bruckner_algorithms::{Algorithm, Plan};
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Collective, Counts, Problem, Set, Topology, interpret};
 
-/// The pattern: this is all that an algorithm has to be.
+/// The pattern; a new algorithm needs nothing else.
 struct TwoWayRing;
 
 impl Pattern for TwoWayRing {
@@ -29,7 +29,7 @@ impl Pattern for TwoWayRing {
                 recvs: vec![parcel(back(1), back(s)), parcel(on(1), on(s))],
             });
         }
-        // With an even number one block is left, and comes from one side only.
+        // If the number of members is even, one block is left, which comes from one side only.
         if n.is_multiple_of(2) {
             let half = n / 2;
             steps.push(Step::exchange(

@@ -1,15 +1,15 @@
-//! Alltoall(v) without detours: every block goes straight to where it belongs.
+//! Direct alltoall(v): every block is sent straight to its destination.
 //!
-//! Both ends know the size of every block, also where sizes are known only locally.
+//! Sender and receiver know the size of every block, even if sizes are known only locally (alltoallv).
 //!
-//! Cost: p − 1 messages of one block, all at once (spread-out) or one partner a step (pairwise).
+//! Cost: p − 1 messages of one block, all at once (spread-out) or one partner per step (pairwise).
 
 use bruckner_schedule::{Area, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::patterns::{Parcel, Pattern};
 use crate::{Algorithm, Builder};
 
-/// Sends to whom the pattern sends the own block, receives from whom it brings that one's.
+/// Direct alltoall: in each step of the pattern, sends the peers their blocks and receives this rank's blocks from the peers.
 pub struct Direct(pub Box<dyn Pattern>);
 
 impl Algorithm for Direct {

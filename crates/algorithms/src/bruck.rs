@@ -1,9 +1,8 @@
 //! Radix-r Bruck alltoall(v) (Fan and Kumar; Bruck et al. 1997).
 //!
-//! Slot j of a rank is for the rank j further on. Written in base r, j is the way it has to go: for each digit
-//! x and each value z, all slots with that digit move on by z·r^x together. After the last digit slot j holds
-//! what the rank j back sent. Where sizes are known only locally, the lengths travel one message ahead of the
-//! data.
+//! Slot j of a rank holds the block for the rank j further on. The base-r digits of j give its route: for each digit x and each value z,
+//! all slots with that digit move on by z·r^x together. After the last digit slot j holds the block that the rank j back sent. If sizes
+//! are known only locally, lengths are sent one message ahead of the data.
 //!
 //! ```text
 //! p = 6, r = 3      slot   0  1  2  3  4  5
@@ -12,27 +11,27 @@
 //! digit 1, z = 1    +3              3  4  5
 //! ```
 //!
-//! The *modified* form (Träff, Rougier and Hunold 2014) keeps slot j of rank i at place i − j of the output, which is
-//! where its last value belongs: there is no last rotation. It needs equal blocks.
+//! The *modified* form (Träff, Rougier and Hunold 2014) keeps slot j of rank i at place i − j of the output, where its final value
+//! belongs, so there is no last rotation. It needs equal blocks.
 //!
-//! Cost: w(r−1) − ⌊(r^w − p)/r^(w−1)⌋ messages for w digits; numD(x, z) blocks each.
+//! Cost: w(r−1) − ⌊(r^w − p)/r^(w−1)⌋ messages for w digits, each with a block for every slot whose digit x is z.
 
 use bruckner_schedule::{Area, Counts, Message, Place, Problem, Rank, Round, Run, Set, Topology};
 
 use crate::{Algorithm, Builder};
 
-/// The algorithm with its radix.
+/// Radix-r Bruck alltoall(v).
 pub struct BruckAlltoall {
-    /// r: from 2 on.
+    /// The radix r, at least 2.
     pub radix: u32,
-    /// Where slots are.
+    /// Where the slots are stored.
     pub slots: Slots,
 }
 
-/// Where the slots of a rank are.
+/// Where the slots of a rank are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slots {
-    /// In a line of their own, rotated into the output at the end.
+    /// In a private line, rotated into the output at the end.
     Line,
     /// In the output itself.
     Output,
@@ -42,7 +41,7 @@ impl Algorithm for BruckAlltoall {
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
         let (p, r, me) = (u64::from(problem.ranks), u64::from(self.radix), u64::from(rank.0));
         let peer = |distance: u64| Rank(((me + distance) % p) as u32);
-        // The places of slots, in a line and in the output.
+        // Place of slots, in the private line or in the output.
         let held = |slots: &Set| match self.slots {
             Slots::Line => Place::new(Area::Line(0), slots.clone()),
             Slots::Output => Place::new(Area::Out, mirrored(slots, me, p)),
@@ -78,7 +77,7 @@ impl Algorithm for BruckAlltoall {
     }
 }
 
-/// The places me − j of slots j, round the circle.
+/// Returns the places me − j (mod p) of slots j.
 fn mirrored(slots: &Set, me: u64, p: u64) -> Set {
     let mut set = Set::new();
     for block in slots.runs().iter().flat_map(Run::blocks) {
@@ -88,7 +87,7 @@ fn mirrored(slots: &Set, me: u64, p: u64) -> Set {
     set
 }
 
-/// The slots below p whose digit at `power` is z: whole blocks, and the cut last one.
+/// Returns the slots below p whose digit at `power` is z: full blocks of `power` slots, and a last block cut off at p.
 fn slots_with_digit(p: u64, r: u64, power: u64, z: u64) -> Set {
     let start = z * power;
     let whole = if p >= start + power { (p - start - power) / (power * r) + 1 } else { 0 };

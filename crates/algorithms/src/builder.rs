@@ -1,20 +1,20 @@
-//! Writes one rank's rounds, an operation at a time.
+//! Builds one rank's rounds, operation by operation.
 
 use bruckner_schedule::{Area, Flag, Level, Local, Message, Place, Rank, Round, Set};
 
-/// Rounds being written. A message after local work starts a new round.
+/// Builder of rounds. A message after local work starts a new round.
 #[derive(Default)]
 pub struct Builder {
     rounds: Vec<Round>,
 }
 
 impl Builder {
-    /// Nothing yet.
+    /// Creates a builder without rounds.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Starts a new round. It may stay empty: then this rank is idle while others are not.
+    /// Starts a new round, which stays empty if the rank is idle while others are not.
     pub fn round(&mut self) {
         self.rounds.push(Round::default());
     }
@@ -40,32 +40,32 @@ impl Builder {
         }
     }
 
-    /// Sends values.
+    /// Adds a send of the values at `place`.
     pub fn send(&mut self, place: Place, to: Rank) {
         self.message(Message::send(place, to));
     }
 
-    /// Receives values.
+    /// Adds a receive of values into `place`.
     pub fn recv(&mut self, place: Place, from: Rank) {
         self.message(Message::recv(place, from));
     }
 
-    /// Copies, unless there is nothing to copy.
+    /// Adds a copy, unless there is nothing to copy.
     pub fn copy(&mut self, to: Place, from: Place) {
         if !to.set.is_empty() {
             self.local(Local::Copy { to, from });
         }
     }
 
-    /// Combines: `into` becomes `with ⊕ into`.
+    /// Adds a reduction, unless there is nothing to reduce: `into` becomes `with ⊕ into`.
     pub fn reduce(&mut self, into: Place, with: Place) {
         if !into.set.is_empty() {
             self.local(Local::Reduce { into, with });
         }
     }
 
-    /// Reduces equally named slots of several areas, given from left to right, into `into`, which is none of
-    /// them: a₀ ⊕ (a₁ ⊕ (… ⊕ aₙ)).
+    /// Adds the reduction of the same slots of several areas, from left to right, into the same slots of `into`: a₀ ⊕ (a₁ ⊕ (… ⊕ aₙ)). The
+    /// area `into` must not be one of the others.
     pub fn reduce_all(&mut self, into: Area, areas: &[Area], set: &Set) {
         let place = |area| Place::new(area, set.clone());
         for (i, &area) in areas.iter().rev().enumerate() {
@@ -77,48 +77,48 @@ impl Builder {
         }
     }
 
-    /// Raises a flag.
+    /// Adds a signal, which raises a flag of this rank.
     pub fn signal(&mut self, flag: Flag) {
         self.local(Local::Signal { flag, chunks: None });
     }
 
-    /// Awaits a flag.
+    /// Adds a wait for a flag of rank `of`.
     pub fn wait(&mut self, flag: Flag, of: Rank) {
         self.local(Local::Wait { flag, of, chunks: None });
     }
 
-    /// Raises a flag for some chunks, unless there are none.
+    /// Adds a signal that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
     pub fn signal_for(&mut self, flag: Flag, chunks: Set) {
         if !chunks.is_empty() {
             self.local(Local::Signal { flag, chunks: Some(chunks) });
         }
     }
 
-    /// Awaits a flag for some chunks, unless there are none.
+    /// Adds a wait that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
     pub fn wait_for(&mut self, flag: Flag, of: Rank, chunks: Set) {
         if !chunks.is_empty() {
             self.local(Local::Wait { flag, of, chunks: Some(chunks) });
         }
     }
 
-    /// Enters a segment to put some chunks there, unless there are none.
+    /// Adds the entry into a segment to put `chunks` there; adds nothing if `chunks` is an empty set.
     pub fn enter_for(&mut self, level: Level, chunks: Set) {
         if !chunks.is_empty() {
             self.local(Local::Enter { level, chunks: Some(chunks) });
         }
     }
 
-    /// Opens the rank's buffers to its node.
+    /// Opens this rank's input and output to the other ranks of its node.
     pub fn open(&mut self) {
         self.local(Local::Open);
     }
 
-    /// Meets the region.
+    /// Adds a barrier of this rank's region.
     pub fn barrier(&mut self, level: Level) {
         self.local(Local::Barrier(level));
     }
 
-    /// Adds what is done in a round, as a round of its own.
+    /// Adds the operations of a round as a new round.
     pub fn add(&mut self, round: Round) {
         self.round();
         round.messages.into_iter().for_each(|message| self.message(message));
@@ -131,13 +131,13 @@ impl Builder {
         }
     }
 
-    /// The rounds. Segments that they use are closed by [`crate::Plan::rounds`].
+    /// Returns the rounds. [`crate::Plan::rounds`] adds the operations that close the segments in use.
     pub fn finish(self) -> Vec<Round> {
         self.rounds
     }
 }
 
-/// A round that was written for other ranks, places and flags.
+/// Translates a round that was written for other ranks, places and flags.
 pub(crate) fn renamed(
     round: &Round,
     rank: impl Fn(Rank) -> Rank,

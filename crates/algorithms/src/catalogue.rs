@@ -1,22 +1,21 @@
-//! The catalogue: what is proven, fixed and written down.
+//! The catalogue: the fixed list of tasks and algorithms that are verified.
 //!
 //! For every number of ranks P up to a limit:
 //!
-//! - **flat** algorithms, which do not look at nodes, on `Px1`: every allgather pattern, and its reverse as
-//!   reduce_scatter; every allreduce; every alltoall; reordered and pipelined ones. Radices: 2, 3, 4, 8,
-//!   ⌈√P⌉ and P−1, and of alltoall all from 2 to P−1 for P ≤ 64.
+//! - **flat** algorithms, which ignore nodes, on `Px1`: every allgather pattern, and its reverse as reduce_scatter; every
+//!   allreduce; every alltoall; reordered and pipelined ones. Radices: 2, 3, 4, 8, ⌈√P⌉ and P−1, and for alltoall all from
+//!   2 to P−1 if P ≤ 64.
 //! - **factor-and-ports forms** of allreduce, at most twelve (see [`forms`]).
 //! - **regional** algorithms (locality, leaders, lanes, on-node, pipelined) of every collective on six topologies (see
 //!   [`topologies`]).
 //!
-//! Counts are equal, ragged (0, 1, 2, 3, 0, …), zero and one root's; an alltoall's are equal, zero and local. Radices that
-//! are in the catalogue only because P ≤ 64 are proven with equal counts.
+//! Counts are equal, ragged (0, 1, 2, 3, 0, …), zero, or zero except at one root; for an alltoall equal, zero or local. Radices that are
+//! listed only because P ≤ 64 are verified with equal counts only.
 //!
-//! That is the whole list for P ≤ 24. Above, the list is the same, but for one P only every n-th of its entries is taken,
-//! the first being number P mod n, so that each comes up for every n-th P (see [`share`]): each 5 times from 25 to 64,
-//! once from 65 to 128, and three times from 129 to 512. Flat algorithms with equal counts, factor-and-ports forms and
-//! modified Bruck aside, are taken for every P to 64 and for every 4th to 128. All of them for every P to 512 would take
-//! days.
+//! For P ≤ 24 the whole list is taken. For larger P only every n-th entry is taken, starting with number P mod n, so that each entry comes
+//! up for every n-th P (see [`share`]): 5 times from 25 to 64, once from 65 to 128, and three times from 129 to 512. Flat algorithms with
+//! equal counts, except factor-and-ports forms and modified Bruck, are taken for every P to 64 and for every 4th P to 128. Taking all
+//! entries for every P to 512 would take days.
 
 use bruckner_schedule::{Collective, Counts, Level, Rank, Topology};
 
@@ -26,13 +25,13 @@ use crate::plan::Task;
 /// One task with one algorithm.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What is asked for.
+    /// Collective, topology and counts.
     pub task: Task,
-    /// How it is done.
+    /// The algorithm.
     pub expression: Expression,
 }
 
-/// The names and texts of the six topologies for P ranks.
+/// Returns names and texts of the six topologies for P ranks.
 ///
 /// ```
 /// let names: Vec<_> = bruckner_algorithms::catalogue::topologies(10);
@@ -69,7 +68,7 @@ fn group(factor: u32, ports: Vec<i32>) -> Factor {
     Factor { factor, ports }
 }
 
-/// Allgather steps of q ports for a group of f.
+/// Returns the ports of the allgather steps, of q ports each, that a group of f needs.
 fn gathers(f: u32, q: u32) -> Vec<i32> {
     let (mut ports, mut covered) = (Vec::new(), 1u64);
     while covered < f.into() {
@@ -79,7 +78,7 @@ fn gathers(f: u32, q: u32) -> Vec<i32> {
     ports
 }
 
-/// At most so many reduce_scatter steps of q ports.
+/// Returns the ports of at most `most` reduce_scatter steps, of q ports each, for a group of f.
 fn scatters(f: u32, q: u32, most: usize) -> Vec<i32> {
     let (mut ports, mut window) = (Vec::new(), f);
     while window > 1 && ports.len() < most {
@@ -102,9 +101,9 @@ fn root(p: u32) -> u32 {
     (2..).find(|r| r * r >= p).unwrap_or(2) - 1
 }
 
-/// The factor-and-ports forms for P ranks, at most twelve. With f the least prime factor of P and g = P/f:
-/// one port short, whole and partial; as many ports as ⌈√P⌉ − 1, likewise; both factors short, either way round; the
-/// first scattered, the second short; both scattered; and all ports at once.
+/// Returns the factor-and-ports forms for P ranks, at most twelve. With 1 port and with ⌈√P⌉ − 1 ports per step: allgather steps only
+/// (short), reduce_scatter and allgather steps (whole), and one reduce_scatter step (partial); then all ports at once. If P = f·g, with f
+/// the least prime factor: both factors short, in either order; f scattered and g short; both scattered; both partial.
 pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     if p < 2 {
         return Vec::new();
@@ -137,8 +136,8 @@ pub fn forms(p: u32) -> Vec<Vec<Factor>> {
     forms
 }
 
-/// One of each algorithm for a collective on a topology: what a comparison shows. Factor-and-ports forms are one short,
-/// one long and one partial, with ⌈√P⌉ − 1 ports.
+/// Returns one example of each algorithm for a collective on a topology, for comparisons. Of the factor-and-ports forms these are one
+/// short, one whole and one partial form, with ⌈√P⌉ − 1 ports.
 pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     let p = topology.ranks();
     let read = |text: &&str| text.parse().expect("an expression");
@@ -201,7 +200,7 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     kinds
 }
 
-/// The radices for P ranks, and whether each is proven with all counts or only with equal ones.
+/// Returns the radices for P ranks, each with whether it is verified with all counts (or only with equal ones).
 fn radices(p: u32) -> Vec<(u32, bool)> {
     let root = (1..).find(|r| r * r >= p).unwrap_or(1);
     let main = [2, 3, 4, 8, root, p.saturating_sub(1)];
@@ -209,7 +208,7 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
     (2..p).filter(listed).map(|r| (r, main.contains(&r))).collect()
 }
 
-/// Of how many entries of the list one is taken for P ranks, and of how many flat ones with equal counts.
+/// Returns (n, m) for P ranks: every n-th entry of the list is taken, but every m-th of the flat ones with equal counts.
 pub fn share(p: u32) -> (usize, usize) {
     match p {
         0..=24 => (1, 1),
@@ -219,7 +218,7 @@ pub fn share(p: u32) -> (usize, usize) {
     }
 }
 
-/// The entries for exactly P ranks.
+/// Returns the entries of the catalogue for exactly P ranks.
 pub fn entries(p: u32) -> Vec<Entry> {
     let is_flat = |entry: &Entry| {
         let rotates = matches!(entry.expression, Expression::Factors(_) | Expression::ModifiedBruck(_));
@@ -233,7 +232,7 @@ pub fn entries(p: u32) -> Vec<Entry> {
     list(p).into_iter().enumerate().filter(taken).map(|(_, entry)| entry).collect()
 }
 
-/// The whole list for P ranks.
+/// Returns the whole list for P ranks, before sampling (see [`share`]).
 pub fn list(p: u32) -> Vec<Entry> {
     let mut list = List { p, entries: Vec::new() };
     list.gathers_and_scatters();
@@ -246,7 +245,7 @@ pub fn list(p: u32) -> Vec<Entry> {
     list.entries
 }
 
-/// The list in the making.
+/// Collects the list of entries for P ranks.
 struct List {
     p: u32,
     entries: Vec<Entry>,
@@ -282,7 +281,7 @@ impl List {
         Counts::Root { root: Rank(self.p / 2), count: 3 }
     }
 
-    /// Blocks gathered, and the same backwards, flat.
+    /// Adds flat allgathers and reduce_scatters.
     fn gathers_and_scatters(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for collective in [Collective::Allgather, Collective::ReduceScatter] {
@@ -310,7 +309,7 @@ impl List {
         }
     }
 
-    /// Blocks in another order, and cut into parts, flat.
+    /// Adds flat reordered and pipelined algorithms.
     fn in_parts(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for pattern in [Box::new(Expression::Bruck(2)), boxed(Plain::RecursiveDoubling)] {
@@ -337,7 +336,7 @@ impl List {
         self.add(Collective::Alltoall, &flat, Counts::Equal(2), pipelined(2, Expression::Bruck(2)));
     }
 
-    /// Vectors reduced, flat.
+    /// Adds flat allreduces.
     fn allreduces(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for elements in [2 * u64::from(p) - 1, 0] {
@@ -350,7 +349,7 @@ impl List {
         }
     }
 
-    /// Blocks from everybody to everybody, flat.
+    /// Adds flat alltoalls.
     fn alltoalls(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for counts in [Counts::Equal(1), Counts::Equal(0), Counts::Local] {
@@ -368,7 +367,7 @@ impl List {
         }
     }
 
-    /// All collectives where some ranks are near each other.
+    /// Adds the regional algorithms of all collectives on one topology.
     fn on_regions(&mut self, name: &str, topology: &Topology) {
         let locality = |level, inside: Expression, lanes| Expression::Locality {
             level,

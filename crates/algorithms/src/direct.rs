@@ -1,8 +1,8 @@
-//! On one node, every rank reads what it needs where it lies: in the buffers of the others.
+//! Collectives on one node in which every rank reads its data directly from the buffers of the other ranks.
 //!
-//! Shared memory costs two copies, one into the segment and one out of it. Where the kernel lets a process read another's
-//! memory, one is enough. Every rank opens its buffers and says so, and nobody ends before all have read: then the user may
-//! change them.
+//! Shared memory costs two copies, one into the segment and one out of it. If the kernel lets a process read another's memory, one copy is
+//! enough. Every rank opens its buffers and raises a flag, and no rank returns before all have read, because the user may change the
+//! buffers afterwards.
 //!
 //! ```text
 //! allgather        open ── signal ── wait for all ── out[j] = in of rank j ── barrier
@@ -10,19 +10,19 @@
 //!                       ── wait for all ── out[j] = piece j of the output of rank j ── barrier
 //! ```
 //!
-//! Each starts with the rank behind it, so that not all read from one at a time. For long messages: a flag costs less than a
-//! microsecond, asking the kernel about one.
+//! Each rank starts with the rank after it, so that not all read from the same rank at once. For long messages only: a flag costs less
+//! than a microsecond, a kernel call about one microsecond.
 
 use bruckner_schedule::{Area, Collective, Flag, Level, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::{Algorithm, Builder};
 
-/// The algorithm, for any collective that has no root: a root would wait for all who read.
+/// Collective by direct reads. Not for collectives with a root, since the root would wait for all ranks that read from it.
 pub struct ReadDirect(pub Collective);
 
-/// Raised when buffers are open.
+/// Flag raised when a rank's buffers are open.
 const OPEN: Flag = Flag(0);
-/// Raised when a rank's piece of an allreduce is in its output.
+/// Flag raised when a rank's piece of an allreduce is in its output.
 const REDUCED: Flag = Flag(1);
 
 impl Algorithm for ReadDirect {
@@ -36,7 +36,7 @@ impl Algorithm for ReadDirect {
         let mut b = Builder::new();
         b.open();
         b.signal(OPEN);
-        // What one rank needs of another.
+        // Chunks that rank `by` needs of rank `of`.
         let needed = |of: Rank, by: Rank| match problem.collective {
             Collective::Alltoall | Collective::ReduceScatter => problem.block(by),
             Collective::Allgather => problem.block(of),
@@ -55,7 +55,7 @@ impl Algorithm for ReadDirect {
                 for of in others() {
                     b.wait(OPEN, of);
                 }
-                // Its own first: in place, that is what the output would overwrite.
+                // The own input comes last and is copied first: in place, the output would overwrite it.
                 let inputs: Vec<Area> = others().map(Area::InOf).chain([Area::In]).collect();
                 b.reduce_all(Area::Out, &inputs, &needed(rank, rank));
             }
@@ -68,7 +68,7 @@ impl Algorithm for ReadDirect {
                 b.copy(Place::new(Area::Out, piece.clone()), Place::new(Area::OutOf(of), piece));
             }
         }
-        // The others have read what they need, and have seen these flags.
+        // When this barrier ends, all ranks have read what they need and seen the flags.
         b.barrier(Level::NODE);
         b.finish()
     }

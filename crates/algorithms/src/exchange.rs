@@ -1,31 +1,31 @@
-//! How the ranks of a region exchange through their segment.
+//! How the ranks of a region exchange data through their shared-memory segment.
 //!
 //! ```text
 //! meeting   put ── barrier ── get                                    all wait for all
 //! ring      enter ── put ── signal    wait ── get         leave      who gets waits for who puts, and for nobody else
 //! ```
 //!
-//! In a collective with a root one block is all there is, and a meeting would make its owner wait for ranks from which it
-//! needs nothing. On a ring of slots it leaves as soon as its data lies there, and may run some calls ahead. Flags and gates
-//! are for chunks: what is there for empty ones is left out on both sides, like a message.
+//! In a collective with a root only one block has data, and a barrier would make its owner wait for ranks from which it needs nothing. On
+//! a ring of slots the owner leaves as soon as its data is in the segment, and may run some calls ahead. Signals, waits and ring entries
+//! name the chunks they are for; if all of these are empty, they are omitted on both sides, like a message.
 
 use bruckner_schedule::{Area, Counts, Flag, Level, Place, Places, Rank, Set};
 
 use crate::Builder;
 use crate::expression::{Expression, Plain};
 
-/// The way.
+/// How ranks exchange through a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Exchange {
-    /// All put, all meet, all get.
+    /// All ranks put, meet in a barrier, and then get.
     Meeting,
-    /// Whoever puts raises a flag, whoever gets awaits it. For one root: a flag is raised once in an execution.
+    /// Ring: a rank raises a flag after its put, others wait for it. For one root, as a flag is raised once per execution.
     Ring,
 }
 
 impl Exchange {
-    /// The way for some counts. Flags are a node's, so only where nothing else is near; and there are too few for the parts of a
-    /// pipeline.
+    /// Selects the exchange for given counts and algorithm. Flags belong to nodes, so the ring is chosen only if nothing but nodes shares
+    /// memory; and there are too few flags for the parts of a pipeline.
     pub fn of(counts: &Counts, expression: &Expression) -> Exchange {
         match (counts, expression) {
             (Counts::Root { .. }, expression) if is_by_nodes(expression) => Exchange::Ring,
@@ -34,7 +34,7 @@ impl Exchange {
         }
     }
 
-    /// Puts slots into the segment.
+    /// Adds the copies of `places` into the segment; on a ring, enters before and raises the flag after.
     pub(crate) fn put(self, b: &mut Builder, level: Level, flag: Flag, places: &[Place]) {
         if self == Exchange::Ring {
             b.enter_for(level, chunks(places));
@@ -47,21 +47,21 @@ impl Exchange {
         }
     }
 
-    /// Between putting and getting.
+    /// Adds the barrier between putting and getting; nothing on a ring.
     pub(crate) fn meet(self, b: &mut Builder, level: Level) {
         if self == Exchange::Meeting {
             b.barrier(level);
         }
     }
 
-    /// Until another has put slots.
+    /// On a ring, adds the wait until rank `of` has put its slots; otherwise nothing.
     pub(crate) fn wait(self, b: &mut Builder, flag: Flag, of: Rank, places: impl FnOnce() -> Places) {
         if self == Exchange::Ring {
             b.wait_for(flag, of, chunks(&places()));
         }
     }
 
-    /// Takes slots from the segment.
+    /// Adds the copies of `places` out of the segment.
     pub(crate) fn get(self, b: &mut Builder, level: Level, places: &[Place]) {
         for place in places {
             b.copy(place.clone(), in_segment(level, place));
@@ -69,7 +69,7 @@ impl Exchange {
     }
 }
 
-/// Where slots of an area go in a segment: line 0 is for the output, line n + 1 for private line n.
+/// Place in the segment for slots of an area: line 0 for the output, line n + 1 for private line n.
 fn in_segment(level: Level, place: &Place) -> Place {
     let line = match place.area {
         Area::Line(n) => n + 1,
@@ -84,7 +84,7 @@ fn chunks(places: &[Place]) -> Set {
     chunks
 }
 
-/// Whether all that an expression exchanges through memory goes through the segments of nodes.
+/// Whether an expression exchanges through shared memory, and only through segments of nodes.
 fn is_by_nodes(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => *plain == Plain::Shm,

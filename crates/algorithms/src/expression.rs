@@ -1,4 +1,4 @@
-//! The algorithm expression: the one small grammar that names an algorithm wherever a person meets one.
+//! Algorithm expressions: the grammar by which settings, commands and reports name an algorithm.
 //!
 //! ```text
 //! expression = name [ "(" argument { "," argument } ")" ] | factor { factor }
@@ -6,7 +6,7 @@
 //! factor     = number "(" port { port } ")"          port = number | "-" number, not 0
 //! ```
 //!
-//! Every expression prints back to one canonical text: defaults are left out, spaces are single.
+//! Every expression prints as one canonical text: defaults are left out, spaces are single.
 //!
 //! ```
 //! use bruckner_algorithms::Expression;
@@ -28,51 +28,51 @@ use crate::written::{self, Written};
 pub enum Expression {
     /// An algorithm without parameters.
     Plain(Plain),
-    /// Bruck's, with this radix.
+    /// Bruck's algorithm, with this radix.
     Bruck(u32),
-    /// Bruck's alltoall without the last rotation.
+    /// Bruck's alltoall without the last rotation, with this radix.
     ModifiedBruck(u32),
-    /// Allreduce through the node's shared memory, by a tree of groups of so many ranks.
+    /// Allreduce through the node's shared memory, by a tree with groups of this many ranks.
     ShmTree(u32),
     /// Jocksch's family: factors with the ports of each step.
     Factors(Vec<Factor>),
-    /// Bienz's idea: every rank of a region talks to another region, then the region shares.
+    /// Locality-aware (Bienz et al.): every rank of a region exchanges with another region, then the region gathers.
     Locality {
-        /// What is near.
+        /// Level of the regions.
         level: Level,
-        /// What runs within a region.
+        /// Algorithm inside a region.
         inside: Box<Expression>,
-        /// Which lanes talk.
+        /// Lanes of a region that are used.
         lanes: Lanes,
     },
-    /// Some ranks of each region speak for it.
+    /// Hierarchical: leaders of each region exchange on behalf of the region.
     Leader {
-        /// What is near.
+        /// Level of the regions.
         level: Level,
-        /// What runs across regions.
+        /// Algorithm between regions.
         between: Box<Expression>,
-        /// How many speak.
+        /// Number of leaders per region.
         leaders: u32,
     },
-    /// Every rank of a region carries its share across.
+    /// Multi-lane: every rank of a region exchanges its share with other regions.
     MultiLane {
-        /// What is near.
+        /// Level of the regions.
         level: Level,
-        /// What runs across regions.
+        /// Algorithm between regions.
         between: Box<Expression>,
     },
-    /// An algorithm among members that were put in an order that suits their unequal blocks.
+    /// An algorithm among members reordered to balance unequal blocks.
     Reorder(Box<Expression>),
-    /// An allreduce from a reduce_scatter and an allgather, both by this way to gather.
+    /// An allreduce as a reduce_scatter and an allgather, both by this gathering algorithm.
     Halves(Box<Expression>),
-    /// An algorithm on parts of the message, one behind the other.
+    /// Pipelining: an algorithm on parts of the data, one part behind the other.
     Pipeline {
-        /// How many parts.
+        /// Number of parts.
         parts: u32,
-        /// Of what.
+        /// Algorithm that each part runs.
         of: Box<Expression>,
     },
-    /// What somebody has written down.
+    /// A user-supplied schedule, read from a file.
     File(Written),
 }
 
@@ -85,59 +85,59 @@ macro_rules! plain {
         }
 
         impl Plain {
-            /// All of them, with their names.
+            /// All algorithms without parameters, with their names.
             pub const ALL: &[(Plain, &str)] = &[$((Plain::$name, $text)),*];
         }
     };
 }
 
 plain! {
-    /// Round the ring, one block a step.
+    /// Ring: one block per step to the right neighbour.
     Ring = "ring",
-    /// Pairs of neighbours, two blocks a step.
+    /// Neighbor exchange: pairs of neighbours, two blocks per step.
     NeighborExchange = "neighbor-exchange",
-    /// Partners at doubling distances.
+    /// Recursive doubling: partners at doubling distances.
     RecursiveDoubling = "recursive-doubling",
-    /// Partners at halving distances.
+    /// Recursive halving: partners at halving distances.
     RecursiveHalving = "recursive-halving",
-    /// Bruck's data at halving distances.
+    /// Sparbit: as few steps as Bruck, but at halving distances.
     Sparbit = "sparbit",
-    /// Everyone to everyone at once.
+    /// Every rank exchanges with all others at once.
     SpreadOut = "spread-out",
-    /// Everyone to everyone, one partner a step.
+    /// Every rank exchanges with all others, one partner per step.
     Pairwise = "pairwise",
-    /// Reduce_scatter, then allgather.
+    /// Rabenseifner's allreduce: reduce_scatter, then allgather.
     Rabenseifner = "rabenseifner",
     /// Through the node's shared memory.
     Shm = "shm",
-    /// Through shared memory, each rank reducing a piece.
+    /// Allreduce through shared memory, with one piece of the vector reduced by each rank.
     ShmSplit = "shm-split",
-    /// Through shared memory, pieces in rotation.
+    /// Allreduce through shared memory, with pieces in rotation.
     ShmRotate = "shm-rotate",
-    /// On one node, by reading the buffers of the others.
+    /// On one node, by direct reads from the buffers of the other ranks.
     Direct = "direct",
-    /// The MPI library's own.
+    /// The MPI library's own implementation.
     Native = "native",
-    /// By the MPI library's own functions through one rank: a reduce or a gather, and a broadcast.
+    /// The MPI library's own functions through one rank: a reduce or a gather, then a broadcast.
     NativeRooted = "native-rooted",
-    /// By the MPI library's own reduce_scatter and allgather.
+    /// The MPI library's own reduce_scatter, then its allgather.
     NativeHalves = "native-halves",
 }
 
-/// The lanes of a region: ways to other regions that are used at once.
+/// Lanes of a region: connections to other regions that are used concurrently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
-    /// Every rank is so many: its ports.
+    /// Every rank acts as this many lanes (its ports).
     Each(u32),
-    /// Every rank is one, and the first stays idle, as in the papers.
+    /// Every rank is one lane, and the first lane stays idle, as in the papers.
     Paper,
 }
 
 impl Lanes {
-    /// Every rank is one.
+    /// Every rank is one lane.
     pub const ALL: Lanes = Lanes::Each(1);
 
-    /// How many a region of so many ranks has, among so many regions: more than those are of no use.
+    /// Number of lanes of a region with `ranks` ranks. Several lanes per rank are of use only up to the number of regions.
     pub fn of(self, ranks: u32, regions: u32) -> u32 {
         match self {
             Lanes::Each(ports) => ranks.saturating_mul(ports).min(ranks.max(regions)),
@@ -152,20 +152,20 @@ impl Default for Lanes {
     }
 }
 
-/// A factor of the number of participants, and the ports of its steps.
+/// A factor of the number of members (ranks or regions), and the ports of its steps.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Factor {
-    /// How many take part in a group.
+    /// Number of members of a group.
     pub factor: u32,
-    /// Negative for reduce_scatter steps, positive for allgather steps.
+    /// Number of ports of each step: negative for reduce_scatter steps, positive for allgather steps.
     pub ports: Vec<i32>,
 }
 
 impl Expression {
-    /// Expressions may not be nested more deeply than this.
+    /// Maximum nesting depth of expressions.
     pub const MOST_NESTED: u32 = 16;
 
-    /// Whether its form depends on which blocks are large and which are small.
+    /// Whether the schedule depends on which blocks are large and which are small.
     pub fn reorders(&self) -> bool {
         match self {
             Expression::Reorder(_) => true,
@@ -175,22 +175,22 @@ impl Expression {
         }
     }
 
-    /// Whether the MPI's own functions do it all: there is nothing to plan.
+    /// Whether the MPI's own functions do the whole collective, so that there is nothing to plan.
     pub fn is_left_to_mpi(&self) -> bool {
         *self == Expression::Plain(Plain::Native) || self.is_composition()
     }
 
-    /// Whether it is put together of others of the MPI's own functions than the one that is called.
+    /// Whether the collective is composed of MPI functions other than the one that was called.
     pub fn is_composition(&self) -> bool {
         matches!(self, Expression::Plain(Plain::NativeRooted | Plain::NativeHalves))
     }
 
-    /// Whether ranks of a node read each other's buffers.
+    /// Whether ranks of a node read each other's buffers directly.
     pub fn reads_buffers(&self) -> bool {
         *self == Expression::Plain(Plain::Direct)
     }
 
-    /// Whether ranks of a node work as one, through their shared memory.
+    /// Whether ranks of a region act as a unit, normally through shared memory.
     pub fn shares_memory(&self) -> bool {
         match self {
             Expression::Plain(plain) => {
@@ -254,15 +254,15 @@ impl fmt::Display for Factor {
     }
 }
 
-/// Where and why a text is not an algorithm expression.
+/// Error of a text that is not an algorithm expression, with position and reason.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message} at column {column} of `{text}`")]
 pub struct ExpressionError {
     /// The whole text.
     pub text: String,
-    /// Counted in characters, from 1.
+    /// Column of the error, in characters from 1.
     pub column: usize,
-    /// What is wrong and what would be right.
+    /// Description of the error and of what would be right.
     pub message: String,
 }
 
@@ -294,7 +294,7 @@ const WITH_PARAMETERS: [&str; 10] = [
     "file",
 ];
 
-/// The name that somebody may have meant.
+/// Returns the name most similar to `text`, if it is similar enough to be suggested.
 pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const NEAR: f64 = 0.8;
     let near = |name: &'a str| (strsim::jaro_winkler(text, name), name);
@@ -354,7 +354,7 @@ impl<'a> Parser<'a> {
         &rest[..end]
     }
 
-    /// A number from `least` to 2^20.
+    /// Parses a number from `least` to 2^20.
     fn number(&mut self, least: u32) -> Result<u32> {
         self.skip();
         let rest = self.rest();
@@ -436,7 +436,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What takes a level first, then keys.
+    /// Parses the arguments of an algorithm that takes a level first and then `KEY=VALUE` pairs.
     fn regional(&mut self, name: &str, depth: u32) -> Result<Expression> {
         self.expect('(')?;
         let level = self.level()?;

@@ -1,10 +1,10 @@
 //! Jocksch's allreduce family (Jocksch et al. 2021): cyclic shifts with factors and ports.
 //!
-//! The vector is cut into p fractions. A *line* is a value of one fraction: a sum over some ranks, kept as a
-//! prefix so that later steps can use it. `8(-1 1 1 1)` is one group of 8: a reduce_scatter step with one port
-//! (negative), which leaves each rank half of the fractions, then three allgather steps that double what it
-//! covers and combine lines of equal fraction. Several factors are groups within groups, each a digit of the
-//! rank: `2(-1) 4(1 1) 2(1)` reduces and scatters among pairs, reduces among four, gathers among pairs.
+//! The vector is cut into p fractions. A *line* holds one fraction summed over some ranks; partial sums are kept, because later steps
+//! combine them. `8(-1 1 1 1)` is one group of 8: a reduce_scatter step with one port (negative), which leaves each rank half of the
+//! fractions, then three allgather steps, each of which doubles the number of ranks covered and combines lines of the same fraction.
+//! Several factors are nested groups, each a digit of the rank: `2(-1) 4(1 1) 2(1)` reduce-scatters among pairs, reduces among groups of
+//! four, and gathers among pairs.
 //!
 //! ```text
 //! one group of 5, `5(1 1 1)`, rank 0: line o = sum over ranks 0…o
@@ -12,12 +12,11 @@
 //! line 0      line 1 = 0 ⊕ its 0      lines 2, 3 = 1 ⊕ its 0, 1  line 4 = 3 ⊕ its 0
 //! ```
 //!
-//! Line 2 is never used: nobody needs it, so nobody computes or sends it. Which lines live is worked out in
-//! rank-relative numbers, the same on every rank, so senders and receivers drop the same ones (the paper's
-//! Algorithm 1).
+//! Line 2 is needed by no result, so no rank computes or sends it. Live lines are determined in rank-relative numbers, which are the same
+//! on every rank, so senders and receivers drop the same ones (the paper's Algorithm 1).
 //!
-//! Rank k sums from k on round the circle: the result is the same from run to run, but its bits differ between
-//! ranks. That is for the verifier to say (`consistent`) and for the chooser to heed.
+//! In allgather steps that reduce, rank k sums cyclically from rank k on: results are the same from run to run, but their bits differ
+//! between ranks. The verifier reports this (`consistent`), and the chooser must respect it.
 
 mod form;
 mod fractions;
@@ -34,7 +33,7 @@ use crate::{Algorithm, Builder, Refusal};
 use form::Form;
 use steps::View;
 
-/// Checks that a form of allgather steps fits a number of ranks: one group, which gathers everything.
+/// Checks that a form is an allgather among `ranks` ranks: one group, with allgather steps only.
 pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
     let [group] = factors else {
         return Err(Refusal("an allgather or reduce_scatter form has one group".to_owned()));
@@ -45,13 +44,13 @@ pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
     Form::new(factors, ranks).map(|_| ()).map_err(Refusal)
 }
 
-/// The algorithm for one number of ranks.
+/// Allreduce by factors and ports, for one number of ranks.
 pub struct Factored {
     form: Form,
 }
 
 impl Factored {
-    /// Checks that the factors fit the number of ranks.
+    /// Creates the algorithm, or refuses factors that do not fit the number of ranks.
     pub fn new(factors: &[Factor], ranks: u32) -> Result<Factored, Refusal> {
         Ok(Factored { form: Form::new(factors, ranks).map_err(Refusal)? })
     }
@@ -74,7 +73,7 @@ impl Algorithm for Factored {
         for (number, phase) in form.phases.iter().enumerate() {
             let digit = phase.digit;
             let mut window = if view.full[digit] { form.factor(digit) } else { 1 };
-            // What follows only copies: so what is there is a result, and belongs into the output.
+            // All following phases only copy, so this phase yields results and writes them to the output.
             let last =
                 form.phases[number + 1..].iter().all(|p| p.scatters.is_empty() && form.is_scattered(p.digit));
             if !phase.scatters.is_empty() {
@@ -100,7 +99,7 @@ mod tests {
     use bruckner_schedule::{Collective, Counts, End, Message};
     use lines::{Lines, Step};
 
-    /// The lines in closed form are those that the paper's Algorithm 1 leaves alive, step by step.
+    /// Each step of the schedule sends as many lines as the paper's Algorithm 1 leaves alive.
     #[test]
     fn as_many_lines_as_live() {
         for p in 2..40 {

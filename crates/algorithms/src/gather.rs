@@ -1,8 +1,8 @@
-//! Gathering within a group: the part from which locality-aware collectives are made.
+//! Gathering within a group: the building block of locality-aware collectives.
 //!
-//! Before, each member of a group holds some slots; afterwards each member holds the slots of all. A slot has
-//! one name, the same on every member. An allgather over all ranks is one such gathering; each step of a
-//! locality-aware algorithm ends in another, within a region.
+//! Before a gathering each member of a group holds some slots; afterwards each member holds the slots of all. A slot has the same name on
+//! every member. An allgather is one gathering over all ranks; each step of a locality-aware algorithm ends with a gathering within a
+//! region.
 
 use std::ops::Range;
 
@@ -14,41 +14,41 @@ use crate::exchange::Exchange;
 use crate::patterns::{Parcel, Pattern};
 use crate::{Algorithm, Builder};
 
-/// How members are numbered.
+/// How the members of a group are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
-    /// By rank, wherever they are.
+    /// By rank, regardless of placement.
     Ranks,
-    /// By position, so that regions are ranges.
+    /// By position in the topology, so that regions are ranges.
     Positions,
 }
 
-/// Who gathers: a range of ranks or of positions.
+/// Ranks that gather: a range of ranks or of positions.
 #[derive(Clone)]
 pub struct Group<'a> {
-    /// Where ranks are.
+    /// Regions and placement of the ranks.
     pub topology: &'a Topology,
     /// The level of which this group is one region; `None` for all ranks together.
     pub level: Option<Level>,
-    /// What the numbers of its members mean.
+    /// Whether members are numbered by rank or by position.
     pub numbering: Numbering,
-    /// The numbers of its members.
+    /// Range of the members' numbers.
     pub span: Range<u32>,
 }
 
 impl<'a> Group<'a> {
-    /// All ranks.
+    /// Returns the group of all ranks.
     pub fn world(topology: &'a Topology, numbering: Numbering) -> Group<'a> {
         Group { topology, level: None, numbering, span: 0..topology.ranks() }
     }
 
-    /// One region.
+    /// Returns the group of the ranks of one region.
     pub fn region(topology: &'a Topology, level: Level, region: u32) -> Group<'a> {
         let span = topology.span(level, region);
         Group { topology, level: Some(level), numbering: Numbering::Positions, span }
     }
 
-    /// The rank of a member.
+    /// Returns the rank of a member.
     pub fn rank(&self, member: u32) -> Rank {
         match self.numbering {
             Numbering::Ranks => Rank(member),
@@ -56,7 +56,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The number of a rank.
+    /// Returns the member number of a rank.
     pub fn member(&self, rank: Rank) -> u32 {
         match self.numbering {
             Numbering::Ranks => rank.0,
@@ -64,7 +64,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The ranks of members, in an order that does not depend on who asks.
+    /// Returns the ranks of members, in the same order on every rank.
     pub fn ranks(&self, members: &Set) -> Set {
         match self.numbering {
             Numbering::Ranks => members.clone(),
@@ -72,20 +72,20 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The rank that serves a lane: lanes are virtual, so in a small group one rank serves several.
+    /// Returns the rank that handles a lane. Lanes are virtual: in a group with fewer ranks than lanes, one rank handles several.
     pub fn server(&self, lane: u32) -> Rank {
         self.rank(self.span.start + lane % self.span.len() as u32)
     }
 
-    /// The lanes, of so many, that a member serves.
+    /// Returns the lanes below `lanes` that a member handles.
     pub fn lanes_of(&self, member: u32, lanes: u32) -> impl Iterator<Item = u32> + use<> {
         (member - self.span.start..lanes).step_by(self.span.len())
     }
 }
 
-/// What members hold before a gathering.
+/// Slots that members hold before a gathering.
 pub trait Held {
-    /// The slots of these members, in an order that does not depend on who asks.
+    /// Returns the slots that these members hold, in the same order on every rank.
     fn of(&self, members: &Set) -> Places;
 }
 
@@ -95,31 +95,31 @@ impl<F: Fn(&Set) -> Places> Held for F {
     }
 }
 
-/// A range of members as a set.
+/// Converts a range of members to a set.
 pub fn members(range: Range<u32>) -> Set {
     Set::from(u64::from(range.start)..u64::from(range.end))
 }
 
-/// A way to gather within a group.
+/// An algorithm that gathers within a group.
 pub trait Gather: Send + Sync {
-    /// Writes what member `me` does. Members that hold nothing take part all the same.
+    /// Writes the operations of member `me`. Members that hold nothing take part, too.
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 
-    /// Whether it sends no messages.
+    /// Whether the gathering goes through shared memory and sends no messages.
     fn is_near(&self) -> bool {
         false
     }
 
-    /// As [`Algorithm::in_step`], where all ranks gather.
+    /// Value of [`Algorithm::in_step`] for an allgather by this gathering.
     fn in_step(&self) -> bool {
         true
     }
 }
 
-/// Through shared memory: each puts what it holds and takes what the others put.
+/// Gathering through shared memory: each member puts its slots into the segment and gets those of the others.
 pub struct ShmGather(pub Exchange);
 
-/// Raised for what a rank held itself.
+/// Flag that a rank raises once its own slots are in the segment.
 pub(crate) const OWN: Flag = Flag(0);
 
 impl Gather for ShmGather {
@@ -145,7 +145,7 @@ impl Gather for ShmGather {
     }
 }
 
-/// By messages, as a pattern says.
+/// Gathering by messages, following a pattern.
 pub struct PatternGather(pub Box<dyn Pattern>);
 
 impl Gather for PatternGather {
@@ -165,19 +165,19 @@ impl Gather for PatternGather {
     }
 }
 
-/// An allgather made from a way to gather.
+/// An allgather over all ranks, by any gathering algorithm.
 pub struct GatherAll {
-    /// The way.
+    /// The gathering algorithm.
     pub gather: Box<dyn Gather>,
-    /// In which order it sees the ranks.
+    /// Numbering of the ranks in the gathering.
     pub numbering: Numbering,
 }
 
 impl GatherAll {
-    /// Writes the gathering of every rank's block, each already in its own output.
+    /// Writes the gathering of all ranks' blocks; each rank's block is already in its own output.
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
-        // Empty blocks are left out from the start, so that regions do not meet over nothing.
+        // Empty blocks are left out from the start, so that regions without data need no barrier.
         let blocks =
             |members: &Set| Places::from_buf([Place::new(Area::Out, problem.filled(&group.ranks(members)))]);
         self.gather.gather(b, &group, group.member(rank), &blocks);

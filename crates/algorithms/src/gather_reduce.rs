@@ -1,8 +1,8 @@
 //! Allreduce by gathering every contribution and reducing them in rank order.
 //!
-//! Each rank's vector is a block of its own, in a line of its own; once a rank has all of them it reduces them by
-//! itself. Every rank computes the same expression, in rank order, so the result has the same bits everywhere and a
-//! non-commutative operation is right. For short vectors only: a rank receives p − 1 of them.
+//! Each rank's vector is one block, stored in a line of its own; once a rank has all vectors it reduces them locally. Every rank computes
+//! the same expression, in rank order, so results have the same bits everywhere and non-commutative operations are correct. For short
+//! vectors only, since each rank receives p − 1 of them.
 //!
 //! Cost: that of the allgather, and p − 1 reductions.
 
@@ -11,7 +11,7 @@ use bruckner_schedule::{Area, Place, Problem, Rank, Round, Set, Topology};
 use crate::gather::{Gather, Group, Numbering};
 use crate::{Algorithm, Builder};
 
-/// The algorithm, with the way to gather.
+/// Allreduce by this gathering algorithm and a local reduction.
 pub struct GatherReduce(pub Box<dyn Gather>);
 
 impl Algorithm for GatherReduce {

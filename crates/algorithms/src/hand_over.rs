@@ -1,21 +1,21 @@
-//! Blocks of an alltoall handed from rank to rank inside a region: through the segment, or by messages, which is what
-//! sizes that are known only locally need. Their lengths then go one message ahead.
+//! Exchange of alltoall blocks between the ranks of a region: through the segment, or by messages, which sizes known only locally require.
+//! In that case lengths are sent one message ahead of the blocks.
 
 use bruckner_schedule::{Area, End, Place, Places, Rank, Set};
 
 use crate::patterns::{Parcel, Pattern};
 use crate::regional_view::{Lengths, View, from, message};
 
-/// How blocks go from rank to rank inside a region.
+/// How blocks are exchanged between the ranks of a region.
 pub enum Inside {
     /// Through the segment.
     Segment,
-    /// By messages, at the steps of a pattern that goes straight from each to each.
+    /// By messages, following a pattern in which every member sends directly to every other.
     Messages(Box<dyn Pattern>),
 }
 
 impl Inside {
-    /// Own blocks go to the ranks that carry them, and to mates at once.
+    /// Writes the exchange before the inter-region steps: own blocks go to the ranks that carry them, or directly to mates.
     pub(crate) fn spread(&self, view: &mut View<'_>) {
         let me = view.rank;
         for (mates, targets) in view.carried(me) {
@@ -29,7 +29,7 @@ impl Inside {
         }
     }
 
-    /// What arrived goes to the ranks that it is for; they know how much it is.
+    /// Writes the exchange after the inter-region steps: blocks go to their destination ranks, which know the sizes.
     pub(crate) fn deliver(&self, view: &mut View<'_>) {
         let (arrived, own) = (view.arrived(view.rank), Set::one(view.rank.0.into()));
         for source in arrived.iter() {
@@ -47,7 +47,7 @@ fn others(view: &View<'_>) -> Vec<Rank> {
     view.mates().into_iter().filter(|&mate| mate != view.rank).collect()
 }
 
-/// Messages with mates, at the steps of a pattern: what goes to one, and what comes from one.
+/// Writes messages with mates, at the steps of a pattern. `give` and `take` return the places sent to and received from a mate.
 fn exchange(
     view: &mut View<'_>,
     pattern: &dyn Pattern,
@@ -82,7 +82,7 @@ fn spread_by_messages(view: &mut View<'_>, pattern: &dyn Pattern) {
     });
 }
 
-/// All put what others need, and take what they carry and what is for them.
+/// All ranks put the blocks that others need into the segment, and take those that they carry and those for themselves.
 fn spread_by_segment(view: &mut View<'_>) {
     let (me, others) = (view.rank, others(view));
     if others.is_empty() {
@@ -115,7 +115,7 @@ fn deliver_by_messages(view: &mut View<'_>, arrived: &Set, pattern: &dyn Pattern
     exchange(view, pattern, Lengths::Known, &give, &take);
 }
 
-/// Lanes put what arrived, a line for each mate, and mates take theirs.
+/// Lanes put blocks that arrived into the segment, one line for each mate, and mates take their own blocks.
 fn deliver_by_segment(view: &mut View<'_>, arrived: &Set) {
     let (mates, others) = (view.mates(), others(view));
     if others.is_empty() || view.regions() < 2 {

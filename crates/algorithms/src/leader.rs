@@ -1,18 +1,18 @@
-//! Some ranks of each region speak for it: hierarchical and SMP algorithms, several leaders, and multi-lane ones
-//! (Träff and Hunold 2020).
+//! Gathering through leaders, which exchange on behalf of their regions: hierarchical and SMP algorithms, several leaders, and multi-lane
+//! ones (Träff and Hunold 2020).
 //!
-//! A region's blocks are dealt to its k leaders. Each leader takes its share from the segment, gathers the same share
-//! of all other regions with any pattern, and puts it back; then every rank takes what it lacks.
+//! The blocks of a region are dealt to its k leaders. Each leader gets its share from the segment, gathers the same share of all other
+//! regions with any pattern, and puts the result into the segment; then every rank gets the blocks it lacks.
 //!
 //! ```text
 //! leader(node, between=ring)            put ── leader gets ── ring among leaders ── leader puts ── all get
 //! lanes(node, between=ring)             ring among the first ranks, among the second ranks, … ── put ── all get
 //! ```
 //!
-//! With as many leaders as ranks each has only its own block to carry, and need not ask: these are the lanes. Leaders
-//! are virtual: in a region with fewer ranks one rank is several of them.
+//! With as many leaders as ranks, each leader carries only its own block and gets nothing from the segment first: this is the multi-lane
+//! algorithm. Leaders are virtual: in a region with fewer ranks than leaders, one rank acts as several.
 //!
-//! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two meetings of the region.
+//! Cost: that of the pattern among n regions, with p/n blocks for one leader, and two barriers of the region.
 
 use bruckner_schedule::{End, Flag, Level, Message, Payload, Place, Places, Run, Set, Tag, Topology};
 
@@ -21,10 +21,10 @@ use crate::exchange::Exchange;
 use crate::gather::{Gather, Group, Held, OWN, ShmGather, members};
 use crate::patterns::{Parcel, Pattern};
 
-/// How many ranks of a region speak for it.
+/// Number of leaders per region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaders {
-    /// So many.
+    /// A given number, at most the number of ranks of the largest region.
     Some(u32),
     /// As many as the largest region has ranks.
     All,
@@ -39,22 +39,22 @@ impl Leaders {
     }
 }
 
-/// The combinator, as a way to gather.
+/// Gathering through segments inside regions, and by a pattern between the leaders.
 pub struct LeaderGather {
-    /// What is near.
+    /// Level of the regions.
     pub level: Level,
-    /// What leaders run.
+    /// Pattern that the leaders of one share run between regions.
     pub between: Box<dyn Pattern>,
-    /// How many there are.
+    /// Number of leaders per region.
     pub leaders: Leaders,
-    /// How ranks of a region exchange.
+    /// How ranks of a region exchange through their segment.
     pub through: Exchange,
 }
 
-/// Raised for what a rank has from other regions; [`OWN`] for its own block.
+/// Flag raised once a leader has put blocks from other regions; [`OWN`] is raised for a rank's own block.
 const AFAR: Flag = Flag(1);
 
-/// The members of a region that leader j of k has to carry, except one.
+/// Returns the members of a region that leader j of k carries blocks for, without member `except`.
 fn share(region: &Group<'_>, j: u32, k: u32, except: Option<u32>) -> Set {
     let (start, size) = (region.span.start, region.span.len() as u32);
     let count = if j < size { (size - j).div_ceil(k) } else { 0 };
@@ -88,7 +88,7 @@ impl Gather for LeaderGather {
         }
         let through = self.through;
         let put_own = |b: &mut Builder| through.put(b, level, OWN, &held.of(&mine_only));
-        // What members of the own region have put of their own.
+        // Waits until the other members that leader j carries for have put their own blocks.
         let wait_for = |b: &mut Builder, j: u32| {
             for other in share(&own, j, k, Some(me)).iter().map(|other| other as u32) {
                 through.wait(b, OWN, own.rank(other), || held.of(&members(other..other + 1)));
@@ -96,7 +96,7 @@ impl Gather for LeaderGather {
         };
         let get_share =
             |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
-        // Leaders with shares beyond their own block take them from the segment.
+        // Leaders that carry more than their own block get their share from the segment.
         let asks = k < own.span.len() as u32;
         if asks {
             put_own(b);
@@ -119,7 +119,7 @@ impl Gather for LeaderGather {
         let afar_of = |member: u32| -> Places { own.lanes_of(member, k).flat_map(&afar).collect() };
         through.put(b, level, AFAR, &afar_of(me));
         through.meet(b, level);
-        // What this rank leads it has, and a leader that asked has its region's share of it too.
+        // A leader that got its share from the segment in the first exchange lacks nothing of it.
         let lacks = |j: u32| !(asks && lead.contains(&j));
         for member in own.span.clone().filter(|&member| member != me) {
             through.wait(b, AFAR, own.rank(member), || afar_of(member));
@@ -136,7 +136,7 @@ impl Gather for LeaderGather {
     }
 }
 
-/// The regions among which leaders exchange.
+/// The regions between which leaders exchange.
 struct Regional<'a> {
     topology: &'a Topology,
     level: Level,
@@ -149,8 +149,8 @@ impl Regional<'_> {
         Group::region(self.topology, self.level, self.regions.start + number as u32)
     }
 
-    /// The members that leader j carries for in a run of regions: one set where regions are regular, else one for each
-    /// region.
+    /// Returns the members that leader j carries blocks for in a run of regions: one set if the regions are regular and a formula applies,
+    /// else one set per region.
     fn shares(&self, run: &Run, j: u32) -> Vec<Set> {
         let first = u64::from(self.region(run.start()).span.start);
         let (block, stride, count) = (run.block(), run.stride(), run.count());
@@ -158,7 +158,7 @@ impl Regional<'_> {
             Some(size) if self.leaders == 1 => {
                 vec![Run::new(first, block * size as u64, stride * size, count).into()]
             }
-            // Every rank leads itself: in each region there is one to carry for.
+            // Every rank is a leader, so leader j carries for one member of each region.
             Some(size) if i64::from(self.leaders) >= size && block == 1 => {
                 vec![Run::new(first + u64::from(j), 1, stride * size, count).into()]
             }
@@ -172,7 +172,7 @@ impl Regional<'_> {
         }
     }
 
-    /// What leader j carries of some regions.
+    /// Returns the slots that leader j carries for some regions.
     fn carried(&self, blocks: &Set, j: u32, held: &dyn Held) -> Places {
         let mut places = Places::new();
         for shares in blocks.runs().iter().flat_map(|run| self.shares(run, j)) {
@@ -185,7 +185,7 @@ impl Regional<'_> {
 }
 
 impl LeaderGather {
-    /// What the leaders that this rank is exchange between regions.
+    /// Writes the messages between regions for all leaders that this rank acts as.
     fn exchange(&self, b: &mut Builder, regional: &Regional<'_>, lead: &[u32], mine: u32, held: &dyn Held) {
         let regions = &regional.regions;
         for step in self.between.steps(regions.len() as u32, mine - regions.start) {

@@ -1,17 +1,17 @@
-//! Allreduce with k leaders a region: Jocksch's node-level form, the hierarchical allreduce of most MPIs, and lanes.
+//! Allreduce with k leaders per region: Jocksch's node-level form, the hierarchical allreduce of most MPIs, and multi-lane.
 //!
-//! The vector is cut into k shares. Each leader reduces its share of its region's contributions in order, runs any allreduce
-//! with the leaders of this share in other regions, and puts the result back; then every rank takes what it lacks.
+//! The vector is cut into k shares. Each leader reduces its share of the region's contributions in order, runs any allreduce with the
+//! leaders of this share in other regions, and puts the result into the segment; then every rank copies the shares it lacks.
 //!
 //! ```text
 //! leader(node, between=8(1 1 1))        put ── leader reduces ── 8(1 1 1) among leaders ── leader puts ── all get
 //! lanes(node, between=rabenseifner)     put ── each reduces its share ── Rabenseifner in every lane ── all put ── all get
 //! ```
 //!
-//! With as many leaders as ranks each rank reduces and carries a share: these are the lanes. Leaders are virtual: in a region
-//! with fewer ranks one rank is several of them.
+//! With as many leaders as ranks, each rank reduces and carries one share: this is the multi-lane algorithm. Leaders are virtual: in a
+//! region with fewer ranks than leaders, one rank acts as several.
 //!
-//! Cost: that of the allreduce among n regions on a k-th of the vector, and two meetings of the region.
+//! Cost: that of the allreduce among n regions on 1/k of the vector, and two barriers of the region.
 
 use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology};
 
@@ -20,13 +20,13 @@ use crate::gather::Group;
 use crate::leader::Leaders;
 use crate::{Algorithm, Builder};
 
-/// The combinator.
+/// Allreduce through segments inside regions, and by another allreduce between the leaders.
 pub struct LeaderAllreduce {
-    /// What is near.
+    /// Level of the regions.
     pub level: Level,
-    /// What leaders run.
+    /// Allreduce that the leaders of one share run between regions.
     pub between: Box<dyn Algorithm>,
-    /// How many there are.
+    /// Number of leaders per region.
     pub leaders: Leaders,
 }
 
@@ -84,7 +84,7 @@ impl Algorithm for LeaderAllreduce {
             other => other,
         };
         for round in self.between.rounds(&among, &regions, Rank(mine)) {
-            // In all the lanes that this rank leads; if there are none, it is idle as long.
+            // Merge the rounds of all shares that this rank leads; a rank that leads none is idle in this round.
             let mut all = Round::default();
             for &lane in &led {
                 let leader = |of: Rank| Group::region(topology, self.level, of.0).server(lane);

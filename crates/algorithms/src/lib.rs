@@ -1,7 +1,7 @@
 //! Collective algorithms as pure functions, one file each.
 //!
-//! An [`Algorithm`] gives the rounds of one rank from the problem, the topology and its parameters: no MPI, no
-//! clock, no randomness, and no look at the other ranks' work, so a rank of 2^20 plans as quickly as one of 16.
+//! An [`Algorithm`] computes the rounds of one rank from the problem, the topology and its parameters alone: no MPI, no clock, no
+//! randomness. It never computes the rounds of other ranks, so with a logarithmic algorithm one rank of 2^20 is planned in milliseconds.
 //! An [`Expression`] names an algorithm; [`plan`] finds it, and [`lower`] turns its schedule into a program.
 //!
 //! ```
@@ -51,34 +51,34 @@ pub use work::work;
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};
 
-/// Why an algorithm does not serve a task.
+/// Reason why an algorithm cannot handle a task.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// One way to carry out a collective.
+/// An algorithm for a collective.
 pub trait Algorithm: Send + Sync {
-    /// Into how many pieces an allreduce cuts its vector.
+    /// Number of pieces into which every block is cut; an allreduce has one block, the vector.
     fn pieces(&self, _topology: &Topology) -> u64 {
         1
     }
 
-    /// How many rounds early a message may start.
+    /// Number of rounds by which a message may start early.
     fn overlap(&self) -> u32 {
         0
     }
 
-    /// Whether messages meet in the same round of both ranks, counted from a first one of each: then parts of a pipeline can
-    /// each be a round behind the one before.
+    /// Whether every message has the same round number at sender and receiver, counted from some first round of each rank. Then the parts
+    /// of a pipeline can each run one round behind the part before.
     fn in_step(&self) -> bool {
         false
     }
 
-    /// Whether its rounds themselves end with whatever lets the next execution find everyone gone from segments.
+    /// Whether the rounds themselves close the segments, so that the next execution finds no rank still using them.
     fn closes_segments(&self) -> bool {
         false
     }
 
-    /// What one rank does. Called once for each rank that is looked at, in any order.
+    /// Returns the rounds of one rank. Called once for each rank that is planned, in any order.
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round>;
 }

@@ -1,19 +1,19 @@
 //! Locality-aware allgather (Bienz, Gautam and Kharel 2022), for any regions.
 //!
-//! First each region gathers its own. Then, while a region holds h of the n regions, each of its ranks (a
-//! *lane*) fetches from another region what that one holds, and the region gathers again: h grows by a factor
-//! of lanes + 1 with one message per rank. Inside a region runs any other way to gather, so regions nest.
+//! First each region gathers its own blocks. Then, while a region holds the blocks of h of the n regions, each of its ranks (a *lane*)
+//! fetches the blocks that another region holds, and the region gathers again: h grows by a factor of lanes + 1 with one message per rank.
+//! Inside a region any other gathering algorithm runs, so regions can be nested.
 //!
 //! ```text
 //! 16 regions of 3 ranks, h = 1:   lane 0 ◄── region +1     lane 1 ◄── region +2     lane 2 ◄── region +3
 //!                        h = 4:   lane 0 ◄── regions +4…7  lane 1 ◄── +8…11         lane 2 ◄── +12…15
 //! ```
 //!
-//! With `lanes=paper` lane 0 stays idle and h grows by a factor of lanes only. Lanes are virtual: where regions
-//! differ in size, a rank of a small one serves several, and the last step fetches only what is missing. With `ports=N` every rank
-//! serves N of them: fewer rounds for more messages.
+//! With `lanes=paper` lane 0 stays idle and h grows by a factor of lanes only. Lanes are virtual: if regions differ in size, a rank of a
+//! small region handles several lanes. The last step fetches only the missing blocks. With `ports=N` every rank handles N lanes: fewer
+//! rounds, but more messages.
 //!
-//! Cost: ⌈log_(lanes+1) n⌉ rounds of one non-local message per rank, or of as many as it has ports.
+//! Cost: ⌈log_(lanes+1) n⌉ rounds, each with one non-local message per rank, or N with `ports=N`.
 
 use std::ops::Range;
 
@@ -23,29 +23,29 @@ use crate::Builder;
 use crate::expression::Lanes;
 use crate::gather::{Gather, Group, Held, members};
 
-/// The combinator.
+/// Locality-aware gathering: lanes fetch from other regions, and another algorithm gathers inside regions.
 pub struct Locality {
-    /// What is near.
+    /// Level of the regions.
     pub level: Level,
-    /// How a region gathers.
+    /// Gathering algorithm inside a region.
     pub inside: Box<dyn Gather>,
-    /// Which lanes talk.
+    /// Lanes of a region that send and receive.
     pub lanes: Lanes,
 }
 
-/// One step between regions: with h regions held, lane l fetches from h·factor(l) regions further on.
+/// One step between regions: with h regions held, lane l fetches from the region h·(l + `first`) further on.
 struct Step<'a> {
     group: &'a Group<'a>,
     level: Level,
     regions: Range<u32>,
     lanes: u32,
-    /// The first lane's factor is 1, or 0 where it stays idle.
+    /// Factor of lane 0: 1, or 0 if lane 0 stays idle.
     first: u32,
     h: u32,
 }
 
 impl Step<'_> {
-    /// How far on a lane fetches, and how many regions; `None` if it fetches nothing.
+    /// Distance to the region that a lane fetches from, and how many regions' blocks it fetches; `None` if it fetches nothing.
     fn reach(&self, lane: u32) -> Option<(u32, u32)> {
         let (n, distance) = (self.regions.len() as u32, (lane + self.first).saturating_mul(self.h));
         (distance > 0 && distance < n).then(|| (distance, self.h.min(n - distance)))
@@ -55,13 +55,13 @@ impl Step<'_> {
         Group::region(self.group.topology, self.level, region)
     }
 
-    /// The region so far from another, round the group.
+    /// Returns the region at `distance` after `region`, cyclically within the group.
     fn on(&self, region: u32, distance: u32) -> u32 {
         let n = self.regions.len() as u32;
         self.regions.start + (region - self.regions.start + distance) % n
     }
 
-    /// What `count` regions hold, from one on, round the group.
+    /// Returns the slots that `count` regions from `region` on hold, cyclically within the group.
     fn held_by(&self, region: u32, count: u32, held: &dyn Held) -> Places {
         let topology = self.group.topology;
         let straight = count.min(self.regions.end - region);
@@ -79,7 +79,7 @@ impl Step<'_> {
 }
 
 impl Gather for Locality {
-    /// Regions of different sizes take different numbers of messages inside.
+    /// False if regions gather by messages, because regions of different sizes then take different numbers of rounds.
     fn in_step(&self) -> bool {
         self.inside.is_near()
     }
@@ -94,7 +94,7 @@ impl Gather for Locality {
             ..topology.region_at(self.level, group.span.end - 1) + 1;
         let n = regions.len() as u32;
         let lanes = self.lanes.of(topology.largest(self.level), n);
-        // One rank alone cannot leave a lane idle.
+        // If there is only one lane, it cannot stay idle.
         let first = if self.lanes == Lanes::Paper && lanes > 1 { 0 } else { 1 };
         let mut h = 1;
         while h < n {

@@ -1,21 +1,20 @@
 //! Node-aware parallel allreduce (Bienz, Olson and Gropp 2019), for any regions.
 //!
-//! Each region reduces its own contributions. Then regions combine in groups of up to k: each rank (lane) of a
-//! region exchanges the region's partial result with one other part of its group, the region gathers what its
-//! lanes got, and every rank reduces the parts in order. The next step combines groups of groups. Parts that
-//! differ in size by one serve each other round robin, so any number of regions works without a fold.
+//! Each region reduces its own contributions. Then regions combine in groups of up to k parts: each rank (lane) of a region exchanges the
+//! region's partial result with one other part of its group, the region gathers the results that its lanes received, and every rank
+//! reduces the parts in order. The next step combines groups of groups. If parts differ in size by one, regions exchange round robin with
+//! those of the other part, so any number of regions works without a fold.
 //!
 //! ```text
 //! 16 regions of 4, lanes=paper, k = 4.  Step 1: rank 9 (region 2, lane 1) ◄──► rank 6 (region 1, lane 2)
 //!                                       Step 2: rank 9 (part 0, lane 1)   ◄──► rank 24 (part 1, lane 0)
 //! ```
 //!
-//! k is the number of lanes, plus one with `lanes=all`, where no lane is left for the region itself; with `ports=N` every rank
-//! is N lanes. Every
-//! reduction is over parts in region order, so all ranks compute the same expression, and with ranks in block
-//! order it keeps rank order.
+//! k is the number of lanes, plus one with `lanes=all`, where no lane is reserved for the region itself; with `ports=N` every rank acts as
+//! N lanes. Every reduction is over parts in region order, so all ranks compute the same expression, and with ranks in block placement it
+//! keeps rank order.
 //!
-//! Cost: ⌈log_k n⌉ rounds of one non-local message of the whole vector per rank, or of as many as it has ports.
+//! Cost: ⌈log_k n⌉ rounds, each with one non-local message of the whole vector per rank, or N with `ports=N`.
 
 use std::ops::Range;
 
@@ -25,21 +24,21 @@ use crate::expression::Lanes;
 use crate::gather::{Gather, Group};
 use crate::{Algorithm, Builder};
 
-/// The algorithm.
+/// Node-aware parallel allreduce.
 pub struct Nap {
-    /// What is near.
+    /// Level of the regions.
     pub level: Level,
-    /// How a region gathers.
+    /// Gathering algorithm inside a region.
     pub inside: Box<dyn Gather>,
-    /// Which lanes talk.
+    /// Lanes of a region that send and receive.
     pub lanes: Lanes,
 }
 
-/// A group of regions and the parts it is made of, each of which has the same partial result everywhere.
+/// The parts of a group of regions; all regions of a part hold the same partial result.
 struct Parts(Vec<Range<u32>>);
 
 impl Parts {
-    /// Splits regions into as few nearly equal parts of at most `largest` as will do.
+    /// Splits regions into the fewest nearly equal parts of at most `largest` regions.
     fn split(regions: &Range<u32>, largest: u32) -> Parts {
         let (n, parts) = (regions.len() as u32, (regions.len() as u32).div_ceil(largest));
         let start = |i: u32| regions.start + (u64::from(i) * u64::from(n) / u64::from(parts)) as u32;
@@ -52,7 +51,7 @@ impl Parts {
 }
 
 impl Nap {
-    /// The lane in which part `mine` hears from part `other`.
+    /// Returns the lane of a region in part `mine` that exchanges with part `other`.
     fn lane(&self, mine: usize, other: usize) -> u32 {
         match self.lanes {
             Lanes::Paper => other as u32,
@@ -60,7 +59,7 @@ impl Nap {
         }
     }
 
-    /// The groups that a region belongs to, smallest first.
+    /// Returns the groups that a region belongs to, smallest first.
     fn groups_of(&self, region: u32, regions: u32, k: u32) -> Vec<Parts> {
         let (mut range, mut largest) = (0..regions, 1u32);
         while largest.saturating_mul(k) < regions {
@@ -95,7 +94,7 @@ impl Algorithm for Nap {
         let groups = self.groups_of(mine, regions, k);
         let mut b = Builder::new();
 
-        // The region's own reduction: member i's contribution has line i.
+        // Reduction within the region; the contribution of member i is in line i.
         let line = |at: u32| Area::Line(at - own.span.start);
         let mut lines: Vec<Area> = own.span.clone().map(line).collect();
         b.copy(place(line(me)), place(Area::In));
@@ -125,8 +124,8 @@ impl Algorithm for Nap {
                 let peer = |at: u32| {
                     Group::region(topology, self.level, part.start + at).server(self.lane(other, a))
                 };
-                // Give to the regions of the other part that look to this one; hear from the one that this
-                // region looks to.
+                // With a and b the sizes of the own and the other part, region x sends to the regions y of the other part with y mod a =
+                // x, and receives from region x mod b.
                 for y in (x..part.len() as u32).step_by(parts[a].len()) {
                     b.send(place(partial), peer(y));
                 }
@@ -148,8 +147,7 @@ impl Algorithm for Nap {
     }
 }
 
-/// An algorithm that takes every rank for a region of its own, in rank order: with [`Nap`], recursive doubling for any
-/// number of ranks.
+/// Runs an algorithm as if every rank were a region of its own, in rank order: with [`Nap`], recursive doubling for any number of ranks.
 pub struct Flat<A>(pub A);
 
 impl<A: Algorithm> Algorithm for Flat<A> {

@@ -1,8 +1,8 @@
 //! Pipelining: any algorithm on parts of its data, one part behind the other.
 //!
-//! Every chunk is cut into n parts, and each part goes through all rounds, one round behind the part before it; or, where
-//! ranks are not in step, all parts go through a round before any goes through the next. Rounds may overlap: a part's message
-//! starts as soon as what it carries is there, so while it is on its way the parts behind it are put, met over and reduced.
+//! Every chunk is cut into n parts, and each part goes through all rounds, one round behind the part before it. If ranks are not in step
+//! ([`Algorithm::in_step`]), all parts go through one round before any enters the next. Rounds may overlap: a part's message starts as
+//! soon as its data is ready, so while it is in flight the next parts can be put, synchronised and reduced.
 //!
 //! ```text
 //! pipeline(3, ring), root 0      part 0   0 ─► 1 ─► 2 ─► 3
@@ -10,19 +10,19 @@
 //!                                part 2             0 ─► 1 ─► 2 ─► 3
 //! ```
 //!
-//! Cost: n times the messages, the same data. A broadcast along the ring takes p + n − 2 steps of m/n instead of p − 1
-//! of m.
+//! Cost: n times as many messages with the same data in total. A broadcast along the ring takes p + n − 2 steps of m/n instead of p − 1
+//! steps of m.
 
 use bruckner_schedule::{Flag, Place, Problem, Rank, Round, Topology};
 
 use crate::builder::renamed;
 use crate::{Algorithm, Builder};
 
-/// The combinator.
+/// Runs an algorithm on parts of its data, pipelined.
 pub struct Pipelined {
-    /// Into how many parts each chunk is cut.
+    /// Number of parts into which each chunk is cut.
     pub parts: u32,
-    /// What each part does.
+    /// Algorithm that each part runs.
     pub of: Box<dyn Algorithm>,
 }
 
@@ -31,14 +31,14 @@ impl Algorithm for Pipelined {
         u64::from(self.parts) * self.of.pieces(topology)
     }
 
-    /// The rounds of all other parts that lie between two of one part; and where parts are staggered as many again, so that a
-    /// message is expected a round before it comes.
+    /// Number of rounds of other parts between two rounds of one part. Staggered parts add as many rounds as there are parts, so that a
+    /// receive is posted one round before its message comes.
     fn overlap(&self) -> u32 {
         let others = self.parts - 1 + self.parts * self.of.overlap();
         if self.of.in_step() { others + self.parts } else { others }
     }
 
-    /// Staggered, a rank that has a round more on its node than another is a round behind in every part.
+    /// Always false: in staggered parts, a rank with one more on-node round than another is one round behind in every part.
     fn in_step(&self) -> bool {
         false
     }
@@ -53,7 +53,7 @@ impl Algorithm for Pipelined {
             let place = |place: Place| Place::new(place.area, place.set.scaled(parts, part.into()));
             let flag = |flag: Flag| Flag(flag.0 * self.parts + part);
             let mut round = renamed(round, |rank| rank, place, flag);
-            // Where ranks are in different rounds when their messages meet, each part has a channel of its own.
+            // Staggered ranks may be in different rounds when their messages meet, so each part has tags of its own.
             for message in round.messages.iter_mut().filter(|_| staggered) {
                 message.tag.0 = message.tag.0 * self.parts + part;
             }

@@ -1,4 +1,4 @@
-//! From a task and an expression to schedules.
+//! Plans: from a task and an algorithm expression to the schedules of ranks.
 
 use std::collections::BTreeSet;
 
@@ -35,70 +35,70 @@ use crate::shm_rotate::ShmRotate;
 use crate::shm_split::ShmSplit;
 use crate::{Algorithm, Refusal};
 
-/// What a user asks for: a collective on a machine, without the algorithm.
+/// A collective on given ranks with given counts, without the algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// Which collective.
+    /// The collective.
     pub collective: Collective,
-    /// On which ranks.
+    /// Regions and placement of the ranks.
     pub topology: Topology,
-    /// How much; an allreduce's vector is `Equal`.
+    /// Elements of each block; for an allreduce `Equal`, the length of the vector.
     pub counts: Counts,
     /// Bytes of one element.
     pub element: u32,
-    /// What order a reduction needs.
+    /// Order in which a reduction must combine.
     pub order: Order,
 }
 
 impl Task {
-    /// One element of 8 bytes.
+    /// Creates a task with blocks of one element of 8 bytes.
     pub fn new(collective: Collective, topology: Topology) -> Task {
         Task { collective, topology, counts: Counts::Equal(1), element: 8, order: Order::Any }
     }
 
-    /// Equal blocks, or a vector, of so many bytes: elements of 8 bytes where that divides them.
+    /// Sets equal blocks (or a vector) of `bytes` bytes, in elements of 8 bytes if that divides `bytes`, else of 1 byte.
     pub fn bytes(mut self, bytes: u64) -> Task {
         self.element = if bytes.is_multiple_of(8) { 8 } else { 1 };
         self.counts = Counts::Equal(bytes / u64::from(self.element));
         self
     }
 
-    /// Other counts.
+    /// Sets the counts.
     pub fn counts(mut self, counts: Counts) -> Task {
         self.counts = counts;
         self
     }
 }
 
-/// An algorithm that fits a task.
+/// An algorithm together with the problem and topology that it is planned for.
 pub struct Plan {
-    /// The problem, with the vector cut as the algorithm wants it.
+    /// The problem, with blocks cut into the pieces that the algorithm needs.
     pub problem: Problem,
-    /// Where the ranks are.
+    /// Regions and placement of the ranks.
     pub topology: Topology,
-    /// How it goes through segments.
+    /// How ranks exchange through segments.
     pub through: Exchange,
-    /// What its messages are for.
+    /// Purpose of the messages: only data, or also ordering of shared memory.
     pub purpose: Purpose,
     algorithm: Box<dyn Algorithm>,
 }
 
 impl Plan {
-    /// Any algorithm on any problem, whether it has a name or not.
+    /// Creates a plan from any algorithm, even one that no expression names.
     pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> Plan {
         Plan { problem, topology, through: Exchange::Meeting, purpose: Purpose::OrdersMemory, algorithm }
     }
 
-    /// The same for blocks of any size: one element stands for each chunk, so what is counted in elements is counted in
-    /// chunks. Where sizes are known only locally, that is so already.
+    /// Converts the plan to one for blocks of any size: one element stands for each chunk, so element counts are chunk counts. Plans for
+    /// sizes known only locally have this form already.
     pub fn for_every_size(mut self) -> Plan {
         self.problem = self.problem.in_chunks();
         self
     }
 
-    /// What one rank does, without the rounds in which it is idle. Segments that were used are closed by a barrier, so
-    /// that the next execution finds everyone gone from them; lowering replaces that barrier by alternating halves where
-    /// it can. A ring is left instead.
+    /// Returns the rounds of one rank, without those in which it is idle. Segments in use are closed by a barrier, so that the next
+    /// execution finds all ranks gone from them; lowering replaces that barrier by alternating halves where it can. A ring is closed by
+    /// leaving it instead.
     pub fn rounds(&self, rank: Rank) -> Vec<Round> {
         let mut rounds = self.algorithm.rounds(&self.problem, &self.topology, rank);
         rounds.retain(|round| *round != Round::default());
@@ -114,7 +114,7 @@ impl Plan {
         rounds
     }
 
-    /// What some ranks do.
+    /// Returns the schedule of some ranks.
     pub fn schedule_of(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
         Whole {
             problem: self.problem.clone(),
@@ -125,9 +125,8 @@ impl Plan {
         }
     }
 
-    /// What a rank does at run time, lowered: only the ranks that must be looked at for that are planned. Those are whoever
-    /// two messages of one round go to or come from, because these may become one. Where shared memory becomes messages, all
-    /// ranks must be looked at.
+    /// Returns the lowered code of one rank, for use at run time. It plans only this rank and the partners with which it exchanges two
+    /// messages in one round, because these messages may be joined. If shared memory becomes messages, it plans all ranks.
     pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: Room) -> Option<Code> {
         let schedule = match (expression.shares_memory(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
@@ -150,22 +149,22 @@ impl Plan {
         schedule
     }
 
-    /// What all ranks do.
+    /// Returns the schedule of all ranks.
     pub fn schedule(&self) -> Schedule {
         self.schedule_of((0..self.problem.ranks).map(Rank))
     }
 }
 
-/// Finds the algorithm that an expression names for a task.
+/// Plans a task by the algorithm that an expression names; ranks of a node exchange through a segment.
 pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
     plan_on(task, expression, OnNode::Segment)
 }
 
-/// The same where ranks of a node may have to exchange by messages.
+/// Plans a task by the algorithm that an expression names, with a given means of exchange within nodes.
 pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<Plan, Refusal> {
     let through = match on_node {
         OnNode::Segment => Exchange::of(&task.counts, expression),
-        // Messages are made of what lies in a segment for any root; flags are for the one that there is.
+        // Messages that replace a segment must suit any root, but the flags of a ring are for one root.
         OnNode::Messages => Exchange::Meeting,
     };
     let algorithm = find(task, expression, through)?;
@@ -181,7 +180,7 @@ pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<
     }
     let purpose = match through {
         Exchange::Meeting => Purpose::expected(expression, &task.topology),
-        // Flags and gates order all that ranks do to shared memory.
+        // Flags and ring entries order all accesses to shared memory.
         Exchange::Ring => Purpose::CarriesData,
     };
     Ok(Plan { problem, topology: task.topology.clone(), through, purpose, algorithm })
@@ -230,7 +229,7 @@ fn unknown(task: &Task, expression: &Expression) -> Refusal {
     Refusal(format!("there is no `{expression}` for {}", task.collective))
 }
 
-/// A reduce_scatter is an allgather run backwards.
+/// Builds a reduce_scatter as the reverse of an allgather.
 fn reduce_scatter(
     task: &Task,
     expression: &Expression,
@@ -294,7 +293,7 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
         ))),
         Expression::Locality { level, inside, .. } => {
             let inside = match **inside {
-                // Sizes that are known only locally do not go through a segment.
+                // Blocks whose sizes are known only locally cannot go through a segment.
                 Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
                     Inside::Messages(Box::new(SpreadOut))
                 }
@@ -325,7 +324,7 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
     }
 }
 
-/// Whether an expression names a way to gather.
+/// Whether an expression names a gathering algorithm.
 fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
@@ -339,7 +338,7 @@ fn gathers(expression: &Expression) -> bool {
     }
 }
 
-/// An allgather among all ranks.
+/// Builds an allgather among all ranks.
 fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result<GatherAll, Refusal> {
     let numbering = match expression {
         expression if expression.shares_memory() => Numbering::Positions,
@@ -348,7 +347,7 @@ fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result
     Ok(GatherAll { gather: gather(expression, Members::Ranks, task, through)?, numbering })
 }
 
-/// The allgather of which a form of reduce_scatter steps is the reverse.
+/// Returns the allgather form whose reverse is a given form of reduce_scatter steps.
 fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
     let reverse = |group: &Factor| {
         if group.ports.iter().any(|&q| q > 0) {
@@ -359,7 +358,7 @@ fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
     factors.iter().rev().map(reverse).collect()
 }
 
-/// Who gathers.
+/// Members of a gathering.
 #[derive(Clone, Copy)]
 enum Members {
     /// All ranks.
@@ -371,7 +370,7 @@ enum Members {
 }
 
 impl Members {
-    /// How many there are, if that is one number.
+    /// Number of members; `None` if regions differ in size.
     fn count(self, topology: &Topology) -> Option<u32> {
         match self {
             Members::Ranks => Some(topology.ranks()),
@@ -380,7 +379,7 @@ impl Members {
         }
     }
 
-    /// How large the block of each is.
+    /// Elements of each member's block; `None` inside regions.
     fn sizes(self, task: &Task) -> Option<Vec<u64>> {
         let (topology, counts) = (&task.topology, &task.counts);
         let size = |rank: Rank| match counts {
@@ -406,8 +405,8 @@ impl Members {
     }
 }
 
-/// The orders in which an expression puts members whose blocks differ in size, one behind the other: programs of tasks that
-/// have these in common differ in nothing but sizes.
+/// Returns the orders into which an expression sorts members with unequal blocks, concatenated. Programs of tasks with the same orders
+/// differ only in sizes.
 pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
         match expression {
@@ -422,7 +421,7 @@ pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     of(task, expression, Members::Ranks)
 }
 
-/// A way to gather.
+/// Builds the gathering algorithm that an expression names.
 fn gather(
     expression: &Expression,
     members: Members,
@@ -463,7 +462,7 @@ fn gather(
     })
 }
 
-/// How many ranks of a region speak for it.
+/// Returns the number of leaders per region that an expression names.
 fn leaders(expression: &Expression) -> Leaders {
     match expression {
         Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
@@ -471,7 +470,7 @@ fn leaders(expression: &Expression) -> Leaders {
     }
 }
 
-/// A way from region to region.
+/// Builds the route between regions that an expression names.
 fn route(expression: &Expression) -> Result<Box<dyn Route>, Refusal> {
     Ok(match expression {
         Expression::Plain(Plain::SpreadOut) => Box::new(Straight(Box::new(SpreadOut))),
@@ -481,7 +480,7 @@ fn route(expression: &Expression) -> Result<Box<dyn Route>, Refusal> {
     })
 }
 
-/// A pattern of messages.
+/// Builds the message pattern that an expression names.
 fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Pattern>, Refusal> {
     Ok(match expression {
         Expression::Plain(Plain::Ring) => Box::new(Ring),

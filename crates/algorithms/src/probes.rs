@@ -1,4 +1,4 @@
-//! Eight very different programs, on which the language is proven.
+//! Eight very different reference cases, on which the schedule language is tested.
 
 use bruckner_schedule::{Claims, Collective, Counts, Layout, Level, Program, Rank, Schedule};
 
@@ -7,21 +7,21 @@ use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
 
-/// A task with the algorithm that serves it.
+/// A reference case: a task and the algorithm that handles it.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What it is called in the documentation.
+    /// Name of the case in the documentation.
     pub name: &'static str,
-    /// What is asked for.
+    /// Collective, topology and counts.
     pub task: Task,
-    /// How it is done.
+    /// The algorithm.
     pub expression: Expression,
-    /// What is claimed of it, lowered or not.
+    /// Claims about the schedule, which the verifier checks.
     pub claims: Claims,
 }
 
 impl Probe {
-    /// What all ranks do, with the claims.
+    /// Returns the schedule of all ranks, with the claims.
     pub fn schedule(&self) -> Result<Schedule, Refusal> {
         let mut schedule = plan(&self.task, &self.expression)?.schedule();
         schedule.claims = self.claims.clone();
@@ -29,7 +29,7 @@ impl Probe {
     }
 }
 
-/// Another plan for the ranks of one node, as far lowered as a given program, to run beside it on the same segment.
+/// Plans an allgather for the ranks of one node, lowered as far as `program`, to run in sequence with it on the same segment.
 pub fn neighbour(program: &Program, elements: u64) -> Result<Program, Refusal> {
     let task = Task::new(Collective::Allgather, program.topology.clone()).counts(Counts::Equal(elements));
     let schedule = plan(&task, &Expression::Plain(Plain::Shm))?.schedule();
@@ -37,7 +37,7 @@ pub fn neighbour(program: &Program, elements: u64) -> Result<Program, Refusal> {
     Ok(if placed { lower(&schedule, OnNode::Segment) } else { schedule.flatten() })
 }
 
-/// The eight.
+/// Returns the eight reference cases.
 pub fn probes() -> Vec<Probe> {
     let task = |collective, topology: &str, counts| {
         Task::new(collective, topology.parse().expect("a topology")).counts(counts)

@@ -1,37 +1,37 @@
-//! What is known of an algorithm without looking at its schedule: whether all ranks compute the same expression, and
-//! whether expressions keep rank order.
+//! Properties of an algorithm that are known without its schedule: whether all ranks compute the same expression, and whether expressions
+//! keep rank order.
 //!
-//! The verifier finds both in the expressions themselves, but only once a schedule is there for all ranks. A chooser
-//! needs them at once, from what all ranks share: the expression, how ranks are placed, and how many there are. This is
-//! careful (what it says is so, what it does not say may still be so), and a test holds it to what the verifier finds.
+//! The verifier derives both from the expressions themselves, but needs a schedule of all ranks. A chooser needs them at once, from data
+//! that all ranks share: the expression, the placement and the number of ranks. The answers are conservative (a property reported as false
+//! may still hold), and a test compares them with those of the verifier.
 
 use bruckner_schedule::{Collective, Topology};
 
 use crate::expression::{Expression, Factor, Plain};
 use crate::written::Proven;
 
-/// How ranks lie in regions.
+/// Placement of ranks in regions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Placement {
-    /// One region behind the other in rank order.
+    /// Rank order: each region holds consecutive ranks, one region after the other.
     InOrder,
-    /// In any other way.
+    /// Any other placement.
     Mixed,
 }
 
 impl Placement {
-    /// That of a topology.
+    /// Returns the placement of a topology.
     pub fn of(topology: &Topology) -> Placement {
         if topology.is_in_rank_order() { Placement::InOrder } else { Placement::Mixed }
     }
 }
 
-/// What the chooser may rely on.
+/// Properties of an algorithm that a chooser may rely on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Properties {
     /// All ranks compute the same expression: floating-point results have the same bits everywhere.
     pub consistent: bool,
-    /// Expressions keep rank order: an operation that is not commutative is right.
+    /// Expressions keep rank order: non-commutative operations give the right result.
     pub ordered: bool,
 }
 
@@ -39,7 +39,7 @@ const BOTH: Properties = Properties { consistent: true, ordered: true };
 const CONSISTENT: Properties = Properties { consistent: true, ordered: false };
 const NEITHER: Properties = Properties { consistent: false, ordered: false };
 
-/// The properties of an algorithm for a collective.
+/// Returns the properties of an algorithm for a collective.
 ///
 /// ```
 /// use bruckner_algorithms::properties::{Placement, properties};
@@ -61,7 +61,7 @@ pub fn properties(
         (_, Expression::Plain(Plain::Native)) => NEITHER,
         (Collective::Allgather | Collective::Alltoall, _) => BOTH,
         _ if ranks == 1 => BOTH,
-        // Each result is computed once, on one rank, from whatever comes first.
+        // Each result is computed once, on one rank, but not necessarily in rank order.
         (Collective::ReduceScatter, _) => CONSISTENT,
         (_, Expression::File(written)) => {
             let Proven { consistent, ordered } = written.proven();
@@ -70,10 +70,10 @@ pub fn properties(
         (_, Expression::Pipeline { of, .. }) => properties(collective, of, placement, ranks),
         (_, Expression::Plain(Plain::Shm | Plain::ShmSplit) | Expression::ShmTree(_)) => regional,
         (_, Expression::Locality { .. }) => regional,
-        // Each piece is reduced once, in the order of rotation.
+        // Each piece is reduced once, in rotated rank order.
         (_, Expression::Plain(Plain::ShmRotate | Plain::Direct)) => CONSISTENT,
         (_, Expression::Leader { between, .. } | Expression::MultiLane { between, .. }) => {
-            // Regions are members in order; how many there are is not known here, but there are two.
+            // The members are the regions, in order. Their number is unknown here; 2 stands for any number above 1.
             let among = properties(collective, between, Placement::InOrder, 2);
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
@@ -81,13 +81,13 @@ pub fn properties(
         (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::Halves(_)) => CONSISTENT,
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
-        // Parts in rank order, or everything gathered and reduced in rank order.
+        // Partial results are combined in rank order, or all vectors are gathered and then reduced in rank order.
         (_, Expression::Plain(_) | Expression::Bruck(_) | Expression::Reorder(_)) => BOTH,
     }
 }
 
-/// Whether reduce_scatter steps alone do the reduction: every group scatters or gathers, and all that is gathered was
-/// scattered.
+/// Whether reduce_scatter steps alone do the reduction: every group only scatters or only gathers, and all groups that gather were
+/// scattered before.
 fn scatters_wholly(factors: &[Factor]) -> bool {
     let of = |sign: i32| {
         let groups = factors.iter().filter(move |group| group.ports.iter().all(|q| q.signum() == sign));

@@ -1,7 +1,7 @@
-//! Alltoall(v) where near is cheap: what one region has for another goes there together.
+//! Topology-aware alltoall(v): all data from one region to another is sent together.
 //!
-//! The ranks of a region first hand each other what each of them (a *lane*) will carry, then the lanes carry it from
-//! region to region, and what arrives is handed to the ranks that it is for.
+//! The ranks of a region first exchange the blocks that each of them (a *lane*) will carry, then the lanes carry the blocks from region to
+//! region, and finally the ranks of a region pass the blocks that arrived to their destinations.
 //!
 //! ```text
 //! locality(node)            lane l is for the regions at distances l + 1, l + 1 + lanes, …
@@ -10,8 +10,8 @@
 //! lanes(node)               every rank carries its own blocks: nothing is handed over before, everything after
 //! ```
 //!
-//! Leaders and lanes may go straight to every region (`between=spread-out` or `pairwise`) or by radix-r Bruck. Lanes are
-//! virtual: in a region with fewer ranks one rank is several of them.
+//! Leaders and lanes may send straight to every region (`between=spread-out` or `pairwise`) or by radix-r Bruck. Lanes are virtual: in a
+//! region with fewer ranks than lanes, one rank acts as several.
 //!
 //! Cost of `locality`: ⌈(n − 1)/lanes⌉ non-local messages per rank instead of p − p/n, with the same non-local data.
 
@@ -24,15 +24,15 @@ use crate::regional_view::{Lengths, View, from, message};
 use crate::route::{Load, Route};
 use crate::{Algorithm, Builder};
 
-/// The algorithm.
+/// Alltoall that goes from region to region.
 pub struct RegionalAlltoall {
-    /// What is near.
+    /// Level of the regions.
     pub level: Level,
-    /// How blocks go inside a region.
+    /// How blocks are exchanged inside a region.
     pub inside: Inside,
-    /// How they go between regions.
+    /// Route of blocks between regions.
     pub route: Box<dyn Route>,
-    /// For whom of its region a lane carries.
+    /// Ranks of a region whose blocks a lane carries.
     pub share: Share,
 }
 
@@ -59,7 +59,7 @@ impl Algorithm for RegionalAlltoall {
     }
 }
 
-/// The lanes carry their loads from region to region.
+/// Writes the messages by which the lanes carry their loads from region to region.
 fn between(view: &mut View<'_>) {
     let steps = |lane: u32| view.route.steps(view.regions(), view.region, lane);
     let mine: Vec<_> = view.lanes_of(view.rank).into_iter().map(|lane| (lane, steps(lane))).collect();

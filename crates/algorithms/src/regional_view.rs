@@ -1,4 +1,4 @@
-//! What one rank sees of an alltoall that goes from region to region: who is near, which lanes it is, and what they carry.
+//! One rank's view of an alltoall between regions: the ranks of its region, its lanes, and the blocks that they carry.
 
 use bruckner_schedule::{
     Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology,
@@ -9,16 +9,16 @@ use crate::gather::Group;
 use crate::leader::Leaders;
 use crate::route::Route;
 
-/// For whom of its region a lane carries.
+/// The ranks of a region whose blocks a lane carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// For all; there are as many lanes as the largest region has ranks.
+    /// All ranks of the region; there are as many lanes as the largest region has ranks.
     All,
-    /// Each of so many lanes for every so-many-th.
+    /// With k lanes, lane l carries for every k-th rank of the region, from rank l on.
     Every(Leaders),
 }
 
-/// What one rank sees.
+/// State of one rank of a regional alltoall while its rounds are written.
 pub(crate) struct View<'a> {
     pub(crate) b: Builder,
     pub(crate) problem: &'a Problem,
@@ -46,7 +46,7 @@ impl View<'_> {
         self.topology.span(self.level, region).map(|at| self.topology.rank_at(at)).collect()
     }
 
-    /// The ranks of the own region.
+    /// The ranks of the own region, this rank included.
     pub(crate) fn mates(&self) -> Vec<Rank> {
         self.ranks(self.region)
     }
@@ -55,7 +55,7 @@ impl View<'_> {
         self.own.lanes_of(self.topology.position(rank), self.lanes).collect()
     }
 
-    /// The ranks of a region that a lane carries for.
+    /// Ranks of `region` whose blocks `lane` carries.
     pub(crate) fn sources(&self, region: u32, lane: u32) -> Vec<Rank> {
         let ranks = self.ranks(region);
         match self.share {
@@ -64,7 +64,7 @@ impl View<'_> {
         }
     }
 
-    /// What a rank of the own region carries: of which mates, to which ranks of other regions.
+    /// For each lane of rank `by` of the own region: the mates whose blocks it carries, and their destinations in other regions.
     pub(crate) fn carried(&self, by: Rank) -> Vec<(Vec<Rank>, Set)> {
         let load = |lane: u32| {
             let mut targets = Set::new();
@@ -78,7 +78,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// The ranks of other regions whose blocks for the own region arrive at a rank.
+    /// The ranks of other regions whose blocks for the own region arrive at rank `at`.
     pub(crate) fn arrived(&self, at: Rank) -> Set {
         let n = self.regions();
         let mut sources = Vec::new();
@@ -95,7 +95,7 @@ impl View<'_> {
         sources.into_iter().collect()
     }
 
-    /// What a rank of the own region carries of a mate's.
+    /// Destinations, in other regions, of the blocks of mate `of` that rank `by` carries.
     pub(crate) fn carried_of(&self, of: Rank, by: Rank) -> Set {
         let among = self.topology.position(of) - self.topology.span(self.level, self.region).start;
         let is_carried = |lane: u32| match self.share {
@@ -109,7 +109,7 @@ impl View<'_> {
         targets
     }
 
-    /// Adds the ranks of other regions that a lane carries to.
+    /// Adds to `to` all ranks of the regions that a lane carries blocks to.
     fn add_targets(&self, lane: u32, to: &mut Set) {
         for distance in self.route.distances(self.regions(), lane) {
             let region = (self.region + distance) % self.regions();
@@ -117,7 +117,7 @@ impl View<'_> {
         }
     }
 
-    /// Messages that run at once, with their lengths one round ahead where nobody else knows them.
+    /// Writes messages that run concurrently. If receivers do not know the lengths, these are sent one round ahead.
     pub(crate) fn messages(&mut self, messages: Vec<Message>, lengths: Lengths) {
         if self.problem.counts == Counts::Local && lengths == Lengths::Travel {
             self.b.round();
@@ -132,7 +132,7 @@ impl View<'_> {
     }
 }
 
-/// Whether the receiver has to be told how much comes.
+/// Whether message lengths must be sent ahead of the data, because the receiver does not know them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lengths {
     Travel,
@@ -143,7 +143,7 @@ pub(crate) fn message(end: End, places: Places, peer: Rank) -> Message {
     Message { end, payload: Payload::Data, places, peer, tag: Tag(0) }
 }
 
-/// What a rank carries of another rank's: a line for each source, a slot for each destination.
+/// Private line that holds the blocks of rank `source`, one slot for each destination.
 pub(crate) fn from(source: Rank) -> Area {
     Area::Line(source.0)
 }

@@ -1,18 +1,18 @@
 //! Time reversal: an allgather that delivers each block exactly once, run backwards, is a reduce_scatter.
 //!
-//! In the allgather the block of rank i spreads from i along a tree. Backwards, along the same tree, what every rank
-//! has for block i flows together in i: whoever received it now sends its partial sum, whoever sent it receives one
-//! and adds it to its own. A put into a segment, from which all others of the region took the block, becomes the
-//! reduction of what all others put there for it.
+//! In the allgather the block of rank i spreads from i along a tree. In reverse, the contributions of all ranks to block i flow along the
+//! same tree to i: a rank that received the block now sends its partial sum, and a rank that sent the block now receives a partial sum and
+//! adds it to its own. A put into a segment, from which all other ranks of the region got the block, becomes a reduction of the partial
+//! sums that those ranks put there.
 //!
 //! ```text
 //! allgather         0 ─► 4        0 ─► 2        0 ─► 1, 2 ─► 3
 //! reduce_scatter    1 ─► 0, 3 ─► 2        2 ─► 0        4 ─► 0
 //! ```
 //!
-//! The obligation: in the allgather every rank gets every other rank's block exactly once, sends nothing that it has
-//! not, and touches nothing but `in`, `out` and segments. [`crate::patterns`] holds its patterns to that; what comes
-//! out is proven like everything else.
+//! Requirement: in the allgather every rank receives every other rank's block exactly once, sends only blocks that it holds, and touches
+//! nothing but `in`, `out` and segments. The tests of [`crate::patterns`] check this for the patterns; the resulting schedules are
+//! verified like all others.
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,29 @@ use crate::exchange::Exchange;
 use crate::gather::GatherAll;
 use crate::{Algorithm, Builder};
 
-/// The reduce_scatter of an allgather.
+/// The reduce_scatter obtained by reversing an allgather.
 pub struct Reversed(pub GatherAll);
 
 /// The line that holds the partial sums.
 const SUMS: Area = Area::Line(0);
 
 impl Reversed {
-    /// Writes the reduce_scatter; its result is left in the partial sums.
+    /// Writes the reduce_scatter; its result stays in the line of partial sums.
     fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let mut forward = Builder::new();
-        // Also for a rank that is alone in its region, and has nothing to do before the first message: what follows this half begins
-        // in the same round everywhere.
+        // This first round stays empty on a rank that is alone in its region and has nothing to do before its first message. It makes the
+        // operations after the reduce_scatter begin in the same round on all ranks.
         forward.round();
         self.0.write(&mut forward, problem, topology, rank);
         let all = problem.filled(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
         let forward = forward.finish();
-        // Whoever goes round a ring awaits what it gets, and enters to put.
+        // Only an exchange on a ring has waits (before getting) and enters (before putting).
         let on_ring = |local: &Local| matches!(local, Local::Wait { .. } | Local::Enter { .. });
         let is_ring = forward.iter().flat_map(|round| &round.local).any(on_ring);
         let through = if is_ring { Exchange::Ring } else { Exchange::Meeting };
         for round in forward.iter().rev() {
-            // Whoever awaits several before it gets from them has put for all of them before any flag is raised.
+            // Consecutive waits are reversed together: the rank puts for all the ranks it waited for before it raises any flag.
             let both_wait = |a: &Local, b: &Local| is_wait(a) && is_wait(b);
             for locals in round.local.chunk_by(both_wait).rev() {
                 match locals {
@@ -90,7 +90,7 @@ fn is_wait(local: &Local) -> bool {
     matches!(local, Local::Wait { .. })
 }
 
-/// Whoever awaited others to get from them now tells them what it has put.
+/// Reverses consecutive waits: instead of awaiting the puts of others, the rank signals what it has put.
 fn reverse_waits(b: &mut Builder, waits: &[Local]) {
     let mut flags: BTreeMap<Flag, Set> = BTreeMap::new();
     for wait in waits {
@@ -102,8 +102,8 @@ fn reverse_waits(b: &mut Builder, waits: &[Local]) {
 }
 
 fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &Local) {
-    // Each member of a region puts its partial sums into a line of its own: on a ring beside its flag, otherwise behind the
-    // line of an allgather that may follow.
+    // Each member of a region puts its partial sums into a line of its own. On a ring, line m is beside the flag of member m; otherwise
+    // the lines come after line 0, which an allgather that follows may use.
     let line = |level: Level, member: u32| match through {
         Exchange::Ring => Area::Shared(level, member),
         Exchange::Meeting => Area::Shared(level, 1 + member),
@@ -134,7 +134,7 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
         }
         Local::Barrier(level) => b.barrier(*level),
         Local::Enter { .. } => {}
-        // Whoever told the others that it has put now awaits what each of them puts.
+        // Reverses a signal: instead of announcing its put, the rank waits for the put of each other rank.
         Local::Signal { flag, chunks: Some(chunks) } => {
             for other in own(Level::NODE).0.map(|at| topology.rank_at(at)).filter(|&other| other != rank) {
                 b.wait_for(*flag, other, chunks.clone());
@@ -160,9 +160,9 @@ impl Algorithm for Reversed {
 
 /// An allreduce: a reduce_scatter of the vector's pieces, then an allgather of the results.
 pub struct Halves {
-    /// The first half.
+    /// The first half: the reduce_scatter.
     pub scatter: Reversed,
-    /// The second half.
+    /// The second half: the allgather.
     pub gather: GatherAll,
 }
 

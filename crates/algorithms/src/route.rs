@@ -1,51 +1,51 @@
-//! Routes: how what regions have for each other goes from region to region.
+//! Routes: the ways that data takes from region to region.
 //!
-//! A *load* is everything that one region has for another and one lane carries. A route says which loads a region
-//! sends and receives at each step; a load may rest in other regions on its way.
+//! A *load* is all data from one region to another that one lane carries. A route defines the loads that a region sends and receives at
+//! each step; a load may pass through other regions.
 
 use crate::patterns::Pattern;
 
-/// From which region to which.
+/// A load, named by source and destination region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// Where it comes from.
+    /// Region that the load comes from.
     pub source: u32,
-    /// Where it goes to.
+    /// Region that the load goes to.
     pub target: u32,
 }
 
-/// Loads that go to one region and come from another, at once.
+/// Concurrent exchange of a region: loads sent to one region and loads received from another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leg {
-    /// The region that is sent to.
+    /// Region to send to.
     pub to: u32,
-    /// What is sent.
+    /// Loads to send.
     pub sends: Vec<Load>,
-    /// The region that is received from.
+    /// Region to receive from.
     pub from: u32,
-    /// What is received.
+    /// Loads to receive.
     pub recvs: Vec<Load>,
 }
 
-/// A way for n regions to bring each other their loads.
+/// An algorithm by which n regions exchange their loads.
 pub trait Route: Send + Sync {
-    /// The distances to the regions that a lane carries for.
+    /// Returns the distances to the regions that a lane carries loads to.
     fn distances(&self, n: u32, _lane: u32) -> Vec<u32> {
         (1..n).collect()
     }
 
-    /// What region `me` does in a lane: steps of legs that run at once.
+    /// Returns the steps of region `me` in a lane; the legs of one step run concurrently.
     fn steps(&self, n: u32, me: u32, lane: u32) -> Vec<Vec<Leg>>;
 }
 
-/// The leg that goes all the way.
+/// Returns a leg that sends a load straight to the region at `distance`.
 fn straight(n: u32, me: u32, distance: u32) -> Leg {
     let (to, from) = ((me + distance) % n, (me + n - distance) % n);
     let (sends, recvs) = (vec![Load { source: me, target: to }], vec![Load { source: from, target: me }]);
     Leg { to, sends, from, recvs }
 }
 
-/// Distances are dealt to so many lanes, and each goes to all its regions at once.
+/// Deals the distances to this number of lanes; each lane sends straight to all its regions in one step.
 pub struct Dealt(pub u32);
 
 impl Route for Dealt {
@@ -58,7 +58,7 @@ impl Route for Dealt {
     }
 }
 
-/// Straight to every region, at the steps of a pattern.
+/// Sends straight to every region, at the steps of a pattern.
 pub struct Straight(pub Box<dyn Pattern>);
 
 impl Route for Straight {
@@ -71,7 +71,7 @@ impl Route for Straight {
     }
 }
 
-/// Radix-r Bruck: a load goes the digits of its distance, lowest first.
+/// Radix-r Bruck: a load moves by the base-r digits of its distance, lowest digit first.
 pub struct Digits(pub u32);
 
 impl Route for Digits {
@@ -82,7 +82,7 @@ impl Route for Digits {
         while power < n {
             for shift in (1..r).map(|z| z * power).take_while(|&shift| shift < n) {
                 let moving = || (1..n).filter(|j| j / power % r * power == shift);
-                // What is to go j on has gone the lower digits of j when it is at `here`.
+                // A load of distance j that is at `here` has already moved by the lower digits of j.
                 let loads = |here: u64| -> Vec<Load> {
                     let region = |at: u64| (at % n) as u32;
                     let load = |j: u64| Load {
@@ -107,7 +107,7 @@ mod tests {
     use crate::patterns::{Pairwise, SpreadOut};
     use std::collections::BTreeSet;
 
-    /// Plays a route: loads are sent only by who has them, and all arrive.
+    /// Simulates a route and checks that regions send only loads they hold, and that all loads arrive.
     fn check(route: &dyn Route, n: u32, lanes: u32) {
         for lane in 0..lanes {
             let far =

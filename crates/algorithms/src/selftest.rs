@@ -1,8 +1,7 @@
-//! The two judges held against each other.
+//! Cross-checks of the verifier and the interpreter.
 //!
-//! [`mutants`] breaks right programs and asks whether the verifier notices; where it does not, the interpreter
-//! must find that nothing changed. [`random_programs`] grows right programs and asks whether the interpreter
-//! agrees.
+//! [`mutants`] breaks correct programs and checks that the verifier refuses them; if it accepts one, the interpreter must find that its
+//! results are unchanged. [`random_programs`] generates correct programs and checks that verifier and interpreter both accept them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,30 +16,30 @@ use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
 use crate::probes::{Probe, neighbour, probes};
 
-/// What became of the mutants of one kind.
+/// Counts of outcomes for mutants of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Refused by the verifier.
+    /// Mutants that the verifier refused.
     pub refused: u64,
-    /// Of those, the ones that the interpreter saw fail too, in the few orders that it tried.
+    /// Refused mutants that also failed in the interpreter, in the few orders that it tried.
     pub shown: u64,
-    /// Accepted, and right on data: the change made no difference.
+    /// Mutants that the verifier accepted and that gave right results: the change made no difference.
     pub equivalent: u64,
-    /// Accepted and wrong, or accepted without a synchronisation that was there before. Printed texts.
+    /// Printed texts of mutants accepted although results were wrong or a necessary synchronisation was removed.
     pub missed: Vec<String>,
 }
 
 impl Tally {
-    /// All mutants of the kind.
+    /// Number of all mutants of the kind.
     pub fn total(&self) -> u64 {
         self.refused + self.equivalent + self.missed.len() as u64
     }
 }
 
-/// How often the interpreter runs a mutant that the verifier accepts.
+/// Number of interpreter runs of a mutant that the verifier accepts.
 const TRIES: u64 = 24;
 
-/// The probes, and more of their families up to 16 ranks.
+/// Returns the reference cases, and more tasks like them with up to 16 ranks.
 pub fn tasks() -> Vec<Probe> {
     let mut tasks = probes();
     let more = [
@@ -102,7 +101,7 @@ pub fn tasks() -> Vec<Probe> {
     tasks
 }
 
-/// All of them as schedule, as program on segments and as program on messages, claiming what is true of them.
+/// Returns every task as schedule, as program on segments and as program on messages, with the claims that hold for each.
 fn subjects() -> Vec<Program> {
     let mut programs = Vec::new();
     for probe in tasks() {
@@ -124,13 +123,13 @@ fn subjects() -> Vec<Program> {
     programs
 }
 
-/// Makes mutants of the probes until there are `wanted` different ones or no more are found, and judges each. Calls `on`
-/// with the number done so far.
+/// Generates distinct mutants of the tasks until there are `wanted` or no more are found, and checks each. Calls `on` with the number done
+/// so far.
 pub fn mutants(wanted: u64, seed: u64, on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
     mutants_of(&subjects(), wanted, seed, on)
 }
 
-/// The same of given programs, which are right.
+/// Generates and checks mutants of the given correct programs; parameters as for [`mutants`].
 pub fn mutants_of(
     subjects: &[Program],
     wanted: u64,
@@ -168,7 +167,7 @@ pub fn mutants_of(
     tallies
 }
 
-/// Judges a mutant that must not be one: accepted and wrong, it is missed.
+/// Checks a mutant that may be equivalent to the original: it is missed only if it is accepted and gives wrong results.
 pub fn judge_mutant(mutant: &Program, what: &dyn std::fmt::Display, seed: u64, tally: &mut Tally) {
     judge(mutant, what, false, seed, tally);
 }
@@ -191,27 +190,26 @@ fn judge(mutant: &Program, what: &dyn std::fmt::Display, is_needed: bool, seed: 
     }
 }
 
-/// Lets a program claim what was found to be true of it.
+/// Sets the claims of a program to the properties that the verifier found.
 pub fn claim(program: &mut Program, report: &Report) {
     let reduces = program.problem.collective.reduces();
     program.claims.consistent = report.consistent && reduces;
     program.claims.ordered = report.ordered && reduces;
 }
 
-/// What became of random programs.
+/// Outcomes of random programs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grown {
-    /// Accepted by the verifier and right on data.
+    /// Number of programs that the verifier accepted and that gave right results.
     pub right: u64,
-    /// Refused by the verifier. Each with its text.
+    /// Descriptions of programs that the verifier refused.
     pub refused: Vec<String>,
-    /// Accepted by the verifier and wrong on data. Each with its text.
+    /// Descriptions of programs that the verifier accepted but that gave wrong results.
     pub wrong: Vec<String>,
 }
 
-/// Grows `wanted` programs from the probes by random parameters, topologies and counts, and judges each: as
-/// schedule or lowered, alone, or three times and then another on the same segment. Calls `on` with the number
-/// done so far.
+/// Generates `wanted` programs with random parameters, topologies and counts, as schedules or lowered, and checks each: three executions
+/// in a row, and for some a sequence with another program on the same segment. Calls `on` with the number done so far.
 pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Grown {
     let mut random = Random::new(seed);
     let mut grown = Grown::default();
@@ -255,7 +253,7 @@ fn judge_grown(
     }
 }
 
-/// A program three times and then another one on the same segment, judged by both.
+/// Checks a program in a sequence with another one on the same segment, by verifier and interpreter, in one case of four.
 fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> {
     let topology = &program.topology;
     if topology.regions(Level::NODE) != 1 || topology.ranks() < 2 || random.below(4) > 0 {
@@ -341,7 +339,7 @@ fn locality(random: &mut Random, depth: u32) -> Expression {
     Expression::Locality { level, inside: Box::new(inside), lanes }
 }
 
-/// Nodes with or without sockets, even or not, in any placement; at most 16 ranks.
+/// Generates nodes with or without sockets, even or uneven, in any placement, with at most 16 ranks.
 fn topology(random: &mut Random) -> Topology {
     let (mut nodes, mut ranks) = (Vec::new(), 0);
     for _ in 0..1 + random.below(6) {
@@ -364,7 +362,7 @@ fn topology(random: &mut Random) -> Topology {
     format!("{}{placement}", nodes.join(",")).parse().expect("a topology")
 }
 
-/// Factors of a random number of ranks: some that scatter, one or two that reduce, and the mirror of the first.
+/// Generates a number of ranks and a form: up to one factor that scatters, up to two that reduce, and the mirror of the first.
 fn factors(random: &mut Random) -> (u32, Vec<Factor>) {
     let gathers = |f: u32, random: &mut Random| {
         let (mut ports, mut covered) = (Vec::new(), 1);

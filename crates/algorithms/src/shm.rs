@@ -1,7 +1,7 @@
 //! Allreduce through one node's shared memory (Jocksch et al., section 4, short messages), flat or by a tree.
 //!
-//! Every rank puts its vector into a line of the segment and raises a flag; once it has seen the flags of all
-//! others it reduces their lines and its own vector by itself, in rank order. One put, one flag, no message.
+//! Every rank puts its vector into a line of the segment and raises a flag; once it has seen the flags of all others it reduces their
+//! lines and its own vector locally, in rank order: one put, one flag, no message.
 //!
 //! ```text
 //! shm            rank i    put line i ── signal ── wait for all ── out = line 0 ⊕ (line 1 ⊕ … own … )
@@ -9,29 +9,29 @@
 //!                other     put line i ── signal ─────────────────────────────────────────────────── wait for its leader ── get
 //! ```
 //!
-//! So p ranks read p − 1 cache lines each. In groups of g only the first of each group, its leader, does so with the other
-//! leaders: with p = 64 and g = 8, 168 lines travel instead of 4,032, for two more flags one behind the other. Groups follow each
-//! other in rank order, so all reductions keep it.
+//! So p ranks read p − 1 cache lines each. With groups of g ranks only the first of each group, its leader, exchanges with the other
+//! leaders: for p = 64 and g = 8, 168 cache lines are transferred instead of 4,032, at the price of two more flags in sequence. Groups
+//! consist of consecutive ranks, so all reductions keep rank order.
 //!
-//! A fast rank may put its next vector while a slow one still reads. Where all await all, the closing barrier prevents that, and
-//! lowering replaces it by two halves of the segment used in turn; a tree goes round the ring.
+//! A fast rank could put its next vector while a slow one still reads. If all ranks wait for all, the closing barrier prevents that, and
+//! lowering replaces it by two halves of the segment used in turn; the tree uses a ring of slots instead.
 
 use bruckner_schedule::{Area, Flag, Level, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::exchange::Exchange;
 use crate::{Algorithm, Builder};
 
-/// The algorithm.
+/// Allreduce through shared memory, flat or by a tree.
 pub struct ShmAllreduce {
-    /// How many ranks have one leader.
+    /// Number of ranks in a group, which has one leader; 1 for the flat form.
     pub group: u32,
-    /// How executions keep apart.
+    /// How ranks exchange through the segment, and so how successive executions are kept apart.
     pub through: Exchange,
 }
 
-/// Raised for what a rank gives.
+/// Flag raised when a rank's contribution is in the segment.
 const GIVEN: Flag = Flag(0);
-/// Raised for the result.
+/// Flag raised when a leader has put the result for its group.
 const RESULT: Flag = Flag(1);
 
 impl Algorithm for ShmAllreduce {
@@ -41,10 +41,10 @@ impl Algorithm for ShmAllreduce {
         let mates = leader + 1..p.min(leader + group);
         let all = Set::from(0..problem.chunks());
         let place = |area| Place::new(area, all.clone());
-        // Where the result lies, behind the lines of all: beside a flag of the leader's, too.
+        // Line of the group's result: after those of all ranks, at the leader's number, and so beside a flag of the leader.
         let (line, result) = (|at| Area::Shared(Level::NODE, at), Area::Shared(Level::NODE, p + leader));
         let mut b = Builder::new();
-        // Where nothing is put on the ring, nobody enters it, and nobody is to look at its flags.
+        // If there is nothing to put on the ring, no rank enters the ring, and no rank may wait for flags.
         let is_ring = self.through == Exchange::Ring;
         let signal = |b: &mut Builder, flag| match is_ring {
             true => b.signal_for(flag, all.clone()),
@@ -76,7 +76,7 @@ impl Algorithm for ShmAllreduce {
         }
         let leaders = || (0..p).step_by(group as usize);
         wait_for_all(&mut b, &mut leaders());
-        // Not its own line: others have taken that away to read it.
+        // Read the own data from `own`, not from the own line, whose cache lines the other ranks have fetched to read.
         let given: Vec<Area> = leaders().map(|at| if at == me { own } else { line(at) }).collect();
         b.reduce_all(Area::Out, &given, &all);
         if !mates.is_empty() {

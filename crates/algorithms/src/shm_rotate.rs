@@ -1,9 +1,8 @@
 //! Allreduce through one node's shared memory, pieces in rotation (Jocksch et al., section 4, long messages).
 //!
-//! One line of the segment is filled by all ranks together, each with its own piece. Then, p − 1 times, each combines its data
-//! with the next piece, which the rank behind it has just left: that is the only one it waits for. Data is touched once,
-//! and there is room for one vector instead of p. A piece that is finished goes to the output of whoever finished it while the
-//! others finish theirs.
+//! All ranks together fill one line of the segment, each with its own piece. Then, p − 1 times, each rank combines its data with the next
+//! piece, which the rank after it has just released; it waits for no other rank. Data is touched once, and the segment holds one vector
+//! instead of p. A rank copies the piece that it finished to its output while the others finish theirs.
 //!
 //! ```text
 //! rank i    put piece i ── signal ── wait for i+1 ── piece i+1 ⊕= ── signal ── wait for i+1 ── piece i+2 ⊕= ── …
@@ -14,12 +13,12 @@ use bruckner_schedule::{Area, Flag, Level, Place, Problem, Rank, Round, Set, Top
 
 use crate::{Algorithm, Builder};
 
-/// The algorithm; it has no parameters.
+/// Allreduce with pieces in rotation; it has no parameters.
 pub struct ShmRotate;
 
-/// Raised when a piece is left to the next rank.
+/// Flag raised when a rank releases a piece to the rank before it.
 const LEFT: Flag = Flag(0);
-/// Raised when the last one is finished.
+/// Flag raised when a rank has finished its last piece.
 const DONE: Flag = Flag(1);
 
 impl Algorithm for ShmRotate {

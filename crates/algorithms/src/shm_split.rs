@@ -1,8 +1,8 @@
-//! Allreduce through one node's shared memory, each rank a piece (Jocksch et al., section 4, short messages).
+//! Allreduce through one node's shared memory, where each rank reduces a piece (Jocksch et al., section 4, short messages).
 //!
-//! Every rank copies its vector into a line of the segment; after a barrier it reduces its own piece over all lines, and
-//! after another one copies the pieces of all. Every rank reduces n/p elements of p lines instead of n: more barriers,
-//! less arithmetic than [`crate::shm`], so it is for many ranks and longer vectors.
+//! Every rank copies its vector into a line of the segment. After a barrier it reduces its own piece over all lines, and after a second
+//! barrier it copies the pieces of all ranks. Every rank reduces n/p elements of p lines instead of n: more barriers but less arithmetic
+//! than [`crate::shm`], so this suits many ranks and longer vectors.
 //!
 //! ```text
 //! rank i    put line i ── barrier ── piece i of line p = line 0 ⊕ (line 1 ⊕ …) ── barrier ── out = line p
@@ -12,7 +12,7 @@ use bruckner_schedule::{Area, Level, Place, Problem, Rank, Round, Set, Topology}
 
 use crate::{Algorithm, Builder};
 
-/// The algorithm; it has no parameters.
+/// Allreduce in which each rank reduces one piece of the vector; it has no parameters.
 pub struct ShmSplit;
 
 impl Algorithm for ShmSplit {

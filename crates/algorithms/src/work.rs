@@ -1,17 +1,17 @@
-//! How much work planning is, before anything is planned: a closed form of what all ranks share.
+//! Upper bounds on the work of planning an algorithm, as closed formulas of quantities that all ranks share.
 //!
-//! What a rank does is written down in runs of chunks, and time and memory go with their number. Algorithms that take turns
-//! with every rank have as many as there are ranks; logarithmic ones a few for each round. The bounds are generous: a test
-//! holds them to what is really there.
+//! A rank's operations are stored as runs of chunks, and planning takes time and memory in proportion to their number. Algorithms with one
+//! step per peer have as many runs as there are ranks; logarithmic ones have a few per round. The bounds are generous: a test compares
+//! them with the actual number of runs.
 
 use bruckner_schedule::{Collective, Level, Topology};
 
 use crate::expression::{Expression, Lanes, Plain};
 
-/// The most runs of chunks that any rank's program may have to be planned at all: a hundredth of a second.
+/// Limit on the runs of chunks of any rank's program, above which an algorithm is not planned: about 10 ms of planning.
 pub const MOST: u64 = 1 << 15;
 
-/// A bound on the runs of chunks that any rank's program has.
+/// Returns an upper bound on the number of runs of chunks in any rank's program.
 pub fn work(collective: Collective, expression: &Expression, topology: &Topology) -> u64 {
     let ranks = u64::from(topology.ranks());
     let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
@@ -23,7 +23,7 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
             let (regions, size) = of(*level);
             64 + 3 * ranks + 16 * (regions + size)
         }
-        // Whoever passes blocks on for others of its region handles theirs, once for each digit of the way.
+        // A rank that carries blocks for others of its region handles each of these once for each digit of the route.
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between }
             if collective == Collective::Alltoall =>
         {
@@ -51,13 +51,13 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
     }
 }
 
-/// The same for messages among some members.
+/// Returns an upper bound on the runs of chunks for messages among `members` members.
 fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64 {
     match expression {
         Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving | Plain::Rabenseifner) => {
             16 * logarithm(2, members)
         }
-        // Everybody's vector is gathered, and then reduced.
+        // The vectors of all members are gathered, and then reduced.
         Expression::Plain(Plain::Sparbit) | Expression::Bruck(_) if collective == Collective::Allreduce => {
             16 * members
         }
@@ -65,7 +65,7 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
         Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
             16 * u64::from(*radix) * logarithm((*radix).into(), members)
         }
-        // Live lines only, but of those there may be one for each port of a step and each of the next.
+        // Only live lines are counted, but there may be one for each pair of a port of one step and a port of the next.
         Expression::Factors(factors) => {
             factors
                 .iter()
@@ -77,12 +77,12 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
         Expression::Halves(of) => 2 * pattern(Collective::Allgather, of, members),
         Expression::Pipeline { parts, of } => u64::from(*parts) * pattern(collective, of, members),
         Expression::Leader { between: of, .. } => pattern(collective, of, members),
-        // One turn with every member.
+        // One exchange with every other member.
         _ => 16 * members,
     }
 }
 
-/// How many digits there are to so many members.
+/// Number of digits of `members` in this radix.
 fn logarithm(radix: u64, members: u64) -> u64 {
     u64::from(members.max(2).ilog(radix.max(2))) + 1
 }

@@ -1,12 +1,12 @@
-//! An algorithm that somebody has written down: a schedule as text, for one collective on one topology, proven when it is read.
+//! User-supplied algorithms: a schedule as text, for one collective on one topology, verified when it is read.
 //!
 //! ```text
 //! file(my.bruck)        where a person names it
 //! file(my.bruck:7363…)  the same with what the file says, as ranks tell each other
 //! ```
 //!
-//! A name alone is no algorithm: files are read by whoever was given the name, through [`with_files`], and then everybody
-//! has the same text.
+//! A file name alone does not define an algorithm: the process that was given the name reads the file through [`with_files`], and all
+//! ranks then share the text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use bruckner_schedule::{Collective, Counts, Document, Problem, Rank, Round, Sche
 
 use crate::Algorithm;
 
-/// A schedule that was read, and what was proven of it.
+/// A schedule read from a file, and its proven properties.
 #[derive(Clone, Debug)]
 pub struct Written(Arc<Inner>);
 
@@ -34,7 +34,7 @@ struct Inner {
     shares_memory: bool,
 }
 
-/// What the verifier found of its reductions.
+/// Properties of a schedule's reductions that the verifier proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proven {
     /// All ranks compute the same expression.
@@ -58,8 +58,8 @@ impl Hash for Written {
 }
 
 impl Written {
-    /// Reads a schedule and proves it: once, and again behind itself, when segments are as the last execution left them. Why not, if it
-    /// is not right.
+    /// Reads and verifies a schedule: a single execution, and three in a row, where segments are as the last execution left them. Returns
+    /// the reason if the schedule is refused.
     pub fn new(name: &str, text: &str) -> Result<Written, String> {
         let document = read(text).map_err(|error| error.to_string())?.document;
         let Document::Schedule(schedule) = document else {
@@ -69,7 +69,7 @@ impl Written {
         if said as u32 != all {
             return Err(format!("it says what {said} of {all} ranks do"));
         }
-        // Of an empty piece anything could be proven.
+        // A proof for empty pieces would not cover pieces with data.
         if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1))
         {
             return Err("what can be run has equal counts of at least one element a piece; it then serves all others, too".into());
@@ -83,38 +83,38 @@ impl Written {
         Ok(Written(Arc::new(inner)))
     }
 
-    /// Its name.
+    /// Name of the file.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// What was proven of its reductions.
+    /// Proven properties of the reductions.
     pub fn proven(&self) -> Proven {
         self.0.proven
     }
 
-    /// Whether it uses segments.
+    /// Whether the schedule uses shared-memory segments.
     pub fn shares_memory(&self) -> bool {
         self.0.shares_memory
     }
 
-    /// Whether it is for a collective on a topology.
+    /// Whether the schedule is for this collective on this topology.
     pub fn is_for(&self, collective: Collective, topology: &Topology) -> bool {
         self.0.problem.collective == collective && self.0.topology == *topology
     }
 
-    /// What it does.
+    /// Collective that the schedule implements.
     pub fn collective(&self) -> Collective {
         self.0.problem.collective
     }
 
-    /// What it is for, in words.
+    /// Collective and topology of the schedule, as text for messages.
     pub fn purpose(&self) -> String {
         format!("{} on {}", self.0.problem.collective, self.0.topology)
     }
 }
 
-/// What the verifier finds.
+/// Verifies a schedule; returns its proven properties or the first violation.
 fn prove(schedule: &Schedule) -> Result<Proven, String> {
     let program = schedule.flatten();
     let [once, again] = [verify(&program), verify_sequence(&[&program, &program, &program])];
@@ -142,7 +142,7 @@ impl Algorithm for Written {
     }
 }
 
-/// An expression, or several, in which each `file(NAME)` has what the file says. `read` reads one.
+/// Returns one or several expressions with the text of the file added, in hexadecimal, to each `file(NAME)`. `read` reads a file.
 pub fn with_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut all = String::new();
     let mut rest = text;
@@ -159,7 +159,7 @@ pub fn with_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> 
     Ok(all + rest)
 }
 
-/// The same text with names alone, for people.
+/// Returns expressions with file names alone, without the texts of the files, for display.
 pub fn without_files(text: &str) -> String {
     let mut all = String::new();
     let mut rest = text;
@@ -176,7 +176,7 @@ pub fn without_files(text: &str) -> String {
 
 const BEGIN: &str = "file(";
 
-/// What stands between the brackets: a name and what the file says.
+/// Parses the text between the parentheses: a file name, and the text of the file in hexadecimal.
 pub(crate) fn parse(inside: &str) -> Result<Written, String> {
     let (name, hex) = inside
         .rsplit_once(':')
@@ -205,7 +205,7 @@ mod tests {
         Task::new(Collective::Allreduce, topology.parse().unwrap()).counts(Counts::Equal(6))
     }
 
-    /// What any algorithm does on a topology, written down, is an algorithm there.
+    /// The schedule of any algorithm, printed and read back, is the same algorithm on that topology.
     #[test]
     fn what_is_written_down_is_the_same_algorithm() {
         for by in ["recursive-doubling", "locality(node)", "rabenseifner", "leader(node, between=ring)"] {
@@ -215,7 +215,7 @@ mod tests {
             let again = plan(&task("2x2"), &written).unwrap().schedule();
             assert_eq!(again.ranks, original.ranks, "{by}");
             assert!(plan(&task("1x4"), &written).is_err(), "another topology");
-            // Other sizes are served as well.
+            // Other sizes are handled as well.
             assert!(plan(&task("2x2").counts(Counts::Equal(1000)), &written).is_ok());
         }
     }

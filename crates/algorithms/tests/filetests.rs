@@ -1,5 +1,5 @@
-//! Runs the text corpus in `filetests/`: a schedule or program, a line `; becomes`, and what a pass makes of it.
-//! Both sides must hold. `BLESS=1` writes what the pass makes into the files.
+//! Runs the text corpus in `filetests/`: a schedule or program, a line `; becomes`, and the expected output of a pass. The verifier must
+//! accept input and output. `BLESS=1` writes the actual output of the pass into the files.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,7 @@ fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
     })
 }
 
-/// Both judges agree that a program is right.
+/// Checks that verifier and interpreter both accept a program.
 fn holds(program: &Program, when: &str) -> Result<(), Failed> {
     if let Some(violation) = verify(program).violations.first() {
         return Err(format!("{when}: {violation}").into());

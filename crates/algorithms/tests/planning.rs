@@ -1,5 +1,5 @@
-//! One rank of 2^20, by every logarithmic algorithm: what it does takes few runs to write down, and little memory. The time is printed;
-//! `cargo testbed instructions` guards it. The only test of its binary, so that the memory is its own.
+//! Plans single ranks of 2^20 by every logarithmic algorithm, and checks that schedules have few runs and planning needs little memory.
+//! The time is printed; `cargo testbed instructions` guards it. The only test of its binary, so that the memory is its own.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
 use bruckner_schedule::{Local, Place, Rank};
 
-/// The most runs that any rank's schedule may have.
+/// Collective, algorithm, and the most runs that any rank's schedule may have.
 const LOGARITHMIC: &[(Collective, &str, usize)] = &[
     (Allgather, "locality(node)", 500),
     (Allgather, "locality(node, lanes=paper)", 500),

@@ -1,29 +1,28 @@
-//! Factors and ports that fit a number of ranks, and their arithmetic.
+//! Factors and ports checked against a number of ranks, and the arithmetic of digits, offsets and shifts.
 //!
-//! Each factor is a digit of the rank and of the fraction. The fraction at *offset* 0 is the one that the rank itself
-//! would keep, and a shift goes towards higher ranks of a group. Ranks differ only in where they start, so what is true
-//! of one is true of all.
+//! Each factor is a digit of the rank number and of the fraction number. The fraction at *offset* 0 is the one that the rank itself would
+//! keep, and a shift goes towards higher ranks of a group. In these relative numbers all ranks behave alike.
 
 use crate::expression::Factor;
 
-/// A digit of the rank: the groups of one factor.
+/// A digit of the rank number: the member number within the groups of one factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digit {
     pub(super) factor: u32,
-    /// The distance in ranks between members of a group.
+    /// Distance in ranks between neighbours in a group.
     pub(super) stride: u32,
-    /// The distance in fractions between neighbours in this digit.
+    /// Distance in fractions between neighbours in this digit.
     pub(super) weight: u64,
 }
 
-/// A move within the groups of one digit.
+/// A shift by `by` members within the groups of one digit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shift {
     pub(super) digit: usize,
     pub(super) by: u32,
 }
 
-/// A group's part in the form: its digit, and its steps' ports.
+/// The steps of one group of a form: its digit, and the ports of each reduce_scatter and allgather step.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) digit: usize,
@@ -31,7 +30,7 @@ pub(super) struct Phase {
     pub(super) gathers: Vec<u32>,
 }
 
-/// Factors and ports that fit a number of ranks.
+/// Factors and ports that were checked against a number of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     pub(super) digits: Vec<Digit>,
@@ -39,8 +38,8 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Checks the factors: those that reduce come first and multiply to the ranks, those that only gather
-    /// mirror those that only scatter, and each has the steps that it needs and no more.
+    /// Checks that the factors multiply to the number of ranks, that groups which only scatter come first and are gathered again in
+    /// reverse order at the end, and that each group has exactly the steps it needs.
     pub(super) fn new(factors: &[Factor], ranks: u32) -> Result<Form, String> {
         let (mut digits, mut phases, mut scattered) = (Vec::<Digit>::new(), Vec::new(), Vec::new());
         let mut product = 1u32;
@@ -54,7 +53,7 @@ impl Form {
             let ports = |steps: &[i32]| steps.iter().map(|q| q.unsigned_abs()).collect::<Vec<_>>();
             let (scatters, gathers) = (ports(scatters), ports(gathers));
             let digit = if product == ranks && !scattered.is_empty() {
-                // The last phase undoes the first.
+                // Groups that were only scattered are gathered again, the last one first.
                 let digit: usize = scattered.pop().expect("not empty");
                 if digits[digit].factor != group.factor || !scatters.is_empty() {
                     let factor = digits[digit].factor;
@@ -101,7 +100,7 @@ impl Form {
         self.phases.len() > 1
     }
 
-    /// The group, counted from 1, that a step belongs to.
+    /// Number, from 1, of the group that a step belongs to.
     pub(super) fn group_of(&self, step: usize) -> usize {
         let steps = |phase: &Phase| phase.scatters.len() + phase.gathers.len();
         let ends = self.phases.iter().scan(0, |end, phase| {
@@ -111,12 +110,12 @@ impl Form {
         ends.take_while(|&end| end <= step).count() + 1
     }
 
-    /// The number of ranks, and of fractions.
+    /// The number of ranks, which is also the number of fractions.
     pub(super) fn ranks(&self) -> u32 {
         self.digits.iter().map(|d| d.factor).product()
     }
 
-    /// The fraction at an offset of a rank.
+    /// Number of the fraction at an offset from the own fraction of `rank`.
     pub(super) fn fraction(&self, rank: u32, offset: u64) -> u64 {
         let in_digit = |d: &Digit| {
             let own = u64::from(rank / d.stride % d.factor);
@@ -130,27 +129,27 @@ impl Form {
         self.digits.len()
     }
 
-    /// The ranks of a digit's groups.
+    /// Number of ranks in each group of a digit.
     pub(super) fn factor(&self, digit: usize) -> u64 {
         self.digits[digit].factor.into()
     }
 
-    /// Whether a digit is scattered wholly, and gathered again at the end.
+    /// Whether a digit has a phase without allgather steps: it is scattered completely, and gathered again at the end.
     pub(super) fn is_scattered(&self, digit: usize) -> bool {
         self.phases.iter().any(|phase| phase.digit == digit && phase.gathers.is_empty())
     }
 
-    /// The most ports of any reduce_scatter step.
+    /// Largest number of ports of any reduce_scatter step.
     pub(super) fn most_ports(&self) -> u32 {
         self.phases.iter().flat_map(|phase| &phase.scatters).copied().max().unwrap_or(0)
     }
 
-    /// An offset's part in one digit.
+    /// Value of one digit of an offset.
     pub(super) fn part(&self, digit: Digit, offset: u64) -> u64 {
         offset / digit.weight % u64::from(digit.factor)
     }
 
-    /// The rank that a shift leads to.
+    /// Rank reached from `rank` by a shift.
     pub(super) fn shift(&self, rank: u32, shift: Shift) -> u32 {
         let digit = self.digits[shift.digit];
         let own = rank / digit.stride % digit.factor;
@@ -158,7 +157,7 @@ impl Form {
     }
 }
 
-/// Whether a group's steps do the whole of their work, and no more.
+/// Checks that a group has all the steps it needs, and none with nothing left to do.
 fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), String> {
     let f = group.factor;
     let mut window = f;

@@ -1,4 +1,4 @@
-//! Fractions as sets: whole stretches of a digit at once, however many ranks there are.
+//! Sets of fractions, built as runs from ranges of digit values instead of one number at a time.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use bruckner_schedule::{Run, Set};
 use super::form::{Digit, Form};
 
 impl Form {
-    /// The fractions at offsets of a digit from a rank's own, and of every other digit all or only the rank's own.
-    /// Offsets may go once round the circle. In ascending order on either side of its end.
+    /// Returns the fractions with a value of `digit` at one of `offsets` from the rank's own, and with any value (`full`) or the rank's
+    /// own value of each other digit. Offsets may wrap around once; the numbers ascend before and after the wrap.
     pub(super) fn fractions(&self, rank: u32, full: &[bool], digit: usize, offsets: Range<u64>) -> Set {
         let f = u64::from(self.digits[digit].factor);
         let own = |d: &Digit| u64::from(rank / d.stride % d.factor);
@@ -31,7 +31,7 @@ impl Form {
     }
 }
 
-/// All numbers with digits in these ranges, the heaviest digit first: one run where the pattern allows.
+/// Returns all numbers whose digits lie in these ranges, most significant digit first, as one run if they are regular.
 fn product(digits: Vec<(Range<u64>, u64)>) -> Vec<Run> {
     let mut runs = vec![Run::new(0, 1, 0, 1)];
     for (range, weight) in digits.into_iter().rev() {

@@ -1,5 +1,5 @@
-//! Every line that the paper lists for a form, dead or alive: for its listing, not for its schedule. There are p² of them
-//! and more, so this is for few ranks; [`super::live`] has the ones that live in closed form.
+//! All lines that the paper lists for a form, dead or alive; used for its listing, not for its schedule. There are at least p² lines, so
+//! this is for few ranks; [`super::live`] computes the live ones in closed form.
 
 use std::ops::Range;
 
@@ -7,55 +7,55 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::form::{Form, Phase, Shift};
 
-/// Where a gathered line comes from.
+/// Origin of a line that an allgather step adds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    /// The peer from which it comes.
+    /// Shift to the peer that sends the line.
     pub(super) peer: Shift,
-    /// The peer's line.
+    /// Number of the line at the peer.
     pub(super) peer_line: usize,
-    /// The own line that is combined with it: the last one of the same fraction.
+    /// Own line that is combined with the received one: the last one of the same fraction.
     pub(super) parent: Option<usize>,
 }
 
-/// A value of one fraction.
+/// A line: one fraction, summed over some ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) offset: u64,
-    /// Whether any result needs it.
+    /// Whether any result depends on the line.
     pub(super) live: bool,
-    /// Whether it is the result for its fraction.
+    /// Whether the line is the result for its fraction.
     pub(super) result: bool,
     source: Option<Source>,
 }
 
-/// One port of a reduce_scatter step: lines given away, and the lines to which the same are added here.
+/// One port of a reduce_scatter step: lines sent to one peer, and own lines to which those of another peer are added.
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
     pub(super) forward: Shift,
     pub(super) backward: Shift,
-    /// (given, kept).
+    /// Pairs of a line sent and the own line to which the corresponding received line is added.
     pub(super) pairs: Vec<(usize, usize)>,
 }
 
-/// One port of an allgather step, and the lines that it brings, dead ones too.
+/// One port of an allgather step, and all lines received through it, dead ones too.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) backward: Shift,
     pub(super) lines: Range<usize>,
 }
 
-/// One step of all ranks.
+/// One step, the same for all ranks in rank-relative numbers.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Scatter { ports: Vec<Moves>, kept: Vec<usize> },
     Gather { ports: Vec<Port> },
 }
 
-/// All lines of a form.
+/// All lines and steps of a form.
 pub(super) struct Lines {
     pub(super) all: Vec<Line>,
-    /// The first so many are the input's.
+    /// Number of input lines; these come first in `all`.
     pub(super) initial: usize,
     pub(super) steps: Vec<Step>,
 }
@@ -88,15 +88,15 @@ impl Lines {
         lines
     }
 
-    /// Where a gathered line comes from.
+    /// Returns the origin of a line that an allgather step added.
     ///
     /// # Panics
-    /// For a line of the input.
+    /// If the line is one of the input.
     pub(super) fn source(&self, line: usize) -> &Source {
         self.all[line].source.as_ref().expect("gathered lines have a source")
     }
 
-    /// One reduce_scatter step: of a window of fractions only the first `next` stay.
+    /// Adds a reduce_scatter step, which keeps the first `next` fractions of a window; returns the lines that stay.
     fn scatter(
         &mut self,
         form: &Form,
@@ -120,11 +120,11 @@ impl Lines {
         kept
     }
 
-    /// The allgather steps of a group: a fraction is complete once `window` values of it are combined.
+    /// Adds the allgather steps of a group and returns the complete lines: those that combine `window` values.
     fn gather(&mut self, form: &Form, phase: &Phase, base: &[usize], window: u32) -> Vec<usize> {
         let d = form.digits[phase.digit];
         let f = d.factor;
-        // The group's lines in order: line, how far on its values reach, how many are combined.
+        // Lines of the group in order: line number, distance to the furthest rank included, number of values combined.
         let mut group: Vec<(usize, u32, u32)> = base.iter().map(|&l| (l, 0, 1)).collect();
         let mut last: HashMap<u64, (usize, u32)> =
             base.iter().map(|&l| (self.all[l].offset, (l, 1))).collect();
@@ -160,7 +160,7 @@ impl Lines {
         complete.map(|(l, ..)| l).filter(|&l| seen.insert(self.all[l].offset)).collect()
     }
 
-    /// The paper's Algorithm 1: from the results back to whatever contributes to them.
+    /// Marks the live lines by the paper's Algorithm 1: backwards from the results to every line that contributes.
     fn mark_live(&mut self) {
         for step in &self.steps {
             if let Step::Scatter { ports, kept } = step {

@@ -1,54 +1,54 @@
-//! The lines of one group's allgather steps that any result needs, in closed form: never more of them than steps and
-//! ports, however many ranks there are.
+//! Closed form of the live lines in one group's allgather steps: those that a result depends on. Its size is bounded by the numbers of
+//! steps and ports, not by the number of ranks.
 //!
-//! Before the steps a rank holds w of the f fractions of its group, at offsets 0 … w−1 from its own. *Line (r, o)* is the
-//! fraction at offset o + r, combined over the ranks from the own one to the one r further on: it comes from the rank
-//! `by` further on, where it is line (r − by, o), and is combined with the own last line of that fraction. That is line
-//! (by − 1, x) for x = o + r − by + 1 < w, or else line (by − 1 − (f − x), 0), if there is one. The results are the lines
-//! (r, 0) for r ≥ w − 1 and (f − 1, o) for o ≥ 1: in each, the w ranks that held the fraction are combined.
+//! Before the steps a rank holds w of the f fractions of its group, at offsets 0 … w−1 from its own. *Line (r, o)*, of *reach* r, is the
+//! fraction at offset o + r, combined over the own rank and the r ranks after it. It is received from the rank `by` further on, where it
+//! is line (r − by, o), and combined with the last own line of that fraction: line (by − 1, x) if x = o + r − by + 1 < w, or else line (by
+//! − 1 − (f − x), 0), if there is one. The results are the lines (r, 0) for r ≥ w − 1 and (f − 1, o) for o ≥ 1: each combines the values
+//! of the w ranks that held its fraction.
 //!
-//! So all that lives are lines (r, 0), a *column*, and lines (r, o) of a few r, *rows*; both in stretches.
+//! So the live lines are the *column* of lines (r, 0), and the *rows* of lines (r, o) for a few r; both are stored as ranges.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bruckner_schedule::set::merge;
 
-/// Where a line's slots are.
+/// Area that holds the slots of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
-    /// What the rank held before.
+    /// Area of the fractions that the rank held before the steps.
     Base,
-    /// The results.
+    /// Area of the results.
     Result,
-    /// In a line of their own.
+    /// A private line, numbered within the group.
     Line(u32),
 }
 
-/// Lines that one port brings: alike in everything but their fractions.
+/// Lines received through one port that share source slot, destination slot and combination partner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
-    /// The offsets of the fractions, below f.
+    /// Offsets of the fractions, each below f.
     pub(super) offsets: Range<u64>,
-    /// Where the sender has them.
+    /// Slot that holds the lines at the sender.
     pub(super) given: Slot,
     pub(super) into: Slot,
-    /// What they are combined with.
+    /// Slot of the own lines that are combined with the received ones, if any.
     pub(super) with: Option<Slot>,
 }
 
-/// One port of a step.
+/// One port of an allgather step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Port {
-    /// From how far on.
+    /// Distance, in members of the group, to the rank received from.
     pub(super) by: u64,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// The steps of one group.
+/// Allgather steps of one group, each a list of ports.
 pub(super) struct Live {
     pub(super) steps: Vec<Vec<Port>>,
-    /// How many lines of their own they need.
+    /// Number of private lines that the steps need.
     pub(super) lines: u32,
 }
 
@@ -61,7 +61,7 @@ fn add(stretches: &mut Stretches, new: Range<u64>) {
     }
 }
 
-/// What is in both.
+/// Returns the intersection of two ranges.
 pub(super) fn common(a: &Range<u64>, b: Range<u64>) -> Range<u64> {
     let start = a.start.max(b.start);
     start..a.end.min(b.end).max(start)
@@ -70,16 +70,16 @@ pub(super) fn common(a: &Range<u64>, b: Range<u64>) -> Range<u64> {
 pub(super) struct Group {
     pub(super) f: u64,
     pub(super) w: u64,
-    /// The shifts of all ports, ascending, and how many reaches each brings.
+    /// Shift of each port, ascending, and the number of reaches received through it.
     pub(super) batches: Vec<(u64, u64)>,
     pub(super) column: Stretches,
-    /// For each reach the offsets from 1 on.
+    /// Live offsets from 1 on, for each reach.
     pub(super) rows: BTreeMap<u64, Stretches>,
-    /// The lines that were given to rows and to the columns of batches.
+    /// Private line numbers: key (reach, true) for a row, (batch, false) for the column lines of a batch.
     pub(super) numbers: BTreeMap<(u64, bool), u32>,
 }
 
-/// A column line at a reach, or row lines at offsets.
+/// Own lines that received lines are combined with: column lines of some reaches, or lines of one row at some offsets.
 pub(super) enum Parent {
     None,
     Column(Range<u64>),
@@ -91,7 +91,7 @@ impl Group {
         self.batches.iter().rev().map(|&(by, _)| by).find(|&by| by <= reach).unwrap_or(0)
     }
 
-    /// What row lines of a batch are combined with, by their offsets.
+    /// Splits offsets of row `r`, received with shift `by`, by the own lines that the received ones are combined with.
     pub(super) fn parents_of_row(&self, by: u64, r: u64, offsets: &Range<u64>) -> Vec<(Range<u64>, Parent)> {
         let (f, w, s) = (self.f, self.w, r - by + 1);
         let near = common(offsets, 0..w.saturating_sub(s));
@@ -116,7 +116,7 @@ impl Group {
         parents
     }
 
-    /// From the results back to whatever contributes to them.
+    /// Marks the live lines: backwards from the results to every line that contributes.
     fn mark(&mut self) {
         let (f, w) = (self.f, self.w);
         add(&mut self.column, w - 1..f);
@@ -125,7 +125,7 @@ impl Group {
             let reaches = by..(by + count).min(f);
             for part in self.column.clone().iter().map(|part| common(part, reaches.clone())) {
                 add(&mut self.column, part.start.saturating_sub(by)..part.end.saturating_sub(by));
-                // Combined with row by − 1 at offsets r − by + 1 < w.
+                // The column line of reach r is combined with row by − 1 at offset r − by + 1, if that is below w.
                 let with = common(&part, by..by + w - 1);
                 add(
                     self.rows.entry(by - 1).or_default(),
@@ -148,7 +148,7 @@ impl Group {
     }
 }
 
-/// The allgather steps of a group of f, each rank of which holds w fractions.
+/// Returns the allgather steps of a group of `f` ranks, each of which holds `w` fractions.
 pub(super) fn live(f: u64, w: u64, ports: &[u32]) -> Live {
     let (mut covered, mut steps) = (1, Vec::new());
     for &q in ports {

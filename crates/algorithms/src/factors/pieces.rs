@@ -1,4 +1,4 @@
-//! The lines that a port brings, with their slots, and those of what they are combined with.
+//! The lines that a port receives, with their slots and the slots of the lines that they are combined with.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ impl Group {
         }
     }
 
-    /// The slots of column lines, stretch by stretch.
+    /// Returns the slots of the column lines at these reaches, as ranges of reaches with a common slot.
     fn column_slots(&mut self, reaches: Range<u64>) -> Vec<(Range<u64>, Slot)> {
         let mut slots = Vec::new();
         let mut from = reaches.start;
@@ -37,7 +37,7 @@ impl Group {
         slots
     }
 
-    /// The lines that a port brings.
+    /// Returns the lines received by the port with shift `by`, which brings `count` reaches.
     pub(super) fn port(&mut self, by: u64, count: u64) -> Port {
         let (f, w, reaches) = (self.f, self.w, by..(by + count).min(self.f));
         let mut pieces = Vec::new();

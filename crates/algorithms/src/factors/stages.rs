@@ -1,8 +1,8 @@
-//! The paper's own listing of a form: STAGE, FRAC, TO and FROM, as in its Figures 8 and 9.
+//! Listing of a form in the notation of the paper's Figures 8 and 9: STAGE, FRAC, TO and FROM.
 //!
-//! A stage lists the lines that a rank has after a step; TO says where the next step sends each, FROM where
-//! the last one took it from, as `rank|line`. Live lines are numbered without gaps. Dead lines are behind `#`,
-//! and listed only where there is one group, as the paper does.
+//! A stage lists the lines that a rank has after a step. TO names the ranks to which the next step sends a line, FROM the sources of the
+//! line in the last step, as `rank|line`. Live lines are numbered without gaps. Dead lines are commented out with `#`, and, as in the
+//! paper, listed only for forms with one group.
 
 use std::fmt::Write;
 
@@ -12,14 +12,14 @@ use super::Factored;
 use super::form::Form;
 use super::lines::{Lines, Step};
 
-/// A line within a stage.
+/// A line in the listing of one stage, with its FROM entries.
 struct Entry {
     line: usize,
     from: Vec<String>,
 }
 
 impl Factored {
-    /// The listing for one rank. It has every line, dead or alive, so it is for few ranks.
+    /// Prints the listing for one rank. All lines are computed, dead ones too, so this is for small numbers of ranks.
     pub fn stages(&self, rank: Rank) -> String {
         Listing { form: &self.form, lines: Lines::new(&self.form) }.stages(rank)
     }
@@ -85,7 +85,7 @@ impl Listing<'_> {
         for line in ports.iter().flat_map(|port| port.lines.clone()) {
             let source = self.lines.source(line);
             let is_live = self.lines.all[line].live;
-            // Of a dead line only the running number is known: it was never sent.
+            // A dead line was never sent, so it has no number at the peer: print the next free number.
             let theirs = if is_live { number[source.peer_line].unwrap_or(live) } else { live };
             let mut from = vec![format!("{}|{theirs}", self.form.shift(me, source.peer))];
             from.extend(source.parent.map(|parent| format!("{me}|{}", number[parent].unwrap_or(live))));
@@ -142,7 +142,7 @@ impl Listing<'_> {
         }
     }
 
-    /// The comment above a stage, as the paper has it.
+    /// Returns the comment above a stage, in the paper's wording.
     fn heading(&self, step: usize) -> String {
         let is_scatter = |s: &Step| matches!(s, Step::Scatter { .. });
         let steps = &self.lines.steps;

@@ -1,4 +1,4 @@
-//! What one rank does at each step of a form.
+//! Operations of one rank at each step of a form.
 
 use std::ops::Range;
 
@@ -8,26 +8,26 @@ use super::form::{Form, Shift};
 use super::live::{Live, Port, Slot, live};
 use crate::Builder;
 
-/// The line for what a port brings to be added; line 0 is for what it is added to.
+/// Private line for data received through a port of a reduce_scatter step; line 0 has the values it is added to.
 fn temporary(port: usize) -> Area {
     Area::Line(1 + port as u32)
 }
 
-/// What one rank has while it is being worked out.
+/// State of one rank while its rounds are written.
 pub(super) struct View<'a> {
     pub(super) b: Builder,
     pub(super) form: &'a Form,
     pub(super) rank: u32,
-    /// For each digit whether all its fractions are there, or only the own one.
+    /// For each digit: whether the rank holds all its fractions, or only the own one.
     pub(super) full: Vec<bool>,
-    /// Where what the rank has is.
+    /// Area that holds the rank's current values.
     pub(super) held: Area,
-    /// The next line that is free.
+    /// Number of the first free private line.
     pub(super) next: u32,
 }
 
 impl View<'_> {
-    /// Fractions at offsets of a digit, with what is there of the other digits.
+    /// Place of the fractions at offsets of a digit, for all values of the other digits that the rank holds.
     fn place(&self, area: Area, digit: usize, offsets: Range<u64>) -> Place {
         Place::new(area, self.form.fractions(self.rank, &self.full, digit, offsets))
     }
@@ -37,14 +37,14 @@ impl View<'_> {
         self.b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
     }
 
-    /// The reduce_scatter steps of a group: of a window of fractions only the first stay.
+    /// Writes the reduce_scatter steps of a group, which shrink the rank's window of fractions; returns the final window.
     pub(super) fn scatter(&mut self, digit: usize, ports: &[u32]) -> u64 {
         let f = self.form.factor(digit);
         let mut window = f;
         for &q in ports {
             let next = window.div_ceil(u64::from(q) + 1);
             let kept = if self.held == Area::In { Area::Line(0) } else { self.held };
-            // The first step gives away input as it is, and makes the rest the rank's own.
+            // The first step sends directly from the input, and copies the fractions that stay into a private line.
             let given = self.held;
             if self.held == Area::In {
                 let (to, from) = (self.place(kept, digit, 0..next), self.place(Area::In, digit, 0..next));
@@ -70,13 +70,13 @@ impl View<'_> {
         window
     }
 
-    /// The allgather steps of a group in which a rank has a window of fractions; the results go to an area.
+    /// Writes the allgather steps of a group in which a rank holds `window` fractions; results go to the area `results`.
     pub(super) fn gather(&mut self, digit: usize, window: u64, ports: &[u32], results: Area) {
         let f = self.form.factor(digit);
         let Live { steps, lines } = live(f, window, ports);
         let (held, first) = (self.held, self.next);
         if window == 1 && held != results {
-            // What the rank has is a result already.
+            // The fraction that the rank holds is already a result.
             let (to, from) = (self.place(results, digit, 0..1), self.place(held, digit, 0..1));
             self.b.copy(to, from);
         }
@@ -88,7 +88,7 @@ impl View<'_> {
         for step in &steps {
             self.b.round();
             for Port { by, pieces } in step {
-                // The same fractions as the receiver's, who is so much further back.
+                // Converts offsets of the receiver, which is `by` members back, to offsets of this rank.
                 let back = |offsets: &Range<u64>| offsets.start + f - by..offsets.end + f - by;
                 let (mut given, mut brought) = (Places::new(), Places::new());
                 for piece in pieces {

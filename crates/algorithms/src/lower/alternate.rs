@@ -1,12 +1,12 @@
 //! Replaces a closing barrier by two halves of the segment, used in turn.
 //!
-//! A barrier at the end keeps the next execution out of the segment until all have left this one. If every
-//! rank of the region meets every other in the course of an execution anyway, it is enough that the next
-//! execution uses the other half: to reach the one after that, a rank must have met all in the one between.
+//! A barrier at the end keeps the next execution out of the segment until all ranks have left this one. If every rank of the region
+//! synchronises with every other during an execution anyway, it is enough that the next execution uses the other half: before a rank
+//! reaches the execution after the next, it has synchronised with all others in the next.
 //!
-//! Ranks meet at another barrier of the same level, or by awaiting a flag of each other rank of the region. It
-//! takes all of them: a region alternates as a whole or not at all. A rank that is lowered by itself, as at run time, answers
-//! for the others: in all algorithms of the catalogue they do alike, and ranks agree on it before they run.
+//! Ranks synchronise at another barrier of the same level, or by waiting for a flag of each other rank of the region. A region alternates
+//! only if all its ranks do so. A rank that is lowered alone, as at run time, decides for the whole region: in all algorithms of the
+//! catalogue its ranks decide alike, and ranks agree on the decision before they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank, 
 
 /// Runs the pass.
 pub fn run(mut program: Program) -> Program {
-    // Where buffers are open the barrier also says that all have read them.
+    // If buffers are open, the barrier also ensures that all ranks have finished reading them.
     let opens = |code: &Code| code.instrs.contains(&Instr::Local(Local::Open));
     if program.ranks.values().any(opens) {
         return program;
     }
     let topology = program.topology.clone();
     let closed: BTreeSet<Level> = program.ranks.values().flat_map(|code| split(&code.instrs).1).collect();
-    // Whether all ranks of each region that are here use their segment, close it, and meet all others before.
+    // For each region: whether all its ranks in the program use and close the segment, and synchronise with all others before.
     let mut ready: BTreeMap<(Level, u32), bool> = BTreeMap::new();
     for (&rank, code) in &program.ranks {
         let (body, closing) = split(&code.instrs);
         let used = used(body);
-        // A barrier may also close segments of other levels: it stays unless those have their own.
+        // A barrier may also close segments of other levels, so it stays unless each of these has a closing barrier of its own.
         let all_closed = used.iter().all(|level| closing.contains(level));
         for &level in &closed {
             let does = all_closed && used.contains(&level) && closing.contains(&level);
@@ -50,8 +50,8 @@ pub fn run(mut program: Program) -> Program {
     program
 }
 
-/// The work, and the levels of the closing barriers: one for each level, innermost last. Whatever barrier stands
-/// before them orders the work itself.
+/// Splits instructions into the work and the levels of the closing barriers: one for each level, innermost last. Any barrier before these
+/// belongs to the work.
 fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     let mut closing: Vec<Level> = Vec::new();
     for instr in instrs.iter().rev() {
@@ -66,7 +66,7 @@ fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     (&instrs[..instrs.len() - closing.len()], closing)
 }
 
-/// Whether a rank meets all others of its region in the course of its work.
+/// Whether a rank synchronises with all other ranks of its region during its work.
 fn meets(topology: &Topology, rank: Rank, level: Level, body: &[Instr]) -> bool {
     if body.contains(&Instr::Local(Local::Barrier(level))) {
         return true;
@@ -82,7 +82,7 @@ fn meets(topology: &Topology, rank: Rank, level: Level, body: &[Instr]) -> bool 
     region.map(|at| topology.rank_at(at)).all(|other| other == rank || awaited.contains(&other))
 }
 
-/// The levels whose segments are used.
+/// Returns the levels whose segments some instructions use.
 fn used(body: &[Instr]) -> BTreeSet<Level> {
     let levels = body.iter().flat_map(Instr::places).filter_map(|place| match place.area {
         Area::Shared(level, _) => Some(level),

@@ -1,14 +1,14 @@
-//! Joins messages that go the same way at the same time.
+//! Joins messages between the same two ranks in the same round.
 //!
-//! Two messages from one rank to another become one where they follow each other in the same round at both ends; the
-//! joined message carries the chunks in their order. Places of one area that follow each other become one.
+//! Two messages from one rank to another become one if they follow each other in the same round at both ends; the joined message carries
+//! the chunks in their order. Consecutive places of one area become one place.
 
 use bruckner_schedule::{End, Message, Payload, Place, Places, Rank, Round, Schedule, Tag};
 use rustc_hash::FxHashMap as HashMap;
 
-/// Runs the pass. Messages with ranks that the schedule does not have stay as they are.
+/// Runs the pass. Messages to or from ranks that are not in the schedule stay as they are.
 pub fn run(mut schedule: Schedule) -> Schedule {
-    // Mostly there is nothing to join: no two messages of a round go the same way.
+    // In most schedules there is nothing to join: no two messages of a round have the same peer, direction and tag.
     let mut ways = Vec::new();
     let mut meet = |round: &Round| {
         ways.clear();
@@ -33,7 +33,7 @@ pub fn run(mut schedule: Schedule) -> Schedule {
     schedule
 }
 
-/// The messages from one rank to another with one tag.
+/// Sender, receiver and tag of a sequence of messages.
 type Channel = (Rank, Rank, Tag);
 
 fn channel(rank: Rank, message: &Message) -> Channel {
@@ -43,7 +43,7 @@ fn channel(rank: Rank, message: &Message) -> Channel {
     }
 }
 
-/// For each end of a channel, the round of each of its messages and what it carries.
+/// For each end of a channel: the round and the payload of each message, in order.
 struct RoundsOf(HashMap<(Channel, End), Vec<(usize, Payload)>>);
 
 impl RoundsOf {
@@ -60,7 +60,7 @@ impl RoundsOf {
         RoundsOf(rounds)
     }
 
-    /// Whether a channel's message at this turn belongs with the one before, at both ends.
+    /// Whether message number `turn` of a channel has the same round and payload as the one before, at both ends.
     fn belongs(&self, channel: Channel, turn: usize) -> bool {
         let at = |end| {
             let messages = self.0.get(&(channel, end))?;

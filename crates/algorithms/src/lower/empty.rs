@@ -1,8 +1,8 @@
-//! Drops chunks that all ranks know to have no elements, and then whatever carries nothing.
+//! Drops chunks that all ranks know to be empty, and then the operations and messages that have no chunks left.
 //!
-//! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree.
-//! Signals and barriers stay, unless they say for which chunks they are: what they order is not theirs to know. For the same
-//! reason messages stay, empty as they are, in a schedule that shares memory and does not order that by flags alone.
+//! So an allgather in which only the root's count is not zero becomes a broadcast along the same tree. Signals and barriers stay, because
+//! other operations may depend on the order they impose; only those that name their chunks are dropped if all of these are empty. For the
+//! same reason empty messages stay in a schedule that shares memory, unless flags alone order it.
 
 use bruckner_schedule::{Level, Local, Place, Places, Problem, Round, Schedule, Topology};
 
@@ -15,17 +15,17 @@ pub fn run(schedule: Schedule, purpose: Purpose) -> Schedule {
         .into(|_, rounds| rounds.into_iter().filter_map(|round| prune(&problem, purpose, round)).collect())
 }
 
-/// What messages are for. All ranks must see it alike, also one that is lowered without the others.
+/// Purpose of the messages of a schedule. All ranks must use the same value, even a rank that is lowered alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Only to carry data.
+    /// Messages only carry data.
     CarriesData,
-    /// Also to order what ranks do to shared memory.
+    /// Messages also order accesses to shared memory.
     OrdersMemory,
 }
 
 impl Purpose {
-    /// As seen from all ranks of a schedule.
+    /// Returns the purpose for a schedule of all ranks.
     pub fn of(schedule: &Schedule) -> Purpose {
         let locals = || schedule.ranks.values().flatten().flat_map(|round| &round.local);
         let rings = locals().any(|local| matches!(local, Local::Leave(_)));
@@ -35,7 +35,7 @@ impl Purpose {
         }
     }
 
-    /// As known before any schedule is there.
+    /// Returns the purpose before a schedule exists, from expression and topology.
     pub(crate) fn expected(expression: &Expression, topology: &Topology) -> Purpose {
         match uses_segment(expression, topology, Level::NODE) {
             true => Purpose::OrdersMemory,
@@ -44,7 +44,7 @@ impl Purpose {
     }
 }
 
-/// Whether an algorithm within regions of a level goes through a segment.
+/// Whether an algorithm that runs within regions of `level` uses a shared-memory segment.
 fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> bool {
     match expression {
         Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) => {

@@ -1,23 +1,22 @@
-//! Leaves out copies between private lines and the user's buffers.
+//! Removes copies between private lines and the user's buffers.
 //!
-//! A slot of a private line that only ever holds what was copied from the input is read from the input instead. A slot
-//! that in the end is copied to the output, or to another line, lies there from the beginning, if nothing else is there
-//! before. Each rank is looked at by itself. Operations name sets of slots, so a slot changes its place only if all slots
-//! of every operation that names it do.
+//! A slot of a private line that only ever holds a copy of the input is read from the input instead. A slot that is finally copied to the
+//! output, or to another line, is stored there from the start, if nothing else uses the destination before. Each rank is processed by
+//! itself. Operations name sets of slots, so a slot moves only if all slots of every operation that names it move.
 
 use bruckner_schedule::{Area, Counts, End, Local, Place, Round, Schedule, Set};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-/// Ranks that name more slots than this are left as they are: what this saves is small beside their data.
+/// Limit on the slots that a rank's operations name; above it the rank is unchanged, as the saving is small beside its data.
 const MANY: u64 = 512;
 
-/// Runs the pass. Where lengths are known only locally, slots have no fixed places and nothing is to be saved.
+/// Runs the pass. It does nothing if lengths are known only locally, because slots then have no fixed addresses.
 pub fn run(schedule: Schedule) -> Schedule {
     if schedule.problem.counts == Counts::Local {
         return schedule;
     }
     schedule.into(|_, mut rounds| {
-        // Copies of copies take a few turns; each leaves fewer.
+        // Chains of copies need several repetitions; each leaves fewer copies.
         for pass in [from_input, to_the_end] {
             while let Some(shorter) = pass(&rounds) {
                 rounds = shorter;
@@ -30,18 +29,18 @@ pub fn run(schedule: Schedule) -> Schedule {
 /// A slot of a private line.
 type Slot = (u32, u64);
 
-/// What an operation does to a place.
+/// How an operation accesses a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
     Write,
-    /// A copy writes it; from where.
+    /// Written by a copy from this area.
     Copied(Area),
-    /// A copy reads it; to where.
+    /// Read by a copy to this area.
     CopiedTo(Area),
 }
 
-/// Every place that is named, in order, with what is done to it.
+/// Lists every place that operations name, in program order, with the kind of access.
 fn accesses(rounds: &[Round]) -> Vec<(&Place, Access)> {
     let mut all = Vec::new();
     for round in rounds {
@@ -66,7 +65,7 @@ fn accesses(rounds: &[Round]) -> Vec<(&Place, Access)> {
     all
 }
 
-/// Slots that hold what the input holds.
+/// Replaces slots that only hold a copy of the input by the input; `None` if there are none.
 fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
     let all = accesses(rounds);
     let copies = |access: &Access| *access == Access::Copied(Area::In);
@@ -80,7 +79,7 @@ fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
         let Area::Line(line) = place.area else { continue };
         for chunk in place.set.iter() {
             match access {
-                // Copied once, and that before anything else.
+                // A slot can move if exactly one copy writes it, before any other access.
                 Access::Copied(Area::In) if !stays.contains(&(line, chunk)) => {
                     if !moves.insert((line, chunk)) {
                         stays.insert((line, chunk));
@@ -103,7 +102,7 @@ fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
     replace(rounds, &moves, Area::In)
 }
 
-/// Slots whose last use is a copy to where nothing is before: those of the first line that has some.
+/// Moves slots whose last use is a copy to a place unused before, for the first line that has any; `None` if none has.
 fn to_the_end(rounds: &[Round]) -> Option<Vec<Round>> {
     let all = accesses(rounds);
     let is_private = |area: Area| matches!(area, Area::Line(_) | Area::Out);
@@ -129,7 +128,7 @@ fn to_the_end(rounds: &[Round]) -> Option<Vec<Round>> {
         let mut moves: HashSet<Slot> = HashSet::default();
         for (at, (place, access)) in all.iter().enumerate() {
             if place.area == Area::Line(line) && *access == Access::CopiedTo(to) {
-                // The copy is the last use of the slot and, just behind, the first of where it goes.
+                // The copy is the last access to the slot and, next in the list, the first access to the destination.
                 let ends = |chunk: &u64| {
                     last.get(&(place.area, *chunk)) == Some(&at)
                         && first.get(&(to, *chunk)) == Some(&(at + 1))
@@ -146,7 +145,7 @@ fn too_many(all: &[(&Place, Access)]) -> bool {
     all.iter().map(|(place, _)| place.set.len()).sum::<u64>() > MANY
 }
 
-/// Takes back slots that are named together with others that stay.
+/// Removes from `moves` all slots that an operation names together with slots that stay.
 fn keep_whole<'a>(places: impl Iterator<Item = &'a Place>, moves: &mut HashSet<Slot>) {
     let mut named: Vec<Vec<Slot>> = Vec::new();
     for place in places {
@@ -169,7 +168,7 @@ fn keep_whole<'a>(places: impl Iterator<Item = &'a Place>, moves: &mut HashSet<S
     }
 }
 
-/// Puts slots into another area, and drops copies of a place to itself; `None` if there are none to put.
+/// Moves slots to another area, and drops copies of a place to itself; `None` if `moves` is empty.
 fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Round>> {
     if moves.is_empty() {
         return None;
@@ -186,7 +185,7 @@ fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Ro
         let local = std::mem::take(&mut round.local);
         for local in local {
             match local {
-                // The copy that made the slots: what is left of it are those that stay.
+                // The copy that filled the slots: it is reduced to the slots that stay.
                 Local::Copy { to, from } if from.area == area && area == Area::In => {
                     let Area::Line(line) = to.area else {
                         round.local.push(Local::Copy { to, from });

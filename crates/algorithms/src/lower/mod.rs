@@ -1,18 +1,18 @@
-//! From schedule to program: a chain of passes, each in its own file, each right before and after.
+//! From schedule to program: a chain of passes, one per file; input and output of each are verified in tests.
 //!
 //! | pass | from, to | what it does |
 //! |---|---|---|
 //! | [`empty`] | schedule, schedule | drops chunks that all know to be empty, and messages that carry nothing |
-//! | [`coalesce`] | schedule, schedule | joins the messages of a round that go the same way |
-//! | [`forward`] | schedule, schedule | leaves out copies between private lines and the user's buffers |
-//! | [`place`] | schedule, program | posts and finishes messages, and gives every line a place in a buffer |
-//! | [`pack`] | program, program | gathers scattered slots so that each message is one stretch of memory |
+//! | [`coalesce`] | schedule, schedule | joins messages between the same two ranks in the same round |
+//! | [`forward`] | schedule, schedule | removes copies between private lines and the user's buffers |
+//! | [`place`] | schedule, program | posts and finishes messages, and gives every line an offset in a buffer |
+//! | [`pack`] | program, program | copies scattered slots together so that each message is contiguous in memory |
 //! | [`overlap`] | program, program | starts messages early where rounds overlap |
 //! | [`alternate`] | program, program | replaces the closing barrier by two halves of a segment used in turn |
 //! | [`unshare`] | program, program | replaces shared memory by messages within the node |
 //!
-//! Which values are needed at all (the paper's dead lines) is not a pass: [`crate::factors`] generates live
-//! lines only, because at scale the dead ones could not even be written down.
+//! Omitting values that no result needs (the paper's dead lines) is not a pass: [`crate::factors`] generates live lines only, because with
+//! many ranks the dead ones would be too many to generate.
 
 pub mod alternate;
 pub mod coalesce;
@@ -27,32 +27,32 @@ pub mod unshare;
 use bruckner_schedule::{Program, Schedule};
 pub use empty::Purpose;
 
-/// How ranks of a node exchange.
+/// How ranks of a node exchange data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnNode {
-    /// Through their segment.
+    /// Through a shared-memory segment.
     #[default]
     Segment,
-    /// By messages, where no segment can be had.
+    /// By messages, if no segment is available.
     Messages,
 }
 
-/// How private lines lie in temporary memory.
+/// How private lines are allocated in temporary memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Room {
-    /// Lines that are not in use at the same time share room.
+    /// Lines that are not in use at the same time share memory.
     #[default]
     Shared,
-    /// Every slot has room of its own: its size may be that of its chunk, whatever that is.
+    /// Every slot has memory of its own, so chunks can have any sizes.
     Own,
 }
 
-/// The whole chain, for a schedule of all ranks.
+/// Runs all passes on a schedule of all ranks.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
     lower_part(schedule, on_node, Purpose::of(schedule), Room::Shared)
 }
 
-/// The whole chain, for a schedule of some ranks: those of whole nodes where it shares memory.
+/// Runs all passes on a schedule of some ranks: all of them if shared memory is to become messages.
 pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose, room: Room) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
     let program = overlap::run(pack::run(place::run(schedule, room), room));

@@ -1,14 +1,14 @@
-//! Starts messages early, where rounds overlap.
+//! Starts messages early if the rounds of a program may overlap.
 //!
-//! A message moves up past the instructions before it, until one makes what it carries or still uses what it fills,
-//! or would let it overtake a message of its own channel, or lies too many rounds back. Messages that end later than
-//! they did must not get in the way of one that starts earlier: all that are under way at once are compared. Meetings order
-//! what ranks do to shared memory; a message of private data goes past them.
+//! A message moves up past the instructions before it, but not past one that writes its data, uses the memory it fills, or starts a
+//! message of the same channel, nor past more rounds than allowed. The memory of all messages in flight is compared, since an earlier
+//! start may overlap messages that finish later. Barriers and flags order accesses to shared memory; a message of private data may pass
+//! them.
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{Area, Code, End, Instr, Local, Message, Place, Problem, Program, Request, Run, Set};
 
-/// Part of a buffer: elements, or chunks where a program counts in these.
+/// Part of a buffer, as a run of elements.
 type Stretch = (Buffer, Run);
 
 /// Runs the pass.
@@ -21,7 +21,7 @@ pub fn run(program: Program) -> Program {
     early
 }
 
-/// An instruction with the requests numbered through, and what it touches.
+/// An instruction with renumbered requests, and the memory that it reads and writes.
 struct Step {
     instr: Instr,
     reads: Vec<Stretch>,
@@ -45,8 +45,8 @@ fn start_early(program: &Program, code: &Code) -> Code {
     Code { layout: code.layout.clone(), instrs: steps.into_iter().map(|step| step.instr).collect() }
 }
 
-/// Gives every message a request of its own, and works out what instructions touch. What ends a message touches what it
-/// carried.
+/// Gives every message a unique request, and determines the memory that instructions access. The finish of a message accesses the memory
+/// of that message.
 fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     let addresses = Addresses::new(problem, code);
     let in_chunks = problem.equal() == Some(1);
@@ -101,7 +101,7 @@ fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     code.instrs.iter().map(step).collect()
 }
 
-/// Where a message can start.
+/// Returns the earliest index in `steps` at which a message can start.
 fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes_meetings: bool) -> usize {
     let (mut at, mut passed) = (steps.len(), 0);
     while at > 0 {

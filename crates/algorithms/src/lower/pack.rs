@@ -1,8 +1,8 @@
-//! Makes each message one stretch of memory.
+//! Makes each message contiguous in memory.
 //!
-//! What a send takes from scattered slots is first copied into a stretch of its own; what a receive brings is
-//! copied out of one once the message is finished. Messages that are one stretch already stay as they are, and
-//! so do all where lengths are known only locally: there the cells have no fixed place.
+//! Scattered slots of a send are first copied into contiguous memory; a receive into scattered slots goes to contiguous memory and is
+//! copied out once the message is finished. Messages that are contiguous already stay as they are, and so do all messages if lengths are
+//! known only locally, because slots then have no fixed addresses.
 
 use std::cell::OnceCell;
 
@@ -40,8 +40,7 @@ pub fn run(program: Program, room: Room) -> Program {
     }))
 }
 
-/// Whether slots follow each other without gaps in one buffer. User buffers, which need no addresses, are in the order of
-/// chunks.
+/// Whether places are contiguous in one buffer. User buffers hold chunks in order, so these are checked without computing addresses.
 fn is_one_stretch<'a>(
     problem: &'a Problem,
     code: &'a Code,
@@ -62,11 +61,11 @@ struct Packer<'a> {
     room: Room,
     placed: Vec<Placed>,
     instrs: Vec<Instr>,
-    /// The next line, and the room that stretches in use take behind everything else.
+    /// Number of the next private line; `base` is the end of all other temporary memory, `used` the size in use after it.
     line: u32,
     base: u64,
     used: u64,
-    /// Requests under way, with what is to be copied once they are finished.
+    /// Requests in flight, each with the copies that follow once it is finished.
     open: HashMap<Request, Vec<Local>>,
 }
 
@@ -115,7 +114,7 @@ impl<'a> Packer<'a> {
         Code { layout, instrs: self.instrs }
     }
 
-    /// The message on one stretch, and the copies that come after it.
+    /// Returns the message on contiguous memory, and the copies that follow it.
     fn pack(&mut self, mut message: Message) -> (Message, Vec<Local>) {
         let mut after = Vec::new();
         for place in &mut message.places {

@@ -1,8 +1,8 @@
-//! Gives every line a place in a buffer, and makes rounds into instructions.
+//! Gives every line an offset in a buffer, and turns rounds into instructions.
 //!
-//! A private line needs room for the slots that are used, from the round of its first use to that of its last;
-//! lines whose rounds do not overlap share room, unless every slot is to have its own. A line of a segment has room for all chunks, in the order of
-//! line numbers, so that all ranks of a region place it alike without asking each other.
+//! A private line needs memory for the slots in use, from the round of its first use to that of its last; lines whose rounds do not
+//! overlap share memory, unless every slot must have its own. A line of a segment has memory for all chunks, in the order of line numbers,
+//! so all ranks of a region place it alike without communication.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ pub fn run(schedule: Schedule, room: Room) -> Program {
     }))
 }
 
-/// A line's slots and the rounds between which they are in use.
+/// Slots of a line, and the first and the last round in which it is in use.
 struct Use<'a> {
     sets: Vec<&'a Set>,
     first: usize,
     last: usize,
 }
 
-/// Above so many blocks a line has room for all slots between its least and its greatest.
+/// Limit on the blocks of a line; above it the line has memory for all slots from its lowest to its highest.
 const MANY: u64 = 4096;
 
 fn lay_out(problem: &Problem, rounds: &[Round], room: Room) -> Vec<Placed> {
@@ -62,7 +62,7 @@ fn places(round: &Round) -> impl Iterator<Item = &Place> {
     round.messages.iter().flat_map(|m| &m.places).chain(round.local.iter().flat_map(Local::places))
 }
 
-/// The lowest offset at which nothing lies that is in use in the same rounds, or ever.
+/// Returns the lowest offset without lines in use in the same rounds, or without any line for [`Room::Own`].
 fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placed, u64, &Use<'_>)], room: Room) -> u64 {
     let meets = |other: &Use<'_>| other.first <= line.last && line.first <= other.last;
     let mut taken: Vec<(u64, u64)> = placed

@@ -1,12 +1,12 @@
-//! Replaces shared memory by messages within the node, for where no segment can be had.
+//! Replaces shared memory by messages within the node, for systems where no segment is available.
 //!
-//! Every rank gets a private shadow of the shared slots that it touches. Who wrote what a read finds is known
-//! in advance, because the program is free of races: any order that its synchronisation allows gives the same
-//! answer, so one is played through. Where the writer is another rank, a message brings the value: sent as
-//! soon as it is written, received just before it is read. Flags and barriers are then no longer needed.
+//! Every rank gets a private copy (a *shadow*) of the shared slots that it touches. The writer of each value that is read is known in
+//! advance: the program is free of races, so every order that its synchronisation allows gives the same writers, and one order is
+//! simulated. If the writer is another rank, a message carries the value: it is sent as soon as the value is written and received just
+//! before it is read. Flags and barriers are then no longer needed.
 //!
-//! What others read in a rank's buffers is written there, too: the input when it is opened, the output by whatever fills it. The
-//! owner needs no shadow of those.
+//! Reads of another rank's buffers are handled alike: its input counts as written when the rank opens its buffers, its output when an
+//! operation fills it. The owner needs no shadow of its own buffers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,12 +23,12 @@ use super::lines::{next_line, without_costs};
 /// Runs the pass.
 ///
 /// # Panics
-/// If the program cannot be played through (a program that the verifier accepts can), or if it has shared lines
-/// that lie on each other ([`super::place`] makes none such).
+/// If the program deadlocks in the simulation (one that the verifier accepts does not), or if shared lines overlap in memory (those placed
+/// by [`super::place`] do not).
 pub fn run(program: Program) -> Program {
     let shares = |code: &Code| code.instrs.iter().flat_map(Instr::places).any(|place| is_shared(place.area));
     if !program.ranks.values().any(shares) {
-        // Flags and barriers that order nothing.
+        // Nothing is shared, so flags and barriers order nothing and are removed.
         return without_costs(program.into(|_, mut code| {
             code.instrs.retain(|instr| !is_order(instr));
             code
@@ -47,39 +47,39 @@ fn is_shared(area: Area) -> bool {
     matches!(area, Area::Shared(..)) || area.of_other().is_some()
 }
 
-/// One end of the messages from one rank to another with one tag.
+/// One end of the messages between two ranks with one tag: sender, receiver, tag, end.
 type Channel = (Rank, Rank, Tag, End);
 
-/// A rank and one of its instructions.
+/// A rank and the index of one of its instructions.
 type Moment = (Rank, u32);
 
-/// A value that goes from one rank to another: after which instruction of the one, before which of the other.
+/// Values sent from one rank to another, after an instruction of the sender and before one of the receiver.
 struct Flow {
     from: Moment,
     to: Moment,
     tag: Tag,
-    /// Slots of shared lines.
+    /// Shared slots that hold the values.
     slots: Places,
 }
 
-/// For each slot of a line who wrote it last, and with which instruction.
+/// The last writer of each slot of a line: rank and instruction.
 type Written = Vec<Option<Moment>>;
 
-/// One order in which the program can run.
+/// Simulation of the program in one of the orders in which it can run.
 struct Play<'a> {
     program: &'a Program,
     next: Vec<usize>,
     posted: HashMap<Channel, u64>,
-    /// For each request under way the channel and how many ends the other side must have posted.
+    /// For each request in flight: the other end of its channel, and how many messages that end must have posted to complete it.
     open: HashMap<(Rank, Request), (Channel, u64)>,
     filling: HashMap<(Rank, Request), &'a [Place]>,
     flags: HashMap<(Rank, Flag), u64>,
     waited: HashMap<(Rank, Rank, Flag), u64>,
     barriers: HashMap<(Level, u32, u64), HashSet<Rank>>,
     passed: HashMap<(Rank, Level), u64>,
-    /// By line and region.
+    /// Last writers of shared slots, by line and region.
     writers: HashMap<(Area, u32), Written>,
-    /// What each rank's shadow of a line holds already.
+    /// Writers of the values that each rank's shadow of a line already holds.
     seen: HashMap<(Area, Rank), Written>,
     flows: Vec<Flow>,
 }
@@ -115,8 +115,8 @@ impl<'a> Play<'a> {
         let mut all = self.program.ranks.values().zip(&self.next);
         let done = all.all(|(code, next)| *next == code.instrs.len());
         assert!(done, "only programs that end can be lowered to messages");
-        // Between two ranks each message has its own tag: they may be received in another order than sent.
-        // They start above the tags that the two use already.
+        // Each added message between two ranks has a tag of its own, because the order of receives may differ from that of sends. The tags
+        // start above those that the two ranks already use.
         let mut tags: HashMap<(Rank, Rank), u32> = HashMap::default();
         for &(from, to, tag, _) in self.posted.keys() {
             let highest = tags.entry((from, to)).or_insert(0);
@@ -131,7 +131,7 @@ impl<'a> Play<'a> {
         self.flows
     }
 
-    /// One instruction of a rank; `false` if it must wait or is done.
+    /// Simulates one instruction of a rank; `false` if the rank must wait or has finished.
     fn step(&mut self, rank: Rank, number: usize, code: &'a Code) -> bool {
         let Some(instr) = code.instrs.get(self.next[number]) else { return false };
         let now = (rank, self.next[number] as u32);
@@ -173,7 +173,7 @@ impl<'a> Play<'a> {
                 self.read(now, into);
                 self.write(now, into);
             }
-            // What is there for nothing has been left out before.
+            // Entering and leaving a ring only order successive executions, and carry no values.
             Instr::Local(Local::Enter { .. } | Local::Leave(_)) => {}
             Instr::Local(Local::Open) => {
                 let all = Set::from(0..self.program.problem.chunks());
@@ -206,7 +206,7 @@ impl<'a> Play<'a> {
     fn region(&self, area: Area, rank: Rank) -> Option<u32> {
         match area {
             Area::Shared(level, _) => Some(self.program.topology.region_of(level, rank)),
-            // There is one of each.
+            // Each rank has one input and one output, so one region number is enough.
             Area::InOf(_) | Area::OutOf(_) => Some(0),
             _ => None,
         }
@@ -232,7 +232,7 @@ impl<'a> Play<'a> {
             flows[at].slots[0].set.push(Run::new(chunks.start, chunks.end - chunks.start, 0, 1));
         };
         for block in place.set.runs().iter().flat_map(Run::blocks) {
-            // Slots that follow each other and were written at once go together.
+            // Consecutive slots written by the same instruction go into one message.
             let mut from = block.start;
             while from < block.end {
                 let written = writers[from as usize];
@@ -265,16 +265,16 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Rewrites one rank's code on private lines that shadow the shared ones.
+/// Rewrites one rank's code to use private shadows of the shared lines.
 struct Rewriter<'a> {
     rank: Rank,
     lines: BTreeMap<Area, u32>,
-    /// What comes before each instruction and what goes after it, in order.
+    /// Values received before instructions, by instruction; `leaving` has the values sent after instructions.
     arriving: Vec<&'a Flow>,
     leaving: Vec<&'a Flow>,
     request: u32,
     out: Vec<Instr>,
-    /// Sends of ours under way, and the shadow slots that they read.
+    /// Added sends in flight, and the shadow slots that they read.
     sending: Vec<(Request, Places)>,
 }
 
@@ -288,7 +288,7 @@ impl<'a> Rewriter<'a> {
                 next - 1
             });
         }
-        // Flows are in the order of who they come from.
+        // Flows are sorted by sender.
         let first = flows.partition_point(|flow| flow.from.0 < rank);
         let leaving = flows[first..].iter().take_while(|flow| flow.from.0 == rank).collect();
         let mut arriving: Vec<&Flow> = flows.iter().filter(|flow| flow.to.0 == rank).collect();
@@ -358,7 +358,7 @@ impl<'a> Rewriter<'a> {
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: self.out }
     }
 
-    /// Adds an instruction, after the sends that read what it writes are finished.
+    /// Adds an instruction, after finishing the added sends that still read the slots it writes.
     fn push(&mut self, instr: Instr) {
         let out = &mut self.out;
         let written: &[Place] = match &instr {
@@ -386,7 +386,7 @@ impl<'a> Rewriter<'a> {
         out.push(instr);
     }
 
-    /// The private lines as they were, and the shadows behind them.
+    /// Returns the private lines unchanged, followed by the shadows.
     fn place(&self, placed: Vec<Placed>, problem: &Problem, mut end: u64) -> Vec<Placed> {
         let mut used: BTreeMap<Area, Vec<&Set>> =
             self.lines.values().map(|&line| (Area::Line(line), Vec::new())).collect();

@@ -1,7 +1,7 @@
-//! The cyclic shift (Bruck et al. 1997), with a number of ports for each step (Jocksch et al. 2021).
+//! The cyclic shift (Bruck et al. 1997), with a separate number of ports for each step (Jocksch et al. 2021).
 //!
-//! Holding the blocks of h members from itself on, a member takes from the one jh further on what that one holds,
-//! for each port j; it then holds (ports + 1)·h. The last step takes only what is missing.
+//! A member that holds the blocks of h members, its own and the h − 1 after it, receives for each port j the blocks held by the member j·h
+//! further on; it then holds (ports + 1)·h blocks. The last step receives only the missing blocks.
 //!
 //! ```text
 //! 5 members, one port   h = 1  0 ◄── 1        h = 2  0 ◄── 2, 3        h = 4  0 ◄── 4
@@ -13,9 +13,9 @@ use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, Step};
 
-/// The pattern.
+/// The cyclic-shift allgather pattern.
 pub struct CyclicShift {
-    /// The ports of each step; steps that have nothing left to fetch are left out.
+    /// Number of ports in each step; steps with nothing left to receive are omitted.
     pub ports: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
-//! Makes a pattern that suits only some numbers of members serve any number up to twice as many.
+//! Extends a pattern that suits only some numbers of members (such as powers of two) to any number up to twice as many.
 //!
-//! Of n members the first `core` run the pattern. Each of the others hands its block to one of them before, and gets
-//! all the rest from it afterwards.
+//! The first `core` of n members run the pattern. Each other member (a guest) sends its block to one of them (its host) before, and
+//! receives all other blocks from its host afterwards.
 //!
 //! ```text
 //! 5 members, core 4   before  4 ─► 0      then 0 … 3, the blocks of 0 and 4 together      after  0 ─► 4
@@ -11,11 +11,11 @@ use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, Step};
 
-/// The combinator.
+/// Runs a pattern on the first `core` members and folds the other members onto them.
 pub struct Fold {
-    /// How many run the pattern: at least half of all.
+    /// Number of members that run the pattern: at least half of all.
     pub core: u32,
-    /// What they run.
+    /// The pattern that the first `core` members run.
     pub inside: Box<dyn Pattern>,
 }
 
@@ -41,7 +41,7 @@ impl Pattern for Fold {
             steps.push(Step { sends: Vec::new(), recvs: parcel(host, all_but(me)) });
             return steps;
         }
-        // Whoever carries a host's block carries its guest's too.
+        // A message that carries the block of a host also carries the block of its guest.
         let with_guests = |blocks: &Set| {
             let mut set = blocks.clone();
             set.extend(&blocks.iter().filter(|&b| b < extra).map(|b| b + u64::from(core)).collect());

@@ -1,8 +1,8 @@
-//! Allgather patterns: who sends which blocks to whom, in pure arithmetic.
+//! Allgather patterns: which member sends which blocks to which other, by arithmetic on member numbers.
 //!
-//! A pattern knows only how many members there are and which of them it is asked about. From one pattern come an
-//! allgather, by time reversal a reduce_scatter, from both an allreduce; on some counts zero, broadcast and reduce;
-//! and it can run inside a region or between regions. So a pattern is all that an algorithm has to be.
+//! A pattern depends only on the number of members and on the member's own number. One pattern yields an allgather, by time reversal a
+//! reduce_scatter, and from both an allreduce; with counts that are zero except at a root, a broadcast and a reduce. It can also run
+//! inside a region or between regions. So a new algorithm needs nothing but a pattern.
 //!
 //! ```
 //! use bruckner_algorithms::patterns::{Pattern, Ring};
@@ -32,26 +32,26 @@ pub use spread_out::{Pairwise, SpreadOut};
 
 use bruckner_schedule::Set;
 
-/// Blocks that go between two members.
+/// Blocks that one member sends to another in one message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parcel {
-    /// The other member.
+    /// The other member: the receiver in [`Step::sends`], the sender in [`Step::recvs`].
     pub peer: u32,
-    /// Whose blocks, in the order in which they travel.
+    /// Block numbers, in message order; block i is the block of member i.
     pub blocks: Set,
 }
 
-/// What one member sends and receives at once.
+/// Messages that one member sends and receives concurrently.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// What it sends.
+    /// Parcels to send.
     pub sends: Vec<Parcel>,
-    /// What it receives.
+    /// Parcels to receive.
     pub recvs: Vec<Parcel>,
 }
 
 impl Step {
-    /// Sends one parcel and receives one.
+    /// Creates a step that sends one parcel and receives one.
     pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> Step {
         Step {
             sends: vec![Parcel { peer: to, blocks: give }],
@@ -60,10 +60,9 @@ impl Step {
     }
 }
 
-/// A way for n members to get each other's blocks. Every member gets every block but its own exactly once: that is
-/// what makes it reversible.
+/// An allgather among n members. Every member receives every block but its own exactly once; this makes a pattern reversible.
 pub trait Pattern: Send + Sync {
-    /// What member `me` of `n` does.
+    /// Returns the steps of member `me` of `n`.
     fn steps(&self, n: u32, me: u32) -> Vec<Step>;
 }
 
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Plays a pattern: blocks are sent only by who has them, arrive as they are sent, and each exactly once.
+    /// Simulates a pattern and checks that members send only blocks they hold, and that every block arrives as sent, exactly once.
     fn check(pattern: &dyn Pattern, n: u32, what: &str) {
         let mut has: Vec<BTreeSet<u64>> = (0..n).map(|m| BTreeSet::from([m.into()])).collect();
         let all: Vec<Vec<Step>> = (0..n).map(|m| pattern.steps(n, m)).collect();

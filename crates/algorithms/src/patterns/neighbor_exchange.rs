@@ -1,19 +1,19 @@
-//! Neighbor exchange (Chen et al. 2005): pairs of neighbours, alternately to the right and to the left.
+//! Neighbor exchange (Chen et al. 2005): members exchange alternately with their right and their left neighbour.
 //!
-//! First each pair (0 1), (2 3), … exchanges; from then on a member hands its other neighbour the two blocks that it
-//! got last.
+//! First each pair (0 1), (2 3), … exchanges its blocks; from then on, alternating between its two neighbours, a member sends the pair of
+//! blocks that it completed last.
 //!
 //! ```text
 //! 6 members, member 2   step 0 ◄─► 3 (block 3)   step 1 ◄─► 1 (blocks 0 1)   step 2 ◄─► 3 (blocks 4 5)
 //! ```
 //!
-//! Cost: n/2 steps, n − 1 blocks. With an odd number the last member folds onto the first.
+//! Cost: n/2 steps, n − 1 blocks. With an odd number of members the last one folds onto the first.
 
 use bruckner_schedule::Set;
 
 use super::{Fold, Pattern, Step};
 
-/// The pattern.
+/// The neighbor-exchange allgather pattern, for any number of members.
 pub struct NeighborExchange;
 
 impl Pattern for NeighborExchange {
@@ -32,7 +32,7 @@ impl Pattern for Even {
             let first = 2 * number.rem_euclid(pairs) as u64;
             Set::from(first..first + 2)
         };
-        // The pair that arrives at step s: one side of the own pair, then the other, further out each time.
+        // Number of the pair whose blocks arrive at step s: alternately on either side of the own pair, ever further away.
         let arriving = |s: i64| own + if s % 2 == 1 { -up * ((s + 1) / 2) } else { up * (s / 2) };
         (0..pairs)
             .map(|s| {

@@ -1,10 +1,10 @@
-//! Recursive doubling: partners at distances 1, 2, 4, … exchange all that they have.
+//! Recursive doubling: partners at distances 1, 2, 4, … exchange all the blocks they hold.
 //!
 //! ```text
 //! 4 members   step 1  0 ◄─► 1, 2 ◄─► 3       step 2  0 ◄─► 2, 1 ◄─► 3
 //! ```
 //!
-//! For other numbers than powers of two the last members fold onto the first; see [`Fold`].
+//! If the number of members is not a power of two, the last members fold onto the first; see [`Fold`].
 //!
 //! Cost: log2 n steps and n − 1 blocks; two more steps where members fold.
 
@@ -12,7 +12,7 @@ use bruckner_schedule::Set;
 
 use super::{Fold, Pattern, Step};
 
-/// The pattern.
+/// The recursive-doubling allgather pattern, for any number of members.
 pub struct RecursiveDoubling;
 
 impl Pattern for RecursiveDoubling {

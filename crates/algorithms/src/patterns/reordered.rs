@@ -1,30 +1,30 @@
-//! Members in another order, for blocks of unequal sizes (Jocksch et al. 2021, section 2.2.3).
+//! Reorders the members of a pattern to balance blocks of unequal sizes (Jocksch et al. 2021, section 2.2.3).
 //!
-//! A pattern that is balanced for equal blocks is not for unequal ones. So small blocks are paired with large ones, and
-//! the pairs with pairs, as in a tournament; the pattern then sees the members in the order of the leaves.
+//! A pattern that is balanced for equal blocks is not balanced for unequal ones. So members with small blocks are paired with members with
+//! large ones, then pairs with pairs, as in a tournament; the pattern runs on the members in the order of the leaves.
 //!
 //! ```text
 //! sizes 1 2 6 9 10 11 14      2+14  6+11  9+10 │ 1 waits      1+(9 10)  (2 14)+(6 11)      1 9 10 2 14 6 11
 //! ```
 //!
-//! With an odd number the smallest waits, and joins where there is next an odd number. Cost: as the pattern's, but no
-//! member is far above the others at any step.
+//! If a round of the tournament has an odd number of groups, the smallest waits and joins at the next odd round. Cost: that of the
+//! pattern, but no member sends far more than the others at any step.
 
 use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, Step};
 
-/// The combinator.
+/// Runs a pattern on members in another order.
 pub struct Reordered {
-    /// Who stands at each place.
+    /// Member at each place of the order.
     order: Vec<u32>,
-    /// At which place each stands.
+    /// Place of each member in the order.
     place: Vec<u32>,
     pattern: Box<dyn Pattern>,
 }
 
 impl Reordered {
-    /// A pattern for members with blocks of these sizes.
+    /// Wraps a pattern for members whose blocks have these sizes.
     pub fn new(sizes: &[u64], pattern: Box<dyn Pattern>) -> Reordered {
         let order = order(sizes);
         let mut place = vec![0; order.len()];
@@ -50,7 +50,7 @@ impl Pattern for Reordered {
     }
 }
 
-/// The order in which members with blocks of these sizes are paired. Equal sizes stay as they are.
+/// Returns the order in which members with blocks of these sizes are paired. If all sizes are equal, the order is unchanged.
 pub fn order(sizes: &[u64]) -> Vec<u32> {
     if sizes.windows(2).all(|w| w[0] == w[1]) {
         return (0..sizes.len() as u32).collect();
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// The time of the busiest member at each step, without latency.
+    /// Returns the time without latency: the largest amount that any member sends at a step, summed over the steps.
     fn time(sizes: &[u64], pattern: &dyn Pattern) -> u64 {
         let n = sizes.len() as u32;
         let all: Vec<Vec<Step>> = (0..n).map(|me| pattern.steps(n, me)).collect();
@@ -111,7 +111,7 @@ mod tests {
         (0..all[0].len()).map(|s| all.iter().map(|steps| sent(&steps[s])).max().unwrap_or(0u64)).sum()
     }
 
-    /// Sizes 1, 1, 0, 2: time 4 by recursive doubling in the right order, 5 in every other and by cyclic shift in any.
+    /// Sizes 1, 1, 0, 2: recursive doubling takes time 4 in the right order and 5 in any other; the cyclic shift always takes 5.
     #[test]
     fn the_papers_figure_7() {
         let sizes = [1, 1, 0, 2];
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(time(&sizes, &Reordered::new(&sizes, Box::new(Bruck(2)))), 5);
     }
 
-    /// Zeros and ones: side by side they equal out at the first step, sorted they do not.
+    /// Block sizes 0 and 1: paired with each other they balance at the first step, in sorted order they do not.
     #[test]
     fn the_papers_zeros_and_ones() {
         let sorted = [0, 0, 0, 0, 1, 1, 1, 1];

@@ -1,4 +1,4 @@
-//! The ring: everyone passes on to the right what came last from the left.
+//! The ring: every member sends its right neighbour the block that it received last from its left neighbour.
 //!
 //! ```text
 //! 4 members   0 ─► 1 ─► 2 ─► 3 ─► 0     step s carries the block of the member s back
@@ -10,7 +10,7 @@ use bruckner_schedule::Set;
 
 use super::{Pattern, Step};
 
-/// The pattern.
+/// The ring allgather pattern.
 pub struct Ring;
 
 impl Pattern for Ring {

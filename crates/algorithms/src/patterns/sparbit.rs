@@ -1,10 +1,10 @@
 //! Sparbit (Loch and Koslovski 2021).
 //!
-//! Every member is the root of a binomial tree that carries its block, all trees at once, each shifted by its root.
-//! Bruck doubles the distance while the data grows; Sparbit halves it, so the large messages go to near members, and
-//! every block lands where it belongs without a last rotation.
+//! Every member is the root of a binomial tree that carries its block; all trees run at once, each shifted by its root. Bruck doubles the
+//! distance while the data grows. Sparbit halves the distance, so large messages go to near members, and every block arrives at its final
+//! place without a last rotation.
 //!
-//! For 5 members, distances 4, 2, 1, and the block of member 0 travels
+//! Path of the block of member 0 among 5 members, with distances 4, 2, 1:
 //!
 //! ```text
 //! d = 4   0 ────────────────► 4
@@ -18,7 +18,7 @@ use bruckner_schedule::Set;
 
 use super::{Pattern, Step};
 
-/// The pattern.
+/// The Sparbit allgather pattern.
 pub struct Sparbit;
 
 impl Pattern for Sparbit {
@@ -29,7 +29,7 @@ impl Pattern for Sparbit {
         let mut d = p.next_power_of_two() / 2;
         while d >= 1 {
             let blocks = p.div_ceil(d) - p.div_ceil(2 * d);
-            // Block me − 2jd goes d further; block me − (2j+1)d arrives.
+            // Sends the blocks me − 2jd to the member d further on, and receives the blocks me − (2j+1)d.
             let every = |start: u64| Set::cyclic_run(start, 1, -2 * d as i64, blocks, p);
             let (to, from) = (member(me + d), member(me + p - d));
             steps.push(Step::exchange(to, every(me), from, every((me + p - d) % p)));

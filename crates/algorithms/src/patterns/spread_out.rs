@@ -1,4 +1,4 @@
-//! Everyone to everyone: all at once, or one partner a step.
+//! Every member sends its block directly to every other: to all at once, or to one partner per step.
 //!
 //! ```text
 //! 4 members, pairwise   step 1  0 ─► 1 ─► 2 ─► 3 ─► 0     step 2  0 ◄─► 2, 1 ◄─► 3     step 3  0 ─► 3 ─► 2 ─► 1 ─► 0
@@ -10,10 +10,10 @@ use bruckner_schedule::Set;
 
 use super::{Parcel, Pattern, Step};
 
-/// All at once.
+/// Pattern that sends to and receives from all other members in one step.
 pub struct SpreadOut;
 
-/// One partner to send to and one to receive from in each step.
+/// Pattern that sends to one partner and receives from one in each step.
 pub struct Pairwise;
 
 fn step(n: u32, me: u32, distance: u32) -> Step {

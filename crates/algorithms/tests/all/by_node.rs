@@ -1,5 +1,5 @@
-//! A rank's program is the same whether all ranks are lowered together, which is what is proven, or only those that must be
-//! looked at, which is what a rank does at run time.
+//! Checks that a rank's program is the same whether all ranks are lowered together, as in verification, or only the ranks that are needed
+//! for it, as at run time.
 
 use bruckner_algorithms::catalogue::list;
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};

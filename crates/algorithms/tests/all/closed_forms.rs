@@ -1,10 +1,10 @@
-//! Messages and blocks of every algorithm, held to the formulas of the papers.
+//! Compares messages and blocks of every algorithm with the formulas of the papers.
 
 use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::verify::{Traffic, verify};
 use bruckner_schedule::{Collective, Counts, End, Local, Message, Rank};
 
-/// What each rank sends, on verified schedules of one element a block, or of one element a piece.
+/// Returns the traffic of each rank in a verified schedule of one element per block (for an allreduce, one per rank).
 fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traffic> {
     let task = Task::new(collective, topology.parse().unwrap());
     let elements = if collective == Collective::Allreduce { task.topology.ranks().into() } else { 1 };
@@ -95,22 +95,22 @@ fn between_nodes() {
     let of = |collective, expression| nonlocal(collective, "16x4", expression, 4);
     use Collective::{Allgather, Allreduce, Alltoall, ReduceScatter};
     for collective in [Allgather, ReduceScatter] {
-        // 16 regions of 4: with 5 a step, two steps; the node gets 60 blocks, the lower bound.
+        // 16 regions of 4: h grows by a factor of 5 per step, so two steps; the node gets 60 blocks, the lower bound.
         assert_eq!(of(collective, "locality(node)"), [2, 24, 7, 60]);
-        // The paper leaves one lane idle: 16 = 4², two steps, 4 + 16 values of the busiest rank. Its Eq. 4 has b/p_ℓ, which
-        // would be 16: that holds only for as many regions as a region has ranks.
+        // The paper leaves one lane idle: 16 = 4², two steps, and 4 + 16 values sent by the busiest rank. Its Eq. 4 has b/p_ℓ, which would
+        // be 16; that holds only if there are as many regions as a region has ranks.
         assert_eq!(of(collective, "locality(node, lanes=paper)"), [2, 20, 6, 60]);
-        // One leader runs a ring among 16 nodes with 4 blocks each; four leaders share the same.
+        // One leader runs a ring among 16 nodes with 4 blocks per node; four lanes share the same data.
         assert_eq!(of(collective, "leader(node, between=ring)"), [15, 60, 15, 60]);
         assert_eq!(of(collective, "lanes(node, between=ring)"), [15, 15, 60, 60]);
         assert_eq!(of(collective, "lanes(node, between=bruck(2))"), [4, 15, 16, 60]);
     }
-    // The vector has 64 elements. NAP sends it whole, twice; leaders run whatever runs among 16 nodes.
+    // The vector has 64 elements. NAP sends it whole, twice; leaders send what their allreduce sends among 16 nodes.
     assert_eq!(of(Allreduce, "locality(node)")[..2], [2, 128]);
     assert_eq!(of(Allreduce, "leader(node, between=recursive-doubling)"), [4, 256, 4, 256]);
     assert_eq!(of(Allreduce, "leader(node, between=ring)"), [30, 120, 30, 120]);
     assert_eq!(of(Allreduce, "lanes(node, between=ring)"), [30, 30, 120, 120]);
-    // What goes from node to node goes at once: 16 blocks a message, ⌈15/4⌉ of them instead of 60.
+    // All 16 blocks from node to node go in one message: at most ⌈15/4⌉ messages per rank instead of 60.
     assert_eq!(of(Alltoall, "locality(node)"), [4, 4 * 16, 15, 240]);
     assert_eq!(of(Alltoall, "spread-out"), [60, 60, 240, 240]);
     assert_eq!(of(Alltoall, "leader(node, between=pairwise)"), [15, 240, 15, 240]);
@@ -119,7 +119,7 @@ fn between_nodes() {
     assert_eq!(of(Alltoall, "leader(node, between=bruck(2))"), [4, 4 * 8 * 16, 4, 4 * 8 * 16]);
 }
 
-/// Parts: as many times the messages, the same data.
+/// A pipeline of n parts sends n times as many messages and the same data.
 #[test]
 fn pipelines() {
     for p in 2..20 {
@@ -129,8 +129,8 @@ fn pipelines() {
     }
 }
 
-/// The whole forms of Jocksch's family: ⌈log2 p⌉ steps either way, 2(p − 1)/p of the vector. The short ones: ⌈log2 p⌉
-/// steps, each with the whole vector where p is a power of two, and at most twice that where it is not.
+/// Whole forms of Jocksch's family take ⌈log2 p⌉ steps in either half and send 2(p − 1)/p of the vector. Short forms take ⌈log2 p⌉ steps,
+/// each with the whole vector if p is a power of two, and with at most twice that otherwise.
 #[test]
 fn factors_and_ports() {
     let ones = |sign: &str, p: u64| vec![format!("{sign}1"); log2(p) as usize].join(" ");
@@ -146,8 +146,8 @@ fn factors_and_ports() {
     }
 }
 
-/// How many cache lines travel between cores on one node, where a line of data lies beside its owner's flag: one for each flag
-/// that a rank awaits.
+/// Returns the number of cache lines transferred between cores on one node if a line of data lies beside its owner's flag: one for each
+/// flag that a rank waits for.
 fn lines_that_travel(ranks: u32, expression: &str) -> usize {
     let task = Task::new(Collective::Allreduce, ranks.to_string().parse().unwrap());
     let schedule = plan(&task, &expression.parse().unwrap()).unwrap().schedule();
@@ -158,13 +158,13 @@ fn lines_that_travel(ranks: u32, expression: &str) -> usize {
 #[test]
 fn a_tree_moves_fewer_cache_lines() {
     assert_eq!(lines_that_travel(64, "shm"), 64 * 63);
-    // Seven of each group to their leader, leaders among each other, and back.
+    // Seven ranks of each group to their leader, the leaders among each other, and back from the leaders.
     assert_eq!(lines_that_travel(64, "shm-tree(8)"), 8 * 7 + 8 * 7 + 8 * 7);
     assert_eq!(lines_that_travel(10, "shm-tree(4)"), 7 + 3 * 2 + 7);
     assert_eq!(lines_that_travel(3, "shm-tree(4)"), 2 + 2);
 }
 
-/// Ports times regions beyond 32 bits: every rank still gets every other block once.
+/// Ports times regions exceed 32 bits: every rank still receives every other block once.
 #[test]
 fn very_many_ports_on_very_many_nodes() {
     for (nodes, ports) in [(65_537u32, 65_535), (70_000, 69_000), (65_538, 1 << 20)] {

@@ -1,4 +1,4 @@
-//! The eight probes all the way: algorithm, text, proof, lowering, proof, run on data.
+//! The eight reference cases through the whole chain: planned, printed, verified, lowered, verified again, run on data.
 
 use bruckner_algorithms::catalogue::{Entry, entries};
 use bruckner_algorithms::lower::{OnNode, Purpose, Room, coalesce, empty, lower, pack, place};
@@ -15,7 +15,7 @@ fn probe(name: &str) -> Probe {
     probes().into_iter().find(|probe| probe.name == name).expect("there is such a probe")
 }
 
-/// Both judges say that a program is right.
+/// Checks that verifier and interpreter both accept a program.
 fn assert_right(program: &Program, what: &str) {
     let report = verify(program);
     assert!(report.holds(), "{what}: {}", report.violations[0]);
@@ -36,7 +36,7 @@ fn each_probe_goes_all_the_way() {
         let text = schedule.to_string();
         assert_eq!(read(&text).unwrap().document, Document::Schedule(schedule.clone()), "{name}");
         assert_right(&schedule.flatten(), name);
-        // Every pass by itself keeps it right.
+        // Every pass by itself keeps the program correct.
         let pruned = empty::run(schedule.clone(), Purpose::of(&schedule));
         assert_right(&pruned.flatten(), name);
         let joined = coalesce::run(pruned.clone());
@@ -83,7 +83,7 @@ fn three_in_a_row_and_then_another_plan_on_the_same_segment() {
     }
 }
 
-/// A program that does not use the segment orders nothing on it, and takes no turn from those that alternate.
+/// A program that does not use the segment does not order accesses to it, and does not switch halves for those that alternate.
 #[test]
 fn alternation_survives_programs_in_between() {
     let Probe { task, expression, .. } = probe("shm");
@@ -124,8 +124,8 @@ fn leads(expression: &Expression) -> bool {
     }
 }
 
-/// What is said of an algorithm without a schedule is what the verifier finds, on every entry of the catalogue for some
-/// ranks. For more than two ranks it is not too careful either, except of a leader that has nobody to talk to.
+/// The properties given without a schedule are those that the verifier finds, on every entry of the catalogue for some numbers of ranks.
+/// For more than two ranks they are exact, except for leaders in a single region.
 #[test]
 fn properties_are_what_the_verifier_finds() {
     for p in [1, 2, 5, 8, 12] {
@@ -157,7 +157,7 @@ fn an_operation_that_needs_rank_order_is_refused_what_lacks_it() {
     assert_eq!(refusal, "`8(-1 1 1 1)` does not keep rank order on 8x1");
 }
 
-/// What a rank sends and receives: (round, to or from, chunks).
+/// Returns the messages of a rank as (`send` or `recv`, peer, chunks).
 fn traffic(rounds: &[Round]) -> Vec<(String, u32, Vec<u64>)> {
     let messages = rounds.iter().flat_map(|round| &round.messages);
     messages
@@ -184,7 +184,7 @@ fn sparbit_of_five() {
     assert_eq!(sends, [(4, 1), (2, 1), (1, 2)]);
 }
 
-/// The paper's mask and the closed form agree with the schedule for every p.
+/// The paper's mask and the closed form agree with the schedule for every p below 200.
 #[test]
 fn sparbit_sends_as_many_blocks_as_its_mask_says() {
     for p in 2u64..200 {
@@ -206,7 +206,7 @@ fn sparbit_sends_as_many_blocks_as_its_mask_says() {
     }
 }
 
-/// Bienz et al. 2022, section 3: 64 ranks in regions of 4, second step, paper lanes.
+/// Bienz et al. 2022, section 3: 64 ranks in regions of 4, second step, with `lanes=paper`.
 #[test]
 fn locality_of_sixty_four() {
     let get = |rank| {
@@ -256,8 +256,8 @@ fn nap_sends_few_messages() {
     }
 }
 
-/// Fan and Kumar: numD blocks at each step, and as many steps as Eq. 2 says, counted with integers. (The caption of their
-/// Fig. 1 has 5 steps for 6 ranks and radix 4; Eq. 2 gives 4.)
+/// Fan and Kumar: numD blocks at each step, and the number of steps of Eq. 2, in integer arithmetic. (The caption of their Fig. 1 has 5
+/// steps for 6 ranks and radix 4; Eq. 2 gives 4.)
 #[test]
 fn bruck_moves_what_the_formulas_say() {
     let sent = |p: u64, expression: &str| -> Vec<u64> {
@@ -356,7 +356,7 @@ fn nodes_that_are_dealt_round_robin_are_still_runs() {
     assert!(rounds.iter().flat_map(|r| &r.messages).flat_map(|m| &m.places).all(|p| p.set.runs().len() <= 3));
 }
 
-/// Rooted collectives go round a ring, with whatever root, among programs that meet or alternate.
+/// Rooted collectives use a ring; with any root they run between programs that end with a barrier or alternate halves.
 #[test]
 fn roots_change_among_other_plans() {
     let shapes = [
@@ -391,7 +391,7 @@ fn roots_change_among_other_plans() {
     }
 }
 
-/// Whoever reads the name of an algorithm of the catalogue finds the same one.
+/// The printed name of every algorithm of the catalogue is read back as the same algorithm.
 #[test]
 fn every_name_of_the_catalogue_reads_as_it_prints() {
     for p in [1, 2, 5, 12] {

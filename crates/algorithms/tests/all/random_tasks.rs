@@ -1,5 +1,5 @@
-//! Random uneven topologies, ragged counts and parameters, by every algorithm: what is planned is proven, lowered both
-//! ways, proven again, and run on data. A failing case is made smaller before it is printed.
+//! Random uneven topologies, ragged counts and parameters, by every algorithm: each plan is verified, lowered both ways, verified again,
+//! and run on data. A failing case is shrunk before it is printed.
 
 use bruckner_algorithms::lower::{OnNode, lower};
 use bruckner_algorithms::{Expression, Task, plan};
@@ -41,7 +41,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Counts of this kind, as far as a collective has them.
+    /// Returns counts of this kind, or others if the collective does not have this kind.
     fn counts(&self, collective: Collective, p: u32) -> Counts {
         match (self, collective) {
             (Kind::Local, Collective::Alltoall) => Counts::Local,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Patterns, with R for a radix.
+/// Patterns, with R in place of a radix.
 const PATTERNS: [&str; 7] = [
     "ring",
     "neighbor-exchange",
@@ -97,7 +97,7 @@ fn expression() -> impl Strategy<Value = String> {
         .prop_map(|(one, parts, how)| if how == 0 { format!("pipeline({parts}, {one})") } else { one })
 }
 
-/// The text of an expression for people, and what is wrong with a task by it; nothing where it does not fit.
+/// Checks a task by an expression: `Ok(false)` if the algorithm cannot handle the task, `Err` with the reason if it is wrong.
 fn judge(task: &Task, expression: &Expression, seed: u64) -> Result<bool, String> {
     let Ok(plan) = plan(task, expression) else { return Ok(false) };
     let schedule = plan.schedule();
