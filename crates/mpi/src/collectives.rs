@@ -1,7 +1,7 @@
-//! The collectives of the MPI that is there: each blocking, nonblocking and persistent, with counts of either width.
+//! The collectives of the loaded MPI: blocking, nonblocking and persistent, with `int` or large counts.
 //!
-//! All their arguments are integers and addresses, and so are words of the calling convention: one way of calling serves
-//! them all.
+//! All arguments are integers or addresses, which the calling convention passes as words, so one calling routine is enough for all
+//! collectives.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them.
+    /// All collective functions.
     pub const ALL: [Function; 10] = [
         Function::Allgather,
         Function::Allgatherv,
@@ -51,7 +51,7 @@ impl Function {
         Function::Barrier,
     ];
 
-    /// Its name in `mpi.h`.
+    /// Returns the name of the function in `mpi.h`.
     pub fn name(self) -> &'static str {
         match self {
             Function::Allgather => "MPI_Allgather",
@@ -68,24 +68,24 @@ impl Function {
     }
 }
 
-/// How a collective is called.
+/// Variant in which a collective is called; the example is `MPI_Bcast`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Flavour {
-    /// `MPI_Bcast(…)`.
+    /// Blocking, as `MPI_Bcast(…)`.
     Blocking,
-    /// `MPI_Ibcast(…, request)`.
+    /// Nonblocking, as `MPI_Ibcast(…, request)`.
     Nonblocking,
-    /// `MPI_Bcast_init(…, info, request)`.
+    /// Persistent, as `MPI_Bcast_init(…, info, request)`.
     Persistent,
 }
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Blocking, Flavour::Nonblocking, Flavour::Persistent];
 
-/// Where a function is, if it is there.
+/// Address of a function; `None` if the library lacks it.
 pub(crate) type Address = Option<NonNull<c_void>>;
 
-/// The table: by function, flavour, and whether counts are wide.
+/// Addresses of the collectives, indexed by function, flavour, and whether counts are large (`MPI_Count`).
 #[derive(Clone, Debug)]
 pub(crate) struct Collectives([[[Address; 2]; 3]; Function::ALL.len()]);
 
@@ -106,7 +106,7 @@ impl Collectives {
             for flavour in FLAVOURS {
                 for wide in [false, true] {
                     let name = symbol(function, flavour, wide);
-                    // Open MPI 4 has persistent collectives as extensions.
+                    // Open MPI 4 has persistent collectives as extensions, with the prefix `MPIX_`.
                     let extension = name.replace("PMPI_", "PMPIX_");
                     let find = |name: String| library.symbol(&CString::new(name).ok()?);
                     let found = find(name).or_else(|| find(extension)).and_then(NonNull::new);
@@ -122,22 +122,22 @@ impl Collectives {
 }
 
 impl Mpi {
-    /// Where such a function is, if it is there.
+    /// Returns the address of a collective; `None` if the MPI lacks it.
     #[inline(always)]
     pub fn address(&self, function: Function, flavour: Flavour, wide: bool) -> Option<NonNull<c_void>> {
         self.collectives.0[function as usize][flavour as usize][usize::from(wide)]
     }
 
-    /// Whether there is such a function.
+    /// Returns whether the MPI has a collective.
     #[inline]
     pub fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool {
         self.address(function, flavour, wide).is_some()
     }
 
-    /// Calls a collective with its arguments as words. One that is not there fails as a count that is too large.
+    /// Calls a collective with its arguments as words. If the MPI lacks it, the call fails with `MPI_ERR_COUNT`.
     ///
     /// # Safety
-    /// As many words as the function has arguments, and right for it.
+    /// The words are as many as the function has arguments, and valid for it.
     #[inline(always)]
     pub unsafe fn collective(
         &self,
@@ -147,7 +147,7 @@ impl Mpi {
         words: &[Handle],
     ) -> Result<(), MpiError> {
         let code = match self.address(function, flavour, wide) {
-            // SAFETY: as many words as arguments, and right for them, as asked for above.
+            // SAFETY: the caller guarantees that the words are as many as the arguments, and valid.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
             None => self.constants.must("MPI_ERR_COUNT") as c_int,
         };
@@ -155,16 +155,16 @@ impl Mpi {
     }
 }
 
-/// Calls a function with so many words.
+/// Calls a function with its arguments as words.
 ///
 /// # Safety
-/// The function has so many arguments, all integers or addresses, and the words are right for it.
+/// The function has `words.len()` arguments, all integers or addresses, and the words are valid for it.
 #[inline(always)]
 pub(crate) unsafe fn invoke(function: *mut c_void, words: &[Handle]) -> c_int {
     macro_rules! with {
         ($($word:ident)*) => {{
             let &[$($word),*] = words else { unreachable!("counted") };
-            // SAFETY: integers and addresses are passed alike; their number is asked for above.
+            // SAFETY: integers and addresses are passed alike; the caller guarantees the number of arguments.
             unsafe {
                 let function: unsafe extern "C" fn($(with!(@type $word)),*) -> c_int = std::mem::transmute(function);
                 function($($word),*)
@@ -216,7 +216,7 @@ mod tests {
             (a == -1 && b as usize == 2 && c == 3 && d == 4 && e == 5 && f == 6 && g == -7).into()
         }
         let words = [-1i64 as u64, 2, 3, 4, 5, 6, -7i64 as u64];
-        // SAFETY: seven arguments, and seven words.
+        // SAFETY: the function has seven arguments, and there are seven words.
         assert_eq!(unsafe { invoke(f as *mut c_void, &words) }, 1);
     }
 }

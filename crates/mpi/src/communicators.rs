@@ -1,25 +1,25 @@
-//! Calls about communicators, and agreement among their ranks.
+//! Operations on communicators, and agreement among their ranks.
 //!
-//! All handles are valid by contract of the callers: they come from the user, who vouches for them, or from MPI.
+//! All handles are valid by contract of the callers: they come from MPI, or from the user, who is responsible for them.
 
 use std::ffi::{c_int, c_void};
 
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check, registry};
 
-/// How two values become one in an agreement. Each of these may meet the same value twice.
+/// Operation that combines the values of all ranks in an agreement. It is idempotent, so a value may be included twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agree {
-    /// The greatest.
+    /// The maximum.
     Max,
-    /// The least.
+    /// The minimum.
     Min,
-    /// The bits that all have.
+    /// Bitwise and.
     And,
 }
 
 impl Agree {
-    /// The two as one.
+    /// Combines two values by this operation.
     pub fn join(self, a: u64, b: u64) -> u64 {
         match self {
             Agree::Max => a.max(b),
@@ -30,45 +30,46 @@ impl Agree {
 }
 
 impl Mpi {
-    /// This process's rank in a communicator.
+    /// Returns this process's rank in a communicator.
     pub fn rank(&self, comm: Handle) -> Result<u32, MpiError> {
         let mut rank: c_int = 0;
-        // SAFETY: a valid handle.
+        // SAFETY: the handle is valid by contract (module documentation).
         check("MPI_Comm_rank", unsafe { (self.f.comm_rank)(comm, &mut rank) })?;
         Ok(rank as u32)
     }
 
-    /// How many a communicator has.
+    /// Returns the number of processes in a communicator (the local group of an intercommunicator).
     pub fn size(&self, comm: Handle) -> Result<u32, MpiError> {
         let mut size: c_int = 0;
-        // SAFETY: a valid handle.
+        // SAFETY: the handle is valid by contract (module documentation).
         check("MPI_Comm_size", unsafe { (self.f.comm_size)(comm, &mut size) })?;
         Ok(size as u32)
     }
 
-    /// How many a process of a communicator exchanges data with: its own group, or the other one.
+    /// Returns the number of processes that a process exchanges data with: its own group, or the remote group of an intercommunicator.
     pub fn peers(&self, comm: Handle) -> Result<u32, MpiError> {
         if !self.is_inter(comm)? {
             return self.size(comm);
         }
         let mut size: c_int = 0;
-        // SAFETY: a valid handle.
+        // SAFETY: the handle is valid by contract (module documentation).
         check("MPI_Comm_remote_size", unsafe { (self.f.comm_remote_size)(comm, &mut size) })?;
         Ok(size as u32)
     }
 
-    /// Whether a communicator has two groups.
+    /// Returns whether a communicator is an intercommunicator.
     pub fn is_inter(&self, comm: Handle) -> Result<bool, MpiError> {
         let mut inter: c_int = 0;
-        // SAFETY: a valid handle.
+        // SAFETY: the handle is valid by contract (module documentation).
         check("MPI_Comm_test_inter", unsafe { (self.f.comm_test_inter)(comm, &mut inter) })?;
         Ok(inter != 0)
     }
 
-    /// A communicator of the same processes in the same order, whose errors are returned. Runs no user callbacks.
+    /// Creates an internal communicator with the same processes in the same order, whose errors are returned. Runs no user callbacks.
+    /// Collective.
     pub fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
         let made = self.split(comm, 0)?;
-        // SAFETY: as above.
+        // SAFETY: the communicator was just made, and the error handler is a constant.
         check("MPI_Comm_set_errhandler", unsafe {
             (self.f.comm_set_errhandler)(made, self.constants.must("MPI_ERRORS_RETURN"))
         })?;
@@ -76,25 +77,25 @@ impl Mpi {
         Ok(made)
     }
 
-    /// The processes that give the same number, in the same order, as a communicator. Collective.
+    /// Creates a communicator of the processes that pass the same `number`, in the order of `comm`. Collective.
     pub fn split(&self, comm: Handle, number: u32) -> Result<Handle, MpiError> {
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
-        // SAFETY: valid handles, and room for the widest one.
+        // SAFETY: the handles are valid, and the cell fits the widest handle.
         check("MPI_Comm_split", unsafe {
             (self.f.comm_split)(comm, number as c_int, rank as c_int, (&raw mut made).cast())
         })?;
         Ok(self.read(made))
     }
 
-    /// A communicator on which to pack: where a datatype is wrong, the error is returned, and MPI raises it where it
-    /// belongs.
+    /// Returns a communicator for packing. Its errors are returned if possible, so that MPI raises the error of an invalid datatype later,
+    /// in the user's own call.
     pub fn for_packing(&self) -> Handle {
         self.quiet.get().copied().unwrap_or_else(|| self.comm_world())
     }
 
-    /// Has a function called when MPI is finalised, while everything still works: as an attribute of `MPI_COMM_SELF` is
-    /// deleted. What was asked for first is called last.
+    /// Registers a function to be called during `MPI_Finalize`, while MPI still works: when an attribute of `MPI_COMM_SELF` is deleted.
+    /// Functions are called in reverse order of registration.
     pub fn at_finalize(&self, call: fn()) -> Result<(), MpiError> {
         unsafe extern "C" fn delete(
             _comm: Handle,
@@ -102,13 +103,13 @@ impl Mpi {
             value: *mut c_void,
             _extra: *mut c_void,
         ) -> c_int {
-            // SAFETY: the function that was put there.
+            // SAFETY: the value of the attribute is this function.
             let call = unsafe { std::mem::transmute::<*mut c_void, fn()>(value) };
             call();
             0
         }
         let mut key: c_int = 0;
-        // SAFETY: a callback with the signature of the standard; nothing is copied to duplicates.
+        // SAFETY: the callbacks have the signatures of the standard; the attribute is not copied to duplicates.
         check("MPI_Comm_create_keyval", unsafe {
             (self.f.comm_create_keyval)(
                 registry::copy as *mut c_void,
@@ -117,43 +118,43 @@ impl Mpi {
                 std::ptr::null_mut(),
             )
         })?;
-        // SAFETY: a valid handle; the value is given to the callback above.
+        // SAFETY: the handle is valid; the value is passed to the callback above.
         check("MPI_Comm_set_attr", unsafe {
             (self.f.comm_set_attr)(self.constants.must("MPI_COMM_SELF"), key, call as *mut c_void)
         })
     }
 
-    /// The processes of a communicator that share memory with this one, as a communicator.
+    /// Creates a communicator of the processes of `comm` that share memory with this one. Collective.
     pub fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
         let (shared, info) =
             (self.constants.must("MPI_COMM_TYPE_SHARED") as c_int, self.constants.must("MPI_INFO_NULL"));
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
-        // SAFETY: valid handles, and room for the widest one.
+        // SAFETY: the handles are valid, and the cell fits the widest handle.
         check("MPI_Comm_split_type", unsafe {
             (self.f.comm_split_type)(comm, shared, rank as c_int, info, (&raw mut made).cast())
         })?;
         Ok(self.read(made))
     }
 
-    /// Frees a communicator that was made here.
+    /// Frees a communicator that was created by a function of this module.
     pub fn free(&self, comm: Handle) {
         let mut cell = comm;
-        // SAFETY: a valid handle in a cell of its width: little-endian, so the first bytes are it.
+        // SAFETY: the handle is valid; on a little-endian machine the first bytes of the cell are the handle, whatever its width.
         unsafe { (self.f.comm_free)((&raw mut cell).cast()) };
     }
 
-    /// The ranks in `of` of all processes of `comm`, in order; `None` for those that are not in it.
+    /// Returns the ranks in `of` of all processes of `comm`, in order; `None` for processes that are not in `of`.
     pub fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError> {
         let size = self.size(comm)?;
         let (mut from, mut to) = (0u64, 0u64);
-        // SAFETY: valid handles, and room for the widest ones.
+        // SAFETY: the handle is valid, and the cell fits the widest handle.
         check("MPI_Comm_group", unsafe { (self.f.comm_group)(comm, (&raw mut from).cast()) })?;
-        // SAFETY: as above.
+        // SAFETY: the handle is valid, and the cell fits the widest handle.
         check("MPI_Comm_group", unsafe { (self.f.comm_group)(of, (&raw mut to).cast()) })?;
         let ranks: Vec<c_int> = (0..size as c_int).collect();
         let mut found = vec![0 as c_int; size as usize];
-        // SAFETY: as many ranks in as out.
+        // SAFETY: `ranks` and `found` have `size` elements each.
         let result = unsafe {
             (self.f.group_translate_ranks)(
                 self.read(from),
@@ -163,7 +164,7 @@ impl Mpi {
                 found.as_mut_ptr(),
             )
         };
-        // SAFETY: groups that were made above.
+        // SAFETY: both groups were created above.
         unsafe {
             (self.f.group_free)((&raw mut from).cast());
             (self.f.group_free)((&raw mut to).cast());
@@ -173,27 +174,27 @@ impl Mpi {
         Ok(found.into_iter().map(|rank| (rank != undefined).then_some(rank as u32)).collect())
     }
 
-    /// The error of who gets more than was expected, or gives more than is taken.
+    /// Returns the error for a rank that receives more data than expected, or sends more than is received: `MPI_ERR_TRUNCATE`.
     pub fn truncated(&self) -> MpiError {
         MpiError { call: "a collective", code: self.constants.must("MPI_ERR_TRUNCATE") as c_int }
     }
 
-    /// The largest tag.
+    /// Returns the largest tag that the MPI allows.
     pub fn tag_limit(&self) -> u32 {
         let mut value: *const c_int = std::ptr::null();
         let mut found: c_int = 0;
         let key = self.constants.must("MPI_TAG_UB") as c_int;
-        // SAFETY: a predefined attribute of the world; its value is the address of an integer.
+        // SAFETY: a predefined attribute of `MPI_COMM_WORLD`, whose value is the address of an integer.
         unsafe { (self.f.comm_get_attr)(self.comm_world(), key, (&raw mut value).cast(), &mut found) };
         if found == 0 || value.is_null() {
             return 32767;
         }
-        // SAFETY: as above.
+        // SAFETY: a predefined attribute of `MPI_COMM_WORLD`, whose value is the address of an integer.
         unsafe { *value }.max(32767) as u32
     }
 
-    /// Makes numbers the same on all processes of a communicator, by the MPI's own blocking allreduce: never by a nonblocking
-    /// one, beside which the user may have others under way on the same communicator (Open MPI then mixes them up).
+    /// Combines numbers over all processes of a communicator, by the MPI's own blocking allreduce. A nonblocking one is never used: the
+    /// user may have others under way on the same communicator, and Open MPI then mixes them up.
     pub fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
         let op = self.constants.must(match how {
             Agree::Max => "MPI_MAX",
@@ -201,7 +202,7 @@ impl Mpi {
             Agree::And => "MPI_BAND",
         });
         let mine = numbers.to_vec();
-        // SAFETY: as many numbers in as out.
+        // SAFETY: input and output have the same number of elements.
         check("MPI_Allreduce", unsafe {
             (self.f.allreduce)(
                 mine.as_ptr().cast(),
@@ -214,12 +215,12 @@ impl Mpi {
         })
     }
 
-    /// The numbers of all processes of a communicator, in order of ranks.
+    /// Returns the numbers of all processes of a communicator, in the order of ranks. Collective.
     pub fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
         let size = self.size(comm)? as usize;
         let mut all = vec![0u64; size * mine.len()];
         let count = mine.len() as c_int;
-        // SAFETY: as many numbers from each.
+        // SAFETY: `all` has room for `count` numbers from each process.
         check("MPI_Allgather", unsafe {
             (self.f.allgather)(
                 mine.as_ptr().cast(),
@@ -234,18 +235,18 @@ impl Mpi {
         Ok(all)
     }
 
-    /// A text of rank 0's.
+    /// Broadcasts the text of rank 0 and returns it. Collective.
     pub fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
         let mut bytes = text.as_bytes().to_vec();
         let mut length = [bytes.len() as u64];
-        // SAFETY: one number, then as many bytes as it says.
+        // SAFETY: `length` is a single number.
         check("MPI_Bcast", unsafe { (self.f.bcast)(length.as_mut_ptr().cast(), 1, self.uint64, 0, comm) })?;
         bytes.resize(length[0] as usize, 0);
-        // Where nothing lies may be anywhere, even where MPI_IN_PLACE is.
+        // The address of an empty vector is arbitrary and could be taken for `MPI_IN_PLACE`.
         if bytes.is_empty() {
             return Ok(String::new());
         }
-        // SAFETY: as above.
+        // SAFETY: `bytes` has the length that rank 0 has broadcast.
         check("MPI_Bcast", unsafe {
             (self.f.bcast)(bytes.as_mut_ptr().cast(), bytes.len() as c_int, self.byte, 0, comm)
         })?;

@@ -1,22 +1,22 @@
-//! Communicators that end. The MPI deletes the attributes of a communicator while it is freed, in an order of its own, and callbacks of the
-//! user's attributes may call collectives on it. MPICH does so only when nothing is under way on the communicator any more, which may be
-//! long after `MPI_Comm_free` has returned. A handle may mean another communicator as soon as that is done.
+//! Communicators that are being freed. While the MPI frees a communicator, it deletes its attributes in any order, and callbacks of the
+//! user's attributes may call collectives on it. MPICH does this only when no operation on the communicator is under way any more, which
+//! may be long after `MPI_Comm_free` has returned. Afterwards the handle may be used for another communicator.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::functions::Handle;
 
-/// The handles of communicators that end.
+/// Handles of the communicators that are being freed.
 #[derive(Debug, Default)]
 pub struct Ending(Mutex<List>);
 
-/// A call that frees a communicator. Two threads may free the same handle at once, for two communicators one after the other.
+/// Identifies a call that frees a communicator. Two threads may be in calls with the same handle, if it was reused in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndingId(u64);
 
 #[derive(Debug, Default)]
 struct List {
-    /// Calls so far.
+    /// Number of freeing calls so far.
     begun: u64,
     all: Vec<One>,
 }
@@ -25,12 +25,12 @@ struct List {
 struct One {
     id: EndingId,
     comm: Handle,
-    /// Whether the attribute of ours is deleted, as it is while a communicator is freed.
+    /// Whether our attribute was already deleted, as happens while a communicator is freed.
     deleted: bool,
 }
 
 impl Ending {
-    /// None.
+    /// Creates an empty list.
     pub const fn new() -> Ending {
         Ending(Mutex::new(List { begun: 0, all: Vec::new() }))
     }
@@ -39,7 +39,7 @@ impl Ending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The user frees a communicator. It has an attribute of ours.
+    /// Records that the user starts to free a communicator that has our attribute. Returns an identifier of the call.
     pub fn begin(&self, comm: Handle) -> EndingId {
         let mut list = self.list();
         list.begun += 1;
@@ -48,22 +48,22 @@ impl Ending {
         id
     }
 
-    /// The attribute of ours is deleted.
+    /// Records that our attribute of a communicator was deleted.
     pub fn attribute_deleted(&self, comm: Handle) {
         self.list().all.iter_mut().filter(|one| one.comm == comm).for_each(|one| one.deleted = true);
     }
 
-    /// The function that frees a communicator returns. If the attribute of ours is still there, callbacks are yet to run.
+    /// Records that a freeing call returns. If our attribute still exists, callbacks are yet to run, and the entry stays.
     pub fn returned(&self, id: EndingId) {
         self.list().all.retain(|one| one.id != id || !one.deleted);
     }
 
-    /// A handle means a communicator that lives: another than before, or one that the MPI has refused to free.
+    /// Records that a handle refers to a live communicator: a new one, or one that the MPI has refused to free.
     pub fn lives(&self, comm: Handle) {
         self.list().all.retain(|one| one.comm != comm);
     }
 
-    /// Whether a communicator ends.
+    /// Returns whether a communicator is being freed.
     pub fn contains(&self, comm: Handle) -> bool {
         self.list().all.iter().any(|one| one.comm == comm)
     }
@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn callbacks_may_come_later() {
         let ending = Ending::new();
-        // At once.
+        // The attribute is deleted before the call returns.
         let id = ending.begin(7);
         ending.attribute_deleted(7);
         assert!(ending.contains(7));
         ending.returned(id);
         assert!(!ending.contains(7));
-        // Later: until the handle means another.
+        // The attribute is deleted later: the entry stays until the handle refers to another communicator.
         let id = ending.begin(7);
         ending.returned(id);
         ending.attribute_deleted(7);
@@ -91,7 +91,8 @@ mod tests {
         assert!(!ending.contains(7));
     }
 
-    /// One thread has freed a communicator and not returned yet; another has the same handle again and is freeing it.
+    /// The call of one thread that has freed a communicator has not returned yet, while another thread frees a new communicator with the
+    /// same handle.
     #[test]
     fn a_handle_may_come_again_before_a_call_returns() {
         let ending = Ending::new();

@@ -1,4 +1,4 @@
-//! Messages one by one, for those who measure.
+//! Exchange of individual messages, for measurements.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use bruckner_runtime::{Failure, Peer, Transport};
 
 use crate::transport::{Messages, Requests};
 
-/// The tag of these messages.
+/// Tag of all messages of this module.
 const TAG: u32 = 0;
 
 impl Messages {
-    /// Sends to ranks and receives from ranks, all at once, and waits for all of it. Ranks may occur several times.
+    /// Posts all sends and receives at once, and waits until all are done. The same rank may occur several times.
     pub fn exchange(
         &self,
         requests: &mut Requests,
@@ -25,12 +25,12 @@ impl Messages {
         let mut posted = 0;
         let mut post = || {
             for (rank, data) in receives.iter_mut() {
-                // SAFETY: the buffer is borrowed until all that was posted is done.
+                // SAFETY: the buffer is borrowed until all posted messages are done.
                 unsafe { self.recv(requests, posted, data.as_mut_ptr(), data.len(), peer(*rank)) }?;
                 posted += 1;
             }
             for (rank, data) in sends {
-                // SAFETY: as above.
+                // SAFETY: the buffer is borrowed until all posted messages are done.
                 unsafe { self.send(requests, posted, data.as_ptr(), data.len(), peer(*rank)) }?;
                 posted += 1;
             }
@@ -40,10 +40,10 @@ impl Messages {
         self.finish(requests, 0..posted).and(result)
     }
 
-    /// Waits for a message without spinning: looks for it, and sleeps a while.
+    /// Waits for a message from rank `from` without spinning: sleeps for `nap` between two tests.
     pub fn sleep_until_told(&self, from: u32, nap: Duration) -> Result<(), Failure> {
         let (mut requests, mut data) = (self.requests(1), [0u8; 1]);
-        // SAFETY: the buffer lives until the message is there.
+        // SAFETY: the buffer lives until the message has arrived.
         unsafe { self.recv(&mut requests, 0, data.as_mut_ptr(), 1, Peer { rank: from, tag: TAG }) }?;
         while !self.test(&mut requests, 0..1)? {
             std::thread::sleep(nap);

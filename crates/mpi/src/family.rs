@@ -1,7 +1,7 @@
-//! The families of MPI, and every constant that is needed, in one table.
+//! The MPI families, and a table of all constants that are needed.
 //!
-//! A handle is a word when it is passed by value; behind a pointer and in arrays it has the width of its family. MPICH's
-//! handles are 4 bytes and constants, Open MPI's are addresses of symbols, those of the MPI-5 ABI are small numbers.
+//! A handle passed by value is a word; in memory it has the width of its family. Handles are 4-byte constants in MPICH, addresses of
+//! symbols in Open MPI, and small numbers in the MPI-5 ABI.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -10,19 +10,19 @@ use bruckner_runtime::reduce::{Kind, Operation};
 
 use crate::load::Library;
 
-/// Which constants and widths an MPI has.
+/// MPI libraries with the same constants and the same handle width.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Family {
-    /// MPICH and what descends from it: Intel MPI, MVAPICH, Cray.
+    /// MPICH and its derivatives: Intel MPI, MVAPICH, Cray MPICH.
     Mpich,
     /// Open MPI.
     OpenMpi,
-    /// The standard ABI of MPI 5, whoever provides it.
+    /// The standard ABI of MPI 5, regardless of the implementation.
     Abi,
 }
 
 impl Family {
-    /// Bytes of a handle in memory.
+    /// Returns the size of a handle in memory, in bytes.
     pub fn width(self) -> usize {
         match self {
             Family::Mpich => 4,
@@ -30,7 +30,7 @@ impl Family {
         }
     }
 
-    /// Bytes of an `MPI_Status`.
+    /// Returns the size of an `MPI_Status`, in bytes.
     pub fn status_bytes(self) -> usize {
         match self {
             Family::Mpich => 20,
@@ -39,7 +39,7 @@ impl Family {
         }
     }
 
-    /// Its name for people.
+    /// Returns the name of the family as shown to users.
     pub fn name(self) -> &'static str {
         match self {
             Family::Mpich => "MPICH",
@@ -49,7 +49,7 @@ impl Family {
     }
 }
 
-/// What a constant is in Open MPI.
+/// Value of a constant in Open MPI.
 #[derive(Clone, Copy, Debug)]
 enum Open {
     Number(i64),
@@ -58,22 +58,22 @@ enum Open {
     Missing,
 }
 
-/// What a constant means here, beyond its value.
+/// Meaning of a constant for this library, beyond its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meaning {
-    /// Nothing more.
+    /// The constant has no further meaning.
     Plain,
-    /// A datatype whose elements the kernels know.
+    /// A datatype whose elements the kernels support.
     Type(Kind),
-    /// An integer type of this signedness, of whatever size the MPI says: Fortran's and the address types.
+    /// A datatype of this sort whose size must be queried: Fortran types and address types.
     Sized(Sort),
-    /// A datatype that is only moved, or left to `MPI_Reduce_local`, for which these operations are defined.
+    /// A datatype that is only moved, or reduced by `MPI_Reduce_local`; MPI defines these operations for it.
     Opaque(&'static [Operation]),
-    /// An operation that the kernels know.
+    /// An operation that the kernels support.
     Op(Operation),
 }
 
-/// Types whose size depends on the platform.
+/// Sort of a datatype whose size depends on the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     /// Signed integers.
@@ -82,9 +82,9 @@ pub(crate) enum Sort {
     Float,
     /// Complex numbers.
     Complex,
-    /// Two signed integers, a value and an index.
+    /// Pairs of two signed integers, value and index.
     SignedPair,
-    /// Two floating-point numbers, a value and an index.
+    /// Pairs of two floating-point numbers, value and index.
     FloatPair,
 }
 
@@ -229,7 +229,8 @@ table! {
     MPI_DOUBLE_INT            (0x8c000001) 0x229  ompi_mpi_double_int               Type(Kind::F64Index);
     MPI_LONG_DOUBLE_INT       (0x8c000004) 0x22d  ompi_mpi_longdbl_int              Opaque(LOCATED);
 
-    // Fortran's: what they are follows from their size. LOGICAL is left to MPI, which knows the compiler's `.true.`.
+    // Fortran types: the element type follows from the size. Reductions of LOGICAL are left to MPI, because the value of `.true.` depends
+    // on the compiler.
     MPI_CHARACTER             0x4c00011a   0x21e  ompi_mpi_character                Opaque(&[]);
     MPI_LOGICAL               0x4c00041d   0x218  ompi_mpi_logical                  Opaque(LOGICAL);
     MPI_INTEGER               0x4c00041b   0x219  ompi_mpi_integer                  Sized(Sort::Signed);
@@ -251,14 +252,14 @@ table! {
     MPI_2DOUBLE_PRECISION     0x4c001023   0x231  ompi_mpi_2dblprec                 Sized(Sort::FloatPair);
 }
 
-/// The constants of an MPI.
+/// Values of the constants of an MPI library.
 #[derive(Clone, Debug)]
 pub struct Constants {
     values: HashMap<&'static str, u64>,
 }
 
 impl Constants {
-    /// Those of a family, looked up in the library where they are symbols.
+    /// Returns the constants of a family; those that are symbols are looked up in the library.
     pub(crate) fn of(family: Family, library: &Library, version: &str) -> Constants {
         let value = |row: &Row| match (family, row.open) {
             (Family::Mpich, _) => row.mpich.map(|n| n as u64),
@@ -268,7 +269,7 @@ impl Constants {
             (Family::OpenMpi, Open::Missing) => None,
         };
         let mut values: HashMap<_, _> = ROWS.iter().filter_map(|row| Some((row.name, value(row)?))).collect();
-        // An extension that MPICH and Intel number differently, and whose number meant something else before.
+        // MPICH and Intel MPI use different numbers for this extension, and older versions use the number for something else.
         match values.get_mut("MPIX_BFLOAT16") {
             Some(number) if version.starts_with("Intel MPI") => *number = 0x4c00_0247,
             Some(_) if version.starts_with("MPICH 5") => {}
@@ -279,27 +280,27 @@ impl Constants {
         Constants { values }
     }
 
-    /// A constant by its name in `mpi.h`.
+    /// Returns the constant with a name of `mpi.h`, if the family has it.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// A constant that every family has.
+    /// Returns the constant with a name, for constants that every family has.
     ///
     /// # Panics
-    /// If there is none such: every name used is in the table.
+    /// If the family has no such constant; this crate uses only names from the table.
     pub(crate) fn must(&self, name: &str) -> u64 {
         self.get(name).unwrap_or_else(|| panic!("{name} is not in the table"))
     }
 
-    /// All that have a meaning, with it.
+    /// Returns the values of all constants that have a [`Meaning`], with their meanings.
     pub(crate) fn meanings(&self) -> impl Iterator<Item = (u64, Meaning)> {
         ROWS.iter()
             .filter(|row| row.meaning != Plain)
             .filter_map(|row| Some((self.get(row.name)?, row.meaning)))
     }
 
-    /// All names.
+    /// Returns the names of all constants in the table.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ROWS.iter().map(|row| row.name)
     }

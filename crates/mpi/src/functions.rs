@@ -1,24 +1,24 @@
-//! The functions of the MPI that is there, by their `PMPI_` names.
+//! The functions of the loaded MPI library, called by their `PMPI_` names.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::load::{Library, NoMpi};
 
-/// A handle by value.
+/// An MPI handle of any family, as a 64-bit word.
 pub type Handle = u64;
 
-/// Where a handle, an array of handles or a status lies, of the family's width.
+/// Address of a handle, an array of handles, a status or a buffer to write; handles there have the width of the family.
 pub(crate) type At = *mut c_void;
 
-/// A buffer.
+/// Address of a buffer to read.
 pub(crate) type Data = *const c_void;
 
-/// Counts and displacements.
+/// Address of an array of counts, displacements or ranks.
 pub(crate) type Ints = *const c_int;
 
 macro_rules! functions {
     ($($field:ident $name:ident ($($argument:ty),*);)*) => {
-        /// The functions.
+        /// Functions that every MPI has.
         #[derive(Clone, Copy, Debug)]
         pub struct Functions {
             $(
@@ -113,16 +113,16 @@ functions! {
     bcast MPI_Bcast(At, c_int, Handle, c_int, Handle);
 }
 
-/// `MPI_Request_get_status_all`: a number of requests, the requests, whether all are done, statuses.
+/// Type of `MPI_Request_get_status_all`: number of requests, requests, whether all are done, statuses.
 type LookAtAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
 
-/// `MPI_Request_get_status_any` and `_some`: these, and two numbers.
+/// Type of `MPI_Request_get_status_any` and `MPI_Request_get_status_some`: number of requests, requests, two results, statuses.
 type LookAtSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
 
-/// `MPI_Type_get_envelope_c`: how many integers, addresses, large counts and datatypes, and the combiner.
+/// Type of `MPI_Type_get_envelope_c`: a datatype, its numbers of integers, addresses, large counts and datatypes, its combiner.
 type Envelope = unsafe extern "C" fn(Handle, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
 
-/// `MPI_Type_get_contents_c`: room for as many of each, and where it is.
+/// Type of `MPI_Type_get_contents_c`: a datatype, the lengths of four arrays (integers, addresses, large counts, datatypes), the arrays.
 type Contents =
     unsafe extern "C" fn(Handle, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
 
@@ -154,11 +154,11 @@ impl Extra {
             // SAFETY: the function of this name has this signature.
             request_get_status_all: all
                 .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtAll>(symbol) }),
-            // SAFETY: as above.
+            // SAFETY: the function of this name has this signature.
             type_get_envelope_c: library
                 .symbol(c"PMPI_Type_get_envelope_c")
                 .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Envelope>(symbol) }),
-            // SAFETY: as above.
+            // SAFETY: the function of this name has this signature.
             type_get_contents_c: library
                 .symbol(c"PMPI_Type_get_contents_c")
                 .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, Contents>(symbol) }),

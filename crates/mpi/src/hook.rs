@@ -1,9 +1,8 @@
-//! Being called inside every call of MPI that waits.
+//! Callbacks from inside MPI calls that wait.
 //!
-//! A plan of several rounds that is started and not yet waited for must go on while its rank waits in MPI for something
-//! else. Two MPIs let a library take part in their progress: Open MPI by a callback (`opal_progress_register`), MPICH 5 by
-//! tasks that it polls (`MPIX_Async_start`). From inside MPICH's progress no progress may be asked for; there requests are
-//! only looked at.
+//! A plan of several rounds that is started and not yet awaited must proceed while its rank waits in MPI for something else. Two MPIs let
+//! a library take part in their progress: Open MPI by a callback (`opal_progress_register`), MPICH 5 by tasks that it polls
+//! (`MPIX_Async_start`). Code that runs inside MPICH's progress must not request progress, so it only tests whether requests are complete.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -13,16 +12,16 @@ use crate::functions::Handle;
 use crate::load::Library;
 use crate::{Mpi, MpiError};
 
-/// Says whether a request is done, without progress.
+/// Function that returns whether a request is complete, without progress.
 pub(crate) type IsComplete = unsafe extern "C" fn(Handle) -> c_int;
 
 type Register = unsafe extern "C" fn(unsafe extern "C" fn() -> c_int) -> c_int;
 type Start = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void, Handle) -> c_int;
 
-/// What is done each time: it says whether there is still something to do.
+/// Function that is called each time MPI makes progress; it returns whether there is still work to do.
 pub type Work = fn() -> bool;
 
-/// A way into an MPI's progress.
+/// Mechanism by which an MPI calls other code during its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hook {
     OpenMpi { register: Register },
@@ -31,16 +30,16 @@ pub(crate) enum Hook {
 
 /// `MPIX_STREAM_NULL`.
 const NO_STREAM: Handle = 0x3c00_0000;
-/// `MPIX_ASYNC_NOPROGRESS` and `MPIX_ASYNC_DONE`.
+/// `MPIX_ASYNC_NOPROGRESS`; the next constant is `MPIX_ASYNC_DONE`.
 const PENDING: c_int = 0;
 const DONE: c_int = 1;
 
 static WORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether MPI calls us: for good in Open MPI, until a task is done in MPICH.
+/// Whether MPI currently calls us: in Open MPI permanently once registered, in MPICH until a task is done.
 static INSIDE: AtomicBool = AtomicBool::new(false);
-/// Whether the program finalizes MPI: MPICH has no place for tasks any more.
+/// Whether the program has called `MPI_Finalize`, after which MPICH accepts no more tasks.
 static FINALIZES: AtomicBool = AtomicBool::new(false);
-/// Whether a thread is working just now: work may call MPI, which calls us again.
+/// Whether a thread is executing the work function, which may call MPI, which calls us again.
 static WORKING: AtomicBool = AtomicBool::new(false);
 
 fn work() -> bool {
@@ -48,7 +47,7 @@ fn work() -> bool {
     if work.is_null() || WORKING.swap(true, Ordering::Acquire) {
         return !work.is_null();
     }
-    // SAFETY: only functions of this type are put there.
+    // SAFETY: only functions of this type are stored there.
     let more = unsafe { std::mem::transmute::<*mut c_void, Work>(work) }();
     WORKING.store(false, Ordering::Release);
     more
@@ -64,7 +63,7 @@ unsafe extern "C" fn poll(_thing: *mut c_void) -> c_int {
         return PENDING;
     }
     INSIDE.store(false, Ordering::SeqCst);
-    // Something may have been started since, and have found the task still there.
+    // Another thread may have started work in the meantime, and relied on this task.
     if work() && !INSIDE.swap(true, Ordering::SeqCst) { PENDING } else { DONE }
 }
 
@@ -99,27 +98,27 @@ impl Hook {
 }
 
 impl Mpi {
-    /// Whether this MPI calls others inside its waits.
+    /// Returns whether this MPI calls other code inside its waits.
     pub fn has_hook(&self) -> bool {
         self.hook.is_some()
     }
 
-    /// The program calls `MPI_Finalize`.
+    /// Records that the program calls `MPI_Finalize`.
     pub fn finalizes() {
         FINALIZES.store(true, Ordering::Relaxed);
     }
 
-    /// Has work done inside every wait of MPI from now on, as long as there is some. Always the same work.
+    /// Has `work` called inside every wait of MPI from now on, until it returns false. Every call must pass the same function.
     pub fn work_inside(&self, work: Work) -> Result<(), MpiError> {
         WORK.store(work as *mut c_void, Ordering::Release);
-        // In callbacks of `MPI_Finalize` what was started goes on where it is waited for.
+        // During `MPI_Finalize`, MPICH accepts no tasks: operations proceed only while they are waited for.
         if FINALIZES.load(Ordering::Relaxed) && matches!(self.hook, Some(Hook::Mpich { .. })) {
             return Ok(());
         }
         if INSIDE.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        // SAFETY: callbacks of the types that these functions want.
+        // SAFETY: the callbacks have the types that these functions require.
         let (call, code) = unsafe {
             match self.hook {
                 Some(Hook::OpenMpi { register }) => ("opal_progress_register", register(callback)),

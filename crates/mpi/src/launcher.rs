@@ -1,28 +1,28 @@
-//! Whether every rank of a job has the library, told without a message.
+//! Determines whether every rank of a job has the library loaded, without sending a message.
 //!
-//! Before all ranks are known to have it, none may communicate: a rank that lacks it would never answer. What the ranks
-//! have in common then is only how they were started, so each must come to the same answer from that alone:
+//! Before it is certain that all ranks have the library, none may communicate: a rank without it would never answer. At that time the
+//! ranks have only in common how they were started, so each must reach the same conclusion from that alone:
 //!
-//! - **`bruckner exec`** started this process, and leaves its mark in the environment: whoever starts one rank of a program
-//!   by it starts all of them so. The mark names job and rank, so it means nothing in another job that this one starts. It names the
-//!   program, too: a script or another program in between may take the library from some ranks.
-//! - **One node**: all ranks have the launcher's environment. Where several programs make up a job, the library is looked
-//!   for in each process.
-//! - **Hydra** (MPICH, Intel MPI) hands on the whole environment, unless it is told not to. Then the ranks beside it still
-//!   inherit it, and see in its command line that others do not.
-//! - **srun** gives all tasks of a step one environment.
+//! - **`bruckner exec`** started this process, and has left a mark in the environment: a user who starts one rank of a program
+//!   with it starts all of them so. The mark names job and rank, so it is void in another job that this one starts. It names the
+//!   program, too, because a script or another program in between may remove the library from some ranks.
+//! - **One node**: all ranks have the launcher's environment. If a job consists of several programs, each process is checked for
+//!   the library.
+//! - **Hydra** (MPICH, Intel MPI) passes on the whole environment, unless an option forbids it. In that case the ranks on the
+//!   launcher's node still inherit the environment, but see from Hydra's command line that others do not.
+//! - **srun** gives all tasks of a step the same environment.
 //!
-//! Open MPI's mpirun hands on nothing: `LD_PRELOAD` before it reaches the ranks on its own node only, `-x LD_PRELOAD` all of
-//! them, and ranks cannot tell which of the two it was. PMIx, which could tell, cannot be asked before `MPI_Init` (Open MPI 5
+//! Open MPI's mpirun does not pass on its environment: `LD_PRELOAD` set before mpirun reaches only the ranks on its own node, `-x
+//! LD_PRELOAD` reaches all, and ranks cannot distinguish the two cases. PMIx could, but it cannot be queried before `MPI_Init` (Open MPI 5
 //! then fails), nor afterwards without waiting for ranks that never answer.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The variable in which `bruckner exec` leaves its mark.
+/// Environment variable in which `bruckner exec` leaves its mark.
 pub const MARK: &str = "BRUCKNER_EXEC";
 
-/// Variables by which launchers tell a process which one it is, in which job.
+/// Environment variables by which launchers tell a process its job and its rank.
 const IDENTITY: [&str; 8] = [
     "PMIX_NAMESPACE",
     "PMIX_RANK",
@@ -34,55 +34,56 @@ const IDENTITY: [&str; 8] = [
     "SLURM_PROCID",
 ];
 
-/// Processes of one node of more than this are not looked into.
+/// Maximum number of ranks on a node whose processes are checked one by one.
 const MOST_SIBLINGS: usize = 512;
 
-/// What a process knows of how its job was started.
+/// Information that a process has about how its job was started.
 pub struct Launch<'a> {
-    /// A variable of its environment.
+    /// Returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// The name of the process that started it.
+    /// Name of the parent process.
     pub parent: String,
-    /// The command line of the one that started that.
+    /// Command line of the parent's parent process.
     pub command: Vec<String>,
-    /// Whether all processes that its parent started have the library; `None` where they are not the ranks of this node.
+    /// Returns whether all children of the parent process have the library; `None` if they are not the ranks of this node.
     pub siblings: &'a dyn Fn(usize) -> Option<bool>,
-    /// How many ranks there are.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// The file that this process runs.
+    /// Executable file of this process.
     pub program: Option<FileId>,
 }
 
-/// A file, whatever it is called: its device and its number there.
+/// Identity of a file, independent of its name: device and inode number.
 pub type FileId = (u64, u64);
 
-/// What `bruckner exec` started in this rank of this job.
+/// Program that `bruckner exec` started for this rank of this job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Started {
-    /// Nothing.
+    /// `bruckner exec` was not used.
     Nothing,
-    /// This program, or one that hands the library on, as the user has promised.
+    /// This program, or a script of which the user has promised that it passes the library on.
     This,
-    /// Another program, which started this one.
+    /// Another program, which in turn started this one.
     Another,
 }
 
 /// Whether all ranks have the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// They do, because of this.
+    /// All ranks have the library, for this reason.
     All(&'static str),
-    /// Nobody can tell; what to do about it.
+    /// It cannot be determined; the text advises the user what to do.
     Unknown(String),
 }
 
-/// The mark of `bruckner exec`: the job and the rank, and the file that it starts; none where the user promises that it hands the library on.
+/// Returns the mark of `bruckner exec`: job, rank and the file that it starts, or `any` if the user promises that the file passes the
+/// library on.
 pub fn mark(variable: &dyn Fn(&str) -> Option<String>, file: Option<FileId>) -> String {
     let file = file.map_or_else(|| "any".to_owned(), |(device, number)| format!("{device}:{number}"));
     format!("{} {file}", identity(variable))
 }
 
-/// Which job and rank a process is, as far as its launcher tells.
+/// Returns a text that identifies the job and rank of a process, as far as its launcher provides them.
 fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
     let values = IDENTITY.map(|name| variable(name).unwrap_or_default());
     values.join(":")
@@ -100,7 +101,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Whether all ranks have the library. All ranks that have it find the same.
+    /// Returns whether all ranks have the library. All ranks that have it get the same result.
     pub fn reach(&self) -> Reach {
         let number = |name: &str| (self.variable)(name).and_then(|value| value.trim().parse::<u32>().ok());
         let programs = number("OMPI_NUM_APP_CTX").unwrap_or(1);
@@ -118,7 +119,7 @@ impl Launch<'_> {
         };
         let started = self.started();
         let marked = started == Started::This;
-        // Of a job on one node all ranks see alike whether Hydra was told of several programs.
+        // If the job is on one node, all ranks see Hydra's command line, and so agree whether it has several programs.
         let several = programs > 1
             || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
         if marked && !several {
@@ -151,7 +152,7 @@ impl Launch<'_> {
         ))
     }
 
-    /// The same for this process, if it is one of so many ranks.
+    /// Returns whether all ranks have the library, for this process as one of `ranks` ranks.
     pub fn reach_of_this_process(ranks: u32) -> Reach {
         let parent = std::os::unix::process::parent_id();
         let siblings = |ranks: usize| siblings(parent, ranks);
@@ -171,19 +172,20 @@ impl Launch<'_> {
     }
 }
 
-/// Whether Hydra was told not to hand on its environment, and nothing of `LD_PRELOAD` besides.
+/// Returns whether Hydra's options keep it from passing on its environment, without an exception for `LD_PRELOAD`.
 fn withholds(command: &[String]) -> bool {
     let options = ["genvnone", "genvlist", "genvexcl", "envnone", "envlist", "envexcl"];
     let option = |word: &String| word.starts_with('-') && options.contains(&word.trim_start_matches('-'));
     command.iter().any(option) && !command.iter().any(|word| word.contains("LD_PRELOAD"))
 }
 
-/// The parent's number in what `/proc/PID/stat` says: the second word behind the name, which may contain anything.
+/// Returns the parent's process number from the text of `/proc/PID/stat`: the second word after the name, which may contain any
+/// characters.
 fn parent_of(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether all children of a process, if there are so many and they use MPI, have this library in memory.
+/// Returns whether all children of a process have this library loaded; `None` unless there are `ranks` children and all use MPI.
 fn siblings(parent: u32, ranks: usize) -> Option<bool> {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     let children: Vec<&str> = children.split_whitespace().collect();
@@ -199,7 +201,7 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
         if files.iter().any(|file| file_id(file) == Some(own)) {
             continue;
         }
-        // A script that will start a rank, or has started one, is not one.
+        // A process without MPI is not a rank, but for example a script that starts one.
         let is_mpi = |file: &PathBuf| {
             file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi"))
         };
@@ -211,12 +213,12 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
     Some(all)
 }
 
-/// A file, whatever it is called.
+/// Returns the identity of a file, independent of its name.
 pub fn file_id(file: &Path) -> Option<FileId> {
     std::fs::metadata(file).ok().map(|about| (about.dev(), about.ino()))
 }
 
-/// The files that a process has in memory.
+/// Returns the files that are mapped in the memory of a process.
 fn mapped(process: &str) -> Option<Vec<PathBuf>> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
     let mut files: Vec<PathBuf> =
@@ -262,7 +264,7 @@ mod tests {
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", None)));
         let Reach::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
-        // The mark of this job and rank counts, that of another does not.
+        // The mark of this job and rank is valid, that of another is not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
         for mark in ["j:2:::::: 7:9", "j:2:::::: any"] {
             assert!(is_all(&reach(&marked(mark), "prted", "sshd", None)), "{mark}");
@@ -286,7 +288,7 @@ mod tests {
         )));
     }
 
-    /// Of two programs only one may be started by `bruckner exec`.
+    /// Possibly only one of two programs was started by `bruckner exec`.
     #[test]
     fn hydra_may_start_several_programs() {
         let mark = ":::3:::: 7:9";
@@ -297,7 +299,7 @@ mod tests {
         assert!(!of(two, Some(false)) && !of(two, None) && of(two, Some(true)));
     }
 
-    /// A script that `bruckner exec` starts may take the library from some ranks; on one node one sees whether it has.
+    /// A script started by `bruckner exec` may remove the library from some ranks; on a single node this is checked.
     #[test]
     fn a_script_in_between_is_not_trusted() {
         let hydra = |local| vec![("MPI_LOCALNRANKS", local), ("PMI_RANK", "3"), (MARK, ":::3:::: 7:8")];
@@ -329,7 +331,7 @@ mod tests {
     #[test]
     fn srun_and_others() {
         assert!(is_all(&reach(&[("SLURM_PROCID", "1")], "slurmstepd", "", None)));
-        // Only inside a batch script: something else started the ranks.
+        // Only the variables of a batch script: the ranks were started by something else.
         assert!(!is_all(&reach(&[("SLURM_PROCID", "0")], "launcher", "bash", None)));
     }
 

@@ -1,4 +1,5 @@
-//! Whether the bytes of a datatype lie in the order in which they are sent, told from how it was made. No data is packed for that.
+//! Determines from the construction of a datatype whether its bytes lie in memory in the order in which they are sent. No data is packed
+//! to find out.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use crate::functions::Handle;
 use crate::types::Shape;
 use crate::{Mpi, registry};
 
-/// How datatypes are made, by the MPI's numbers.
+/// The MPI's numbers for the combiners, the ways in which a datatype can be constructed.
 #[derive(Clone, Copy, Debug)]
 struct Combiners {
     dup: i64,
@@ -22,7 +23,7 @@ struct Combiners {
     hindexed_block: i64,
     structure: i64,
     resized: i64,
-    /// What is built in, and so not to be freed: by name, or by precision.
+    /// Combiners of predefined datatypes, which must not be freed: those with a name, and Fortran types given by precision.
     built_in: [i64; 4],
 }
 
@@ -46,10 +47,10 @@ impl Combiners {
     }
 }
 
-/// Numbers or datatypes: most datatypes are made of few.
+/// A list that is stored inline if it is short: most datatypes consist of few parts.
 type Few<T> = SmallVec<[T; 4]>;
 
-/// How a datatype was made: by which function, its numbers (counts and lengths before displacements), and its datatypes.
+/// Construction of a datatype: its combiner, its integers (counts and lengths before displacements), and its component types.
 struct Made<'a> {
     mpi: &'a Mpi,
     combiner: i64,
@@ -66,7 +67,7 @@ impl Drop for Made<'_> {
         };
         let mut last = None;
         for datatype in &self.types {
-            // Neighbours are often the same.
+            // Neighbouring components often have the same type.
             let (_, is_derived) = *match &last {
                 Some(last @ (same, _)) if same == datatype => last,
                 _ => last.insert((*datatype, is_derived(*datatype))),
@@ -78,7 +79,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// How a datatype was made, and how many numbers and datatypes say so.
+/// Combiner of a datatype, and the lengths of the lists that describe its construction.
 struct Envelope {
     combiner: i64,
     integers: i64,
@@ -87,14 +88,14 @@ struct Envelope {
     types: i64,
 }
 
-/// What is kept with a datatype whose bytes lie in order; one more where they do not.
+/// Attribute value of a datatype whose bytes lie in order; it is one larger if they do not.
 const IN_ORDER: usize = 1;
 
-/// Derived datatypes that are looked at, and blocks of each, before nothing is said of an order.
+/// Maximum number of derived datatypes that are examined, and of list entries of each, before the order is given as unknown.
 const MOST_TYPES: u32 = 16;
 const MOST_NUMBERS: i64 = 1 << 12;
 
-/// What is kept with a datatype is a number.
+/// Attribute callback for deletion: the value is a plain number, so there is nothing to free.
 unsafe extern "C" fn keep(_of: Handle, _key: c_int, _value: *mut c_void, _extra: *mut c_void) -> c_int {
     0
 }
@@ -105,7 +106,8 @@ impl Mpi {
         COMBINERS.get_or_init(|| Combiners::of(self))
     }
 
-    /// Whether the bytes of a datatype of this shape, which is whole, lie in the order in which they are sent. False where it cannot be told.
+    /// Returns whether the bytes of a datatype, whose layout is `shape`, lie in the order in which they are sent. False if it has gaps, or
+    /// if the order is unknown.
     pub fn is_in_order(&self, datatype: Handle, shape: &Shape) -> bool {
         if !shape.is_whole() || shape.size == 0 {
             return false;
@@ -116,7 +118,8 @@ impl Mpi {
         self.order(datatype, &mut { MOST_TYPES })
     }
 
-    /// The same of a derived datatype without gaps; kept with it, unless it is found as soon as it would be kept.
+    /// Returns whether the bytes of a derived datatype without gaps lie in order. The result is cached as an attribute of the datatype,
+    /// unless it is as quick to determine again.
     fn order(&self, datatype: Handle, left: &mut u32) -> bool {
         let key = self.key_of_order();
         if let Some(known) = key.and_then(|key| self.kept_order(datatype, key)) {
@@ -132,10 +135,10 @@ impl Mpi {
         let Combiners { dup, contiguous, .. } = *self.combiners();
         let is_simple = [dup, contiguous].contains(&made.combiner)
             && made.types.iter().all(|part| self.types().is_named(*part));
-        // What a walk has cut short is not known.
+        // The result of a search that reached its limit is not cached.
         if let Some(key) = key.filter(|_| *left > 0 && !is_simple) {
             let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
-            // SAFETY: a valid handle by contract; the value is a number. If it cannot be kept, it is found again.
+            // SAFETY: the handle is valid by contract; the value is a number. If it cannot be cached, it is determined again.
             unsafe { (self.f.type_set_attr)(datatype, key, value as *mut c_void) };
         }
         in_order
@@ -146,7 +149,7 @@ impl Mpi {
         *KEY.get_or_init(|| {
             let mut key = 0;
             let (copy, delete) = (registry::copy as *mut c_void, keep as *mut c_void);
-            // SAFETY: callbacks with the signatures of the standard.
+            // SAFETY: the callbacks have the signatures of the standard.
             let code = unsafe { (self.f.type_create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
             (code == 0).then_some(key)
         })
@@ -154,17 +157,17 @@ impl Mpi {
 
     fn kept_order(&self, datatype: Handle, key: c_int) -> Option<bool> {
         let (mut value, mut found): (*mut c_void, c_int) = (std::ptr::null_mut(), 0);
-        // SAFETY: a valid handle by contract; MPI writes the value that was set.
+        // SAFETY: the handle is valid by contract; MPI writes the value that was set.
         let code = unsafe { (self.f.type_get_attr)(datatype, key, (&raw mut value).cast(), &mut found) };
         (code == 0 && found != 0).then_some(value as usize == IN_ORDER)
     }
 
-    /// How a datatype was made.
+    /// Returns the combiner of a datatype, and the lengths of the lists that describe its construction.
     fn envelope(&self, datatype: Handle) -> Option<Envelope> {
         let mut combiner: c_int = 0;
         if let Some(envelope) = self.extra.type_get_envelope_c {
             let [mut integers, mut addresses, mut counts, mut types] = [0i64; 4];
-            // SAFETY: a valid handle by contract; each number has its place.
+            // SAFETY: the handle is valid by contract; there is a variable for each result.
             let code = unsafe {
                 envelope(datatype, &mut integers, &mut addresses, &mut counts, &mut types, &mut combiner)
             };
@@ -172,7 +175,7 @@ impl Mpi {
             return (code == 0).then_some(Envelope { combiner, integers, addresses, counts, types });
         }
         let [mut integers, mut addresses, mut types] = [0; 3];
-        // SAFETY: as above.
+        // SAFETY: the handle is valid by contract; there is a variable for each result.
         let code = unsafe {
             (self.f.type_get_envelope)(datatype, &mut integers, &mut addresses, &mut types, &mut combiner)
         };
@@ -185,7 +188,7 @@ impl Mpi {
         })
     }
 
-    /// From what a datatype was made, unless it is built in or of very many parts.
+    /// Returns the construction of a datatype, or `None` if the datatype is predefined or its lists are too long.
     fn made(&self, datatype: Handle, envelope: &Envelope) -> Option<Made<'_>> {
         let Envelope { combiner, integers, addresses, counts, types } = *envelope;
         let all = [integers, addresses, counts, types];
@@ -196,7 +199,7 @@ impl Mpi {
         let mut places: Few<isize> = smallvec![0; addresses as usize];
         let mut large: Few<i64> = smallvec![0; counts as usize];
         let mut handles: Few<u64> = smallvec![0; types as usize];
-        // SAFETY: a valid handle by contract, and room for as many numbers and handles as its envelope says.
+        // SAFETY: the handle is valid by contract, and the lists have the lengths that its envelope gives.
         let code = unsafe {
             match self.extra.type_get_contents_c {
                 Some(contents) => contents(
@@ -226,26 +229,27 @@ impl Mpi {
         }
         let numbers =
             ints.into_iter().map(i64::from).chain(places.into_iter().map(|at| at as i64)).chain(large);
-        // SAFETY: handles of the family's width, as many as were asked for.
+        // SAFETY: MPI has written `types` handles of the family's width.
         let types =
             (0..types as usize).map(|at| unsafe { self.handle_at(handles.as_ptr().cast(), at) }).collect();
         Some(Made { mpi: self, combiner, numbers: numbers.collect(), types })
     }
 
-    /// Whether the data of a part has no gaps and lies in order.
+    /// Returns whether the data of a component has no gaps and lies in order.
     fn is_ascending(&self, datatype: Handle, shape: &Shape, left: &mut u32) -> bool {
         let dense = shape.lower == 0 && shape.span == shape.size as isize;
         dense && (self.types().is_named(datatype) || self.order(datatype, left))
     }
 
-    /// Whether the parts of a datatype lie one behind the other, each in order. That nothing lies between them its shape has told.
+    /// Returns whether the components of a datatype lie one behind the other, each in order. The caller has checked by the datatype's
+    /// shape that there are no gaps between them.
     fn ascends(&self, made: &Made<'_>, left: &mut u32) -> bool {
         let c = self.combiners();
         let numbers = &made.numbers;
         let mut shapes: Few<Shape> = Few::with_capacity(made.types.len());
         let mut last = None;
         for datatype in &made.types {
-            // Neighbours are often the same.
+            // Neighbouring components often have the same type.
             if let (true, Some(shape)) = (last == Some(*datatype), shapes.last().copied()) {
                 shapes.push(shape);
                 continue;
@@ -291,7 +295,7 @@ impl Mpi {
     }
 }
 
-/// Whether blocks lie one behind the other: where each begins, in bytes, how many elements it has, and of which shape.
+/// Returns whether blocks lie one behind the other. A block is given by its offset in bytes, its number of elements, and their shape.
 fn follow<'a>(mut blocks: impl Iterator<Item = (i64, i64, &'a Shape)>) -> bool {
     let mut end = i64::MIN;
     blocks.all(|(at, length, shape)| {

@@ -1,9 +1,9 @@
-//! MPI found at run time.
+//! Calls the MPI library that is found at run time.
 //!
-//! No MPI is linked and no header is read: the library that a process uses is found among what it has loaded, its
-//! [`Family`] is told by its symbols, and everything is called by its `PMPI_` name. [`Mpi`] is that; [`Messages`] carries
-//! a program's messages over it; [`places`] says who shares a node; [`Mpi::keep`] keeps what belongs to a communicator;
-//! [`Tags`] are shared out among communicators on one hidden communicator.
+//! No MPI is linked and no header is read. The MPI library is found among the objects that the process has loaded, its [`Family`] is
+//! determined by its symbols, and its functions are called by their `PMPI_` names through [`Mpi`]. [`Messages`] carries a program's
+//! messages; [`places`] determines which ranks share a node; [`Mpi::keep`] attaches state to a communicator; [`Tags`] allocates ranges of
+//! tags on an internal communicator that several communicators share.
 
 mod collectives;
 mod communicators;
@@ -41,57 +41,57 @@ pub use topology::{Place, is_pinned, places, sharers};
 pub use transport::{Messages, Requests, Style};
 pub use types::{Shape, Types};
 
-/// What an MPI function returned instead of success.
+/// Error code that an MPI function returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call} returned {code}")]
 pub struct MpiError {
-    /// The function.
+    /// Name of the function.
     pub call: &'static str,
-    /// Its error code.
+    /// Error code that the function returned.
     pub code: i32,
 }
 
-/// The MPI of this process.
+/// The MPI library of this process, with its constants and functions.
 pub struct Mpi {
-    /// Where it is.
+    /// The loaded library.
     pub library: Library,
-    /// Which constants it has.
+    /// Family of the library, which determines its constants and the width of its handles.
     pub family: Family,
-    /// Its constants.
+    /// Values of the library's constants.
     pub constants: Constants,
-    /// Its functions.
+    /// Functions that every MPI has.
     pub f: Functions,
-    /// Those that not every MPI has.
+    /// Functions that not every MPI has.
     pub extra: Extra,
     pub(crate) collectives: Collectives,
     pub(crate) hook: Option<Hook>,
     name: String,
     width: usize,
-    /// The bits of a word that are a handle.
+    /// Mask of the bits of a word that belong to a handle.
     mask: Handle,
     in_place: Handle,
     pub(crate) byte: Handle,
     pub(crate) uint64: Handle,
-    /// What is no communicator, datatype or operation.
+    /// Null communicator; `null_type` and `null_op` are the null datatype and operation.
     null_comm: Option<Handle>,
     pub(crate) null_type: Option<Handle>,
     pub(crate) null_op: Option<Handle>,
     pub(crate) status_ignore: *mut c_void,
     pub(crate) any_source: c_int,
     types: OnceLock<Types>,
-    /// A communicator whose errors are returned, once there is one.
+    /// An internal communicator, once there is one; its errors are returned and not raised.
     pub(crate) quiet: OnceLock<Handle>,
 }
 
-// SAFETY: the one pointer is a constant of the MPI's, never followed here.
+// SAFETY: the only pointer is a constant of the MPI, which is never dereferenced here.
 unsafe impl Send for Mpi {}
-// SAFETY: as above.
+// SAFETY: the only pointer is a constant of the MPI, which is never dereferenced here.
 unsafe impl Sync for Mpi {}
 
 static FOUND: OnceLock<Mpi> = OnceLock::new();
 
 impl Mpi {
-    /// The MPI that this process has loaded. The answer is found once.
+    /// Returns the MPI library that this process has loaded. Once found, it is cached.
     #[inline]
     pub fn find() -> Result<&'static Mpi, NoMpi> {
         match FOUND.get() {
@@ -106,7 +106,7 @@ impl Mpi {
         Ok(FOUND.get_or_init(|| mpi))
     }
 
-    /// The MPI of this process, or the one that launched it, loaded now.
+    /// Returns the MPI library of this process; if none is loaded, loads that of the launcher that started the process.
     pub fn find_or_load() -> Result<&'static Mpi, NoMpi> {
         match Mpi::find() {
             Err(NoMpi::NotLoaded) => {}
@@ -149,23 +149,23 @@ impl Mpi {
         })
     }
 
-    /// Bytes of a handle in memory.
+    /// Returns the size of a handle in memory, in bytes.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// A handle as the caller passed it, without what a wider register may carry besides.
+    /// Returns the handle in a word that a caller passed, without the upper bits if a handle is narrower than a register.
     #[inline]
     pub fn handle(&self, word: Handle) -> Handle {
         word & self.mask
     }
 
-    /// A handle in an array of handles.
+    /// Returns the handle at index `at` of an array of handles.
     ///
     /// # Safety
-    /// The array has one there.
+    /// The array has a handle at index `at`.
     pub unsafe fn handle_at(&self, handles: *const c_void, at: usize) -> Handle {
-        // SAFETY: the array has a handle there, as asked for above.
+        // SAFETY: the caller guarantees a handle at this index.
         unsafe {
             match self.width {
                 4 => Handle::from(handles.cast::<u32>().add(at).read_unaligned()),
@@ -174,12 +174,12 @@ impl Mpi {
         }
     }
 
-    /// Puts a handle into an array of handles.
+    /// Writes a handle to index `at` of an array of handles.
     ///
     /// # Safety
-    /// The array has one there.
+    /// The array has room for a handle at index `at`.
     pub unsafe fn put_handle(&self, handles: *mut c_void, at: usize, handle: Handle) {
-        // SAFETY: the array has a handle there, as asked for above.
+        // SAFETY: the caller guarantees room for a handle at this index.
         unsafe {
             match self.width {
                 4 => handles.cast::<u32>().add(at).write_unaligned(handle as u32),
@@ -188,49 +188,49 @@ impl Mpi {
         }
     }
 
-    /// A handle from memory that a function has written.
+    /// Returns the handle in a cell that an MPI function has written.
     #[inline]
     fn read(&self, cell: u64) -> Handle {
         self.handle(cell)
     }
 
-    /// Whether this is no communicator.
+    /// Returns whether this handle is `MPI_COMM_NULL`.
     pub fn is_null_comm(&self, comm: Handle) -> bool {
         self.null_comm == Some(comm)
     }
 
-    /// `MPI_COMM_WORLD`.
+    /// Returns `MPI_COMM_WORLD`.
     pub fn comm_world(&self) -> Handle {
         self.constants.must("MPI_COMM_WORLD")
     }
 
-    /// Whether this address is `MPI_IN_PLACE`.
+    /// Returns whether this address is `MPI_IN_PLACE`.
     #[inline]
     pub fn is_in_place(&self, data: *const c_void) -> bool {
         data as Handle == self.in_place
     }
 
-    /// `MPI_IN_PLACE` itself.
+    /// Returns the address that stands for `MPI_IN_PLACE`.
     pub fn in_place(&self) -> *const c_void {
         self.in_place as *const c_void
     }
 
-    /// What built-in types and operations are.
+    /// Returns the meaning of built-in datatypes and operations.
     pub fn types(&self) -> &Types {
         self.types.get_or_init(|| Types::of(self))
     }
 
-    /// Whether this MPI takes input and output that are the same memory for an error: MPICH and its like do, Open MPI does
-    /// not. Trying it out is no way to know: what Intel MPI's standard ABI finds wrong ends the job, whatever the handler.
+    /// Returns whether this MPI treats input and output in the same memory as an error: MPICH and its derivatives do, Open MPI does not.
+    /// This cannot be found out by a call: in Intel MPI's standard ABI, the error ends the job regardless of the error handler.
     #[inline]
     pub fn refuses_aliases(&self) -> bool {
         self.family != Family::OpenMpi
     }
 
-    /// Whether MPI is initialised and not yet finalised.
+    /// Returns whether MPI is initialised and not yet finalised.
     pub fn is_running(&self) -> bool {
         let (mut started, mut ended) = (0, 0);
-        // SAFETY: both may be called at any time, and write one integer.
+        // SAFETY: both functions may be called at any time, and write one integer.
         unsafe {
             (self.f.initialized)(&mut started);
             (self.f.finalized)(&mut ended);
@@ -238,38 +238,38 @@ impl Mpi {
         started != 0 && ended == 0
     }
 
-    /// Whether a program goes on when a process has failed: Open MPI started with `--with-ft`.
+    /// Returns whether the program continues after a process failure: Open MPI started with `--with-ft`.
     pub fn survives_failures(&self) -> bool {
-        // SAFETY: Open MPI's variable of this name is a boolean, and set when MPI is initialised.
+        // SAFETY: Open MPI's variable of this name is a boolean, which is set when MPI is initialised.
         self.library
             .symbol(c"ompi_ftmpi_enabled")
             .is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
     }
 
-    /// The function of a tool that is preloaded behind this library, if there is one: it is found before the MPI's own, or another library
-    /// of the MPI's, where functions come in pairs.
+    /// Returns the function of a tool that is preloaded behind this library, if there is one. The dynamic linker finds a tool before the
+    /// MPI, which is recognised by its file or, if the MPI has several libraries, by its `PMPI_` names.
     pub fn function_of_tool(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: looks up a C string among what is loaded behind the object that this code is in.
+        // SAFETY: looks up a C string in the objects that are loaded behind the one with this code.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         let object = load::object_of(found)?;
         let is_the_mpis = self.library.is(&object) || Library::has_both_names(&object);
         (!is_the_mpis).then_some(found)
     }
 
-    /// The address of a function of the MPI's library.
+    /// Returns the address of a function in the MPI library.
     pub fn function(&self, name: &CStr) -> Option<*mut c_void> {
         self.library.symbol(name)
     }
 
-    /// Whether several threads may call MPI at once.
+    /// Returns whether several threads may call MPI at once (`MPI_THREAD_MULTIPLE`); true if the query fails.
     pub fn is_threaded(&self) -> bool {
         let mut given = 0;
-        // SAFETY: writes one integer; MPI is running.
+        // SAFETY: the function writes one integer; MPI is running.
         let code = unsafe { (self.f.query_thread)(&mut given) };
         code != 0 || Some(given as Handle) == self.constants.get("MPI_THREAD_MULTIPLE")
     }
 
-    /// Initialises MPI, for a process that is no MPI program.
+    /// Initialises MPI, for a command that is not itself an MPI program.
     pub fn start(&self) -> Result<(), MpiError> {
         let (single, mut provided) = (self.constants.must("MPI_THREAD_SINGLE") as c_int, 0);
         // SAFETY: null arguments are allowed since MPI 2.
@@ -278,28 +278,28 @@ impl Mpi {
         })
     }
 
-    /// Finalises MPI, for a process that initialised it by [`Mpi::start`].
+    /// Finalises MPI, for a process that has initialised it by [`Mpi::start`].
     pub fn stop(&self) -> Result<(), MpiError> {
-        // SAFETY: collective over all processes, by contract of the command that calls it.
+        // SAFETY: collective over all processes; the command that calls this does so on each.
         check("MPI_Finalize", unsafe { (self.f.finalize)() })
     }
 
-    /// Ends all processes, where one cannot go on and others would wait for it.
+    /// Ends all processes, for the case that one cannot continue and others would wait for it.
     pub fn abort(&self, code: c_int) -> ! {
-        // SAFETY: takes the world, which is there from start to stop.
+        // SAFETY: `MPI_COMM_WORLD` exists between `start` and `stop`.
         unsafe { (self.f.abort)(self.comm_world(), code) };
         std::process::exit(code)
     }
 
-    /// The version of the standard.
+    /// Returns the major and minor version of the MPI standard that the library supports.
     pub fn standard(&self) -> (i32, i32) {
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: may be called at any time, and writes two integers.
+        // SAFETY: the function may be called at any time, and writes two integers.
         unsafe { (self.f.get_version)(&mut major, &mut minor) };
         (major, minor)
     }
 
-    /// Its name and version, in few words.
+    /// Returns a short form of the library's name and version.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -312,7 +312,7 @@ fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
 fn library_version(f: &Functions) -> String {
     let mut text = vec![0u8; 8193];
     let mut length: c_int = 0;
-    // SAFETY: may be called at any time; longer than any MPI's longest text.
+    // SAFETY: the function may be called at any time; the buffer is longer than the longest text of any MPI.
     unsafe { (f.get_library_version)(text.as_mut_ptr().cast::<c_char>(), &mut length) };
     text.truncate(length.clamp(0, 8192) as usize);
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -322,7 +322,7 @@ fn library_version(f: &Functions) -> String {
     name.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The family, by symbols and by what the library says of its ABI.
+/// Determines the family of a library from its symbols and the versions that it reports.
 fn classify(library: &Library, f: &Functions) -> Result<Family, NoMpi> {
     if library.symbol(c"ompi_mpi_comm_world").is_some() {
         return Ok(Family::OpenMpi);

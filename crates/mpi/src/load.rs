@@ -1,75 +1,74 @@
-//! Finding the MPI of this process, or loading the one that launched it.
+//! Finds the MPI of this process, or loads the MPI of the launcher that started it.
 //!
-//! Nothing here links an MPI. A process that uses one has it loaded, whatever its file is called: the object that
-//! exports `PMPI_Initialized` is it (not `PMPI_Init`: a library that is preloaded may export that one too). A process that
-//! has none (the `bruckner` command under mpirun) loads the one that its launcher belongs to, told by the environment that
-//! the launcher set, or by `BRUCKNER_MPI`.
+//! No MPI is linked. A process that uses MPI has its library loaded, under any file name: it is the object that exports `PMPI_Initialized`
+//! (not `PMPI_Init`, which a preloaded library may export, too). A process without MPI (the `bruckner` command under mpirun) loads the
+//! library that belongs to its launcher, which is determined by environment variables that the launcher sets, or by `BRUCKNER_MPI`.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// An MPI library in memory.
+/// An MPI library that is loaded in this process.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
-    /// Its file.
+    /// Path of the library's file.
     pub path: PathBuf,
 }
 
 // SAFETY: a handle of the dynamic linker may be used by any thread.
 unsafe impl Send for Library {}
-// SAFETY: as above.
+// SAFETY: a handle of the dynamic linker may be used by any thread.
 unsafe impl Sync for Library {}
 
-/// Why no MPI could be had.
+/// Why no MPI library is available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoMpi {
-    /// The process has none loaded.
+    /// The process has not loaded any MPI.
     #[error("this process has no MPI loaded")]
     NotLoaded,
-    /// No launcher says which to load.
+    /// No known launcher started the process, so it is unknown which library to load.
     #[error("no MPI launcher started this process; start it with mpirun, or name a library in BRUCKNER_MPI")]
     NoLauncher,
-    /// Libraries that were tried.
+    /// None of the candidate libraries can be loaded.
     #[error("none of the MPI libraries {tried} can be loaded: {reason}")]
     CannotLoad {
-        /// Their names.
+        /// Names of the candidate libraries.
         tried: String,
-        /// What the dynamic linker says of the last.
+        /// Error message of the dynamic linker for the last candidate.
         reason: String,
     },
-    /// It is neither MPICH, nor Open MPI, nor follows the MPI-5 ABI.
+    /// The library is neither MPICH nor Open MPI, and does not follow the MPI-5 ABI.
     #[error(
         "{0} is an MPI that Bruckner does not know: it knows Open MPI, MPICH, Intel MPI and the MPI-5 ABI"
     )]
     Unknown(String),
-    /// It lacks a function.
+    /// The library lacks a function that is needed.
     #[error("the MPI library has no function {0}")]
     Lacks(&'static str),
 }
 
 impl Library {
-    /// The address of a symbol.
+    /// Returns the address of a symbol.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: a handle that dlopen gave, and a C string.
+        // SAFETY: the handle comes from dlopen, and the name is a C string.
         let at = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         (!at.is_null()).then_some(at)
     }
 
-    /// The address of a variable. Where the program has a copy of its own (a copy relocation), that one is it, for the
-    /// library too.
+    /// Returns the address of a variable. If the program has a copy of its own (a copy relocation), the library uses that copy, too, so
+    /// its address is returned.
     pub(crate) fn variable(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: looks up a C string among what is loaded.
+        // SAFETY: looks up a C string in the loaded objects.
         let copy = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         if copy.is_null() { self.symbol(name) } else { Some(copy) }
     }
 
-    /// The MPI that this process uses.
+    /// Returns the MPI library that this process uses.
     pub(crate) fn loaded() -> Result<Library, NoMpi> {
-        // The one that the program itself is bound to comes first; under Python only a search finds it.
-        // SAFETY: looks up a symbol among what is loaded.
+        // The library that the program is linked to takes precedence; under Python only a search of all objects finds one.
+        // SAFETY: looks up a symbol in the loaded objects.
         let bound = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PMPI_Initialized".as_ptr()) };
         if let Some(library) = object_of(bound).and_then(|path| Library::already(&path)) {
             return Ok(library);
@@ -84,9 +83,9 @@ impl Library {
         found.ok_or(NoMpi::NotLoaded)
     }
 
-    /// An object that is loaded already, if it is an MPI.
+    /// Returns the library of an object that is already loaded, if it is an MPI.
     fn already(path: &CStr) -> Option<Library> {
-        // SAFETY: a C string; nothing is loaded that was not.
+        // SAFETY: the path is a C string; with RTLD_NOLOAD nothing new is loaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
             return None;
@@ -95,14 +94,14 @@ impl Library {
         library.own_symbol(c"PMPI_Initialized").map(|_| library)
     }
 
-    /// Whether this is the library of a file.
+    /// Returns whether this library was loaded from `file`.
     pub(crate) fn is(&self, file: &CStr) -> bool {
         file.to_bytes() == self.path.as_os_str().as_bytes()
     }
 
-    /// Whether a file that is loaded has `PMPI_Init` of its own, as an MPI's library has and a tool has not.
+    /// Returns whether a loaded file itself exports `PMPI_Init`, as an MPI library does and a tool does not.
     pub(crate) fn has_both_names(file: &CStr) -> bool {
-        // SAFETY: a C string; nothing is loaded that was not.
+        // SAFETY: the path is a C string; with RTLD_NOLOAD nothing new is loaded.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
             return false;
@@ -111,37 +110,37 @@ impl Library {
         library.own_symbol(c"PMPI_Init").is_some()
     }
 
-    /// The address of a symbol of the object itself: dlsym also looks into what the object depends on.
+    /// Returns the address of a symbol that the object itself defines; dlsym alone also searches the object's dependencies.
     pub(crate) fn own_symbol(&self, name: &CStr) -> Option<*mut c_void> {
         let own = |at: &*mut c_void| object_of(*at).is_some_and(|object| self.is(&object));
         self.symbol(name).filter(own)
     }
 
-    /// Loads an object that nobody else shall see, and that sees its own symbols first.
+    /// Loads an object whose symbols are invisible to others, and which finds its own symbols first.
     pub(crate) fn apart(path: &Path) -> Result<Library, NoMpi> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         Library::open(path, flags)
             .map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
     }
 
-    /// Loads an object, or says what the dynamic linker says.
+    /// Loads an object, or returns the error message of the dynamic linker.
     fn open(path: &Path, flags: c_int) -> Result<Library, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a C string. Initialisers of the object run; that is what loading one means.
+        // SAFETY: the name is a C string. Loading an object runs its initialisers, as intended.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         if !handle.is_null() {
             return Ok(Library { handle, path: path.to_owned() });
         }
-        // SAFETY: dlerror gives a C string after a failure, or nothing.
+        // SAFETY: dlerror returns a C string after a failure, or null.
         let error = unsafe { libc::dlerror() };
         match error.is_null() {
             true => Err("the dynamic linker gives no reason".into()),
-            // SAFETY: as above.
+            // SAFETY: dlerror has returned a C string.
             false => Err(unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned()),
         }
     }
 
-    /// Loads the MPI that launched this process.
+    /// Loads the MPI of the launcher that started this process.
     pub(crate) fn launched() -> Result<Library, NoMpi> {
         let candidates = candidates(&told, &launcher());
         if candidates.is_empty() {
@@ -159,15 +158,15 @@ impl Library {
     }
 }
 
-/// Whether this process has the runtime of a GPU loaded, so that any address may be one of device memory. Asked before a
-/// user's buffer is touched. Where the machine has no GPU that costs next to nothing; where it has one, the look at a
-/// number takes some tens of nanoseconds, and more only if something was loaded since the last time.
+/// Returns whether this process has a GPU runtime loaded, so that any address may be in device memory. Called before a user's buffer is
+/// accessed. On a machine without a GPU the cost is negligible; with a GPU it is some tens of nanoseconds, and more only if objects were
+/// loaded since the last call.
 #[inline]
 pub fn has_device_runtime() -> bool {
     DEVICES.load(Ordering::Relaxed) != Devices::None as u8 && look_for_runtime()
 }
 
-/// Whether the machine has a GPU, as far as this process can see.
+/// Whether the machine has a GPU that is visible to this process.
 #[repr(u8)]
 enum Devices {
     Unknown,
@@ -188,7 +187,7 @@ fn look_for_runtime() -> bool {
     FOUND.load(Ordering::Relaxed) || (LOADED.load(Ordering::Relaxed) != objects_loaded() && look_for_device())
 }
 
-/// Whether there is a device file without which no runtime can do anything: of NVIDIA's drivers, AMD's, or any that renders.
+/// Returns whether there is a device file that a GPU runtime needs: of NVIDIA's or AMD's drivers, or of any render device.
 fn has_device() -> bool {
     let is_there = |folder: &str, starts: &[&str]| {
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -200,9 +199,9 @@ fn has_device() -> bool {
         || is_there("/dev/dri", &["renderD"])
 }
 
-/// Whether a runtime was found: it stays so, because memory may outlive it.
+/// Whether a GPU runtime was found. It is never reset, because device memory may outlive the runtime.
 static FOUND: AtomicBool = AtomicBool::new(false);
-/// How many objects had been loaded when that was last looked for.
+/// Number of objects loaded at the time of the last search for a GPU runtime.
 static LOADED: AtomicU64 = AtomicU64::new(0);
 
 #[cold]
@@ -221,44 +220,44 @@ fn look_for_device() -> bool {
     found
 }
 
-/// How many objects this process has ever loaded.
+/// Returns the number of objects that this process has loaded since its start.
 fn objects_loaded() -> u64 {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the linker passes a valid struct, and the number that was passed in.
+        // SAFETY: the linker passes a valid struct, and the address of the number that was passed in.
         unsafe { *data.cast::<u64>() = (*info).dlpi_adds };
         1
     }
     let mut loaded = 0u64;
-    // SAFETY: the callback gets the number and uses it only during the call.
+    // SAFETY: the callback uses the address of `loaded` only during the call.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut loaded).cast()) };
     loaded
 }
 
-/// Whether this process has more rights than whoever started it, who must not steer it then.
+/// Returns whether this process has more privileges than the user who started it, who must then not influence it.
 pub fn has_raised_privileges() -> bool {
-    // SAFETY: always succeeds.
+    // SAFETY: this call has no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// A variable by which this process may be steered: none, if it has more rights than whoever started it.
+/// Returns an environment variable that may influence this process; `None` if the process has raised privileges.
 pub fn variable(name: &str) -> Option<OsString> {
     if has_raised_privileges() { None } else { std::env::var_os(name) }
 }
 
-/// A variable that says something about this process: ours, by which it is steered, or a launcher's.
+/// Returns an environment variable: one of this library, which is ignored if privileges are raised, or one of a launcher.
 pub(crate) fn told(name: &str) -> Option<String> {
     let value = if name.starts_with("BRUCKNER") { variable(name) } else { std::env::var_os(name) };
     value.and_then(|value| value.into_string().ok())
 }
 
-/// The executable of the process that started this one.
+/// Returns the path of the parent process's executable.
 fn launcher() -> PathBuf {
-    // SAFETY: always succeeds.
+    // SAFETY: this call has no preconditions.
     let parent = unsafe { libc::getppid() };
     std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default()
 }
 
-/// The libraries to try, best first.
+/// Returns the libraries to try, best first.
 fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> Vec<PathBuf> {
     if let Some(chosen) = environment("BRUCKNER_MPI") {
         return vec![chosen.into()];
@@ -271,20 +270,20 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
     } else if environment("PMI_RANK").is_some() || environment("PMI_FD").is_some() {
         (Vec::new(), &["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"])
     } else if environment("PMIX_NAMESPACE").is_some() {
-        // srun --mpi=pmix, which is for Open MPI.
+        // Started by `srun --mpi=pmix`, which is used with Open MPI.
         let root = environment("OPAL_PREFIX").map(PathBuf::from);
         (root.map(|root| root.join("lib")).into_iter().collect(), &["libmpi.so.40"])
     } else {
         return Vec::new();
     };
-    // The launcher's own installation, if it has a library beside it.
+    // The launcher's own installation, if it contains a library.
     let beside = launcher.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
     let directories = directories.into_iter().chain(beside);
     let there: Vec<PathBuf> = directories
         .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
         .filter(|path| path.exists())
         .collect();
-    // Debian's hydra launches MPICH, whose library has a name of its own there.
+    // A Hydra in `/usr` is Debian's, which launches MPICH: there the library is called `libmpich`.
     let by_name: Vec<&str> = match launcher.starts_with("/usr") {
         true => names.iter().rev().copied().collect(),
         false => names.to_vec(),
@@ -295,22 +294,22 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
         .collect()
 }
 
-/// The file of the object that an address lies in.
+/// Returns the file of the object that contains an address.
 pub(crate) fn object_of(address: *mut c_void) -> Option<CString> {
     if address.is_null() {
         return None;
     }
     // SAFETY: all zero is a valid value of this plain struct.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
+    // SAFETY: `dladdr` accepts any address.
     if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: dladdr gave a C string.
+    // SAFETY: `dladdr` has returned a C string.
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_owned())
 }
 
-/// Calls a function with the file of each loaded object until it says that it is enough.
+/// Calls `enough` with the file of each loaded object, until it returns true.
 fn visit_objects(enough: &mut dyn FnMut(&CStr) -> bool) {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
         // SAFETY: the linker passes a valid struct.
@@ -325,9 +324,9 @@ fn visit_objects(enough: &mut dyn FnMut(&CStr) -> bool) {
         }
         0
     }
-    // Nothing may be opened during the walk: it holds the linker's lock.
+    // No object may be opened during the iteration, which holds the linker's lock; so the names are collected first.
     let mut names: Vec<CString> = Vec::new();
-    // SAFETY: the callback gets the list and uses it only during the call.
+    // SAFETY: the callback uses the address of `names` only during the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut names).cast()) };
     for name in &names {
         if enough(name) {

@@ -1,4 +1,4 @@
-//! Collectives of another library, to be measured beside the MPI's own.
+//! Collectives of another library, to be measured alongside those of the MPI.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -9,18 +9,19 @@ use crate::functions::Handle;
 use crate::load::{Library, NoMpi};
 use crate::{Mpi, MpiError};
 
-/// A shared object that exports some of MPI's collectives under their own names: someone else's, or an adapter to them.
+/// A shared object that exports some MPI collectives under their own names: another library of collectives, or an adapter to one.
 pub struct Rival {
     library: Library,
     functions: [Address; Function::ALL.len()],
 }
 
 impl Rival {
-    /// Loads it, which runs its initialisers. It sees its own functions before those of others, so that its calls of MPI go
-    /// where it was linked to; and nobody else sees its functions.
+    /// Loads a shared object and runs its initialisers. The object resolves symbols in itself and in the libraries it is linked to first,
+    /// so that its MPI calls go there; its own symbols are invisible to others.
     ///
     /// # Safety
-    /// Its initialisers do no harm, and functions with the names of MPI's collectives are what these names say.
+    /// The initialisers of the object are harmless, and its functions with names of MPI collectives have the semantics of these
+    /// collectives.
     pub unsafe fn load(path: &Path) -> Result<Rival, NoMpi> {
         let library = Library::apart(path)?;
         let mut functions = [None; Function::ALL.len()];
@@ -31,24 +32,24 @@ impl Rival {
         Ok(Rival { library, functions })
     }
 
-    /// Its file.
+    /// Returns the path of the shared object.
     pub fn path(&self) -> &Path {
         &self.library.path
     }
 
-    /// Whether it has such a function.
+    /// Returns whether the shared object exports a collective.
     pub fn has(&self, function: Function) -> bool {
         self.functions[function as usize].is_some()
     }
 
-    /// Calls one of its functions with its arguments as words.
+    /// Calls a collective of the shared object with its arguments as words.
     ///
     /// # Safety
-    /// As for [`Mpi::collective`]; and counts are C integers.
+    /// The requirements of [`Mpi::collective`] hold, and counts are C integers.
     #[inline]
     pub unsafe fn collective(&self, mpi: &Mpi, function: Function, words: &[Handle]) -> Result<(), MpiError> {
         let code = match self.functions[function as usize] {
-            // SAFETY: as asked for above.
+            // SAFETY: the caller guarantees that the words are valid arguments of the function.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
             None => mpi.constants.must("MPI_ERR_OTHER") as i32,
         };

@@ -1,21 +1,21 @@
-//! Tags on a hidden communicator, shared out in ranges.
+//! Allocates ranges of tags on an internal communicator.
 //!
-//! Communicators share one hidden communicator, so their messages are told apart by tags. A range of them is free for a
-//! new communicator if it is free on each of its processes. They agree on one by a single number, the lowest range that
-//! lies above all that any of them has taken; only when there is none, by the bits of all that are free. Ranges need not
-//! differ between communicators that have no process in common.
+//! Several communicators share one internal communicator, so their messages are distinguished by tags. A range of tags is free for a new
+//! communicator if it is free on each of its processes. The processes first try to agree by a single number: the lowest range above all
+//! that any of them has taken. Only if there is none, they combine the bit sets of free ranges. Communicators that have no process in
+//! common may use the same range.
 
-/// Tags from a first one on.
+/// A range of consecutive tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagRange {
     number: usize,
-    /// The first.
+    /// First tag of the range.
     pub first: u32,
-    /// How many.
+    /// Number of tags in the range.
     pub count: u32,
 }
 
-/// The ranges of one process.
+/// Record of the tag ranges that are free on one process.
 #[derive(Clone, Debug)]
 pub struct Tags {
     free: Vec<u64>,
@@ -23,35 +23,35 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// How many ranges there are at most.
+    /// Maximum number of ranges.
     const RANGES: u32 = 8192;
-    /// A range is no smaller than this.
+    /// Minimum number of tags in a range.
     const LEAST: u32 = 16;
 
-    /// All tags up to a limit.
+    /// Divides the tags up to `limit` into ranges, all of them free.
     pub fn new(limit: u32) -> Tags {
         let ranges = (limit / Tags::LEAST).min(Tags::RANGES) / 64 * 64;
         Tags { free: vec![u64::MAX; ranges as usize / 64], per_range: limit / ranges }
     }
 
-    /// The number of the first range above all that are taken here.
+    /// Returns the number of the first range above all that are taken on this process.
     pub fn above(&self) -> u64 {
         let top = self.free.iter().rposition(|bits| *bits != u64::MAX);
         top.map_or(0, |word| 64 * word as u64 + 64 - u64::from((!self.free[word]).leading_zeros()))
     }
 
-    /// The range of a number.
+    /// Returns the range with a number, if there is one.
     pub fn numbered(&self, number: u64) -> Option<TagRange> {
         let number = usize::try_from(number).ok().filter(|number| *number < 64 * self.free.len())?;
         Some(TagRange { number, first: number as u32 * self.per_range, count: self.per_range })
     }
 
-    /// What is free here, as bits.
+    /// Returns the ranges that are free on this process, as a bit set.
     pub fn free(&self) -> &[u64] {
         &self.free
     }
 
-    /// A range of those that are free everywhere: the first, or behind that as many more as asked for, in a circle.
+    /// Returns a range that is free on all processes: the one at index `skip`, counted cyclically, of the bit set `everywhere`.
     pub fn nth(&self, everywhere: &[u64], skip: u64) -> Option<TagRange> {
         let count: u64 = everywhere.iter().map(|bits| u64::from(bits.count_ones())).sum();
         let is_free = |number: &usize| everywhere[number / 64] >> (number % 64) & 1 == 1;
@@ -59,7 +59,7 @@ impl Tags {
         self.numbered(free.nth(skip.checked_rem(count)? as usize)? as u64)
     }
 
-    /// Takes a range; whether it was still free here.
+    /// Takes a range. Returns whether it was still free on this process.
     pub fn take(&mut self, range: TagRange) -> bool {
         let (word, bit) = (&mut self.free[range.number / 64], 1 << (range.number % 64));
         let free = *word & bit != 0;
@@ -67,7 +67,7 @@ impl Tags {
         free
     }
 
-    /// Gives one back, once nothing is under way on it.
+    /// Frees a range, once none of its messages is under way.
     pub fn give_back(&mut self, range: TagRange) {
         self.free[range.number / 64] |= 1 << (range.number % 64);
     }

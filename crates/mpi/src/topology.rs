@@ -1,23 +1,23 @@
-//! Who shares a machine, a node, and a socket of it.
+//! Determines which ranks share a machine, a node and a socket.
 
 use std::collections::HashMap;
 
 use crate::functions::Handle;
 use crate::{Mpi, MpiError};
 
-/// Where a process runs: a number of its machine, one of its node and one of its socket.
+/// Where a process runs: its machine, its node and its socket, as numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
-    /// Its node, by the lowest rank on it.
+    /// Node, identified by the lowest rank on it.
     pub node: u64,
-    /// Its socket on that node; 0 for all where any process may run on several.
+    /// Socket on the node; 0 for all ranks if any rank may run on several sockets.
     pub socket: u64,
-    /// Its machine, by the lowest rank on it. Mostly that is the node; but containers of one machine are nodes that share its
-    /// cores and no memory.
+    /// Machine, identified by the lowest rank on it. Usually this is the node; but containers on one machine are separate nodes, which
+    /// share cores but no memory.
     pub machine: u64,
 }
 
-/// Where the processes of a communicator run, by rank; `node` is those that share memory with this one. Collective.
+/// Returns where the processes of `comm` run, by rank; `node` contains those that share memory with this one. Collective.
 pub fn places(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError> {
     let mut lowest = [u64::from(mpi.rank(comm)?)];
     mpi.agree(node, crate::Agree::Min, &mut lowest)?;
@@ -25,7 +25,7 @@ pub fn places(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiEr
     Ok(numbered(&mpi.gather(comm, &[lowest[0], socket, boot()])?))
 }
 
-/// Places of ranks that each gave its node, its socket and what its machine has alone.
+/// Converts three numbers of each rank (node, socket, identifier of the machine) to places.
 fn numbered(all: &[u64]) -> Vec<Place> {
     let known = all.chunks(3).all(|of| of[1] != u64::MAX);
     let mut machines: HashMap<u64, u64> = HashMap::new();
@@ -37,33 +37,33 @@ fn numbered(all: &[u64]) -> Vec<Place> {
     all.chunks(3).enumerate().map(place).collect()
 }
 
-/// A number that the running system of a machine has alone, whatever namespaces this process is in; 0 if that is unknown.
+/// Returns an identifier of the machine's running system, which is the same in all namespaces; 0 if it is unknown.
 fn boot() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
-/// The cores that this process may run on.
+/// Returns the cores that this process may run on.
 fn cores() -> Vec<usize> {
-    // SAFETY: all zero is an empty set.
+    // SAFETY: all zero is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writes a set of this size.
+    // SAFETY: the function writes a set of the given size.
     if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) } != 0 {
         return Vec::new();
     }
-    // SAFETY: within the set.
+    // SAFETY: `core` is within the set.
     (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
-/// Whether this process has its own part of the machine's cores, or there is but one.
+/// Returns whether this process is bound to a part of the machine's cores, or the machine has only one core.
 pub fn is_pinned() -> bool {
-    // SAFETY: always succeeds.
+    // SAFETY: this call has no preconditions.
     let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     all == 1 || (cores().len() as libc::c_long) < all
 }
 
-/// The socket that all these cores are on.
+/// Returns the socket that contains all of `cores`, if there is one.
 fn socket(cores: &[usize]) -> Option<u64> {
     let of = |core: &usize| -> Option<u64> {
         let file = format!("/sys/devices/system/cpu/cpu{core}/topology/physical_package_id");
@@ -73,7 +73,7 @@ fn socket(cores: &[usize]) -> Option<u64> {
     cores.iter().all(|core| of(core) == Some(first)).then_some(first)
 }
 
-/// How many processes there are on this machine, and how many cores they may use: `(processes, cores)`. Collective.
+/// Returns the number of processes on this machine and the number of cores that they may use: `(processes, cores)`. Collective.
 pub fn sharers(mpi: &Mpi, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
     let mut bits = vec![u64::MAX; 16];
     for core in cores().into_iter().filter(|&core| core < 1024) {
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn containers_of_one_machine_are_nodes_that_share_it() {
         let machines = |all: &[u64]| numbered(all).iter().map(|place| place.machine).collect::<Vec<_>>();
-        // Four nodes on two machines.
+        // Four nodes on two machines; the third number identifies the machine.
         assert_eq!(machines(&[0, 0, 7, 0, 0, 7, 2, 0, 9, 3, 0, 7, 4, 0, 9]), [0, 0, 2, 0, 2]);
-        // Where machines cannot be told apart, each node is one.
+        // If machines have no identifier, each node counts as a machine.
         assert_eq!(machines(&[0, 0, 0, 0, 0, 0, 2, 0, 0]), [0, 0, 2]);
     }
 

@@ -1,4 +1,4 @@
-//! Messages over MPI.
+//! Transport of a plan's messages over MPI.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -9,74 +9,74 @@ use crate::Mpi;
 use crate::functions::Handle;
 use crate::hook::{Hook, IsComplete};
 
-/// A plan's messages on a hidden communicator.
+/// Transport for a plan's messages on an internal communicator.
 #[derive(Clone, Copy)]
 pub struct Messages {
     mpi: &'static Mpi,
     comm: Handle,
-    /// A tag that no message has.
+    /// A tag that no message uses.
     never_sent: u32,
-    /// How to wait where ranks share cores: MPI's own waits spin. `None` where each has its own.
+    /// Backoff for ranks that share cores, because MPI's own waits spin; `None` if each rank has a core of its own.
     backoff: Option<Backoff>,
-    /// How to look at a request from inside MPI's own progress, which must not be called from there.
+    /// Function that tests a request without progress, for use inside MPI's own progress, where progress must not be requested.
     quiet: Option<IsComplete>,
 }
 
 /// How messages are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// Anew each time.
+    /// With a new request for each execution.
     Immediate,
-    /// Once, and started each time; for plans whose buffers stay.
+    /// With persistent requests that are started for each execution; for plans whose buffers do not change.
     Persistent,
 }
 
-/// The requests of a plan, in an array of the family's width.
+/// Requests of a plan, in an array of handles of the family's width.
 pub struct Requests {
     mpi: &'static Mpi,
     cells: Vec<u64>,
     count: usize,
     style: Style,
-    /// Which persistent requests are made.
+    /// Whether each persistent request has been created.
     made: Vec<bool>,
 }
 
 impl Messages {
-    /// Messages on a communicator whose errors are returned. No message may have the tag `never_sent`.
+    /// Creates a transport on a communicator whose errors are returned. No message may use the tag `never_sent`.
     pub fn new(mpi: &'static Mpi, comm: Handle, never_sent: u32, shared_cores: bool) -> Messages {
         Messages { mpi, comm, never_sent, backoff: shared_cores.then_some(Backoff::SharedCores), quiet: None }
     }
 
-    /// How to wait for what is no message.
+    /// Returns the backoff for waits on anything other than messages.
     pub fn backoff(&self) -> Backoff {
         self.backoff.unwrap_or(Backoff::CoreEach)
     }
 
-    /// The same for use from inside MPI's progress, where the MPI has a way to look at requests there.
+    /// Returns this transport for use inside MPI's progress: it tests requests without progress, if the MPI has a function for that.
     pub fn quiet(mut self) -> Messages {
         self.quiet = self.mpi.hook.as_ref().and_then(Hook::is_complete);
         self
     }
 
-    /// Whether all of some requests are done; those are then freed.
+    /// Returns whether all of the requests in `which` are complete; if so, frees them.
     fn look(&self, requests: &mut Requests, which: Range<usize>, is_complete: IsComplete) -> bool {
         let null = self.mpi.constants.must("MPI_REQUEST_NULL");
         let all = which.clone().all(|at| {
             let request = requests.get(at);
-            // SAFETY: a valid request.
+            // SAFETY: the request is valid.
             request == null || unsafe { is_complete(request) } != 0
         });
         for at in which.filter(|_| all) {
             if requests.get(at) != null {
-                // SAFETY: a request that is done.
+                // SAFETY: the request is valid and complete.
                 unsafe { (self.mpi.f.request_free)(requests.at(at)) };
             }
         }
         all
     }
 
-    /// Some of these requests have failed: the others are waited for, so that none is left under way. What failed was told to
-    /// a status that nobody looks at; of messages that were posted as proven, only their length can be wrong.
+    /// Handles the failure of some of these requests: waits for the others, so that none stays under way. The individual error is in a
+    /// status that MPI was told to ignore; since the messages were verified, only a length can be wrong, so truncation is reported.
     #[cold]
     fn failed(
         &self,
@@ -89,7 +89,7 @@ impl Messages {
         let mut code =
             if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
         for at in which {
-            // SAFETY: a request, or none, or one that is not under way.
+            // SAFETY: the cell holds a request, a null request, or a persistent request that is not under way.
             let other = unsafe { (self.mpi.f.wait)(requests.at(at), self.mpi.status_ignore) };
             if other != 0 {
                 code = other;
@@ -102,7 +102,7 @@ impl Messages {
         (peer.rank as c_int, peer.tag as c_int)
     }
 
-    /// Starts a message: by a function that starts it now, or by one that makes a request to be kept and started.
+    /// Posts a message: `now` starts it immediately; `keep` creates a persistent request, which is then started.
     #[inline]
     fn post(
         &self,
@@ -124,11 +124,11 @@ impl Messages {
             })?;
             requests.made[at] = true;
         }
-        // SAFETY: a persistent request that is not under way.
+        // SAFETY: the persistent request exists and is not under way.
         done("MPI_Start", unsafe { (self.mpi.f.start)(cell) })
     }
 
-    /// Calls a function with a count and a datatype for so many bytes.
+    /// Calls a function with a count and a datatype that describe `bytes` bytes.
     #[inline]
     fn counted(
         &self,
@@ -141,14 +141,14 @@ impl Messages {
         let large =
             self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| Failure { call: e.call, code: e.code })?;
         let result = call(1, large);
-        // A type that messages under way still use lives on until they are done.
+        // MPI keeps a freed datatype until the messages that use it are done.
         self.mpi.free_type(large);
         result
     }
 }
 
 impl Requests {
-    /// How many there are.
+    /// Returns the number of requests.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -156,13 +156,13 @@ impl Requests {
     #[inline]
     fn at(&mut self, at: usize) -> *mut c_void {
         debug_assert!(at < self.count);
-        // SAFETY: within the array, which has room for the widest handles.
+        // SAFETY: the index is within the array, which has room for the widest handles.
         unsafe { self.cells.as_mut_ptr().cast::<u8>().add(at * self.mpi.width()).cast() }
     }
 
     fn get(&mut self, at: usize) -> Handle {
         let cell = self.at(at);
-        // SAFETY: within the array.
+        // SAFETY: the cell is within the array.
         unsafe { self.mpi.handle_at(cell, 0) }
     }
 
@@ -170,12 +170,12 @@ impl Requests {
         let (mpi, null) = (self.mpi, self.mpi.constants.must("MPI_REQUEST_NULL").to_le_bytes());
         for i in 0..self.count {
             let cell = self.at(i).cast::<u8>();
-            // SAFETY: a handle's width of bytes within the array.
+            // SAFETY: the copy has the width of a handle and stays within the array.
             unsafe { std::ptr::copy_nonoverlapping(null.as_ptr(), cell, mpi.width()) };
         }
     }
 
-    /// Posts messages otherwise from now on. Nothing may be under way.
+    /// Changes how messages are posted from now on. No request may be under way.
     pub fn set_style(&mut self, style: Style) {
         if style != self.style {
             self.free();
@@ -183,13 +183,13 @@ impl Requests {
         }
     }
 
-    /// After `MPI_Finalize` the requests are gone with MPI.
+    /// Frees the persistent requests. After `MPI_Finalize` they no longer exist, so nothing is freed.
     fn free(&mut self) {
         let is_running = self.made.contains(&true) && self.mpi.is_running();
         for i in 0..self.count {
             if std::mem::take(&mut self.made[i]) && is_running {
                 let at = self.at(i);
-                // SAFETY: a persistent request that was made and is not under way.
+                // SAFETY: the persistent request was created and is not under way.
                 unsafe { (self.mpi.f.request_free)(at) };
             }
         }
@@ -238,10 +238,10 @@ impl Transport for Messages {
         to: Peer,
     ) -> Result<(), Failure> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
-        // SAFETY: the bytes stay as long as the transport asks for; valid handles, and a cell of their width.
+        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
         let now =
             |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
-        // SAFETY: as above.
+        // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
         let keep = |count, datatype, cell| unsafe {
             (f.send_init)(data, count, datatype, rank, tag, self.comm, cell)
         };
@@ -258,10 +258,10 @@ impl Transport for Messages {
         from: Peer,
     ) -> Result<(), Failure> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
-        // SAFETY: the bytes stay as long as the transport asks for; valid handles, and a cell of their width.
+        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
         let now =
             |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
-        // SAFETY: as above.
+        // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
         let keep = |count, datatype, cell| unsafe {
             (f.recv_init)(data, count, datatype, rank, tag, self.comm, cell)
         };
@@ -280,7 +280,7 @@ impl Transport for Messages {
             return result;
         }
         let (count, first) = (which.len() as c_int, requests.at(which.start));
-        // SAFETY: so many requests from there on.
+        // SAFETY: there are `count` requests from `first` on.
         match unsafe { (self.mpi.f.waitall)(count, first, self.mpi.status_ignore) } {
             0 => Ok(()),
             code => Err(self.failed("MPI_Waitall", code, requests, which)),
@@ -293,7 +293,7 @@ impl Transport for Messages {
         }
         let mut flag = 0;
         let (count, first) = (which.len() as c_int, requests.at(which.start));
-        // SAFETY: so many requests from there on.
+        // SAFETY: there are `count` requests from `first` on.
         match unsafe { (self.mpi.f.testall)(count, first, &mut flag, self.mpi.status_ignore) } {
             0 => Ok(flag != 0),
             code => Err(self.failed("MPI_Testall", code, requests, which)),
@@ -306,8 +306,8 @@ impl Transport for Messages {
         }
         let mut flag = 0;
         let (any, tag) = (self.mpi.any_source, self.never_sent as c_int);
-        // SAFETY: valid handles. Looking for a message that never comes is what makes MPI go on; one that were found would
-        // end the look at once.
+        // SAFETY: the handles are valid. Probing for a message that never comes makes MPI progress; a probe that finds a message would
+        // return at once and progress nothing else.
         unsafe { (self.mpi.f.iprobe)(any, tag, self.comm, &mut flag, self.mpi.status_ignore) };
     }
 }

@@ -1,4 +1,4 @@
-//! What datatypes and operations are.
+//! Meaning and memory layout of datatypes and operations.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,52 +9,52 @@ use crate::family::{Family, Meaning, Sort};
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
-/// The built-in types and operations that kernels know.
+/// Meaning of the predefined datatypes and operations for the reduction kernels.
 #[derive(Clone, Debug)]
 pub struct Types {
     kinds: HashMap<Handle, Kind>,
-    /// Built-in types that the kernels do not know, and what is defined for them.
+    /// Predefined datatypes without kernels, with the operations that MPI defines for them.
     opaque: HashMap<Handle, &'static [Operation]>,
-    /// C's types that are only moved, and lie densely.
+    /// Predefined C types that have no kernels and no gaps.
     moved: Vec<Handle>,
     operations: HashMap<Handle, Operation>,
 }
 
-/// How a datatype lies in memory, in bytes.
+/// Memory layout of a datatype, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Data.
+    /// Size of the data of one element.
     pub size: usize,
-    /// From one element to the next.
+    /// Distance from one element to the next (MPI's extent).
     pub extent: isize,
-    /// Where the first byte lies.
+    /// Offset of the first byte (MPI's true lower bound).
     pub lower: isize,
-    /// From the first byte to the last.
+    /// Distance from the first byte to the end of the last (MPI's true extent).
     pub span: isize,
-    /// Whether bytes are known to lie in the order in which they are sent, each once; said only of what is whole.
+    /// Whether bytes are known to lie in the order in which they are sent, each once; meaningful only if there are no gaps.
     in_order: bool,
 }
 
 impl Shape {
-    /// How a byte lies.
+    /// Layout of a single byte.
     pub const BYTE: Shape = Shape::dense(1);
 
-    /// So many bytes without gaps.
+    /// Returns the layout of `size` bytes without gaps.
     pub const fn dense(size: usize) -> Shape {
         Shape { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
     }
 
-    /// So many bytes of data, and so many from one element to the next.
+    /// Returns the layout of elements that have `size` bytes of data each and begin `extent` bytes apart.
     pub const fn spread(size: usize, extent: isize) -> Shape {
         Shape { extent, ..Shape::dense(size) }
     }
 
-    /// Whether elements lie one behind the other, without gaps; in whatever order their parts are sent.
+    /// Returns whether elements are contiguous and have no gaps; their parts may be sent in any order.
     pub fn is_whole(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
     }
 
-    /// Whether what is sent is known to be just the bytes in memory, one behind the other.
+    /// Returns whether the data sent is known to be exactly the bytes in memory, in the same order.
     pub fn is_dense(self) -> bool {
         self.is_whole() && self.in_order
     }
@@ -83,7 +83,7 @@ impl Types {
                 Meaning::Plain => {}
             }
         }
-        // No type may stand for "none".
+        // The null datatype never counts as a type, even if it has the value of another constant.
         let null = mpi.constants.must("MPI_DATATYPE_NULL");
         kinds.remove(&null);
         opaque.remove(&null);
@@ -92,27 +92,27 @@ impl Types {
         Types { kinds, opaque, moved, operations }
     }
 
-    /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
+    /// Returns whether a datatype is predefined, so that its handle never gets another meaning, and is dense or a pair for `MPI_MINLOC`.
     pub fn is_built_in(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.moved.contains(&datatype)
     }
 
-    /// Whether a datatype is one of the built-in ones that are known here.
+    /// Returns whether a datatype is one of the predefined ones in the table of constants.
     pub fn is_named(&self, datatype: Handle) -> bool {
         self.kinds.contains_key(&datatype) || self.opaque.contains_key(&datatype)
     }
 
-    /// Whether an operation is defined for a datatype that kernels do not know.
+    /// Returns whether MPI defines an operation for a predefined datatype that has no kernels.
     pub fn is_defined(&self, operation: Operation, datatype: Handle) -> bool {
         self.opaque.get(&datatype).is_some_and(|defined| defined.contains(&operation))
     }
 
-    /// What a datatype's elements are, if kernels know it.
+    /// Returns the type of a datatype's elements, if the kernels support it.
     pub fn kind(&self, datatype: Handle) -> Option<Kind> {
         self.kinds.get(&datatype).copied()
     }
 
-    /// What an operation does, if kernels know it.
+    /// Returns the operation of a handle, if the kernels support it.
     pub fn operation(&self, op: Handle) -> Option<Operation> {
         self.operations.get(&op).copied()
     }
@@ -136,53 +136,53 @@ fn sized(sort: Sort, size: usize) -> Option<Kind> {
 }
 
 impl Mpi {
-    /// `MPI_BYTE`.
+    /// Returns `MPI_BYTE`.
     pub fn byte(&self) -> Handle {
         self.byte
     }
 
-    /// Whether this is no datatype.
+    /// Returns whether this handle is the null datatype.
     pub fn is_null_type(&self, datatype: Handle) -> bool {
         datatype == 0 || self.null_type == Some(datatype)
     }
 
-    /// Whether this is no operation.
+    /// Returns whether this handle is the null operation.
     pub fn is_null_op(&self, op: Handle) -> bool {
         op == 0 || self.null_op == Some(op)
     }
 
-    /// Whether an operation is the user's.
+    /// Returns whether an operation is user-defined.
     pub fn is_users(&self, op: Handle) -> bool {
         let of_access = ["MPI_REPLACE", "MPI_NO_OP"].iter().any(|name| self.constants.get(name) == Some(op));
-        // MPICH says in a handle's highest bits where the object is.
+        // The two highest bits of an MPICH handle are 1 for predefined objects.
         let built_in = self.family == Family::Mpich && op >> 30 == 1;
         !of_access && !built_in && self.types().operation(op).is_none()
     }
 
-    /// How a datatype lies in memory. Of one that is not built in, nothing is said of an order: see [`Mpi::look_closer`].
+    /// Returns the memory layout of a datatype. The order of bytes is determined only for predefined ones: see [`Mpi::look_closer`].
     pub fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
         let shape = self.bounds(datatype)?;
         Ok(Shape { in_order: self.types().is_named(datatype), ..shape })
     }
 
-    /// The same, with the order of its bytes.
+    /// Returns `shape`, the layout of a datatype, with the order of its bytes determined.
     pub fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape {
         Shape { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
 
-    /// Bytes of data that an element of a datatype has.
+    /// Returns the number of bytes of data in one element of a datatype.
     pub fn type_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         let mut size: c_int = 0;
-        // SAFETY: a valid handle by contract.
+        // SAFETY: the handle is valid by contract.
         check("MPI_Type_size", unsafe { (self.f.type_size)(datatype, &mut size) })?;
         usize::try_from(size).or_else(|_| self.large_size(datatype))
     }
 
-    /// The sizes of a datatype.
+    /// Returns the memory layout of a datatype, without regard to the order of its bytes.
     pub(crate) fn bounds(&self, datatype: Handle) -> Result<Shape, MpiError> {
         let size = self.type_size(datatype)?;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
-        // SAFETY: a valid handle by contract; each function writes what it is given room for.
+        // SAFETY: the handle is valid by contract; each function writes to the variables passed.
         unsafe {
             check("MPI_Type_get_extent", (self.f.type_get_extent)(datatype, &mut bound, &mut extent))?;
             check(
@@ -193,7 +193,7 @@ impl Mpi {
         Ok(Shape { size, extent, lower, span, in_order: true })
     }
 
-    /// A size that no C integer can say.
+    /// Returns the size of a datatype whose size does not fit in a C integer.
     fn large_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         type Size = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
         let call = "MPI_Type_size_x";
@@ -201,19 +201,19 @@ impl Mpi {
             [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
         let symbol = symbol.ok_or(MpiError { call, code: self.constants.must("MPI_ERR_COUNT") as c_int })?;
         let mut size = 0i64;
-        // SAFETY: both functions have this signature; a valid handle by contract.
+        // SAFETY: both functions have this signature; the handle is valid by contract.
         check(call, unsafe { std::mem::transmute::<*mut c_void, Size>(symbol)(datatype, &mut size) })?;
         Ok(size as usize)
     }
 
-    /// A datatype of so many elements, where their number is no C integer. To be freed.
+    /// Creates a datatype of `count` elements, for a count that does not fit in a C integer. The caller must free it.
     pub fn large_type(&self, count: usize, of: Handle) -> Result<Handle, MpiError> {
         const UNIT: usize = 1 << 20;
         let f = &self.f;
         let extent = self.shape(of)?.extent;
         let (mut unit, mut most, mut all) = (0u64, 0u64, 0u64);
         let (units, rest) = (count / UNIT, count % UNIT);
-        // SAFETY: valid handles; two blocks, whose types lie in an array of the family's width.
+        // SAFETY: the handles are valid; the types of the two blocks are in an array of the family's handle width.
         unsafe {
             check("MPI_Type_contiguous", (f.type_contiguous)(UNIT as c_int, of, (&raw mut unit).cast()))?;
             check(
@@ -239,10 +239,10 @@ impl Mpi {
         Ok(self.handle(all))
     }
 
-    /// A datatype of so many elements, so many bytes further on. To be freed.
+    /// Creates a datatype of `count` elements that begin at an offset of `by` bytes. The caller must free it.
     pub fn moved_type(&self, count: usize, of: Handle, by: isize) -> Result<Handle, MpiError> {
         let (mut types, mut made) = (0u64, 0u64);
-        // SAFETY: a valid handle by contract, in an array of the family's width.
+        // SAFETY: the handle is valid by contract, and lies in an array of the family's handle width.
         unsafe {
             self.put_handle((&raw mut types).cast(), 0, of);
             let (types, made) = ((&raw const types).cast(), (&raw mut made).cast());
@@ -253,25 +253,25 @@ impl Mpi {
         Ok(self.handle(made))
     }
 
-    /// A datatype that stays when the user frees the one that it is like. To be freed.
+    /// Duplicates a datatype; the duplicate stays valid when the user frees the original. The caller must free it.
     pub fn same_type(&self, datatype: Handle) -> Result<Handle, MpiError> {
         let mut made = 0u64;
-        // SAFETY: a valid handle by contract; a cell of at least its width.
+        // SAFETY: the handle is valid by contract, and the cell fits the widest handle.
         check("MPI_Type_dup", unsafe { (self.f.type_dup)(datatype, (&raw mut made).cast()) })?;
         Ok(self.handle(made))
     }
 
-    /// Frees a datatype.
+    /// Frees a datatype that this library has created or obtained.
     pub fn free_type(&self, datatype: Handle) {
         let mut cell = datatype;
-        // SAFETY: a handle that was made here, in a cell of its width: little-endian, so the first bytes are it.
+        // SAFETY: the handle is ours; on a little-endian machine the first bytes of the cell are the handle, whatever its width.
         unsafe { (self.f.type_free)((&raw mut cell).cast()) };
     }
 
-    /// Whether an operation may be applied in any order.
+    /// Returns whether an operation is commutative.
     pub fn is_commutative(&self, op: Handle) -> Result<bool, MpiError> {
         let mut commutes = 0;
-        // SAFETY: a valid handle by contract.
+        // SAFETY: the handle is valid by contract.
         check("MPI_Op_commutative", unsafe { (self.f.op_commutative)(op, &mut commutes) })?;
         Ok(commutes != 0)
     }

@@ -1,8 +1,8 @@
-//! From steps on cells to actions on addresses, for the sizes of a call: what the executor runs.
+//! Binds steps on cells to the sizes of a call: the resulting actions on addresses are what the executor runs.
 //!
-//! Where all chunks are equal, an address is a multiplication; otherwise it is looked up in sums of sizes. A copy or a
-//! message of nothing is left out, the latter at both ends, because both know the sizes; unless messages also order what
-//! ranks do to shared memory. Messages that are posted together are posted in the order that serves them best.
+//! If all chunks are equal, an address is computed by a multiplication, otherwise from prefix sums of sizes. Zero-byte copies are omitted.
+//! Zero-byte messages are omitted at both ends, since both know the sizes, unless messages also order accesses to shared memory. Messages
+//! that are posted together are reordered: short sends first, otherwise receives first.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::memory::{At, Bases};
 use crate::segment::{FLAGS, beside, lines_at};
 use crate::transport::Peer;
 
-/// One action.
+/// One action of the executor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
     Send {
@@ -43,7 +43,7 @@ pub(crate) enum Action {
         with: At,
         elements: usize,
     },
-    /// The same several times, at equal distances in bytes.
+    /// `times` copies at constant distances: `steps` are the strides of `to` and `from` in bytes.
     Copies {
         to: At,
         from: At,
@@ -58,36 +58,36 @@ pub(crate) enum Action {
         steps: [isize; 2],
         times: u32,
     },
-    /// Opens this rank's buffers to its node.
+    /// Publishes the addresses of this rank's buffers to the other ranks of its node.
     Open,
-    /// From here on, the other buffer is this one of this member's.
+    /// Selects the buffer of a member of the node that later `Fetch` and `FetchReduce` actions read.
     Look {
         member: u32,
         side: Side,
     },
-    /// Copies from the other buffer.
+    /// Copies from the selected buffer of another rank.
     Fetch {
         to: At,
         from: At,
         bytes: usize,
     },
-    /// Combines with what lies in the other buffer.
+    /// Reduces data of the selected buffer of another rank into `into`.
     FetchReduce {
         into: At,
         with: At,
         elements: usize,
     },
-    /// Raises a flag of this rank's.
+    /// Raises a flag of this rank.
     Raise(Mark),
-    /// Until a flag of another's is raised.
+    /// Waits until a flag of another rank is raised.
     Await(Mark),
-    /// Until what this execution uses of a level's ring is free.
+    /// Waits until the ring slot that this execution uses in the segment of the given level is free.
     Enter(u8),
-    /// Uses it no more.
+    /// Marks that this rank no longer uses its ring slot in the segment of the given level.
     Leave(u8),
 }
 
-/// A number for the sizes of a problem in bytes: that of ranks that are in the same call is the same.
+/// Returns a hash of the problem's sizes in bytes; ranks in the same call compute the same hash.
 pub(crate) fn number_of(problem: &Problem) -> u64 {
     let mix = |hash: u64, n: u64| (hash.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
     let bytes = |n: u64| n * u64::from(problem.element);
@@ -99,27 +99,27 @@ pub(crate) fn number_of(problem: &Problem) -> u64 {
     }
 }
 
-/// Whom messages go to outside.
+/// Translation of a plan's ranks and tags to those of the transport.
 #[derive(Clone)]
 pub struct Address {
-    /// What the other ranks are called there.
+    /// Translation of the program's ranks to ranks of the transport.
     pub names: Arc<dyn Names + Send + Sync>,
-    /// The first tag.
+    /// First tag on the transport; added to each tag of the program.
     pub tag: u32,
 }
 
-/// Where cells start, in elements.
+/// Start positions and lengths of cells, in elements.
 trait Starts {
-    /// Whether all cells are as large.
+    /// Whether all cells have the same size.
     const EVEN: bool;
 
-    /// Where chunks start in a buffer that has all of them, and how many elements they have.
+    /// Returns the start of `count` chunks from chunk `first` on, in a buffer with all chunks, and their number of elements.
     fn chunks(&self, first: u32, count: u32) -> (u64, u64);
-    /// The same of cells of temporary memory.
+    /// Returns the start of `count` cells of temporary memory from cell `first` on, and their number of elements.
     fn cells(&self, first: u32, count: u32) -> (u64, u64);
 }
 
-/// All cells have as many elements.
+/// Cells that all have the given number of elements.
 struct Even(u64);
 
 impl Starts for Even {
@@ -136,7 +136,7 @@ impl Starts for Even {
     }
 }
 
-/// Sums of the sizes of cells before each, and of all.
+/// Prefix sums of the sizes of chunks and of cells of temporary memory, in elements, with the total at the end.
 #[derive(Default)]
 pub(crate) struct Sums {
     chunks: Vec<u64>,
@@ -144,7 +144,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Those of a problem. Memory is used again.
+    /// Computes the sums for the sizes of `problem`, reusing the allocated memory.
     fn set(&mut self, compiled: &Compiled, problem: &Problem) {
         let elements = |chunk| problem.elements(chunk).unwrap_or(0);
         sum_up(&mut self.chunks, (0..problem.chunks()).map(elements));
@@ -154,7 +154,7 @@ impl Sums {
     }
 }
 
-/// The sum of all before each, and of all.
+/// Replaces `sums` by the prefix sums of `elements`, with the total at the end.
 fn sum_up(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
     sums.clear();
     sums.push(0);
@@ -164,7 +164,7 @@ fn sum_up(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
     }));
 }
 
-/// Where some start by the sums before each, and how much they are.
+/// Returns the start and the total size of `count` items from item `first` on, given their prefix sums.
 fn between(sums: &[u64], first: u32, count: u32) -> (u64, u64) {
     let start = sums[first as usize];
     (start, sums[(first + count) as usize] - start)
@@ -182,8 +182,8 @@ impl Starts for Sums {
     }
 }
 
-/// Binds steps to the sizes of a problem that is of their class. What was bound before was bound from the same steps, within
-/// the same limits.
+/// Binds steps to the sizes of `problem`, which must be of the class they were compiled for. Earlier contents of `bound` must come from
+/// the same steps and limits, because they are overwritten in place.
 pub(crate) fn bind(
     compiled: &Compiled,
     problem: &Problem,
@@ -205,11 +205,11 @@ pub(crate) fn bind(
     }
 }
 
-/// The actions of a plan for some sizes.
+/// Actions of a plan for the sizes of one problem.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) actions: Vec<Action>,
-    /// What decides which actions there are, where chunks are equal: whether there is any data, and how it lies.
+    /// Whether there is any data, and its layout in segments: if chunks are equal, this determines which actions exist. Otherwise `None`.
     form: Option<(bool, Lines)>,
 }
 
@@ -220,7 +220,8 @@ impl From<Vec<Action>> for Bound {
 }
 
 impl Bound {
-    /// Those of other sizes are written over those that are there, which for the same form differ in places and lengths only.
+    /// Starts to write the actions for other sizes. If the form stays the same, only addresses and lengths differ, and the existing
+    /// actions are overwritten in place.
     fn write(&mut self, form: Option<(bool, Lines)>) -> Writer<'_> {
         let is_alike = form.is_some() && form == self.form;
         if !is_alike {
@@ -231,7 +232,7 @@ impl Bound {
     }
 }
 
-/// Writes actions over others, or anew.
+/// Overwrites existing actions, or appends new ones.
 struct Writer<'a> {
     actions: &'a mut Vec<Action>,
     next: usize,
@@ -239,7 +240,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Always inline, so that an action is written where it belongs, not on the stack first.
+    /// Writes the next action. Always inline, so that the action is built in its final place and not on the stack first.
     #[inline(always)]
     fn push(&mut self, action: Action) {
         match self.actions.get_mut(self.next) {
@@ -254,7 +255,7 @@ impl Writer<'_> {
         self.actions.push(action);
     }
 
-    /// One that is the same for all sizes of a form.
+    /// Writes an action that is the same for all sizes of a form; skips it if it is already there.
     #[inline]
     fn push_fixed(&mut self, action: impl FnOnce() -> Action) {
         match self.is_alike {
@@ -277,16 +278,16 @@ struct Binder<'a, S> {
     short: usize,
 }
 
-/// Where data starts in a buffer.
+/// Position in a buffer at which its data starts.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     at: isize,
-    /// The members of a segment whose lines lie beside flags instead: those of a first flag, then those of the next.
+    /// Number of members if lines lie beside flags (those of flag 0 of all members, then those of flag 1, and so on), otherwise 0.
     beside: u32,
 }
 
 impl Origin {
-    /// A power of two, so that no index is out of bounds; at least as many as there are buffers with data.
+    /// Power of two, at least the number of buffers with data: an index modulo it is never out of bounds.
     const COUNT: usize = (Bases::HEADER as usize).next_power_of_two();
 }
 
@@ -317,7 +318,7 @@ impl<'a, S: Starts> Binder<'a, S> {
     fn run(&self, out: &mut Writer<'_>) {
         let mut steps = self.compiled.steps.as_slice();
         out.actions.reserve(steps.len());
-        // Requests of messages that are left out are left out, too.
+        // Omitted messages have no request: the requests of the others are renumbered.
         let mut requests = Renumbered::default();
         while let Some((step, rest)) = steps.split_first() {
             steps = rest;
@@ -367,7 +368,8 @@ impl<'a, S: Starts> Binder<'a, S> {
                         _ => out.push(Action::Reduces { into, with, elements, steps, times }),
                     });
                 }
-                // What is there for empty chunks is left out, at both ends; where chunks are equal, all are or none.
+                // Flags and ring entries for empty chunks are omitted on both sides. If chunks are equal, either all of them are empty or
+                // none.
                 Step::Raise { chunks: Some(chunks), .. }
                 | Step::Await { chunks: Some(chunks), .. }
                 | Step::Enter { chunks: Some(chunks), .. }
@@ -380,9 +382,9 @@ impl<'a, S: Starts> Binder<'a, S> {
         }
     }
 
-    /// Messages that are posted one behind the other. Short ones are sent first, because others wait for them; otherwise
-    /// receives are posted first, so that what arrives finds its place. Sends keep their order, and so do receives: messages
-    /// of one peer and tag are matched in order.
+    /// Writes the actions for messages that are posted together. If all sends are short, they come first, because other ranks wait for
+    /// them; otherwise receives come first, so that arriving messages find a posted receive. Sends keep their order, and so do receives,
+    /// because messages of one peer and tag are matched in order.
     fn posts<'s>(
         &self,
         posts: impl Iterator<Item = &'s Step> + Clone,
@@ -413,7 +415,8 @@ impl<'a, S: Starts> Binder<'a, S> {
         out.actions[first..out.next].sort_by_key(|action| is_send(action) != sends_are_short);
     }
 
-    /// As many cells here as there, where they lie one behind the other, and as often at equal distances.
+    /// Calls `act` for each pair of contiguous parts of two strips, with both addresses, the elements, both strides in bytes, and the
+    /// number of repetitions.
     #[inline]
     fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(At, At, usize, [isize; 2], u32)) {
         let is_spread = |strip: &Strip| (Bases::SEGMENT..Bases::HEADER).contains(&strip.cells.base);
@@ -446,7 +449,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         }
     }
 
-    /// Where cells lie, and how many elements they have.
+    /// Returns the address of `cells` and their number of elements.
     #[inline]
     fn place(&self, cells: &Cells) -> (At, u64) {
         let Cells { base, first, count, .. } = *cells;
@@ -462,7 +465,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         (self.at(cells, within), elements)
     }
 
-    /// So many bytes within a buffer, or within a line of a segment.
+    /// Returns the address `within` bytes from the start of a buffer, or of a line of a segment.
     #[inline]
     fn at(&self, cells: &Cells, within: usize) -> At {
         let Cells { base, line, .. } = *cells;
@@ -479,15 +482,15 @@ impl<'a, S: Starts> Binder<'a, S> {
     }
 }
 
-/// Requests that are in use, numbered through.
+/// Renumbers requests so that omitted ones leave no gaps.
 #[derive(Default)]
 struct Renumbered {
-    /// The numbers of those that are left out, ascending.
+    /// Numbers of the omitted requests, ascending.
     left_out: Vec<u32>,
 }
 
 impl Renumbered {
-    /// The number of the next request, which comes after all before.
+    /// Returns the new number of `request`, and records the request if it is omitted. Requests must come in ascending order.
     fn next(&mut self, request: u32, is_used: bool) -> u32 {
         let number = request - self.left_out.len() as u32;
         if !is_used {
@@ -496,7 +499,7 @@ impl Renumbered {
         number
     }
 
-    /// How many requests are in use before one.
+    /// Returns the number of requests before `request` that are not omitted.
     fn of(&self, request: u32) -> u32 {
         if self.left_out.is_empty() {
             return request;

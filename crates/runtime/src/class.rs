@@ -1,48 +1,48 @@
-//! Size classes: what depends on how much data there is.
+//! Size classes: the decisions that depend on the amount of data.
 //!
-//! A plan is made for chunks of any size, and bound to sizes when it runs. It is made in one of two forms: for chunks that
-//! are all equal, and for others. How data lies in a segment, and which messages are posted first, is decided when it is
-//! bound. Whatever ranks must do alike is decided from what they share.
+//! A plan is made for chunks of any size and bound to sizes when it runs. It has one of two forms: for chunks of equal size, and for
+//! chunks of different sizes. Binding decides how data lies in a segment and which messages are posted first. Decisions that ranks must
+//! make alike depend only on values that all ranks share.
 
 use bruckner_schedule::{Counts, Problem};
 
 use crate::segment::BESIDE;
 
-/// A cell up to this size may have a cache line of its own.
+/// Largest chunk, in bytes, that may have a cache line of its own.
 pub const CELL: usize = 64;
 
-/// Up to what sizes forms are used. Parameters, so that small programs reach every branch.
+/// Size limits for data layouts and for the order of messages. They are parameters, so that small test programs reach every branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most bytes of a line that lies beside a flag; at most [`BESIDE`].
+    /// Largest line, in bytes, that lies beside a flag; at most [`BESIDE`].
     pub beside: usize,
-    /// The most bytes of a chunk that has a cache line of its own; at most [`CELL`].
+    /// Largest chunk, in bytes, that has a cache line of its own; at most [`CELL`].
     pub spread: usize,
-    /// The most chunks that are spread: reading more would touch too many cache lines.
+    /// Largest number of chunks that have cache lines of their own: reading more would touch too many cache lines.
     pub chunks: u64,
-    /// The most bytes of messages that are sent before receives are posted.
+    /// Largest message, in bytes, that is sent before receives are posted.
     pub short: usize,
 }
 
 impl Limits {
-    /// As measured on real machines.
+    /// Limits measured on real machines.
     pub const MEASURED: Limits = Limits { beside: BESIDE, spread: CELL, chunks: 16, short: 256 };
 }
 
-/// How the lines of a segment lie for some sizes.
+/// Layout of the lines of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lines {
-    /// A line lies on the cache line of a flag, and travels with it.
+    /// Each line lies on the cache line of a flag and is transferred with it.
     Beside,
-    /// Every chunk has a cache line of its own, so that ranks do not write into each other's.
+    /// Each chunk has a cache line of its own, which avoids false sharing between ranks.
     Spread,
-    /// Chunks lie one behind the other.
+    /// Chunks are contiguous.
     Dense,
 }
 
 impl Lines {
-    /// How they lie for a problem whose sizes all ranks know. Less data never takes more room. Where only one rank's block is
-    /// not empty, nobody writes beside another.
+    /// Returns the layout for a problem whose sizes all ranks know. Less data never needs more memory. A problem with a root is never
+    /// spread: only one block is non-empty, so there is no false sharing.
     pub fn of(problem: &Problem, limits: &Limits) -> Lines {
         let (element, chunks) = (u64::from(problem.element), problem.chunks());
         let few = chunks > 1 && chunks <= limits.chunks && !matches!(problem.counts, Counts::Root { .. });
@@ -56,7 +56,7 @@ impl Lines {
         }
     }
 
-    /// The bytes of a line. Lines start on cache lines.
+    /// Returns the size of a line in bytes, a multiple of the cache line size.
     pub(crate) fn bytes(self, problem: &Problem) -> usize {
         match self {
             Lines::Spread => CELL * problem.chunks() as usize,
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use bruckner_schedule::{Collective, Rank};
 
-    /// A plan that has room for some count has room for every smaller one: calls are recognised by that.
+    /// A plan with memory for some count also has memory for every smaller count; the call cache relies on that.
     #[test]
     fn less_data_never_takes_more_room() {
         for ranks in [1, 2, 3, 5, 8, 13, 16, 17, 40] {

@@ -1,8 +1,8 @@
-//! From one rank's program to steps on cells, whatever their size.
+//! Compiles one rank's program to steps on ranges of cells, valid for cells of any size.
 //!
-//! A place becomes a buffer and a range of cells, and a barrier becomes raising and awaiting flags. Nothing else changes: the
-//! steps are the instructions that were proven. [`Plan::bind`](crate::Plan::bind) turns them into what the executor runs, for the sizes
-//! of a call.
+//! The compiler replaces each place by a buffer and a range of cells, and each barrier by raising and awaiting flags. Everything else
+//! stays: the steps are the instructions that the verifier has proven. [`Plan::bind`](crate::Plan::bind) turns the steps into the actions
+//! that the executor runs, for the sizes of a call.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,13 +17,13 @@ use crate::class::{Limits, Lines};
 use crate::memory::{At, Bases, Needs};
 use crate::segment::{FLAGS, Size, Turns, barrier_rounds, flag_at, lines_at, round_at};
 
-/// Cells one behind the other in one buffer: chunks of a user's buffer, chunks of a line of a segment, or cells of temporary
-/// memory. How long they are is known when a plan is bound to sizes.
+/// A range of consecutive cells in one buffer. A cell is a chunk of a user's buffer, a chunk of a line of a segment, or a unit of
+/// temporary memory; its length in bytes is known when a plan is bound to sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cells {
-    /// Which buffer: an index into [`Bases`].
+    /// Buffer that contains the cells, as an index into [`Bases`].
     pub(crate) base: u8,
-    /// Which line of a segment.
+    /// Line of a segment; for another rank's buffer ([`Bases::OTHER`]), the chunk at which that buffer begins.
     pub(crate) line: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -34,23 +34,23 @@ impl Cells {
         self.first + self.count
     }
 
-    /// Whether others go on where these end.
+    /// Returns whether `other` begins where these cells end, in the same buffer and line.
     fn go_on(self, other: Cells) -> bool {
         (self.base, self.line, self.end()) == (other.base, other.line, other.first)
     }
 }
 
-/// Cells, and as many at equal distances.
+/// A range of cells that is repeated `times` times at a constant stride.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Strip {
     pub(crate) cells: Cells,
-    /// Cells from one to the next.
+    /// Stride from one repetition to the next, in cells.
     pub(crate) step: i32,
     pub(crate) times: u32,
 }
 
 impl Strip {
-    /// The one of some number.
+    /// Returns the repetition with index `at`.
     pub(crate) fn nth(&self, at: u32) -> Cells {
         Cells {
             first: (i64::from(self.cells.first) + i64::from(at) * i64::from(self.step)) as u32,
@@ -58,13 +58,14 @@ impl Strip {
         }
     }
 
-    /// From the first cell of all to the end of the last.
+    /// Returns the range from the lowest cell of any repetition to the end of the highest.
     fn bounds(&self) -> Range<u64> {
         let (a, b) = (self.nth(0), self.nth(self.times - 1));
         u64::from(a.first.min(b.first))..u64::from(a.end().max(b.end()))
     }
 
-    /// Takes so many cells off the front, which are of its first only; what is left, in order.
+    /// Takes `count` cells off the front of the first repetition. Returns the cells taken, then the rest of the first repetition and the
+    /// other repetitions, if any.
     fn split(&self, count: u32) -> (Cells, [Option<Strip>; 2]) {
         let first = Cells { count, ..self.cells };
         let more = self.cells.count - count;
@@ -75,14 +76,14 @@ impl Strip {
     }
 }
 
-/// Which of another rank's buffers.
+/// Selects the input or the output buffer of another rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Side {
     In,
     Out,
 }
 
-/// A flag of a level's segment, for the so-manieth time in this execution.
+/// A flag in the segment of a level, raised or awaited for the `times`-th time in this execution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Mark {
     pub(crate) flag: At,
@@ -90,7 +91,7 @@ pub(crate) struct Mark {
     pub(crate) times: u16,
 }
 
-/// One step.
+/// One step of a compiled program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Post {
@@ -104,7 +105,7 @@ pub(crate) enum Step {
         first: u32,
         end: u32,
     },
-    /// As many cells on both sides as often, and each as large as the other.
+    /// Copies `from` to `to`: both have the same number of cells and repetitions, and corresponding cells have the same size.
     Copy {
         to: Strip,
         from: Strip,
@@ -113,64 +114,64 @@ pub(crate) enum Step {
         into: Strip,
         with: Strip,
     },
-    /// Opens this rank's buffers to its node.
+    /// Publishes the addresses of this rank's buffers to the other ranks of its node.
     Open,
-    /// From here on, the other buffer is this one of this member's.
+    /// Selects the buffer of a member of the node that later steps on [`Bases::OTHER`] read.
     Look {
         member: u32,
         side: Side,
     },
-    /// Raises a flag of this rank's; it is left out if it is for chunks that are empty.
+    /// Raises a flag of this rank. The step is omitted if all of `chunks` are empty.
     Raise {
         mark: Mark,
         chunks: Option<Set>,
     },
-    /// Until a flag of another's is raised.
+    /// Waits until a flag of another rank is raised. The step is omitted if all of `chunks` are empty.
     Await {
         mark: Mark,
         chunks: Option<Set>,
     },
-    /// Until what this execution uses of a level's ring is free.
+    /// Waits until the ring slot that this execution uses in a level's segment is free. The step is omitted if all of `chunks` are empty.
     Enter {
         level: u8,
         chunks: Option<Set>,
     },
-    /// Uses it no more.
+    /// Marks that this rank no longer uses its ring slot in a level's segment.
     Leave {
         level: u8,
     },
 }
 
-/// Why a program cannot be run here.
+/// Why the runtime cannot run a program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// A message would be more than one stretch of memory.
+    /// A message covers more than one contiguous range of memory.
     #[error("`{0}` is not one stretch of memory")]
     Scattered(String),
-    /// Lines have no places yet.
+    /// Lines of temporary memory have no addresses yet: the program has not been lowered.
     #[error("the program is not lowered")]
     Virtual,
-    /// There are not so many flags or tags or levels.
+    /// The program exceeds a limit of the runtime (flags, levels, 32-bit cell numbers) or has an unsupported instruction.
     #[error("a segment has no room for `{0}`: its flags, levels and tags are limited")]
     Beyond(String),
-    /// Sizes known only locally need another executor.
+    /// Block sizes are known only locally (alltoallv); [`sized::Plan`](crate::sized::Plan) runs such programs.
     #[error("sizes are known only locally")]
     Local,
-    /// The program is for some sizes, not for every one.
+    /// The program was made for specific sizes: it counts in elements, not in chunks.
     #[error("the program counts in elements, not in chunks")]
     Sized,
-    /// Slots share room in a program for chunks of different sizes.
+    /// Slots share temporary memory, although chunks have different sizes.
     #[error("slots of different sizes share room")]
     Shared,
 }
 
-/// What the other ranks are called outside.
+/// Translates the ranks of a program to ranks of the transport.
 pub trait Names {
-    /// The rank that the transport knows this one by.
+    /// Returns the transport's number for `rank`.
     fn peer(&self, rank: Rank) -> u32;
 }
 
-/// Ranks by the same numbers.
+/// Identity translation: program and transport use the same rank numbers.
 pub struct SameNames;
 
 impl Names for SameNames {
@@ -179,28 +180,28 @@ impl Names for SameNames {
     }
 }
 
-/// How much of a level's segment a plan uses.
+/// Amount of a level's segment that a plan uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shared {
-    /// Members of the region.
+    /// Number of ranks in the region.
     pub members: u32,
-    /// Lines.
+    /// Number of lines of data in the segment.
     pub lines: u32,
-    /// Whether they lie in a slot of the ring.
+    /// Whether the lines lie in a slot of the segment's ring.
     pub ring: bool,
 }
 
-/// The room that a plan needs, for any sizes. All ranks must have the same: the most of what each needs.
+/// Memory that a plan needs, in units that do not depend on sizes. All ranks must use the same value: the maximum over the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extent {
-    /// Cells of temporary memory where all are equal; otherwise how often the room of all blocks together.
+    /// Temporary memory: a number of cells if all chunks are equal, otherwise a multiple of the total size of the problem.
     pub temporary: u64,
-    /// What is used of each level's segment; `None` for levels that are not.
+    /// Use of each level's segment; `None` for a level whose segment is not used.
     pub shared: [Option<Shared>; Bases::LEVELS],
 }
 
 impl Extent {
-    /// How large memory must be for the sizes of a problem, all of whose ranks find the same.
+    /// Returns the memory needed for the sizes of `problem`, in bytes. All ranks compute the same result.
     pub fn needs(&self, even: bool, problem: &Problem, limits: &Limits) -> Needs {
         let element = problem.element as usize;
         let temporary = match problem.equal().filter(|_| even) {
@@ -219,48 +220,48 @@ impl Extent {
     }
 }
 
-/// A rank's program as steps, and what it needs.
+/// A rank's program compiled to steps, with the memory it needs.
 pub struct Compiled {
     pub(crate) steps: Vec<Step>,
-    /// Whether it is for chunks that are all equal.
+    /// Whether the steps are for chunks of equal size.
     pub even: bool,
-    /// The chunk of each cell of temporary memory, where chunks are not equal.
+    /// Chunk stored in each cell of temporary memory; empty if all chunks are equal.
     pub(crate) cells: Vec<u32>,
-    /// The first chunk of the input, and of the output.
+    /// First chunk of this rank's input buffer, and of its output buffer.
     pub(crate) first: [u64; 2],
-    /// Whether messages of nothing are sent: they order what ranks do to shared memory.
+    /// Whether zero-byte messages are sent, because messages also order accesses to shared memory.
     pub(crate) sends_nothing: bool,
     pub(crate) requests: usize,
-    /// The room that it needs.
+    /// Memory that the program needs.
     pub extent: Extent,
-    /// How its executions take turns on each level's segment; ranks of a region must do it alike.
+    /// How successive executions alternate on each level's segment; all ranks of a region must use the same values.
     pub turns: [Turns; Bases::LEVELS],
-    /// The largest tag, the first being 0.
+    /// Largest message tag; tags start at 0.
     pub tags: u32,
-    /// Whether the input may be the output's own memory: all of it is read before any other of it is written.
+    /// Whether input and output may be the same memory: no input is overwritten before it has been read.
     pub in_place: bool,
-    /// Whether this rank's own block of the output is only ever written as a copy of the input's: if both are the same
-    /// memory, it is only read.
+    /// Whether this rank's own block of the output is written only by copies of the same block of the input: if both are the same memory,
+    /// the block is only read.
     pub only_reads: bool,
-    /// Whether every message has the same place in every execution on the same buffers: none lies in a part of a segment
-    /// that takes turns.
+    /// Whether every message has the same address in each execution on the same buffers, because no message lies in a part of a segment
+    /// that alternates between executions.
     pub fixed: bool,
-    /// Whether ranks of a node read each other's buffers.
+    /// Whether ranks of a node read each other's buffers directly.
     pub opens: bool,
-    /// Messages of an execution.
+    /// Number of messages that one execution posts.
     pub messages: usize,
-    /// Whether all messages are posted before anything is awaited, and no memory is shared: once started, the transport
-    /// alone brings it to where only local work is left.
+    /// Whether all messages are posted before the first wait, and no memory is shared. After the start, the transport alone can then
+    /// progress the execution until only local work is left.
     pub one_round: bool,
 }
 
 impl Compiled {
-    /// How many steps it has.
+    /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the program has no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -279,18 +280,18 @@ fn is_one_round(steps: &[Step]) -> bool {
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
 }
 
-/// What is to be compiled for.
+/// Conditions under which a compiled program will run.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// Where the ranks are.
+    /// Topology that places the ranks in regions.
     pub topology: &'a Topology,
-    /// Whether all chunks are equal.
+    /// Whether all chunks have the same size.
     pub even: bool,
-    /// Whether messages also order what ranks do to shared memory; the same on all ranks.
+    /// Whether messages also order accesses to shared memory; the same on all ranks.
     pub orders_memory: bool,
 }
 
-/// Compiles a rank's code for a problem that counts in chunks ([`Problem::in_chunks`]).
+/// Compiles a rank's code for a problem whose counts are given in chunks ([`Problem::in_chunks`]).
 pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) -> Result<Compiled, Unfit> {
     if problem.counts == Counts::Local {
         return Err(Unfit::Local);
@@ -324,7 +325,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         compiler.instr(instr)?;
     }
     let opens = compiler.steps.contains(&Step::Open);
-    // Whoever opens its buffers answers for them while it waits for flags, and for nothing else.
+    // A rank with open buffers answers read requests only while it waits for flags or reads, so other waits are refused.
     let waits_otherwise = |step: &Step| matches!(step, Step::Post { .. } | Step::Enter { .. });
     if opens && compiler.steps.iter().any(waits_otherwise) {
         return Err(Unfit::Beyond("messages while buffers are open".to_owned()));
@@ -347,7 +348,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         first,
         sends_nothing: target.orders_memory,
         in_place: match opens {
-            // Others read the input while this rank writes its output: that those never meet is proven of an allreduce.
+            // Other ranks read the input while this rank writes its output; only for allreduce it is proven that the two never overlap.
             true => problem.collective == Collective::Allreduce,
             false => reads_before_it_writes(&compiler.steps),
         },
@@ -365,7 +366,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     })
 }
 
-/// The chunk that each cell of temporary memory is for.
+/// Returns the chunk that each cell of temporary memory holds.
 fn chunks_of_cells(placed: &[Placed], room: u64) -> Result<Vec<u32>, Unfit> {
     const NONE: u32 = u32::MAX;
     let mut cells = vec![NONE; room as usize];
@@ -381,7 +382,7 @@ fn chunks_of_cells(placed: &[Placed], room: u64) -> Result<Vec<u32>, Unfit> {
     if cells.contains(&NONE) { Err(Unfit::Shared) } else { Ok(cells) }
 }
 
-/// How many cells there are for the chunk that has most.
+/// Returns the largest number of cells that hold the same chunk.
 fn most_often(cells: &[u32]) -> u64 {
     let mut sorted = cells.to_vec();
     sorted.sort_unstable();
@@ -399,7 +400,8 @@ struct Compiler<'a> {
     turns: [Turns; Bases::LEVELS],
     steps: Vec<Step>,
     requests: usize,
-    /// Requests by their numbers in the program, and by numbers that no other has: so each can be kept for good.
+    /// Pairs of a request number of the program, which may be reused, and a number unique in the execution, so that the transport can make
+    /// each request persistent.
     open: Vec<(u32, u32)>,
     tags: u32,
     lines: u32,
@@ -505,7 +507,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Looks at another rank's buffer, if a place is in one.
+    /// Adds a step that selects another rank's buffer, if `place` lies in one.
     fn look(&mut self, place: &Place) -> Result<(), Unfit> {
         let (rank, side) = match place.area {
             Area::InOf(rank) => (rank, Side::In),
@@ -526,7 +528,7 @@ impl Compiler<'_> {
     }
 
     fn level(&self, level: Level) -> Result<usize, Unfit> {
-        // A level that the topology lacks is the one around it; it still has a segment of its own.
+        // A level missing from the topology has the regions of the level around it, but a segment of its own.
         let index = usize::from(level.0);
         if index < Bases::LEVELS { Ok(index) } else { Err(Unfit::Beyond(format!("level {level}"))) }
     }
@@ -536,12 +538,12 @@ impl Compiler<'_> {
         self.shared[index].get_or_insert(Shared { members, lines: 0, ring: false });
     }
 
-    /// How many ranks this rank's region of a level has.
+    /// Returns the number of ranks in this rank's region at `level`.
     fn members(&self, level: Level) -> u32 {
         self.target.topology.span(level, self.target.topology.region_of(level, self.rank)).len() as u32
     }
 
-    /// A rank's number within its region.
+    /// Returns the position of `rank` within its region at `level`.
     fn member(&self, level: Level, rank: Rank) -> u32 {
         let region = self.target.topology.span(level, self.target.topology.region_of(level, rank));
         self.target.topology.position(rank) - region.start
@@ -553,7 +555,7 @@ impl Compiler<'_> {
         for place in &message.places {
             for cells in self.stretches(place)? {
                 match &mut whole {
-                    // Chunks of a segment may lie here and there.
+                    // Chunks in a segment may be non-contiguous, depending on the layout chosen at binding.
                     _ if cells.base >= Bases::SEGMENT => return Err(Unfit::Scattered(message.to_string())),
                     None => whole = Some(cells),
                     Some(before) if before.go_on(cells) => before.count += cells.count,
@@ -565,7 +567,7 @@ impl Compiler<'_> {
         Ok(Step::Post { end: message.end, data, peer: message.peer, tag: message.tag.0, request })
     }
 
-    /// Steps for two places of as many cells, strip by strip.
+    /// Adds steps for two places with equally many cells, one step for each pair of strips of the same shape.
     fn pairs(&mut self, to: &Place, from: &Place, step: impl Fn(Strip, Strip) -> Step) -> Result<(), Unfit> {
         let (mut to, mut from) = (VecDeque::from(self.strips(to)?), VecDeque::from(self.strips(from)?));
         while let (Some(a), Some(b)) = (to.pop_front(), from.pop_front()) {
@@ -573,7 +575,8 @@ impl Compiler<'_> {
                 self.steps.push(step(a, b));
                 continue;
             }
-            // All of one in a stretch of the other.
+            // Matches all of `strip` with the front of `stretch`, if that is contiguous and long enough; also returns the rest of
+            // `stretch`.
             let within = |strip: Strip, stretch: Strip| {
                 let all = u64::from(strip.cells.count) * u64::from(strip.times);
                 let step = i32::try_from(strip.cells.count).ok()?;
@@ -603,13 +606,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Where a place lies, one stretch behind the other.
+    /// Returns the contiguous ranges of cells that `place` covers, in order.
     fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, Unfit> {
         let strips = self.strips(place)?;
         Ok(strips.iter().flat_map(|strip| (0..strip.times).map(|at| strip.nth(at))).collect())
     }
 
-    /// Where a place lies.
+    /// Returns the strips of cells that `place` covers.
     fn strips(&mut self, place: &Place) -> Result<Vec<Strip>, Unfit> {
         let strip = |base, line, run: &Run| {
             let beyond = |_| Unfit::Beyond(place.to_string());
@@ -629,7 +632,7 @@ impl Compiler<'_> {
             return place.set.runs().iter().map(|run| strip(base, line, run)).collect();
         }
         if let Some((rank, area)) = place.area.of_other() {
-            // Counted from where this buffer of that rank begins.
+            // Chunk at which the other rank's buffer begins; addresses are relative to it.
             let begins = match (area, self.collective) {
                 (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => rank.0,
                 _ => 0,
@@ -647,7 +650,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a rank's own block of the output, where it is the input's own memory, is not written to.
+/// Returns whether the steps leave this rank's own block of the output unchanged if input and output are the same memory.
 fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
     let is_own =
         |base: u8, cells: Range<u64>| base == Bases::OUT && cells.start < own.end && own.start < cells.end;
@@ -663,8 +666,8 @@ fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
     })
 }
 
-/// Whether all that is read of the input is read before anything of the output is written, apart from copies of the one
-/// to the other: then they may be the same memory.
+/// Returns whether the steps complete all reads of the input, sends included, before they write any output, so that input and output may
+/// be the same memory.
 fn reads_before_it_writes(steps: &[Step]) -> bool {
     let mut sending: Vec<u32> = Vec::new();
     let mut written = false;

@@ -1,4 +1,4 @@
-//! Runs plans: all at once, or bit by bit.
+//! Runs plans, to completion or step by step (start, test, wait).
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::reduce::Reduction;
 use crate::segment::{Backoff, Flag, Other, Segment};
 use crate::transport::{Failure, Transport};
 
-/// The buffers of one execution. What is not needed may be null.
+/// Buffers of one execution. A buffer that the plan does not need may be null.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// The input; never written.
+    /// Input buffer, never written.
     pub input: *const u8,
-    /// The output.
+    /// Output buffer.
     pub output: *mut u8,
-    /// Temporary memory.
+    /// Temporary memory of [`Needs::temporary`](crate::Needs::temporary) bytes.
     pub temporary: *mut u8,
 }
 
-/// The segments of the regions that a rank is in, by level.
+/// Segments of the regions that contain a rank, indexed by level; `None` for a level without a segment.
 pub type Segments = Vec<Option<Arc<Segment>>>;
 
 fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
@@ -32,7 +32,7 @@ fn present(segments: &Segments) -> Vec<(usize, Arc<Segment>)> {
     levels.filter_map(|(level, segment)| Some((level, segment.clone()?))).collect()
 }
 
-/// The segment of a level that a bound plan uses: that it is there was seen to when it was bound.
+/// Returns the segment of a level that a bound plan uses; binding has checked that it exists.
 fn segment_of(segments: &Segments, level: usize) -> &Segment {
     segments[level].as_deref().expect("a segment for every level in use")
 }
@@ -41,42 +41,42 @@ fn segment_of(segments: &Segments, level: usize) -> &Segment {
 pub struct Plan<T: Transport> {
     compiled: Arc<Compiled>,
     address: Address,
-    /// What it does for the problem that it is bound to.
+    /// Actions for the problem that the plan is bound to.
     bound: Bound,
     problem: Option<Problem>,
-    /// A number for its sizes.
+    /// Hash of the sizes of the bound problem.
     sizes: u64,
-    /// How often it was bound to others.
+    /// Number of times the plan was bound to other sizes.
     bindings: u64,
     sums: Sums,
     limits: Limits,
     requests: T::Requests,
     segments: Segments,
-    /// Those that there are, with their levels.
+    /// Segments that exist, with their levels.
     in_use: Vec<(usize, Arc<Segment>)>,
     reduction: Reduction,
     backoff: Backoff,
-    /// The execution under way: its buffers and its next step.
+    /// Base addresses of the buffers of the current execution.
     bases: Bases,
     execution: [u64; Bases::LEVELS],
-    /// Its number among those on a level's ring.
+    /// Number of the current execution among those that use the ring, for each level.
     rounds: [u64; Bases::LEVELS],
     next: usize,
-    /// The buffer of another rank that is looked at.
+    /// Buffer of another rank that `Fetch` and `FetchReduce` read.
     other: Other,
     reader: Reader,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     element: usize,
-    /// What went wrong in the execution under way. It goes on nevertheless: others wait for what this rank does next.
+    /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank's next actions.
     failed: Option<Failure>,
 }
 
-// SAFETY: addresses belong to BUFFERS, not to a thread.
+// SAFETY: the addresses point to memory covered by BUFFERS (crate documentation), which is not bound to a thread.
 #[allow(unsafe_code)]
 unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 
 impl<T: Transport> Plan<T> {
-    /// A plan, not yet bound to sizes.
+    /// Creates a plan that is not yet bound to sizes.
     pub fn new(
         compiled: Arc<Compiled>,
         address: Address,
@@ -112,13 +112,13 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// Binds it to the sizes of a problem of its class, for the executions that follow.
+    /// Binds the plan to the sizes of a problem of its class, for the executions that follow.
     ///
     /// # Panics
     /// If an execution is under way, or if a segment is missing or too small.
     #[inline]
     pub fn bind(&mut self, problem: &Problem) {
-        // Most that differ differ in their numbers.
+        // Different problems almost always have different hashes, which are cheaper to compare.
         let number = number_of(problem);
         if number != self.sizes || self.problem.as_ref() != Some(problem) {
             self.sizes = number;
@@ -126,7 +126,7 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// How often it was bound to other sizes: as long as this number stays, it is bound to the same.
+    /// Returns the number of times the plan was bound to other sizes. While it stays the same, so do the bound sizes.
     #[inline]
     pub fn bindings(&self) -> u64 {
         self.bindings
@@ -154,12 +154,12 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// What the plan needs.
+    /// Returns the compiled program of the plan.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
 
-    /// Other segments, for when they have grown.
+    /// Replaces the segments, for example by larger ones.
     #[inline]
     pub fn set_segments(&mut self, segments: &Segments) {
         let same = |(a, b): (&Option<Arc<Segment>>, &Option<Arc<Segment>>)| match (a, b) {
@@ -173,17 +173,17 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// The requests, for a transport that has more than one way to post.
+    /// Returns the requests, for a transport that has more than one way to post.
     pub fn requests_mut(&mut self) -> &mut T::Requests {
         &mut self.requests
     }
 
-    /// Other handling of elements: the steps stay.
+    /// Replaces the reduction; the steps stay the same.
     pub fn set_reduction(&mut self, reduction: Reduction) {
         self.reduction = reduction;
     }
 
-    /// Whether an execution is under way.
+    /// Returns whether an execution is under way.
     pub fn is_active(&self) -> bool {
         self.next < self.bound.actions.len()
     }
@@ -209,79 +209,81 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// Runs it from beginning to end.
+    /// Runs the plan to completion.
     ///
     /// # Safety
-    /// The plan is bound to a problem; input and output have the sizes that it says, and temporary memory has what
-    /// [`Extent::needs`](crate::Extent::needs) says; nobody else uses them meanwhile. Input and output are the same memory
-    /// only where [`Compiled::in_place`] says so.
+    /// The plan is bound to a problem. Input and output have the sizes of that problem, temporary memory has the size that
+    /// [`Extent::needs`](crate::Extent::needs) returns, and nobody else uses these buffers meanwhile. Input and output are the same memory
+    /// only if [`Compiled::in_place`] is true.
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
         self.begin(buffers);
-        // SAFETY: BUFFERS.
+        // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.advance::<true>(transport) }.map(|_| ())
     }
 
-    /// Starts it, and does what can be done without waiting.
+    /// Starts an execution, and advances it as far as possible without waiting.
     ///
     /// # Safety
-    /// As for [`Plan::run`], until the plan is no longer active.
+    /// The requirements of [`Plan::run`] hold until the plan is no longer active.
     ///
     /// # Panics
-    /// If it is active already.
+    /// If an execution is under way.
     #[allow(unsafe_code)]
     pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
         assert!(!self.is_active(), "the plan is started already");
         self.begin(buffers);
-        // SAFETY: BUFFERS.
+        // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.advance::<false>(transport) }.map(|_| ())
     }
 
-    /// Does what can be done without waiting; whether all is done.
+    /// Advances the execution as far as possible without waiting. Returns whether it is complete.
     pub fn test(&mut self, transport: &T) -> Result<bool, Failure> {
         if self.is_active() {
             transport.progress();
         }
-        // SAFETY: whoever started it promised it until now.
+        // SAFETY: the caller of `start` guaranteed BUFFERS (crate documentation) until the plan is no longer active.
         #[allow(unsafe_code)]
         unsafe {
             self.advance::<false>(transport)
         }
     }
 
-    /// From here on it reads buffers of others as if the kernel did not let it, for tests.
+    /// Makes the plan behave as if the kernel refused all further reads of other ranks' buffers, for tests.
     pub fn refuse_reads(&mut self) {
         self.reader.refuse();
     }
 
-    /// Waits until all is done.
+    /// Waits until the execution is complete.
     pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
-        // SAFETY: whoever started it promised it until now.
+        // SAFETY: the caller of `start` guaranteed BUFFERS (crate documentation) until the plan is no longer active.
         #[allow(unsafe_code)]
         unsafe { self.advance::<true>(transport) }.map(|_| ())
     }
 
-    /// Acts until the end, or, unless waiting is allowed, until one would have to wait.
+    /// Executes actions to the end, or, unless `WAIT`, up to the first that would have to wait. Returns whether all are done.
     #[allow(unsafe_code)]
     #[inline]
     unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
         let (bases, requests) = (&self.bases, &mut self.requests);
         let actions = self.bound.actions.as_slice();
         let mut next = self.next;
-        // Put back wherever the loop is left, so that an execution that failed stays where it is.
+        // Position to resume from, stored before each action, so that an execution that waits or fails stays at that action.
         let put_back = &mut self.next;
         while let Some(action) = actions.get(next) {
             *put_back = next;
             match action {
                 Action::Send { data, bytes, to, request } => {
-                    // SAFETY: the place lies in the buffers, and nothing that was proven touches it before its finish.
+                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
+                    // request is finished.
                     unsafe {
                         transport.send(requests, *request as usize, bases.address(*data), *bytes, *to)
                     }?;
                 }
                 Action::Recv { data, bytes, from, request } => {
-                    // SAFETY: as above.
+                    // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
+                    // request is finished.
                     unsafe {
                         transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from)
                     }?;
@@ -299,23 +301,23 @@ impl<T: Transport> Plan<T> {
                     }
                 }
                 Action::Copy { to, from, bytes } => {
-                    // SAFETY: the places lie in the buffers, and were proven free of races.
+                    // SAFETY: both ranges lie in BUFFERS (crate documentation), and the program was proven free of races.
                     unsafe { bases.copy(*to, *from, *bytes) };
                 }
                 Action::Reduce { into, with, elements } => {
-                    // SAFETY: as above.
+                    // SAFETY: both operands lie in BUFFERS (crate documentation), and the program was proven free of races.
                     unsafe { self.reduction.apply(bases.address(*with), bases.address(*into), *elements) };
                 }
                 Action::Copies { to, from, bytes, steps, times } => {
                     for at in 0..*times as isize {
-                        // SAFETY: as above.
+                        // SAFETY: both ranges lie in BUFFERS (crate documentation), and the program was proven free of races.
                         unsafe { bases.copy(to.moved(at * steps[0]), from.moved(at * steps[1]), *bytes) };
                     }
                 }
                 Action::Reduces { into, with, elements, steps, times } => {
                     for at in 0..*times as isize {
                         let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
-                        // SAFETY: as above.
+                        // SAFETY: both operands lie in BUFFERS (crate documentation), and the program was proven free of races.
                         unsafe { self.reduction.apply(bases.address(with), bases.address(into), *elements) };
                     }
                 }
@@ -329,13 +331,13 @@ impl<T: Transport> Plan<T> {
                         None => self.failed = self.failed.or(Some(transport.truncated())),
                     }
                 }
-                // Where sizes differ, others have less than this rank would read.
+                // After a mismatch of sizes nothing is read: the other rank's buffer may be shorter than this rank expects.
                 Action::Fetch { .. } | Action::FetchReduce { .. } if self.failed.is_some() => {}
                 Action::Fetch { .. } | Action::FetchReduce { .. } => {
                     let segment = segment_of(&self.segments, 0);
                     let (other, element, reduction) = (self.other, self.element, &self.reduction);
                     let reader = &mut self.reader;
-                    // SAFETY: places lie in the buffers, and all were proven free of races.
+                    // SAFETY: the data lies in BUFFERS (crate documentation) of both ranks, and the program was proven free of races.
                     let mut read = || unsafe {
                         match *action {
                             Action::Fetch { to, from, bytes } => {
@@ -348,7 +350,8 @@ impl<T: Transport> Plan<T> {
                             _ => true,
                         }
                     };
-                    // Only where the kernel does not let it read is there anything to wait for; others may be in the same need.
+                    // A read has to wait only if the kernel refuses it. Meanwhile this rank answers others, whose reads may be refused,
+                    // too.
                     if !read() {
                         segment.serve();
                         if !WAIT {
@@ -363,12 +366,12 @@ impl<T: Transport> Plan<T> {
                 }
                 Action::Raise(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
-                    // SAFETY: a flag of a segment that is there: `new` has seen to that.
+                    // SAFETY: the flag lies in a segment that exists, as binding has checked.
                     unsafe { bases.flag(*flag) }.raise_for(value, self.sizes);
                 }
                 Action::Await(Mark { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
-                    // SAFETY: as above.
+                    // SAFETY: the flag lies in a segment that exists, as binding has checked.
                     let (is_barriers, flag) = (flag.base >= Bases::HEADER, unsafe { bases.flag(*flag) });
                     if !flag.has_reached(value) {
                         let serve = || {
@@ -386,7 +389,7 @@ impl<T: Transport> Plan<T> {
                         };
                         self.backoff.wait(reached, || transport.progress());
                     }
-                    // Whoever leaves a barrier may be in the next call already.
+                    // Sizes are not compared after a barrier: a rank that has left it may already be in the next call.
                     if !is_barriers && flag.sizes() != self.sizes {
                         self.failed = self.failed.or(Some(transport.truncated()));
                     }

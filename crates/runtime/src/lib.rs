@@ -1,16 +1,17 @@
-//! Runs programs: plan and executor over a small [`Transport`], reductions, and shared memory within a node.
+//! Executes compiled collective programs: plans that run over a [`Transport`], reduction kernels, and shared memory within a node.
 //!
-//! A program comes in as one rank's [`Code`](bruckner_schedule::Code); [`compile`](fn@compile) makes steps of it that hold for
-//! blocks of any size. A [`Plan`] is bound to sizes and runs them: all at once ([`Plan::run`]), or started, tested and awaited. Where sizes are known only locally
-//! (alltoallv), [`sized::Plan`] does the same. What carries messages is a [`Transport`]: MPI elsewhere, and
-//! [`threads`] here, so that every algorithm runs with real data in ordinary tests.
+//! A program is one rank's [`Code`](bruckner_schedule::Code). [`compile`](fn@compile) turns it into steps that hold for blocks of any
+//! size. A [`Plan`] is bound to sizes and executes the steps: to completion ([`Plan::run`]), or started, tested and awaited. For
+//! alltoallv, where each rank knows only the sizes of its own blocks, use [`sized::Plan`]. Messages go through a [`Transport`]: MPI in
+//! production, and [`threads`] in tests, so that every algorithm runs with real data in ordinary tests.
 //!
-//! # What unsafe code rests on
+//! # Invariants that unsafe code relies on
 //!
-//! - **BUFFERS**: input and output have the sizes of the problem that a plan is bound to, temporary memory and segments those that
-//!   [`Extent::needs`] says, and nobody else uses them during an execution. Whoever runs a plan vouches for that; that no step leaves
-//!   them, and that no two ranks meet in one place of a segment, is proven.
-//! - **ELEMENTS**: both places of a reduction have so many elements of its type, and do not overlap.
+//! - **BUFFERS**: input and output have the sizes of the problem that a plan is bound to, temporary memory and segments have
+//!   the sizes that [`Extent::needs`] returns, and nobody else uses them during an execution. The caller that runs a plan
+//!   guarantees this. The verifier has proven that no step accesses memory outside the buffers, and that all conflicting
+//!   accesses of ranks to one place of a segment are ordered.
+//! - **ELEMENTS**: both operands of a reduction have the given number of elements of its type, and do not overlap.
 
 mod bind;
 pub mod class;

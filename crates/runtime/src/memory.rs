@@ -1,32 +1,33 @@
-//! Buffers by address. Everything that the executor does to bytes is here.
+//! Buffers by address: every access of the executor to buffers goes through this module.
 //!
-//! A program's places were proven to be in bounds and free of races; what is left to whoever binds buffers is that they
-//! are as large as the problem and [`Needs`] say. That is the whole safety argument of this module's callers.
+//! The verifier has proven that the places of a program are in bounds and free of races. The caller that provides the buffers must only
+//! ensure that they are as large as the problem and [`Needs`] require. All safety arguments of this module's users rest on these two
+//! facts.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use crate::segment::{Flag, Size};
 
-/// A place in one of a plan's buffers.
+/// An address relative to the start of one of a plan's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct At {
-    /// Which buffer: an index into [`Bases`].
+    /// Buffer, as an index into [`Bases`].
     pub(crate) base: u8,
-    /// Bytes from its start.
+    /// Offset from the start of the buffer, in bytes.
     pub(crate) offset: usize,
 }
 
 impl At {
-    /// So many bytes from here.
+    /// Returns the address `by` bytes further on.
     #[inline]
     pub(crate) fn moved(self, by: isize) -> At {
         At { offset: self.offset.wrapping_add_signed(by), ..self }
     }
 }
 
-/// The buffers of an execution by number: input, output, temporary, then for each level the part of its segment, and the
-/// header.
+/// Base addresses of the buffers of an execution, by number: input, output, temporary memory, then the part of each level's segment, then
+/// the header of each level's segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bases(pub(crate) [*mut u8; Bases::COUNT]);
 
@@ -35,12 +36,12 @@ impl Bases {
     pub(crate) const OUT: u8 = 1;
     pub(crate) const TEMPORARY: u8 = 2;
     pub(crate) const SEGMENT: u8 = 3;
-    /// Levels that can have segments.
+    /// Number of levels that can have segments.
     pub(crate) const LEVELS: usize = 4;
     pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
-    /// A buffer of another rank, in that rank's memory: only ever read, and by asking the kernel.
+    /// A buffer in another rank's process: it has no address here, and is only read, by way of the kernel or its owner.
     pub(crate) const OTHER: u8 = Bases::HEADER + Bases::LEVELS as u8;
-    /// A power of two, so that no index is out of bounds; more than there are.
+    /// Power of two, larger than the number of buffers: an index modulo it is never out of bounds.
     const COUNT: usize = 16;
 
     pub(crate) fn new() -> Bases {
@@ -52,27 +53,27 @@ impl Bases {
         self.0[usize::from(at.base) % Bases::COUNT].wrapping_add(at.offset)
     }
 
-    /// A flag.
+    /// Returns the flag at an address.
     ///
     /// # Safety
-    /// The place is one of the flags of a segment of this execution.
+    /// `at` is the address of a flag in a segment of this execution.
     #[inline]
     pub(crate) unsafe fn flag(&self, at: At) -> &Flag {
-        // SAFETY: a flag of this execution's, as asked for above; flags lie on cache lines, and are only ever used as such.
+        // SAFETY: the caller guarantees that a flag is there; flags are aligned to cache lines, and their memory is used only for flags.
         unsafe { &*self.address(at).cast::<Flag>() }
     }
 
-    /// Copies bytes. Copying a place to itself is nothing; places that overlap otherwise are copied as if they did not.
+    /// Copies `bytes` bytes. Copying a range to itself does nothing; other overlaps are handled as by `memmove`.
     ///
     /// # Safety
-    /// Both places have so many bytes in buffers of this execution, which nobody else changes meanwhile.
+    /// Both ranges of `bytes` bytes lie in buffers of this execution, which nobody else changes meanwhile.
     #[inline]
     pub(crate) unsafe fn copy(&self, to: At, from: At, bytes: usize) {
         let (to, from) = (self.address(to), self.address(from));
         if to == from {
             return;
         }
-        // SAFETY: BUFFERS; `copy` allows overlap. Eight bytes, the commonest case, are one move.
+        // SAFETY: BUFFERS (crate documentation); `ptr::copy` allows overlap. Eight bytes, the most common length, are a single move.
         unsafe {
             if bytes == 8 {
                 to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
@@ -83,64 +84,64 @@ impl Bases {
     }
 }
 
-/// How large the memory of a plan must be for some sizes, in bytes; the same on all ranks.
+/// Memory sizes in bytes that a plan needs for the sizes of a problem; the same on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
-    /// Temporary memory.
+    /// Bytes of temporary memory.
     pub temporary: usize,
-    /// What is used of each level's segment; `None` for levels that are not used.
+    /// Size of each level's segment; `None` for a level whose segment is not used.
     pub parts: [Option<Size>; Bases::LEVELS],
 }
 
 impl Needs {
-    /// The most of any of it.
+    /// Returns the largest size in bytes: of temporary memory, any part, or any ring slot.
     pub fn most(&self) -> usize {
         self.parts.iter().flatten().fold(self.temporary, |most, size| most.max(size.part).max(size.slot))
     }
 }
 
-/// Memory of a rank's own, on whole cache lines.
+/// Private memory of a rank, aligned to cache lines.
 pub struct Scratch {
     start: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: plain memory, owned.
+// SAFETY: `Scratch` owns its memory, which is not bound to a thread.
 unsafe impl Send for Scratch {}
-// SAFETY: only its address is handed out.
+// SAFETY: through a shared reference only the address can be read, not the memory.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
-    /// So many bytes, contents arbitrary.
+    /// Allocates at least `bytes` bytes, not initialised.
     pub fn new(bytes: usize) -> Scratch {
         Scratch::try_new(bytes).unwrap_or_else(|layout| handle_alloc_error(layout))
     }
 
     fn try_new(bytes: usize) -> Result<Scratch, Layout> {
         let layout = Layout::from_size_align(bytes.max(64), 64).expect("a size that fits");
-        // SAFETY: the layout has a size.
+        // SAFETY: the size of the layout is not zero.
         let start = unsafe { alloc(layout) };
         if start.is_null() { Err(layout) } else { Ok(Scratch { start, layout }) }
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.layout.size()
     }
 
-    /// Makes it at least so large; contents are lost.
+    /// Grows the memory to at least `bytes` bytes; its contents are lost.
     pub fn grow(&mut self, bytes: usize) {
         if bytes > self.bytes() {
             *self = Scratch::new(bytes.next_power_of_two());
         }
     }
 
-    /// The same where there may not be so much memory; whether there is.
+    /// Grows the memory to at least `bytes` bytes and loses its contents. Returns false if there is not enough memory.
     #[must_use]
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes() {
@@ -155,7 +156,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: made by `new` with this layout.
+        // SAFETY: `start` was allocated with this layout.
         unsafe { dealloc(self.start, self.layout) };
     }
 }
@@ -172,7 +173,7 @@ mod tests {
             let mut bases = Bases::new();
             bases.0[0] = from.as_mut_ptr();
             bases.0[1] = to.as_mut_ptr();
-            // SAFETY: three and five bytes of room before.
+            // SAFETY: both vectors have `bytes` bytes behind the offsets three and five.
             unsafe { bases.copy(At { base: 1, offset: 5 }, At { base: 0, offset: 3 }, bytes) };
             assert_eq!(to[5..], from[3..]);
             assert_eq!(to[..5], [0; 5]);

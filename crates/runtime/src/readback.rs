@@ -1,9 +1,9 @@
-//! What runs, read back as a program: so that the verifier judges what the executor does, down to the last address.
+//! Reads the actions of a plan back as a program, so that the verifier checks what the executor does, down to each address.
 //!
-//! Actions know bytes of buffers and nothing of chunks. Here every address is taken back to the slot that lies there, every
-//! raised or awaited flag to a signal or a wait (the rounds of a barrier, too: that they make a barrier is for the verifier to
-//! find), and the order of messages is that in which they are posted. An address that is no slot's is refused. Nothing is
-//! taken from the program that was compiled.
+//! Actions contain only addresses and lengths in bytes, no chunks. Here every address is mapped to the slot that lies there, and every
+//! raised or awaited flag to a signal or a wait. The rounds of a barrier are read back as flags, too: the verifier must find that they
+//! make a barrier. Messages keep the order in which they are posted. An address where no slot lies is an error. Nothing is taken from the
+//! program that was compiled.
 
 mod mutate;
 
@@ -23,30 +23,30 @@ use crate::transport::Peer;
 
 pub use mutate::Break;
 
-/// Why actions are no program.
+/// Why a list of actions cannot be read back as a program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("action {at}: {what}")]
 pub struct Misread {
-    /// Which.
+    /// Index of the wrong action.
     pub at: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub what: &'static str,
 }
 
-/// Where the user's buffers lie.
+/// Placement of the user's input and output buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
-    /// Apart from each other.
+    /// Input and output are separate buffers.
     Apart,
-    /// In one place: what MPI calls in place.
+    /// Input and output are the same buffer, as with `MPI_IN_PLACE`.
     InPlace,
 }
 
-/// What one rank does for some sizes.
+/// Actions of one rank for the sizes of one problem.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Deeds(Bound);
 
-/// The deeds of a rank for the sizes of a problem.
+/// Returns the actions of a rank for the sizes of `problem`.
 pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
     let mut deeds = Deeds(Bound::default());
     deeds.bind(compiled, problem, limits);
@@ -54,24 +54,24 @@ pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
 }
 
 impl Deeds {
-    /// Binds to other sizes, in the same memory.
+    /// Binds the actions to the sizes of another problem, in the same memory.
     pub fn bind(&mut self, compiled: &Compiled, problem: &Problem, limits: &Limits) {
         let address = Address { names: std::sync::Arc::new(SameNames), tag: 0 };
         bind(compiled, problem, &address, limits, &mut Sums::default(), &mut self.0);
     }
 
-    /// How many there are.
+    /// Returns the number of actions.
     pub fn len(&self) -> usize {
         self.0.actions.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no actions.
     pub fn is_empty(&self) -> bool {
         self.0.actions.is_empty()
     }
 
-    /// Puts messages that are posted together in another order: short sends first, then receives, then long sends. What was
-    /// wrong once, for a test of whoever judges.
+    /// Reorders messages that are posted together: short sends first, then receives, then long sends. This reproduces a former bug, to
+    /// test that the verifier detects it.
     pub fn sort_posts_by_length(&mut self, short: usize) {
         let is_post = |action: &Action| matches!(action, Action::Send { .. } | Action::Recv { .. });
         for posts in self.0.actions.chunk_by_mut(|a, b| is_post(a) && is_post(b)) {
@@ -84,7 +84,7 @@ impl Deeds {
     }
 }
 
-/// Reads a rank's deeds back.
+/// Reads the actions of `rank` back as a program.
 pub fn read_back(
     deeds: &Deeds,
     compiled: &Compiled,
@@ -106,14 +106,14 @@ pub fn read_back(
     Ok(Code { layout: Layout::Buffers { placed, alternate }, instrs: reader.instrs })
 }
 
-/// A slot that has a number, and its area.
+/// A slot: its area and its chunk number.
 type Slot = (Area, u64);
 
-/// Slots one behind the other: those that have a number, and cells that have none.
+/// Consecutive slots: either with chunk numbers, or cells of temporary memory, which have none.
 #[derive(Clone, PartialEq, Eq)]
 enum Slots {
     Numbered(Vec<Slot>),
-    /// Cells of temporary memory, all as large.
+    /// Cells of temporary memory, all of the same size.
     Cells(std::ops::Range<u64>),
 }
 
@@ -134,14 +134,14 @@ struct Reader<'a> {
     user: User,
     lines: Lines,
     line: usize,
-    /// Where each chunk starts, in elements, and after the last one; and each cell of temporary memory.
+    /// Start of each chunk in elements, with the end of the last one; `cells` is the same for cells of temporary memory.
     chunks: Vec<u64>,
     cells: Vec<u64>,
     placed: BTreeMap<Area, Placed>,
     instrs: Vec<Instr>,
     raised: BTreeMap<At, u16>,
     awaited: BTreeMap<At, u16>,
-    /// Whose buffer is looked at, and which.
+    /// Rank and side of the buffer that the last `Look` selected.
     other: Option<(Rank, Side)>,
 }
 
@@ -192,12 +192,12 @@ impl<'a> Reader<'a> {
         self.user == User::InPlace && self.problem.collective == Collective::ReduceScatter
     }
 
-    /// The first cell of a buffer that is input and output of a reduce_scatter: behind all of temporary memory.
+    /// Returns the first cell that stands for the common buffer of an in-place reduce_scatter: it follows all temporary memory.
     fn own_buffer(&self) -> u64 {
         self.compiled.extent.temporary
     }
 
-    /// In place, the output's memory holds the input first.
+    /// For an in-place call, adds a copy of the input to the output's memory, where the actions expect it.
     fn prologue(&mut self) {
         if self.user == User::Apart {
             return;
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
         self.pair(there, input, |to, from| Local::Copy { to, from });
     }
 
-    /// In place, a reduce_scatter's output is the beginning of its input's memory.
+    /// For an in-place reduce_scatter, adds a copy from the beginning of the common buffer to the output.
     fn epilogue(&mut self) {
         if self.is_scattered_in_place() {
             let output = self.filled(Area::Out, &self.problem.output(self.rank));
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
                 if owner != self.rank {
                     return Err("a flag of another's is raised");
                 }
-                // A flag shows how often it was raised: once more, or several times at once.
+                // The value of a flag counts its raises: it may grow by one, or by several at once.
                 let before = self.raised.insert(flag, times).unwrap_or(0);
                 if times <= before {
                     return Err("a flag is raised for a time that has been");
@@ -337,7 +337,7 @@ impl<'a> Reader<'a> {
                         Place::join(&mut places, Place::new(area, Set::one(chunk)));
                     }
                 }
-                // Any numbers will do.
+                // Cells of temporary memory may be given any chunk numbers.
                 Slots::Cells(cells) => {
                     for first in cells.clone().step_by(chunks as usize) {
                         let count = chunks.min(cells.end - first);
@@ -353,9 +353,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Work on slots of which there are as many on both sides.
+    /// Adds local instructions on two lists of equally many slots.
     fn pair(&mut self, to: Slots, from: Slots, local: impl Fn(Place, Place) -> Local) {
-        // A buffer copied to itself, as happens in place, is left alone.
+        // A copy of slots to themselves, as in an in-place call, has no effect.
         if to == from {
             return;
         }
@@ -365,7 +365,7 @@ impl<'a> Reader<'a> {
         };
         let (a, b): (Vec<Slot>, Vec<Slot>) = match (to, from) {
             (Slots::Numbered(to), Slots::Numbered(from)) => (to, from),
-            // Cells have the numbers of what they are paired with, or any.
+            // Cells get the chunk numbers of the slots they are paired with, or any numbers.
             (Slots::Numbered(to), Slots::Cells(cells)) => {
                 let from = as_cells(cells, &to);
                 (to, from)
@@ -376,7 +376,7 @@ impl<'a> Reader<'a> {
                 (as_cells(to, &any), as_cells(from, &any))
             }
         };
-        // As long as areas stay the same and no slot comes twice, it is one instruction.
+        // Slots are joined in one instruction while their areas stay the same and their chunk numbers ascend.
         let mut start = 0;
         for at in 1..=a.len() {
             let goes_on = at < a.len()
@@ -393,7 +393,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The line of which a cell is the slot of some number, where all are as large: lines lie across each other.
+    /// Returns the line in which slot `chunk` is the given cell, if all slots have the same size. Such lines overlap.
     fn cells_as(&mut self, cell: u64, chunk: u64) -> Area {
         let chunks = self.problem.chunks();
         let number = cell + chunks - chunk;
@@ -404,7 +404,7 @@ impl<'a> Reader<'a> {
         area
     }
 
-    /// The slots of another rank's buffer in which bytes lie.
+    /// Returns the slots of another rank's buffer that `bytes` bytes at `at` exactly fill.
     fn others(&self, at: At, bytes: usize) -> Result<Slots, &'static str> {
         let (rank, side) = self.other.ok_or("another's buffer, and nobody's")?;
         let element = self.problem.element as usize;
@@ -431,7 +431,7 @@ impl<'a> Reader<'a> {
         Ok(Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect()))
     }
 
-    /// The slots in which bytes lie.
+    /// Returns the slots that `bytes` bytes at `at` exactly fill.
     fn slots(&mut self, at: At, bytes: usize) -> Result<Slots, &'static str> {
         const NO_SLOT: &str = "an address where no slot begins or ends";
         let element = self.problem.element as usize;
@@ -474,7 +474,7 @@ impl<'a> Reader<'a> {
                 None => {
                     let cells = within(&self.cells, whole(at.offset)?, elements).ok_or(NO_SLOT)?;
                     let mut slots = Vec::new();
-                    // Every cell is a slot of a line of its own.
+                    // Each cell is read back as the only slot of a line of its own.
                     for cell in cells {
                         let (area, chunk) =
                             (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
@@ -525,7 +525,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The number of a flag, and whose it is.
+    /// Returns the number of the flag at an address, and the rank that owns it.
     fn flag(&self, flag: At, level: u8) -> Result<(Flag, Rank), &'static str> {
         const NO_FLAG: &str = "an address where there is no flag";
         let is_header = flag.base >= Bases::HEADER;
@@ -545,13 +545,13 @@ impl<'a> Reader<'a> {
         let member = flag.offset.checked_sub(place(0, 0)).ok_or(NO_FLAG)? / each;
         let found = (0..numbers).find(|number| place(member as u32, *number) == flag.offset);
         let number = found.filter(|_| (member as u32) < members).ok_or(NO_FLAG)?;
-        // Numbers of their own for the flags of barriers.
+        // Flags of barriers are numbered from `Flag::BARRIERS` on, apart from those of programs.
         let number = if is_header { Flag::BARRIERS + u32::from(level) * ROUNDS + number } else { number };
         Ok((Flag(number), self.topology.rank_at(region.start + member as u32)))
     }
 }
 
-/// The numbers of slots that fill a stretch of so many elements exactly; those of nothing are left out.
+/// Returns the numbers of the slots that exactly fill `elements` elements from `start` on, without empty slots; `None` if no slots do.
 fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
     let first = starts.partition_point(|other| *other < start);
     let mut slots = Vec::new();
@@ -571,7 +571,7 @@ fn within(starts: &[u64], start: u64, elements: u64) -> Option<Vec<u64>> {
     (at == start + elements && !slots.is_empty()).then_some(slots)
 }
 
-/// A flag for the so-manieth time, as a flag that is raised once.
+/// Returns the flag that stands for the `times`-th raise of a flag: each raise becomes a flag that is raised only once.
 fn at_time(Flag(number): Flag, times: u16) -> Flag {
     let numbers = if number < Flag::BARRIERS { FLAGS } else { ROUNDS * Bases::LEVELS as u32 };
     Flag(u32::from(times) * numbers + number)

@@ -1,23 +1,23 @@
-//! Reads what other ranks of the node have opened: by asking the kernel, and the owner if the kernel refuses.
+//! Reads buffers that other ranks of the node have opened: through the kernel, or, if it refuses, by asking the owner.
 #![allow(unsafe_code)]
 
 use crate::memory::Scratch;
 use crate::reduce::Reduction;
 use crate::segment::{ANSWER, Other, Segment, read_other};
 
-/// How much is read at a time where it is then combined: it stays in a core's own cache.
+/// Bytes read at a time before they are reduced: a block fits in a core's private cache.
 const BLOCK: usize = 64 << 10;
 
-/// How a plan reads. What it is asked for may take several attempts: then it goes on where it was.
+/// State of a plan's reads from other ranks. A read may take several attempts; each continues where the last one stopped.
 pub(crate) struct Reader {
-    /// Where data waits to be combined.
+    /// Buffer for data that was read and is to be reduced.
     room: Scratch,
-    /// Whether the kernel has refused once: it is not asked again.
+    /// Whether the kernel has refused a read: it is not tried again.
     refused: bool,
-    /// Bytes that the owner has answered, and whether it was asked for those that follow.
+    /// Bytes of the current read that the owner has delivered; `asked`: whether the bytes that follow were requested.
     answered: usize,
     asked: bool,
-    /// Elements that are combined.
+    /// Elements of the current reduction that are already reduced.
     combined: usize,
 }
 
@@ -26,17 +26,17 @@ impl Reader {
         Reader { room: Scratch::new(0), refused: false, answered: 0, asked: false, combined: 0 }
     }
 
-    /// Does without the kernel.
+    /// Makes all later reads ask the owner instead of the kernel.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Copies bytes from another rank's buffer; whether all are there.
+    /// Copies bytes from another rank's buffer. Returns whether all bytes have arrived; if not, call it again.
     ///
     /// # Safety
-    /// So many bytes may be written at `to`, and that rank has them there.
+    /// `to` is writable for `bytes` bytes, and the other rank has `bytes` bytes at `other`.
     pub(crate) unsafe fn copy(&mut self, segment: &Segment, other: Other, to: *mut u8, bytes: usize) -> bool {
-        // SAFETY: as asked for above.
+        // SAFETY: the caller guarantees that `to` is writable for `bytes` bytes.
         if !self.refused && unsafe { read_other(other, to, bytes) } {
             return true;
         }
@@ -48,7 +48,7 @@ impl Reader {
                 self.asked = true;
             }
             let Some(answer) = segment.answered() else { return false };
-            // SAFETY: within what may be written, and an answer of so many bytes.
+            // SAFETY: the range lies within the `bytes` writable bytes, and the answer has `part` bytes.
             unsafe { std::ptr::copy_nonoverlapping(answer, to.add(self.answered), part) };
             self.answered += part;
             self.asked = false;
@@ -57,10 +57,10 @@ impl Reader {
         true
     }
 
-    /// Combines elements of some bytes with those in another rank's buffer; whether all are.
+    /// Reduces elements of another rank's buffer into `into`; `element` is their size in bytes. Returns whether all are reduced.
     ///
     /// # Safety
-    /// Both have so many elements of the type that the reduction is for.
+    /// Both buffers have `elements` elements of the type of the reduction.
     pub(crate) unsafe fn reduce(
         &mut self,
         segment: &Segment,
@@ -74,7 +74,7 @@ impl Reader {
         while self.combined < elements {
             let (count, at) = (most.min(elements - self.combined), self.combined * element);
             let room = self.room.start();
-            // SAFETY: there is room for so many, and they are at both places.
+            // SAFETY: `room` was grown to hold `count` elements, and both buffers have as many from offset `at` on.
             unsafe {
                 if !self.copy(segment, other.moved(at), room, count * element) {
                     return false;

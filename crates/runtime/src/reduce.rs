@@ -1,45 +1,45 @@
 //! Reductions: `R = L ⊕ R`, element by element.
 //!
-//! Kernels for all built-in operations on all built-in types are loops that the compiler makes vector code of, once for
-//! the least machine and once for AVX2, chosen when the kernel is looked up. An element's result does not depend on that
-//! choice. Anything else is reduced by a function of the caller's, in the end `MPI_Reduce_local`.
+//! The kernels for built-in operations on built-in types are loops that the compiler vectorises, once for the baseline CPU and once for
+//! AVX2. The variant is chosen when a kernel is looked up, and does not affect results. Any other reduction is a function of the caller,
+//! eventually `MPI_Reduce_local`.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
-/// The built-in operations.
+/// Built-in reduction operations of MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// The greater.
+    /// The maximum.
     Max,
-    /// The lesser.
+    /// The minimum.
     Min,
     /// The sum; integers wrap.
     Sum,
     /// The product; integers wrap.
     Prod,
-    /// Both are not zero.
+    /// Logical and: 1 if both operands are nonzero, otherwise 0.
     LogicalAnd,
-    /// One is not zero.
+    /// Logical or: 1 if at least one operand is nonzero, otherwise 0.
     LogicalOr,
-    /// Just one is not zero.
+    /// Logical exclusive or: 1 if exactly one operand is nonzero, otherwise 0.
     LogicalXor,
-    /// Bit by bit.
+    /// Bitwise and.
     BitAnd,
-    /// Bit by bit.
+    /// Bitwise or.
     BitOr,
-    /// Bit by bit.
+    /// Bitwise exclusive or.
     BitXor,
-    /// The pair with the lesser value; of equal ones the lesser index.
+    /// The pair with the smaller value; if values are equal, the smaller index.
     MinLoc,
-    /// The pair with the greater value; of equal ones the lesser index.
+    /// The pair with the larger value; if values are equal, the smaller index.
     MaxLoc,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 12] = [
         Operation::Max,
         Operation::Min,
@@ -56,7 +56,7 @@ impl Operation {
     ];
 }
 
-/// What an element is.
+/// Type of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// A signed integer of 8 bits.
@@ -75,75 +75,77 @@ pub enum Kind {
     U32,
     /// An unsigned integer of 64 bits.
     U64,
-    /// A byte without meaning: only bit operations.
+    /// An uninterpreted byte: only bitwise operations are defined.
     Byte,
-    /// A truth value in a byte: only logical operations.
+    /// A Boolean in one byte: only logical operations are defined.
     Bool,
     /// IEEE half precision.
     F16,
-    /// The upper half of a single.
+    /// bfloat16: the upper half of a single-precision number.
     Bf16,
     /// IEEE single precision.
     F32,
     /// IEEE double precision.
     F64,
-    /// Two singles.
+    /// A complex number of two single-precision parts.
     C32,
-    /// Two doubles.
+    /// A complex number of two double-precision parts.
     C64,
-    /// A 16-bit integer and an index.
+    /// A pair of a 16-bit integer and a 32-bit index.
     I16Index,
-    /// A 32-bit integer and an index.
+    /// A pair of a 32-bit integer and a 32-bit index.
     I32Index,
-    /// A 64-bit integer and an index.
+    /// A pair of a 64-bit integer and a 32-bit index.
     I64Index,
-    /// A single and an index.
+    /// A pair of a single-precision number and a 32-bit index.
     F32Index,
-    /// A double and an index.
+    /// A pair of a double-precision number and a 32-bit index.
     F64Index,
-    /// A single, and an index that is one too (Fortran's pairs).
+    /// A pair of two single-precision numbers, value and index, as in Fortran.
     F32Pair,
-    /// A double, and an index that is one too (Fortran's pairs).
+    /// A pair of two double-precision numbers, value and index, as in Fortran.
     F64Pair,
 }
 
 impl Kind {
-    /// Whether values are floating point, alone or with an index.
+    /// Returns whether values are floating point, alone or in a pair with an index.
     pub fn is_float(self) -> bool {
         use Kind::{Bf16, C32, C64, F16, F32, F32Index, F32Pair, F64, F64Index, F64Pair};
         matches!(self, F16 | Bf16 | F32 | F64 | C32 | C64 | F32Index | F64Index | F32Pair | F64Pair)
     }
 }
 
-/// `into[i] = left[i] ⊕ into[i]` for so many elements at any addresses.
+/// A function that computes `into[i] = left[i] ⊕ into[i]` for `elements` elements at addresses of any alignment.
 pub type Kernel = unsafe fn(left: *const u8, into: *mut u8, elements: usize);
 
-/// A function of the caller's that reduces so many elements.
+/// A reduction function of the caller, with the arguments of a [`Kernel`].
 pub type Foreign = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
 
-/// How a plan reduces.
+/// How a plan reduces elements.
 #[derive(Clone)]
 pub enum Reduction {
-    /// It does not.
+    /// The plan has no reduction.
     None,
-    /// By a kernel.
+    /// A built-in kernel.
     Kernel(Kernel),
-    /// By somebody else.
+    /// A function of the caller.
     Foreign(Foreign),
 }
 
 impl Reduction {
-    /// The kernel of a built-in pair, if the pair has a meaning.
+    /// Returns the kernel for an operation on a type, or `None` if MPI does not define that operation for it.
     pub fn of(operation: Operation, kind: Kind) -> Option<Reduction> {
         kernel(operation, kind).map(Reduction::Kernel)
     }
 
+    /// Reduces `elements` elements of `left` into `into`.
+    ///
     /// # Safety
-    /// Both places have so many elements of the type that the reduction is for, and do not overlap.
+    /// Both buffers have `elements` elements of the type of this reduction, and do not overlap.
     #[inline]
     pub unsafe fn apply(&self, left: *const u8, into: *mut u8, elements: usize) {
         match self {
-            // SAFETY: ELEMENTS.
+            // SAFETY: ELEMENTS (crate documentation), guaranteed by the caller.
             Reduction::Kernel(kernel) => unsafe { kernel(left, into, elements) },
             Reduction::Foreign(call) => call(left, into, elements),
             Reduction::None => {}
@@ -151,7 +153,7 @@ impl Reduction {
     }
 }
 
-/// One operation on one type.
+/// A reduction operation on elements of type `T`.
 trait Op<T> {
     fn of(left: T, right: T) -> T;
 }
@@ -159,13 +161,13 @@ trait Op<T> {
 #[inline(always)]
 unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
     let (left, into) = (left.cast::<T>(), into.cast::<T>());
-    // The commonest reduction of all has one element: no loop, no vectors.
+    // The most common reduction has a single element: no loop and no vector instructions.
     if elements == 1 {
-        // SAFETY: ELEMENTS.
+        // SAFETY: ELEMENTS (crate documentation), guaranteed by the caller.
         return unsafe { into.write_unaligned(O::of(left.read_unaligned(), into.read_unaligned())) };
     }
     for i in 0..elements {
-        // SAFETY: ELEMENTS, one by one.
+        // SAFETY: ELEMENTS (crate documentation), and `i` is below `elements`.
         unsafe {
             let result = O::of(left.add(i).read_unaligned(), into.add(i).read_unaligned());
             into.add(i).write_unaligned(result);
@@ -174,14 +176,14 @@ unsafe fn apply<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usi
 }
 
 unsafe fn plain<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
-    // SAFETY: ELEMENTS.
+    // SAFETY: ELEMENTS (crate documentation), guaranteed by the caller.
     unsafe { apply::<T, O>(left, into, elements) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn wide<T: Copy, O: Op<T>>(left: *const u8, into: *mut u8, elements: usize) {
-    // SAFETY: ELEMENTS.
+    // SAFETY: ELEMENTS (crate documentation), guaranteed by the caller.
     unsafe { apply::<T, O>(left, into, elements) }
 }
 
@@ -211,7 +213,7 @@ struct MaxLoc;
 #[repr(C)]
 struct Complex<T>(T, T);
 
-/// A value and where it is.
+/// A value and its index, the operands of `MPI_MINLOC` and `MPI_MAXLOC`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Pair<T, I>(T, I);
@@ -271,7 +273,7 @@ floats!(f32, f64);
 ordered!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, f16, bf16);
 located!(i16, i32; i32, i32; i64, i32; f32, i32; f64, i32; f32, f32; f64, f64);
 
-// Halves are summed and multiplied as singles and rounded once.
+// Half-precision numbers are added and multiplied in single precision, and rounded once.
 impl Op<f16> for Sum {
     #[inline(always)]
     fn of(l: f16, r: f16) -> f16 {
@@ -386,7 +388,7 @@ mod tests {
     fn run<T: Copy>(operation: Operation, kind: Kind, left: &[T], right: &[T]) -> Vec<T> {
         let mut into = right.to_vec();
         let kernel = kernel(operation, kind).expect("a pair that has a meaning");
-        // SAFETY: both have as many elements.
+        // SAFETY: `left` and `into` have the same number of elements.
         unsafe { kernel(left.as_ptr().cast(), into.as_mut_ptr().cast(), left.len()) };
         into
     }
@@ -400,7 +402,7 @@ mod tests {
         assert_eq!(run(Operation::LogicalAnd, Kind::I32, &l, &r), [1, 1, 0, 1]);
         assert_eq!(run(Operation::LogicalXor, Kind::I32, &[5, 0, 5, 0], &[7, 7, 0, 0]), [0, 1, 1, 0]);
         assert_eq!(run(Operation::BitXor, Kind::U8, &[0xf0u8], &[0x3c]), [0xcc]);
-        // Unsigned numbers compare as such.
+        // Unsigned integers are compared as unsigned.
         assert_eq!(run(Operation::Max, Kind::U32, &[u32::MAX], &[1]), [u32::MAX]);
     }
 

@@ -1,8 +1,8 @@
-//! Alltoallv: programs in which each rank knows only the sizes of what it sends and will have received.
+//! Plans for alltoallv, where each rank knows only the sizes of the blocks that it sends and receives.
 //!
-//! A cell has no fixed place here: it is a view of bytes, set when a message has brought it or a copy names it. Nothing is
-//! ever changed once it is there, so a copy from one private cell to another moves no data. What passes through arrives
-//! in memory that the plan keeps until the execution is over.
+//! A cell has no fixed address here: it is a view of bytes, set when a message delivers its data or a copy refers to them. Data never
+//! changes once it is there, so copying one private cell to another moves no bytes. Forwarded data is received into memory that the plan
+//! keeps until the end of the execution.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::compile::{Names, SameNames, Unfit};
 use crate::memory::Scratch;
 use crate::transport::{Failure, Peer, Transport};
 
-/// A cell by name.
+/// Identifies a block of the input, a block of the output, or a private cell for forwarded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
     In(usize),
@@ -32,25 +32,25 @@ enum Step {
     Copy { to: Vec<Cell>, from: Vec<Cell> },
 }
 
-/// One side of an alltoallv: where the block of each rank lies, in bytes.
+/// One side of an alltoallv: offset and length of each rank's block, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Blocks {
-    /// Where each starts.
+    /// Offset of each block from the start of the buffer.
     pub offsets: Vec<usize>,
-    /// How long each is.
+    /// Length of each block.
     pub lengths: Vec<usize>,
 }
 
 /// The user's buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// What is sent.
+    /// Buffer with the data to send.
     pub input: *const u8,
-    /// What is received.
+    /// Buffer for the received data.
     pub output: *mut u8,
 }
 
-/// Bytes somewhere.
+/// A range of bytes in memory.
 #[derive(Clone, Copy, Debug)]
 struct View {
     start: *const u8,
@@ -59,22 +59,22 @@ struct View {
 
 const NOTHING: View = View { start: std::ptr::null(), bytes: 0 };
 
-/// What is to be done when a request is finished.
+/// Work to be done when a request is finished.
 enum After {
     Nothing,
-    /// These cells have arrived in one stretch of kept memory.
+    /// Distribute the received bytes, which are contiguous in the kept memory with index `kept`, to these cells.
     Scatter {
         cells: Vec<Cell>,
         kept: usize,
     },
-    /// The lengths of these cells have arrived.
+    /// Set the lengths of these cells from the received sizes.
     Sizes {
         cells: Vec<Cell>,
         kept: usize,
     },
 }
 
-/// A program ready to run.
+/// One rank's alltoallv program, ready to run.
 pub struct Plan<T: Transport> {
     steps: Vec<Step>,
     requests: T::Requests,
@@ -85,19 +85,19 @@ pub struct Plan<T: Transport> {
     buffers: Buffers,
     kept: Vec<Scratch>,
     next: usize,
-    /// What went wrong in the execution under way, which goes on nevertheless.
+    /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank.
     failed: Option<Failure>,
-    /// The largest tag, the first being 0.
+    /// Largest message tag of the program; tags start at 0.
     pub tags: u32,
-    /// Whether all messages are posted before any is awaited.
+    /// Whether all messages are posted before the first wait.
     pub one_round: bool,
 }
 
-// SAFETY: addresses belong to BUFFERS, not to a thread.
+// SAFETY: the addresses point to memory covered by BUFFERS (crate documentation), which is not bound to a thread.
 unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
 
 impl<T: Transport> Plan<T> {
-    /// Makes a plan of a rank's code. Tags start at `tag`.
+    /// Makes a plan from a rank's code. `tag` is added to every tag of the program.
     pub fn new(
         problem: &Problem,
         code: &Code,
@@ -126,23 +126,23 @@ impl<T: Transport> Plan<T> {
         })
     }
 
-    /// Sets the sizes for the executions that follow.
+    /// Sets the blocks of input and output for the executions that follow.
     pub fn set_blocks(&mut self, input: Blocks, output: Blocks) {
         (self.input, self.output) = (input, output);
     }
 
-    /// Whether an execution is under way.
+    /// Returns whether an execution is under way.
     pub fn is_active(&self) -> bool {
         self.next < self.steps.len()
     }
 
-    /// Starts it, and does what can be done without waiting.
+    /// Starts an execution, and advances it as far as possible without waiting.
     ///
     /// # Safety
-    /// All blocks lie in the buffers, which nobody else uses until the plan is no longer active; they do not overlap.
+    /// All blocks lie in the buffers and do not overlap. Nobody else uses the buffers until the plan is no longer active.
     ///
     /// # Panics
-    /// If it is active already.
+    /// If an execution is under way.
     pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
         assert!(!self.is_active(), "the plan is started already");
         self.buffers = buffers;
@@ -150,17 +150,17 @@ impl<T: Transport> Plan<T> {
         self.advance(transport, false).map(|_| ())
     }
 
-    /// Runs it from beginning to end.
+    /// Runs the plan to completion.
     ///
     /// # Safety
-    /// As for [`Plan::start`].
+    /// The requirements of [`Plan::start`] hold.
     pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
-        // SAFETY: BUFFERS.
+        // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.start(transport, buffers) }?;
         self.wait(transport)
     }
 
-    /// Does what can be done without waiting; whether all is done.
+    /// Advances the execution as far as possible without waiting. Returns whether it is complete.
     pub fn test(&mut self, transport: &T) -> Result<bool, Failure> {
         if self.is_active() {
             transport.progress();
@@ -168,14 +168,14 @@ impl<T: Transport> Plan<T> {
         self.advance(transport, false)
     }
 
-    /// Waits until all is done.
+    /// Waits until the execution is complete.
     pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
         self.advance(transport, true).map(|_| ())
     }
 
     fn advance(&mut self, transport: &T, wait: bool) -> Result<bool, Failure> {
         while self.next < self.steps.len() {
-            // The step is put back before anything can fail.
+            // The step is taken out of the list while it runs, and put back before any error is returned.
             let step = std::mem::replace(&mut self.steps[self.next], Step::Finish(0..0));
             let done = self.step(transport, &step, wait);
             self.steps[self.next] = step;
@@ -202,7 +202,7 @@ impl<T: Transport> Plan<T> {
                             .flat_map(|cell| (self.view(*cell).bytes as u64).to_le_bytes())
                             .collect();
                         let kept = self.keep(sizes.len());
-                        // SAFETY: as many bytes were just kept.
+                        // SAFETY: `sizes.len()` bytes were just allocated there.
                         unsafe {
                             std::ptr::copy_nonoverlapping(
                                 sizes.as_ptr(),
@@ -223,7 +223,7 @@ impl<T: Transport> Plan<T> {
                     }
                 };
                 self.after[*request] = after;
-                // SAFETY: user buffers by BUFFERS, kept memory until the execution is over.
+                // SAFETY: the user's buffers are valid by BUFFERS (crate documentation), kept memory until the end of the execution.
                 unsafe {
                     match end {
                         End::Send => transport.send(&mut self.requests, *request, start, bytes, *peer),
@@ -257,7 +257,7 @@ impl<T: Transport> Plan<T> {
                         (Cell::Private(at), Cell::Out(_)) => {
                             let kept = self.keep(view.bytes);
                             let start = self.kept[kept].start();
-                            // SAFETY: as many bytes were just kept.
+                            // SAFETY: `view.bytes` bytes were just allocated there.
                             unsafe { std::ptr::copy_nonoverlapping(view.start, start, view.bytes) };
                             self.cells[*at] = View { start, bytes: view.bytes };
                         }
@@ -283,7 +283,7 @@ impl<T: Transport> Plan<T> {
         }
     }
 
-    /// Writes into the output, never more than it has room for: more is an error, as in a message.
+    /// Copies data to a block of the output, at most the block's length; longer data is an error, as in a message.
     fn write(&mut self, transport: &T, to: Cell, from: View) {
         let target = self.view(to);
         let bytes = from.bytes.min(target.bytes);
@@ -291,7 +291,7 @@ impl<T: Transport> Plan<T> {
             self.failed = self.failed.or_else(|| Some(transport.truncated()));
         }
         if bytes > 0 && from.start != target.start {
-            // SAFETY: the target is the user's, by promise; what is read is the user's or kept.
+            // SAFETY: the target lies in the user's output by BUFFERS (crate documentation); the source is user or kept memory.
             unsafe { std::ptr::copy(from.start, target.start.cast_mut(), bytes) };
         }
     }
@@ -301,7 +301,7 @@ impl<T: Transport> Plan<T> {
         self.kept.len() - 1
     }
 
-    /// The bytes of cells one behind the other: where they are if they lie so, else copied together.
+    /// Returns the data of `cells` as one range of bytes: in place if it is contiguous, otherwise copied to kept memory.
     fn gather(&mut self, cells: &[Cell]) -> (*const u8, usize) {
         let views: Vec<View> =
             cells.iter().map(|cell| self.view(*cell)).filter(|view| view.bytes > 0).collect();
@@ -314,14 +314,14 @@ impl<T: Transport> Plan<T> {
         let start = self.kept[kept].start();
         let mut at = 0;
         for view in views {
-            // SAFETY: the sum of all lengths was kept.
+            // SAFETY: the kept memory has the total length of all views.
             unsafe { std::ptr::copy_nonoverlapping(view.start, start.add(at), view.bytes) };
             at += view.bytes;
         }
         (start, bytes)
     }
 
-    /// Where cells are to arrive: in the output itself if that is one stretch, else in kept memory.
+    /// Returns the receive buffer for `cells`: the output itself for a single block of it, otherwise kept memory.
     fn room(&mut self, cells: &[Cell]) -> (*mut u8, usize, After) {
         let bytes = cells.iter().map(|cell| self.view(*cell).bytes).sum();
         if let [Cell::Out(_)] = cells {
@@ -345,7 +345,7 @@ impl<T: Transport> Plan<T> {
 
     fn set_sizes(&mut self, cells: &[Cell], kept: usize) {
         for (i, cell) in cells.iter().enumerate() {
-            // SAFETY: eight bytes for each cell were kept and have arrived.
+            // SAFETY: the kept memory has eight bytes for each cell, which have been received.
             let bytes = unsafe { self.kept[kept].start().add(8 * i).cast::<u64>().read_unaligned() };
             if let Cell::Private(at) = cell {
                 self.cells[*at] = View { start: std::ptr::null(), bytes: u64::from_le(bytes) as usize };
@@ -354,7 +354,7 @@ impl<T: Transport> Plan<T> {
     }
 }
 
-/// The steps of a rank's code, how many requests they have, and the largest tag.
+/// Translates a rank's code. Returns the steps, the number of requests, and the largest tag.
 fn steps(code: &Code, names: &dyn Names, tag: u32) -> Result<(Vec<Step>, usize, u32), Unfit> {
     let Layout::Buffers { placed, .. } = &code.layout else { return Err(Unfit::Virtual) };
     let (mut steps, mut requests, mut tags) = (Vec::new(), 0, 0);
@@ -378,10 +378,10 @@ fn steps(code: &Code, names: &dyn Names, tag: u32) -> Result<(Vec<Step>, usize, 
     Ok((steps, requests, tags))
 }
 
-/// What runs of a rank's code, read back as a program, for whoever judges.
+/// Reads the steps of a rank's code back as a program, for the verifier.
 pub fn read_back(code: &Code) -> Result<Code, Unfit> {
     let (steps, ..) = steps(code, &SameNames, 0)?;
-    // Every private cell is a line of its own.
+    // Each private cell is read back as a line of its own.
     let mut placed: BTreeMap<Area, Placed> = BTreeMap::new();
     let mut place = |cell: &Cell| match *cell {
         Cell::In(chunk) => Place::new(Area::In, Set::one(chunk as u64)),

@@ -1,7 +1,7 @@
-//! A transport within one process, ranks as threads: every algorithm runs with real data in ordinary tests.
+//! A transport within one process, with ranks as threads: every algorithm runs with real data in ordinary tests.
 //!
-//! A send is done only when its receive has taken the data, so that nothing is buffered and whatever needs a buffer
-//! hangs, which a test sees.
+//! A send completes only when its receive has taken the data. Nothing is buffered, so a program that relies on buffering hangs, which a
+//! test detects.
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -13,14 +13,14 @@ use crate::memory::Scratch;
 use crate::segment::{Segment, Size};
 use crate::transport::{Failure, Peer, Transport};
 
-/// One end of a message that has not met the other.
+/// A posted send or receive that is not matched yet.
 struct Waiting {
     data: *mut u8,
     bytes: usize,
     done: Arc<AtomicBool>,
 }
 
-// SAFETY: the address is used by whoever meets it, while the request that it belongs to is under way.
+// SAFETY: only the thread that posts the matching end uses the address, while the request is under way.
 unsafe impl Send for Waiting {}
 
 #[derive(Default)]
@@ -36,38 +36,38 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Nobody yet.
+    /// Creates a cluster without any messages under way.
     pub fn new() -> Arc<Cluster> {
         Arc::new(Cluster::default())
     }
 
-    /// A rank's transport.
+    /// Returns the transport of a rank.
     pub fn rank(self: &Arc<Cluster>, rank: u32) -> Thread {
         Thread { cluster: self.clone(), rank }
     }
 }
 
-/// A segment for so many threads.
+/// Creates a segment for `members` threads, and returns one handle for each.
 pub fn segment(members: u32, size: Size) -> Vec<Arc<Segment>> {
     let bytes = Segment::bytes(members, size);
     let memory = Arc::new(Scratch::new(bytes));
-    // SAFETY: so many bytes are there, and nobody has them yet.
+    // SAFETY: the memory has `bytes` bytes, and nobody else uses it yet.
     unsafe { memory.start().write_bytes(0, bytes) };
     let member = |me| {
         let memory = memory.clone();
-        // SAFETY: zeroed above; the members are the threads that run the same plans.
+        // SAFETY: the memory was zeroed above; the members are the threads that run the same plans.
         Arc::new(unsafe { Segment::new(memory.start(), members, me, size, Box::new(memory)) })
     };
     (0..members).map(member).collect()
 }
 
-/// A rank's end.
+/// Transport of one rank of a cluster.
 pub struct Thread {
     cluster: Arc<Cluster>,
     rank: u32,
 }
 
-/// A message that does not fit.
+/// Error code if the two ends of a message, or the ranks of a call, have different sizes.
 const TRUNCATED: i32 = 15;
 
 impl Thread {
@@ -98,7 +98,7 @@ impl Thread {
         if from.bytes != to.bytes {
             return Err(self.truncated());
         }
-        // SAFETY: both ends are under way, so both places are there and nobody else uses them.
+        // SAFETY: both requests are under way, so both buffers are valid and nobody else uses them.
         unsafe { std::ptr::copy_nonoverlapping(from.data, to.data, from.bytes) };
         mine.done.store(true, Ordering::Release);
         other.done.store(true, Ordering::Release);

@@ -1,24 +1,24 @@
-//! What a program needs of whatever carries its messages.
+//! Interface between plans and the library that carries their messages.
 
 use std::ops::Range;
 
-/// Why a transport could not do what was asked.
+/// Error of a transport function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call} failed with code {code}")]
 pub struct Failure {
-    /// What was called.
+    /// Name of the function that failed.
     pub call: &'static str,
-    /// What it returned.
+    /// Error code that the function returned.
     pub code: i32,
 }
 
-/// Carries messages between ranks, in order between two ranks with one tag. Calls come from one thread at a time for
-/// each set of requests.
+/// Carries messages between ranks; messages between two ranks with the same tag stay in order. A set of requests is used by one thread at
+/// a time.
 pub trait Transport {
-    /// Room for the requests of one plan.
+    /// Requests of one plan.
     type Requests;
 
-    /// Room for so many requests, none under way.
+    /// Creates `count` requests, none of them under way.
     fn requests(&self, count: usize) -> Self::Requests;
 
     /// Starts a send as request number `at`.
@@ -49,29 +49,29 @@ pub trait Transport {
         from: Peer,
     ) -> Result<(), Failure>;
 
-    /// Waits until these requests are done; also if some of them fail.
+    /// Waits until the requests in `which` are done, even if some of them fail.
     fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure>;
 
-    /// Whether these requests are done; they are then finished, also if some of them have failed.
+    /// Returns whether the requests in `which` are done. If so, they are finished, even if some of them have failed.
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure>;
 
-    /// Lets the transport move whatever it has under way: messages, collectives and one-sided operations of all its
-    /// users, on every communicator. Whoever waits for something that is no message must call this again and again.
+    /// Progresses everything that the transport has under way: messages, collectives and one-sided operations of all users, on every
+    /// communicator. A rank that waits for anything other than a message must call this repeatedly.
     ///
-    /// It must do so **whatever has arrived unexpected**. A look for messages that finds one returns at once and moves
-    /// nothing else: a rank that waits on shared memory while a message of another node lies there would then keep its
-    /// own partners waiting for ever.
+    /// An implementation must make progress **even if an unexpected message has arrived**. A probe that finds a message returns at once
+    /// and progresses nothing else: a rank that waits on shared memory while a message from another node is pending would then block its
+    /// own partners forever.
     fn progress(&self);
 
-    /// What is said where ranks take the sizes of a call to be different.
+    /// Returns the error for a call whose sizes differ between ranks.
     fn truncated(&self) -> Failure;
 }
 
-/// The other end of a message, as the transport knows it.
+/// The other end of a message, in the numbering of the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
-    /// Its number there.
+    /// Rank of the other end.
     pub rank: u32,
-    /// The message's tag there.
+    /// Tag of the message.
     pub tag: u32,
 }

@@ -1,5 +1,5 @@
-//! Every algorithm of the catalogue with real data, ranks as threads: through segments and by messages, at once and bit
-//! by bit, several executions in a row, integers against the known result and floating point against the other ranks.
+//! Runs every algorithm of the catalogue with real data, ranks as threads: through segments and by messages, in one call and step by step,
+//! several executions in a row. Integer results are compared with the known result, floating-point results with those of the other ranks.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn all(ranks: impl IntoIterator<Item = u32>) {
     assert!(cases > 100);
 }
 
-/// Runs entries of the catalogue for so many ranks; how many there were.
+/// Runs entries of the catalogue on `p` ranks. Returns the number of cases.
 fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     let mut cases = 0;
     {
@@ -65,16 +65,16 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     cases
 }
 
-/// Sizes in elements of 8 bytes on both sides of whatever the code decides by size: data beside a flag, cells on cache lines of
-/// their own, short messages that are posted first.
+/// Returns sizes in 8-byte elements on both sides of every threshold of the code: data beside a flag, chunks on cache lines of their own,
+/// short messages that are posted first.
 fn around_thresholds() -> Vec<u64> {
     let limits = Limits::MEASURED;
     let limits = [limits.beside, limits.spread, limits.short].map(|bytes| bytes as u64 / 8);
     limits.iter().flat_map(|limit| [limit - 1, *limit, limit + 1]).collect()
 }
 
-/// The same algorithms with sizes around every threshold, blocks of equal and of different sizes, and pipelines whose parts
-/// lie on both sides of one.
+/// Runs algorithms of the catalogue with sizes around every threshold: blocks of equal and of different sizes, and pipelines with parts on
+/// both sides of a threshold.
 #[test]
 fn sizes_on_both_sides_of_every_threshold() {
     let sizes = around_thresholds();
@@ -86,7 +86,7 @@ fn sizes_on_both_sides_of_every_threshold() {
                 Expression::Pipeline { parts, .. } => *parts as u64,
                 _ => 1,
             };
-            // One part is larger than the others.
+            // One part of the pipeline is larger than the others.
             let straddling = sizes.iter().map(|n| n * parts + u64::from(parts > 1));
             match &entry.task.counts {
                 Counts::Equal(1) => straddling.map(|n| with(Counts::Equal(n))).collect(),
@@ -107,7 +107,7 @@ fn sizes_on_both_sides_of_every_threshold() {
     assert!(cases > 1000);
 }
 
-/// A plan that was bound to other sizes before does what a fresh one does.
+/// A plan that was bound to other sizes before has the same actions as a fresh one.
 #[test]
 fn sizes_leave_no_trace() {
     let sizes = around_thresholds();
@@ -140,7 +140,7 @@ fn sizes_leave_no_trace() {
     assert!(same > 1000);
 }
 
-/// Messages of one peer and tag keep their order, whatever their sizes.
+/// Messages of one peer and tag keep their order, even if some are short and others long.
 #[test]
 fn parts_of_a_pipeline_keep_their_order() {
     for p in [2, 3] {
@@ -155,7 +155,7 @@ fn parts_of_a_pipeline_keep_their_order() {
                 },
                 expression: format!("pipeline(5, {inner})").parse().unwrap(),
             };
-            // 33, 33, 32, 32 and 32 elements: the longest are not short, the others are.
+            // For example parts of 33, 33, 32, 32 and 32 elements: those of 33 exceed the limit for short messages, the others do not.
             let limit = Limits::MEASURED.short as u64 / 8;
             check(p, (0..5).map(|more| entry(5 * limit + more)));
             check(p, (0..5).map(|more| entry(5 * limit * u64::from(p) + more)));
@@ -163,7 +163,7 @@ fn parts_of_a_pipeline_keep_their_order() {
     }
 }
 
-/// What is planned is never more than was said before.
+/// A compiled plan never has more steps than `work` predicts.
 #[test]
 fn planning_is_bounded() {
     let mut closest = (0.0, String::new());

@@ -1,6 +1,6 @@
-//! One rank of a large machine: how many actions its plan has, and the memory that planning takes, by what serves by default and by every
-//! logarithmic algorithm. Times are printed; `cargo testbed instructions` guards them. The only test of its binary, so that the memory is
-//! its own.
+//! Plans one rank of a large machine with the default algorithms and every logarithmic one. Checks the number of actions of each plan and
+//! the memory that planning takes. Times are only printed; `cargo testbed instructions` guards them. This is the only test of its binary,
+//! so that the peak memory of the process is that of planning.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use bruckner_runtime::{Compiled, Limits, Target, compile};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
 use bruckner_schedule::{Counts, Problem, Rank, Topology};
 
-/// What serves by default, and logarithmic algorithms.
+/// The default algorithms, and logarithmic ones.
 const ALGORITHMS: &[(Collective, &str)] = &[
     (Allgather, "locality(node)"),
     (Allreduce, "locality(node)"),
@@ -37,7 +37,7 @@ const ALGORITHMS: &[(Collective, &str)] = &[
     (Alltoall, "bruck(2)"),
 ];
 
-/// What a rank runs for a task, and how long it took to make it.
+/// Returns a rank's compiled program for a task, its problem, and the time taken to make it.
 fn made(task: &Task, expression: &Expression, rank: Rank) -> (Compiled, Problem, Duration) {
     let start = Instant::now();
     let plan = plan(task, expression).unwrap().for_every_size();
@@ -58,7 +58,7 @@ fn one_rank_of_many() {
             let expression: Expression = text.parse().unwrap();
             let bound = work(collective, &expression, &topology);
             if bound > work::MOST {
-                // Only where every rank has something to say to every other.
+                // The limit is exceeded only by alltoall, where every rank has data for every other.
                 assert_eq!(collective, Alltoall, "{text} on {topology}: {bound}");
                 stops.push(format!("{collective} {text} on {topology}"));
                 continue;

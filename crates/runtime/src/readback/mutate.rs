@@ -1,4 +1,4 @@
-//! Right deeds, broken in one place: to see whether whoever judges them notices.
+//! Breaks correct actions in one place, to test whether the verifier and the interpreter notice.
 
 use std::fmt;
 
@@ -11,37 +11,37 @@ use crate::compile::{Mark, Side};
 use crate::memory::{At, Bases};
 use crate::segment::flag_at;
 
-/// A way to break deeds.
+/// A way to break a list of actions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Break {
-    /// One is left out.
+    /// One action is removed.
     Drop,
-    /// One is done twice.
+    /// One action is executed twice.
     Double,
-    /// Two that follow each other change places.
+    /// Two adjacent actions are swapped.
     Swap,
-    /// An address is another one of the same buffer.
+    /// One address is shifted within its buffer.
     Shift,
-    /// An address is in another buffer.
+    /// One address is moved to another buffer.
     Buffer,
-    /// More or less is moved.
+    /// The length of one action is increased or decreased.
     Length,
-    /// A message goes to or comes from another rank.
+    /// A message, or a read of another rank's buffer, has a different peer.
     Peer,
-    /// A message has another tag.
+    /// A message has a different tag.
     Tag,
-    /// Others are awaited than were posted.
+    /// A message uses a different request, or a wait covers different requests.
     Requests,
-    /// Another flag, or another's.
+    /// A raise or a wait uses a different flag, or the flag of a different member.
     Flag,
-    /// A flag for another time.
+    /// The count of a flag, or the repetitions or strides of an action, are changed.
     Times,
-    /// A copy instead of a reduction, or the other way round, or operands that change places.
+    /// A copy becomes a reduction or a send a receive, each also the other way round, or two operands are swapped.
     Work,
 }
 
 impl Break {
-    /// All of them.
+    /// All ways to break actions.
     pub const ALL: &[Break] = &[
         Break::Drop,
         Break::Double,
@@ -78,8 +78,8 @@ impl fmt::Display for Break {
 }
 
 impl Deeds {
-    /// These deeds broken in one place, if they can be broken so there. Ranks are fewer than `ranks`, elements have so many
-    /// bytes, and chunks mostly `chunk`.
+    /// Returns these actions broken in one random place, or `None` if `how` is impossible there. Ranks are below `ranks`, elements have
+    /// `element` bytes, and most chunks `chunk` bytes.
     pub fn broken(
         &self,
         how: Break,
@@ -97,7 +97,7 @@ impl Deeds {
             Break::Drop => {
                 actions.remove(at);
             }
-            // What is copied twice is copied.
+            // Repeating a copy changes nothing.
             Break::Double if matches!(action, Action::Copy { .. } | Action::Copies { .. }) => return None,
             Break::Double => {
                 let again = actions[at].clone();
@@ -220,8 +220,7 @@ impl Deeds {
     }
 }
 
-/// Whether two actions that follow each other do so for a reason: one waits, or tells others, and the other does something.
-/// Messages of one channel do, too.
+/// Returns whether the order of two adjacent actions matters: one of them waits or raises a flag, or both are messages of one channel.
 fn orders(a: &Action, b: &Action) -> bool {
     let waits = |action: &Action| {
         matches!(action, Action::Finish { .. } | Action::Await(_) | Action::Enter(_) | Action::Leave(_))
@@ -246,7 +245,7 @@ fn orders(a: &Action, b: &Action) -> bool {
     }
 }
 
-/// One of the addresses of an action.
+/// Returns one of the addresses of an action, chosen at random.
 fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut At> {
     match action {
         Action::Send { data, .. } | Action::Recv { data, .. } => Some(data),

@@ -1,57 +1,57 @@
-//! How to wait.
+//! How a rank waits: by spinning, calling MPI, yielding the core, and sleeping.
 //!
-//! Whoever waits must let three others go on: whoever it waits for, which may need this very core; MPI, because the awaited
-//! rank may itself wait for a message of ours; and the machine, if it takes long.
+//! A waiting rank must let others proceed: the awaited rank, which may need this core; MPI, because the awaited rank may itself wait for a
+//! message from this rank; and the rest of the machine, if the wait is long.
 //!
-//! On a crowded node all waiting ranks take turns on a core, so whatever one of them does in its turn, the one that could go
-//! on has to wait for. A look at a flag takes nanoseconds, a call into MPI microseconds where it asks the kernel for
-//! messages. So there a rank that waits for a flag yields at every look, and spends a small share of its time in MPI.
+//! On an oversubscribed node all waiting ranks take turns on a core, so the time that one of them spends delays the rank that could
+//! proceed. Checking a flag takes nanoseconds; calling MPI takes microseconds if MPI asks the kernel for messages. There a rank that waits
+//! for a flag yields after every check, and spends only a small share of its time in MPI.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How a rank waits.
+/// Strategy of a waiting rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backoff {
-    /// For ranks that have a core each.
+    /// Each rank has a core of its own.
     CoreEach,
-    /// For ranks that share cores: whoever is awaited may need this very core.
+    /// Ranks share cores (oversubscription): the awaited rank may need this core.
     SharedCores,
 }
 
-/// Looks before anybody else is let go on.
+/// Number of checks before the first call into MPI or yield.
 const SPINS: u32 = 300;
 const SPINS_SHARED: u32 = 10;
 
-/// Calls into MPI before the core is yielded, where each rank has its own.
+/// Number of calls into MPI before the core is also yielded, if each rank has its own core.
 const CALLS: u32 = 400;
 
-/// Yields before the first sleep.
+/// Number of checks before the first sleep.
 const YIELDS: u32 = 20_000;
 
-/// The longest sleep between two looks.
+/// Longest sleep between two checks.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Where cores are shared, MPI is called when so many times as long has passed as the call before has taken, but never
-/// later than after the longest pause; and at once after a call that found something to do.
+/// On shared cores, the pause before the next call into MPI is `SHARE` times as long as the last call took, but at most `LONGEST_PAUSE`,
+/// and zero after a call that found something to do.
 const SHARE: u32 = 16;
 
-/// A call that takes so many times as long as one that finds nothing has found something.
+/// A call that takes more than `BUSY` times as long as one that finds nothing to do is assumed to have found something.
 const BUSY: u32 = 4;
-/// The shortest and the longest that a call which finds nothing is taken to last.
+/// Bounds for the estimated duration of a call that finds nothing to do.
 const SHORTEST_IDLE: Duration = Duration::from_nanos(200);
 const LONGEST_IDLE: Duration = Duration::from_micros(10);
 
 thread_local! {
-    /// How long a call into MPI takes that finds nothing to do: the shortest of late.
+    /// Estimated duration of a call into MPI that finds nothing to do: that of the shortest recent call.
     static IDLE: Cell<Duration> = const { Cell::new(LONGEST_IDLE) };
 }
 const FIRST_PAUSE: Duration = Duration::from_micros(5);
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
 impl Backoff {
-    /// Waits until `done` says so, by a look that costs next to nothing. Spins a little; then lets MPI go on by `progress`,
-    /// again and again; then also yields the core; at last sleeps, never longer than 50 µs at a time.
+    /// Waits until `done` returns true; `done` must be cheap. Spins briefly, then also calls `progress` repeatedly so that MPI proceeds,
+    /// then also yields the core, and finally sleeps, at most 50 µs at a time.
     pub fn wait(self, mut done: impl FnMut() -> bool, mut progress: impl FnMut()) {
         let spins = match self {
             Backoff::CoreEach => SPINS,
@@ -82,7 +82,7 @@ impl Backoff {
         }
     }
 
-    /// Waits until `done` says so, by a look that lets MPI go on, too.
+    /// Waits until `done` returns true, for a `done` that itself lets MPI proceed.
     pub fn wait_for(self, mut done: impl FnMut() -> bool) {
         let calls = match self {
             Backoff::CoreEach => CALLS,
@@ -100,7 +100,7 @@ impl Backoff {
     }
 }
 
-/// When MPI is to be called next.
+/// Pause until the next call into MPI.
 struct Pause {
     since: Instant,
     length: Duration,
@@ -111,7 +111,7 @@ impl Pause {
         Pause { since: Instant::now(), length: FIRST_PAUSE }
     }
 
-    /// Calls, if it is time.
+    /// Calls `call` if the pause is over, and starts the next pause.
     fn between(&mut self, call: impl FnOnce()) {
         let begun = Instant::now();
         if self.is_over(begun) {
@@ -127,7 +127,7 @@ impl Pause {
         now - self.since >= self.length
     }
 
-    /// The pause after a call that took from one moment to another, where one that finds nothing takes so long.
+    /// Returns the pause after a call from `begun` to `ended`; `idle` is the duration of a call that finds nothing to do.
     fn after(begun: Instant, ended: Instant, idle: Duration) -> Pause {
         let took = ended - begun;
         let length = if took > idle * BUSY { Duration::ZERO } else { (took * SHARE).min(LONGEST_PAUSE) };
@@ -135,7 +135,8 @@ impl Pause {
     }
 }
 
-/// How long a call that finds nothing takes, after one more call: at most as long, and little longer than known before.
+/// Updates the estimate for a call that finds nothing to do, after a call of duration `took`: it may fall to `took` at once, but rises by
+/// at most 1/64.
 fn idle_after(idle: Duration, took: Duration) -> Duration {
     took.min(idle + idle / 64).clamp(SHORTEST_IDLE, LONGEST_IDLE)
 }
@@ -144,7 +145,7 @@ fn idle_after(idle: Duration, took: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// Waits until MPI was called so often.
+    /// Waits until MPI was called `times` times.
     fn until_called(backoff: Backoff, times: u32) {
         let calls = std::cell::Cell::new(0);
         backoff.wait(|| calls.get() >= times, || calls.set(calls.get() + 1));
@@ -171,7 +172,7 @@ mod tests {
     fn mpi_is_called_again_at_once_while_it_finds_something_to_do() {
         let (start, micros) = (Instant::now(), Duration::from_micros);
         assert!(Pause::after(start, start + micros(80), micros(2)).is_over(start + micros(80)));
-        // However long a message takes, its calls are not taken for those that find nothing.
+        // Even after many long calls for one message, a long call is not taken for one that finds nothing to do.
         let mut idle = micros(2);
         for _ in 0..10_000 {
             idle = idle_after(idle, micros(80));

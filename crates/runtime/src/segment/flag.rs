@@ -5,14 +5,14 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only its owner raises.
+/// A counter in shared memory that only its owner raises.
 ///
-/// Its value is the execution in the upper 48 bits and how often it was raised in that execution in the lower 16: so a
-/// value never falls, and whoever awaits "the third time in execution 7" knows the number without knowing what other
-/// plans did before.
+/// The upper 48 bits of its value are the number of the execution, the lower 16 bits the number of raises in that execution. So the value
+/// never decreases, and a rank that awaits "the third raise in execution 7" can compute the value without regard to the plans that ran
+/// before.
 ///
-/// Beside it stands what its owner takes the sizes of the call to be. It stays as long as anybody may await the flag in this
-/// execution, so whoever has seen the flag can tell whether both are in the same call.
+/// Beside the value, the owner stores a hash of its call's sizes. The hash stays as long as any member may await the flag in this
+/// execution, so a member that has seen the flag can check that both are in the same call.
 #[repr(C)]
 pub(crate) struct Flag {
     value: AtomicU64,
@@ -29,20 +29,20 @@ impl Flag {
         execution << 16 | u64::from(times)
     }
 
-    /// Whoever sees this value sees all that the owner did before.
+    /// Raises the flag to `value`. A rank that sees this value also sees everything that the owner did before.
     #[inline]
     pub(crate) fn raise(&self, value: u64) {
         self.value.store(value, Ordering::Release);
     }
 
-    /// The same, in a call of these sizes.
+    /// Raises the flag to `value` in a call whose sizes have the hash `sizes`.
     #[inline]
     pub(crate) fn raise_for(&self, value: u64, sizes: u64) {
         self.sizes.store(sizes, Ordering::Relaxed);
         self.raise(value);
     }
 
-    /// The sizes for which its owner raised it, for whoever has seen it raised.
+    /// Returns the hash of the sizes for which the owner raised the flag. Valid only for a rank that has seen the flag raised.
     #[inline]
     pub(crate) fn sizes(&self) -> u64 {
         self.sizes.load(Ordering::Relaxed)
@@ -59,13 +59,14 @@ impl Flag {
     }
 }
 
-/// The most that a member awaits in a round of a barrier, and itself.
+/// Maximum number of members that meet in one round of a barrier.
 const MOST: u32 = 8;
 
-/// The rounds of a barrier among so many, as whom a member awaits: in round k it raises its flag and awaits those of the
-/// members j·r^k before it, for all j below r. After each round it has heard, directly or not, of r times as many.
+/// Returns the members that `me` awaits in each round of a barrier among `members`. With radix r, in round k a member raises its flag and
+/// awaits the flags of the members at distances j·r^k before it, for all j from 1 to r - 1. After each round it has heard, directly or
+/// indirectly, of r times as many members.
 ///
-/// There are as few rounds as may be, since each waits for what others have awaited before: up to eight members meet in one.
+/// The radix, at most eight, is chosen for the fewest rounds, because each round has to wait for the round before.
 pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
     let rounds = (1..).find(|rounds| u64::from(MOST).pow(*rounds) >= members.into()).unwrap_or(1);
     let radix = (2..=u64::from(MOST)).find(|radix| radix.pow(rounds) >= members.into()).unwrap_or(2);
@@ -79,7 +80,7 @@ pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
 
 #[cfg(all(test, loom))]
 pub(super) mod model {
-    //! Every interleaving, within loom's bounds: `RUSTFLAGS="--cfg loom" cargo test -p bruckner-runtime --release loom`.
+    //! Checks every interleaving within loom's bounds: `RUSTFLAGS="--cfg loom" cargo test -p bruckner-runtime --release loom`.
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -123,7 +124,7 @@ pub(super) mod model {
         others.into_iter().for_each(|t| t.join().expect("a member ends"));
     }
 
-    /// loom itself refuses an access to a cell that is not ordered with a write of another thread.
+    /// loom itself rejects an access to a cell that is not ordered with a write of another thread.
     #[test]
     fn loom_a_flag_carries_the_data() {
         loom::model(|| {
@@ -141,8 +142,8 @@ pub(super) mod model {
         });
     }
 
-    /// A ring of two slots: the first member puts and leaves, the second gets, and the slot is used again only when both have
-    /// left.
+    /// A ring of two slots: the first member writes a slot and leaves, the second reads it and leaves. A slot is reused only when both
+    /// have left.
     #[test]
     fn loom_a_ring_is_entered_when_all_have_left() {
         bounded(2, || {
@@ -164,7 +165,7 @@ pub(super) mod model {
         });
     }
 
-    /// With at most so many preemptions, and for at most 20 seconds.
+    /// Checks `model` with at most `preemptions` preemptions, for at most 20 seconds.
     pub(in crate::segment) fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

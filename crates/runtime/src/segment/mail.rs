@@ -1,12 +1,12 @@
-//! Questions and answers, for what the kernel does not let a process read.
+//! Questions (read requests) and answers between members, for memory that the kernel does not let a process read.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a member asks another for, and whether it was answered. A question has a number and the member that is asked, in one
-/// word: nobody else may look at the rest, which is the next question's as soon as this one is answered.
+/// A member's current question (read request) to another member, and whether it was answered. The number of the question and the member
+/// that is asked share one word: other members must not read the rest, which belongs to the next question once this one is answered.
 #[repr(C)]
 pub(super) struct Mail {
     asked: AtomicU64,
@@ -15,7 +15,7 @@ pub(super) struct Mail {
     bytes: AtomicU64,
 }
 
-/// A question to one member: its word, and what is asked for.
+/// A question to one member: its word, and address and length of the requested data.
 #[derive(Clone, Copy)]
 pub(super) struct Question {
     word: u64,
@@ -24,7 +24,7 @@ pub(super) struct Question {
 }
 
 impl Mail {
-    /// Asks a member for so many bytes at an address of its. The question before must be answered.
+    /// Asks a member for `bytes` bytes at `address` in its memory. The previous question must have been answered.
     pub(super) fn ask(&self, member: u32, address: u64, bytes: u64) {
         self.address.store(address, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -32,10 +32,10 @@ impl Mail {
         self.asked.store(number << 32 | u64::from(member), Ordering::Release);
     }
 
-    /// A question to this member that it has not answered; nobody else does.
+    /// Returns the question to member `me`, unless it is already answered. No other member answers it.
     pub(super) fn question(&self, me: u32) -> Option<Question> {
-        // In this order: whoever sees that somebody else has answered a later question sees that question, too, not its own
-        // which it has answered long ago.
+        // The order of the loads matters: a member that sees another member's answer to a later question then also sees that question, not
+        // its own earlier one, which it has already answered.
         let answered = self.answered.load(Ordering::Acquire);
         let word = self.asked.load(Ordering::Acquire);
         if word as u32 != me || word == answered {
@@ -45,29 +45,29 @@ impl Mail {
         Some(Question { word, address, bytes })
     }
 
-    /// Says that the answer is there.
+    /// Marks a question as answered.
     pub(super) fn answer(&self, question: Question) {
         self.answered.store(question.word, Ordering::Release);
     }
 
-    /// Whether the question is answered, for the member that asked it.
+    /// Returns whether the current question is answered. Only the member that asked it may call this.
     pub(super) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 }
 
-/// Tells a member that somebody may have asked it for something.
+/// A flag that is set when another member may have sent this member a question.
 #[repr(transparent)]
 pub(super) struct Bell(AtomicU64);
 
 impl Bell {
-    /// Rings, after a question was asked.
+    /// Sets the flag after a question was posted.
     pub(super) fn ring(&self) {
-        // Not a store: that would hide from the owner what those who rang before have asked.
+        // A swap and not a store: a store would break the release sequence, and the owner might miss the questions of earlier callers.
         self.0.swap(1, Ordering::Release);
     }
 
-    /// Whether it has rung since the last time: all who rang before then have their questions there.
+    /// Returns whether the flag was set since the last call, and clears it. The questions of all who set it are then visible.
     pub(super) fn has_rung(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0 && self.0.swap(0, Ordering::Acquire) != 0
     }
@@ -87,7 +87,7 @@ mod model {
         Mail { asked: word(), answered: word(), address: word(), bytes: word() }
     }
 
-    /// Two that ask, and the two members, 1 and 2, that they ask.
+    /// Two members that ask, and the two members, 1 and 2, that answer.
     struct Node {
         mails: [Mail; 2],
         rooms: [UnsafeCell<u64>; 2],
@@ -102,7 +102,7 @@ mod model {
         })
     }
 
-    /// Answers so many questions to a member, each of which is for an address of its own.
+    /// Answers `times` questions to member `me`, each for a different address.
     fn serve(node: &Node, me: u32, times: u64) {
         let mut served = 0;
         while served < times {
@@ -130,7 +130,7 @@ mod model {
         assert_eq!(node.rooms[asker].with(|p| unsafe { *p }), address);
     }
 
-    /// One asks 1, then 2, then 1 again. Whoever answers finds its own question, and the answer arrives whole.
+    /// A member asks 1, then 2, then 1 again. Each of the two finds only its own questions, and every answer arrives complete.
     #[test]
     fn loom_everybody_answers_its_own_questions() {
         bounded(2, || {
@@ -145,7 +145,7 @@ mod model {
         });
     }
 
-    /// Whoever has answered looks again, for somebody else's sake, while the next question goes to another.
+    /// A member that has answered a question checks the mail again, while the next question in it goes to another member.
     #[test]
     fn loom_what_is_answered_is_not_answered_again() {
         bounded(2, || {
@@ -165,7 +165,7 @@ mod model {
         });
     }
 
-    /// Two ring at once: whoever answers the bell finds both questions, or is rung for again.
+    /// Two members set the flag at once: the owner finds both questions, or finds the flag set again.
     #[test]
     fn loom_a_bell_may_be_anybodys() {
         bounded(2, || {

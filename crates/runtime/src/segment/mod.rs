@@ -1,4 +1,4 @@
-//! On-node shared memory: flags, barriers and parts of a segment. `README.md` beside this file argues why it is right.
+//! On-node shared memory: flags, barriers and parts of a segment. `README.md` in this directory argues why it is correct.
 #![allow(unsafe_code)]
 
 mod backoff;
@@ -16,61 +16,61 @@ pub use open::OpenWord;
 pub(crate) use open::{ANSWER, Other, read as read_other};
 pub use pool::{Lease, Pool, PoolError};
 
-/// A cache line, and a little more than one: neighbouring lines are often fetched together.
+/// Distance of flags in bytes: two cache lines of 64 bytes, because hardware often fetches neighbouring lines together.
 const LINE: usize = 128;
 
-/// Flags of a member that a program may use.
+/// Number of flags of each member that a program may use.
 pub(crate) const FLAGS: u32 = bruckner_schedule::Flag::COUNT;
-/// Rounds of a barrier: enough for 4096 members.
+/// Maximum number of rounds of a barrier: enough for 4096 members.
 pub(crate) const ROUNDS: u32 = 4;
 
-/// How much of a flag's cache line is left for data.
+/// Number of bytes on a flag's cache line that can hold data.
 pub const BESIDE: usize = 48;
 
-/// Where a member's flag lies within a part; up to [`BESIDE`] bytes of data may lie on its cache line.
+/// Returns the offset of a member's flag within a part. Up to [`BESIDE`] bytes of data may lie on its cache line.
 pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
     (member * FLAGS + flag) as usize * LINE
 }
 
-/// Where such data lies: as elements of any type may want to lie.
+/// Returns the offset of the data on a flag's cache line, aligned for elements of any type.
 pub(crate) fn beside(member: u32, flag: u32) -> usize {
     flag_at(member, flag) + 16
 }
 
-/// Where lines begin within a part: behind the flags.
+/// Returns the offset of the lines within a part: they follow the flags.
 pub(crate) fn lines_at(members: u32) -> usize {
     flag_at(members, 0)
 }
 
-/// Lines of a member in the header: flags for the rounds of a barrier and for leaving, its book, its mail, and room for answers.
+/// Number of lines of each member in the header: barrier flags, leave flag, addresses of open buffers, question, and answer.
 const OWN_LINES: u32 = ROUNDS + 3 + open::ANSWER as u32 / LINE as u32;
 
-/// Where a member's flag for a round of a barrier lies within the header.
+/// Returns the offset within the header of a member's flag for a round of a barrier.
 pub(crate) fn round_at(member: u32, round: u32) -> usize {
     LINE + (member * OWN_LINES + round) as usize * LINE
 }
 
-/// Where its flag lies that says which execution it has left last, of those on the ring.
+/// Returns the offset within the header of the flag that holds the last ring execution a member has left.
 fn left_at(member: u32) -> usize {
     round_at(member, ROUNDS)
 }
 
-/// How large a segment's parts are, in bytes.
+/// Sizes of the parts of a segment, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Size {
-    /// The part that programs share, and each of the halves.
+    /// Size of the common part, and of each of the two halves.
     pub part: usize,
-    /// A slot of the ring.
+    /// Size of a slot of the ring.
     pub slot: usize,
-    /// How many there are, a power of two, or none: by so many calls may a rank be ahead.
+    /// Number of slots of the ring, a power of two or 0: a rank can be at most this many calls ahead of the others.
     pub slots: usize,
 }
 
 impl Size {
-    /// The most slots of a ring.
+    /// Maximum number of slots of a ring.
     const MOST_SLOTS: usize = 64;
 
-    /// The same with a ring that takes about so many bytes; but it has at least two slots.
+    /// Returns these sizes with a ring of about `bytes` bytes, but of at least two slots; without a ring if slots are empty.
     pub fn with_ring(self, bytes: usize) -> Size {
         let slots = match self.slot {
             0 => 0,
@@ -79,7 +79,7 @@ impl Size {
         Size { slots, ..self }
     }
 
-    /// Whether all is as large and as many.
+    /// Returns whether each of these sizes is at least that of `other`.
     pub fn has(self, other: Size) -> bool {
         self.part >= other.part && self.slot >= other.slot && self.slots >= other.slots
     }
@@ -88,10 +88,10 @@ impl Size {
         Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
     }
 
-    /// The stretches behind the header of which each member touches a share first.
+    /// Returns offset and length of the areas behind the header; each member is the first to touch its share of each area.
     fn stretches(self) -> impl Iterator<Item = (usize, usize)> {
         let parts = (0..3).map(move |i| (i * self.part, self.part));
-        // The ring as a whole: anybody may be the first to write to a slot.
+        // The ring is one area, because any member may be the first to write to a slot.
         parts.chain([(3 * self.part, self.slots * self.slot)])
     }
 
@@ -100,59 +100,59 @@ impl Size {
     }
 }
 
-/// How the executions of a program take turns on a segment; the same on all members.
+/// How successive executions of a program alternate on a segment; the same on all members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Turns {
-    /// All use the one part.
+    /// All executions use the common part.
     #[default]
     None,
-    /// They use the two halves.
+    /// Executions use the two halves alternately.
     Halves,
-    /// They use the slots of the ring, and count who has left.
+    /// Executions use the slots of the ring one after the other, and each member records which execution it has left.
     Ring,
 }
 
-/// An execution that has begun.
+/// An execution that has begun on a segment.
 pub(crate) struct Begun {
-    /// Its number.
+    /// Number of the execution on its segment.
     pub(crate) execution: u64,
-    /// Its number among those on the ring.
+    /// Number of the execution among those that use the ring.
     pub(crate) round: u64,
-    /// Where its part starts.
+    /// Start of the part of the segment that the execution uses.
     pub(crate) part: *mut u8,
     pub(crate) header: *mut u8,
 }
 
-/// A region's segment, as one of its members sees it.
+/// A region's segment, as one of its members has mapped it.
 ///
 /// ```text
 /// | leavers, flags for barriers and leaving | part: flags, lines | half | half | slot | slot | … |
 /// ```
 ///
-/// A half and a slot look like the part. All members run the same plans on a segment in the same order, so they count
-/// executions alike.
+/// Halves and slots have the same layout as the part. All members run the same plans on a segment in the same order, so their execution
+/// numbers agree.
 pub struct Segment {
     start: *mut u8,
     members: u32,
     me: u32,
     size: Size,
-    /// Executions so far, those on the halves, and those on the ring.
+    /// Number of executions so far; `turns` counts those on the halves, `rounds` those on the ring.
     executions: AtomicU64,
     turns: AtomicU64,
     rounds: AtomicU64,
-    /// All members have left the ring's executions up to this one, as far as this member has seen.
+    /// Number of the last ring execution that all members have left, as far as this member has seen.
     left: AtomicU64,
-    /// Whatever keeps the memory there.
+    /// Owner of the memory, which keeps it mapped.
     _memory: Box<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the memory is shared between processes anyway: flags are atomic, and programs were proven free of races.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: the memory is shared between processes anyway: flags are atomic, and programs were proven free of races.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// The bytes of a segment whose parts have so many.
+    /// Returns the size in bytes of a segment with parts of the given sizes.
     pub fn bytes(members: u32, size: Size) -> usize {
         Segment::header(members) + size.rounded().bytes()
     }
@@ -161,11 +161,11 @@ impl Segment {
         round_at(members, 0).next_multiple_of(4096)
     }
 
-    /// A segment on memory that is all zero and that all members see.
+    /// Creates a member's handle of a segment, on zeroed memory that all members share.
     ///
     /// # Safety
-    /// `start` lies on a cache line, and [`Segment::bytes`] bytes from there are there as long as `memory` is. Members
-    /// have numbers of their own, and run the same plans on the segment in the same order.
+    /// `start` is aligned to a cache line, and [`Segment::bytes`] bytes from there are valid as long as `memory` exists. Each member has a
+    /// number of its own, and all run the same plans on the segment in the same order.
     pub unsafe fn new(
         start: *mut u8,
         members: u32,
@@ -191,12 +191,12 @@ impl Segment {
         }
     }
 
-    /// How many bytes its parts have.
+    /// Returns the sizes of the parts, in bytes.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// The shares of the segment that a member touches first, as offset and length: so they lie near it.
+    /// Returns offset and length of the shares that member `me` touches first, so that they are allocated in memory near it.
     pub fn shares(members: u32, size: Size, me: u32) -> impl Iterator<Item = (usize, usize)> {
         let header = Segment::header(members);
         let cut = move |bytes: usize, at: u32| bytes * at as usize / members as usize;
@@ -207,7 +207,7 @@ impl Segment {
             .filter(|(_, len)| *len > 0)
     }
 
-    /// Begins an execution.
+    /// Begins an execution, and returns its numbers and addresses.
     #[inline]
     pub(crate) fn begin(&self, turns: Turns) -> Begun {
         let next = |counter: &AtomicU64| {
@@ -225,17 +225,17 @@ impl Segment {
                 3 * part + (round as usize & (slots - 1)) * slot
             }
         };
-        // SAFETY: the header, three parts and the slots lie one behind the other.
+        // SAFETY: the header, three parts and the slots are contiguous, so the offset lies within the segment.
         let part = unsafe { self.start.add(Segment::header(self.members) + offset) };
         Begun { execution, round, part, header: self.start }
     }
 
     fn left(&self, member: u32) -> &Flag {
-        // SAFETY: a flag in the header; flags lie on cache lines, and are only ever used as such.
+        // SAFETY: a flag in the header; flags are aligned to cache lines, and their memory is used only for flags.
         unsafe { &*self.start.add(left_at(member)).cast::<Flag>() }
     }
 
-    /// Whether all members have left the execution that used the slot of this one before.
+    /// Returns whether all members have left the execution that used the ring slot of execution `round` before.
     #[inline]
     pub(crate) fn is_free(&self, round: u64) -> bool {
         let before = round.saturating_sub(self.size.slots as u64);
@@ -249,7 +249,7 @@ impl Segment {
         left >= round
     }
 
-    /// This member touches the slot of an execution no more.
+    /// Records that this member no longer touches the ring slot of execution `round`.
     #[inline]
     pub(crate) fn leave(&self, round: u64) {
         self.left(self.me).raise(round);

@@ -1,8 +1,9 @@
-//! Buffers that a rank has opened to its node, and what happens if they cannot be read.
+//! Buffers that a rank has opened to its node, and the fallback if the kernel refuses to read them.
 //!
-//! A member writes where its buffers are into its *book* before it raises a flag; whoever has seen the flag reads there, and asks the
-//! kernel for the data. The kernel may refuse in the middle of a call. Then the reader asks the owner by *mail*, as often as
-//! there is more, and the owner, which waits for its readers anyway, puts the data where the reader finds it.
+//! A member writes the addresses of its buffers to its *book*, a line of the header, and then raises a flag. A member that has seen the
+//! flag reads the addresses there and asks the kernel for the data. The kernel may refuse in the middle of a call. Then the reader asks
+//! the owner by *mail*, one block at a time, and the owner, which waits for its readers anyway, copies the data to where the reader finds
+//! it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -11,21 +12,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::mail::{Bell, Mail};
 use super::{ROUNDS, Segment, round_at};
 
-/// Bytes of an answer.
+/// Maximum number of bytes of an answer.
 pub(crate) const ANSWER: usize = 1024;
 
-/// Where a member's buffers are, in its own memory.
+/// Process number of a member, and the addresses of its buffers in that process.
 #[repr(C)]
 struct Book {
     process: AtomicU64,
     buffers: [AtomicU64; 2],
-    /// What it takes the sizes of the call to be.
+    /// Hash of the call's sizes on this member.
     sizes: AtomicU64,
-    /// Not 0 if somebody may have asked this member for something.
+    /// Set if another member may have sent a question to this member.
     bell: Bell,
 }
 
-/// A process and an address in its memory.
+/// An address in the memory of another member's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Other {
     pub(crate) member: u32,
@@ -34,10 +35,10 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Nobody's.
+    /// Placeholder that refers to no process.
     pub(crate) const NOBODY: Other = Other { member: 0, process: 0, address: 0 };
 
-    /// So many bytes on.
+    /// Returns the address `bytes` bytes further on.
     pub(crate) fn moved(self, bytes: usize) -> Other {
         Other { address: self.address + bytes as u64, ..self }
     }
@@ -46,7 +47,7 @@ impl Other {
 impl Segment {
     fn own<T>(&self, member: u32, line: u32) -> &T {
         debug_assert!(size_of::<T>() <= super::LINE);
-        // SAFETY: lines of the header that hold numbers which are only ever used as atomic ones; all zero is a value of each.
+        // SAFETY: a line of the header whose integers are only used as atomics; all-zero is a valid value of each type.
         unsafe { &*self.start.add(round_at(member, line)).cast::<T>() }
     }
 
@@ -59,11 +60,11 @@ impl Segment {
     }
 
     fn answer(&self, member: u32) -> *mut u8 {
-        // SAFETY: within the header.
+        // SAFETY: the offset lies within the header.
         unsafe { self.start.add(round_at(member, ROUNDS + 3)) }
     }
 
-    /// Says where this member's buffers are, for whoever sees a flag that it raises afterwards.
+    /// Publishes the addresses of this member's buffers to members that see a flag which it raises afterwards.
     pub(crate) fn open(&self, buffers: [*const u8; 2], sizes: u64) {
         let book = self.book(self.me);
         book.sizes.store(sizes, Ordering::Relaxed);
@@ -73,7 +74,7 @@ impl Segment {
         }
     }
 
-    /// A buffer of a member that has opened it, if it is in a call of these sizes: its input is the first, its output the second.
+    /// Returns the address of a buffer that `member` has opened (0: input, 1: output), or `None` if its call has other sizes.
     pub(crate) fn other(&self, member: u32, buffer: usize, sizes: u64) -> Option<Other> {
         let book = self.book(member);
         let address = book.buffers[buffer % 2].load(Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl Segment {
         (book.sizes.load(Ordering::Relaxed) == sizes).then_some(other)
     }
 
-    /// Answers whoever has asked this member for something.
+    /// Answers all questions to this member.
     pub(crate) fn serve(&self) {
         if !self.book(self.me).bell.has_rung() {
             return;
@@ -90,8 +91,8 @@ impl Segment {
             let mail = self.mail(member);
             let Some(question) = mail.question(self.me) else { continue };
             let bytes = (question.bytes as usize).min(ANSWER);
-            // SAFETY: what is asked for lies in a buffer that this member has opened, and it waits for its readers; whoever asked
-            // does not touch the answer until it is told.
+            // SAFETY: the data lies in a buffer that this member has opened and keeps until its readers are done. The member that asked
+            // does not touch the answer before it is marked as answered.
             unsafe {
                 std::ptr::copy_nonoverlapping(question.address as *const u8, self.answer(member), bytes);
             }
@@ -99,55 +100,55 @@ impl Segment {
         }
     }
 
-    /// Asks another member for so many bytes at an address of its, at most [`ANSWER`].
+    /// Asks another member for `bytes` bytes, at most [`ANSWER`], at an address in its memory.
     pub(crate) fn ask(&self, other: Other, bytes: usize) {
         self.mail(self.me).ask(other.member, other.address, bytes as u64);
         self.book(other.member).bell.ring();
     }
 
-    /// Where the answer lies, once it is there.
+    /// Returns the address of the answer once it has arrived.
     pub(crate) fn answered(&self) -> Option<*const u8> {
         self.mail(self.me).is_answered().then(|| self.answer(self.me).cast_const())
     }
 }
 
-/// A word that others on the node try to read, to find out whether they can.
+/// A word of memory that other processes of the node try to read, to find out whether they can.
 pub struct OpenWord(Box<u64>);
 
 impl OpenWord {
-    /// How many numbers say where it is.
+    /// Number of integers in the result of [`OpenWord::place`].
     pub const PLACE: usize = 3;
 
-    /// One that nobody can guess.
+    /// Creates a word with a value that nobody can guess.
     pub fn random() -> OpenWord {
         OpenWord(Box::new(RandomState::new().hash_one(std::process::id())))
     }
 
-    /// Its process, its address and itself.
+    /// Returns process number, address and value of the word.
     pub fn place(&self) -> [u64; OpenWord::PLACE] {
         [std::process::id().into(), &raw const *self.0 as u64, *self.0]
     }
 
-    /// Whether this process can read a word of another. That may have another number here, or the number be somebody else's:
-    /// then something else is read, or nothing.
+    /// Returns whether this process can read another's word. The process number may be unknown here or belong to a different process; then
+    /// the read fails or returns a different value.
     pub fn can_read(place: &[u64]) -> bool {
         let (other, mut word) = (Other { member: 0, process: place[0], address: place[1] }, 0u64);
-        // SAFETY: a word may be written there.
+        // SAFETY: `word` is writable for eight bytes.
         unsafe { read(other, (&raw mut word).cast(), size_of::<u64>()) && word == place[2] }
     }
 }
 
-/// Reads another process's memory; whether the kernel let it.
+/// Reads another process's memory. Returns whether the kernel allowed it.
 ///
 /// # Safety
-/// So many bytes may be written at `to`.
+/// `to` is writable for `bytes` bytes.
 pub(crate) unsafe fn read(other: Other, to: *mut u8, bytes: usize) -> bool {
     let mut done = 0;
     while done < bytes {
         let local = libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: bytes - done };
         let remote =
             libc::iovec { iov_base: (other.address as usize + done) as *mut _, iov_len: bytes - done };
-        // SAFETY: one stretch here, which may be written, and one there, which the kernel checks.
+        // SAFETY: the local range is writable, and the kernel checks the remote range.
         match unsafe { libc::process_vm_readv(other.process as libc::pid_t, &local, 1, &remote, 1, 0) } {
             n if n > 0 => done += n as usize,
             _ => return false,

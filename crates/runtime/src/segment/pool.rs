@@ -1,15 +1,15 @@
-//! POSIX shared memory of a node, of which each process owns a slice.
+//! POSIX shared memory of a node, divided into one slice for each process.
 //!
-//! One object for all processes of a node: created by one, opened by all, and unlinked at once, so that nothing is left
-//! behind whatever happens later. It is as large as all slices together but takes no memory: what a process lends out of
-//! its slice is reserved first, each share by the process that will touch it first, and an object that cannot be
-//! reserved is refused rather than found missing by a bus error.
+//! All processes of a node use one object: one process creates it, all open it, and it is unlinked at once, so that nothing is left behind
+//! however the job ends. Its size is that of all slices together, but it takes no memory by itself. Before a process lends a range of its
+//! slice, that range is reserved, each share by the process that will touch it first. If memory is short, the reservation fails, instead
+//! of a bus error later.
 //!
-//! A process maps only what is lent to it: a program that locks its memory (`mlockall`) locks what is mapped, whether it was
-//! touched or not, and its limits (`ulimit -l`, `ulimit -v`) count address space that nothing lies behind.
+//! A process maps only the ranges it uses: `mlockall` locks everything that is mapped, even if it was never touched, and the limits
+//! `ulimit -l` and `ulimit -v` also count mapped addresses without memory behind them.
 //!
-//! A process lends from its own slice only, so that no lock is shared. A lease returns to its owner when all who use it
-//! have left: they count themselves out in its first word, which the owner keeps mapped until then.
+//! A process lends only from its own slice, so no lock is shared between processes. A lease returns to its owner when all users have left:
+//! each increments a counter in the first word, which the owner keeps mapped until then.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Resource;
 use rustix::shm;
 
-/// Why there is no pool.
+/// Why shared memory cannot be set up: the failed system call and its error.
 #[derive(Debug, thiserror::Error)]
 #[error("shared memory: {call}: {cause}")]
 pub struct PoolError {
@@ -30,45 +30,45 @@ pub struct PoolError {
     cause: rustix::io::Errno,
 }
 
-/// A stretch of the object in this process's memory.
+/// A range of the object that is mapped in this process.
 struct Mapping {
     start: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: memory that is shared between processes anyway.
+// SAFETY: the memory is shared between processes anyway, so threads add no new kind of access.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: the memory is shared between processes anyway, so threads add no new kind of access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(file: &OwnedFd, offset: usize, bytes: usize) -> Option<Mapping> {
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
-        // SAFETY: a new mapping at an address of the system's choice.
+        // SAFETY: a new mapping at an address that the system chooses.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset as u64) }
                 .ok()?;
-        // SAFETY: the mapping just made. A core dump need not contain it; refusing that is no harm.
+        // SAFETY: the range was just mapped. Leaving it out of core dumps is optional, so an error is ignored.
         let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
         Some(Mapping { start: start.cast(), bytes })
     }
 
-    /// How many users of a lease have left: its first word.
+    /// Returns the counter of users that have left the lease, which is its first word.
     fn leavers(&self) -> &AtomicU32 {
-        // SAFETY: the first page of a lease, which its owner has reserved.
+        // SAFETY: the mapping begins with the first page of a lease, which its owner has reserved.
         unsafe { &*self.start.cast::<AtomicU32>() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our mapping, which nobody uses any more.
+        // SAFETY: this mapping is not used any more.
         let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.bytes) };
     }
 }
 
-/// Part of a slice, in use or on the way back.
+/// A range of this process's slice that is lent, and whose users have not all left as far as is known.
 struct Lent {
     offset: usize,
     bytes: usize,
@@ -78,26 +78,26 @@ struct Lent {
 
 #[derive(Default)]
 struct Books {
-    /// Free stretches of the slice, in order.
+    /// Offset and length of the free ranges of the slice, in ascending order.
     free: Vec<(usize, usize)>,
     lent: Vec<Lent>,
 }
 
-/// A node's shared memory, as one process sees it.
+/// A node's shared memory, as seen by one process.
 pub struct Pool {
     slices: u32,
     file: OwnedFd,
     books: Mutex<Books>,
 }
 
-/// The unit in which slices are lent.
+/// Unit in which slices are lent, in bytes.
 const PAGE: usize = 4096;
 
 impl Pool {
-    /// The most that one process can lend.
+    /// Size of a slice in bytes: the maximum that one process can lend.
     pub const SLICE: usize = 1 << 30;
 
-    /// A name that no other process of this node uses.
+    /// Returns a name that no other process of this node uses.
     pub fn name() -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Pool {
         format!("/bruckner-{}-{count}-{time:08x}", std::process::id())
     }
 
-    /// Creates the object under a name, for the one process that does so.
+    /// Creates the object with the given name; exactly one process of a node calls this.
     pub fn create(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
@@ -121,20 +121,20 @@ impl Pool {
         pool
     }
 
-    /// Opens the object that another process made.
+    /// Opens the object that another process has created.
     pub fn attach(name: &str, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::new(open(name, shm::OFlags::RDWR)?, slices, me)
     }
 
-    /// Takes the name away; the memory stays for those who have it.
+    /// Removes the name; the memory stays for processes that have opened it.
     pub fn unlink(name: &str) {
         if let Ok(name) = CString::new(name) {
-            // Gone already is as good.
+            // It is no error if the name is already gone.
             let _ = shm::unlink(name.as_c_str());
         }
     }
 
-    /// Whether the limit of a file's size leaves room: beyond it the system would end the process.
+    /// Checks that the limit for file sizes allows the object: beyond the limit the system would kill the process.
     fn is_within_limits(slices: u32) -> Result<(), PoolError> {
         let bytes = u64::from(slices) * Pool::SLICE as u64;
         match rustix::process::getrlimit(Resource::Fsize).current.is_none_or(|limit| bytes <= limit) {
@@ -150,8 +150,8 @@ impl Pool {
         Ok(Pool { slices, file, books })
     }
 
-    /// Lends so many bytes, all zero, to so many users; says where. `None` where the slice, or the node's shared memory, is
-    /// used up.
+    /// Lends `bytes` bytes, all zero, to `users` users and returns their offset. Returns `None` if the slice, or the node's shared memory,
+    /// is exhausted.
     pub fn lend(&self, bytes: usize, users: u32) -> Option<usize> {
         let bytes = bytes.next_multiple_of(PAGE);
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +163,7 @@ impl Pool {
         } else {
             books.free[fit] = (offset + bytes, len - bytes);
         }
-        // The first page holds the count of leavers, which is read from now on.
+        // The first page holds the counter of users that have left, which is read from now on.
         let first_page = self.reserve(offset, PAGE).then(|| Mapping::new(&self.file, offset, PAGE)).flatten();
         let Some(first_page) = first_page else {
             give_back(&mut books.free, offset, bytes);
@@ -173,7 +173,7 @@ impl Pool {
         Some(offset)
     }
 
-    /// Takes back what all users have left, and gives the memory back to the system: so it is zero when it is lent again.
+    /// Takes back leases that all users have left. Their memory is returned to the system, so it is zero when lent again.
     fn collect(&self, books: &mut Books) {
         let mut back = Vec::new();
         books.lent.retain(|lent| {
@@ -186,21 +186,21 @@ impl Pool {
         for (offset, bytes) in back {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             if rustix::fs::fallocate(&self.file, flags, offset as u64, bytes as u64).is_err() {
-                // What cannot be cleared is not lent again.
+                // A range that cannot be cleared is not lent again.
                 let Some(all) = Mapping::new(&self.file, offset, bytes) else { continue };
-                // SAFETY: as many bytes, which nobody uses any more.
+                // SAFETY: the mapping has `bytes` bytes, which nobody uses any more.
                 unsafe { all.start.write_bytes(0, bytes) };
             }
             give_back(&mut books.free, offset, bytes);
         }
     }
 
-    /// Makes sure that memory is behind a stretch; it then lies near this process.
+    /// Allocates the memory of a range, near this process. Returns whether there was enough.
     pub fn reserve(&self, offset: usize, bytes: usize) -> bool {
         rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, bytes as u64).is_ok()
     }
 
-    /// The bytes of all leases that are not back yet.
+    /// Returns the total bytes of all leases that are not returned yet.
     pub fn lent(&self) -> usize {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         self.collect(&mut books);
@@ -212,7 +212,7 @@ fn open(name: &str, flags: shm::OFlags) -> Result<OwnedFd, PoolError> {
     shm::open(name, flags, Mode::RUSR | Mode::WUSR).map_err(|cause| PoolError { call: "shm_open", cause })
 }
 
-/// Adds a stretch to a list of free ones and joins neighbours.
+/// Adds a range to a list of free ranges, and joins it with its neighbours.
 fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
     let at = free.partition_point(|(start, _)| *start < offset);
     free.insert(at, (offset, bytes));
@@ -224,17 +224,17 @@ fn give_back(free: &mut Vec<(usize, usize)>, offset: usize, bytes: usize) {
     }
 }
 
-/// A stretch of a pool in use; dropping it counts its user out.
+/// A mapped range of a pool; dropping it counts its user as having left.
 pub struct Lease {
     memory: Mapping,
     _pool: Arc<Pool>,
 }
 
 impl Lease {
-    /// What another process or this one lent, mapped; `None` if it cannot be.
+    /// Maps a range that another process or this one has lent; `None` if it cannot be mapped.
     ///
     /// # Safety
-    /// The owner lent so many bytes at `offset` to this user among others, once.
+    /// The owner has lent `bytes` bytes at `offset`, and each user creates only one `Lease` of them.
     pub unsafe fn new(pool: &Arc<Pool>, offset: usize, bytes: usize) -> Option<Lease> {
         let bytes = bytes.next_multiple_of(PAGE);
         assert!(
@@ -245,7 +245,7 @@ impl Lease {
         Some(Lease { memory, _pool: pool.clone() })
     }
 
-    /// Its first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.memory.start
     }
@@ -274,25 +274,25 @@ mod tests {
         assert!(!left_over(&name));
         let offset = a.lend(10_000, 2).unwrap();
         assert!(a.reserve(offset, 10_000));
-        // SAFETY: just lent and reserved.
+        // SAFETY: the range was just lent to two users, and reserved.
         let (one, two) =
             unsafe { (Lease::new(&a, offset, 10_000).unwrap(), Lease::new(&b, offset, 10_000).unwrap()) };
-        // SAFETY: within the lease, behind its first word.
+        // SAFETY: the offset lies within the lease, behind its first word.
         unsafe { one.start().add(64).write(7) };
-        // SAFETY: as above.
+        // SAFETY: the offset lies within the lease, behind its first word.
         assert_eq!(unsafe { two.start().add(64).read() }, 7);
         assert_eq!(a.lent(), 12_288);
         drop(one);
         assert_eq!(a.lent(), 12_288);
         drop(two);
         assert_eq!(a.lent(), 0);
-        // Lent again, it is zero.
+        // A range that is lent again is zero.
         let again = a.lend(10_000, 1).unwrap();
         assert_eq!(again, offset);
         assert!(a.reserve(again, 10_000));
-        // SAFETY: just lent and reserved.
+        // SAFETY: the range was just lent to one user, and reserved.
         let lease = unsafe { Lease::new(&a, again, 10_000) }.unwrap();
-        // SAFETY: within the lease.
+        // SAFETY: the offset lies within the lease.
         assert_eq!(unsafe { lease.start().add(64).read() }, 0);
     }
 

@@ -1,4 +1,4 @@
-//! Runs a program on threads, with data whose result is known.
+//! Runs a program on threads, with data for which the result is known.
 #![allow(unsafe_code, dead_code)]
 
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use bruckner_runtime::{
 };
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
-/// Levels that have segments in these tests.
+/// Number of levels that can have segments.
 const LEVELS: usize = 4;
 
-/// How a plan is driven.
+/// How a test runs a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drive {
     Run,
     StartTestWait,
-    /// Every second rank, from its second execution on, finds that it cannot read the buffers of others.
+    /// Every second rank, from its second execution on, behaves as if it could not read the buffers of other ranks.
     Refused,
 }
 
-/// The segments of every rank, as large as the program needs them.
+/// Returns the segments of every rank, large enough for the largest need at each level.
 pub(crate) fn segments(program: &Program, needs: &[[Option<Size>; LEVELS]]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
@@ -44,13 +44,13 @@ pub(crate) fn segments(program: &Program, needs: &[[Option<Size>; LEVELS]]) -> V
     all
 }
 
-/// The elements of every chunk of a set, in order.
+/// Returns the number of elements of a rank's input or output.
 fn lengths(problem: &Problem, rank: Rank, output: bool) -> usize {
     let set = if output { problem.output(rank) } else { problem.input(rank) };
     problem.elements_of(&set).unwrap_or(0) as usize
 }
 
-/// What rank `rank` has as element `i` of its input in one execution.
+/// Returns element `i` of the input of `rank` in an execution.
 fn value(rank: usize, i: usize, execution: usize) -> i64 {
     ((rank + 1) * 1_000_003 + i * 7919 + execution * 104_729) as i64 % 1_000_000_007
 }
@@ -84,8 +84,8 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
     }
 }
 
-/// Runs a program for every size on 8-byte elements of a problem, three times on integers and once on floating-point
-/// numbers; the results of the latter, by rank, are returned.
+/// Runs a program made for any size on the 8-byte elements of `problem`: three times on integers, with a check of the results, and once on
+/// floating-point numbers. Returns the floating-point results of each rank.
 pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, drive: Drive) -> Vec<Vec<u64>> {
     assert!(problem.element == 8 || problem.element == 0);
     let (even, limits) = (problem.equal().is_some(), Limits::MEASURED);
@@ -134,14 +134,14 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                                 false => value(rank, i, execution),
                             })
                             .collect();
-                        // Canaries around the output.
+                        // One canary before the output and one after it.
                         let mut output = vec![-1i64; outputs + 2];
                         let buffers = Buffers {
                             input: input.as_ptr().cast(),
                             output: output[1..].as_mut_ptr().cast(),
                             temporary: temporary.start(),
                         };
-                        // SAFETY: sized by the problem, and nobody else has them.
+                        // SAFETY: the buffers have the sizes of the problem, and nobody else uses them.
                         unsafe {
                             if drive == Drive::Refused && execution > 0 && rank % 2 == 1 {
                                 plan.refuse_reads();
@@ -176,7 +176,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
     })
 }
 
-/// Runs an alltoall whose sizes are known only locally, twice, with a block of its own size for every pair.
+/// Runs an alltoall with locally known sizes twice; the size of a block depends on sender, receiver and execution.
 pub(crate) fn run_sized(program: &Program) {
     let problem = &program.problem;
     assert_eq!(problem.counts, Counts::Local);
@@ -193,7 +193,7 @@ pub(crate) fn run_sized(program: &Program) {
                     sized::Plan::new(&program.problem, code, &SameNames, 7, &transport).expect("a plan");
                 for execution in 0..2 {
                     let blocks = |lengths: Vec<usize>| {
-                        // A gap of three bytes before each.
+                        // Three bytes are left free before each block.
                         let offsets =
                             lengths.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 3)));
                         Blocks { offsets: offsets.collect(), lengths }
@@ -218,7 +218,7 @@ pub(crate) fn run_sized(program: &Program) {
                     }
                     plan.set_blocks(sent, received);
                     let buffers = sized::Buffers { input: input.as_ptr(), output: output.as_mut_ptr() };
-                    // SAFETY: the blocks lie in the buffers.
+                    // SAFETY: all blocks lie in the buffers.
                     unsafe { plan.run(&transport, buffers) }.expect("it runs");
                     assert_eq!(output, want, "rank {rank}");
                 }
