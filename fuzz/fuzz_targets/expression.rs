@@ -1,4 +1,4 @@
-//! Whatever reads as an algorithm expression or a topology prints as one text that reads as the same.
+//! An algorithm expression that parses is printed as text that parses to the same expression; a topology is printed unchanged.
 #![no_main]
 
 use bruckner_algorithms::Expression;

@@ -1,4 +1,4 @@
-//! Whatever reads as a schedule or program prints as a text that reads as the same.
+//! A schedule or program that parses is printed as text that parses to the same document.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,10 +1,10 @@
-//! The verifier answers for every text that can be read, and what it accepts runs right.
+//! The verifier returns a verdict for every text that parses, and every program that it accepts passes in the interpreter.
 #![no_main]
 
 use bruckner_schedule::{interpret, verify::verify};
 use libfuzzer_sys::fuzz_target;
 
-/// Texts that name more slots than this would only be slow.
+/// Maximum number of slots in a set and of elements in a chunk; larger inputs would only be slow.
 const MOST: u64 = 2000;
 
 fuzz_target!(|text: &str| {
@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
     let small = |set: &bruckner_schedule::Set| set.len() <= MOST;
     let all_small = program.ranks.values().all(|code| {
         let placed = match &code.layout {
-            bruckner_schedule::Layout::Virtual => true,
+            bruckner_schedule::Layout::Unplaced => true,
             bruckner_schedule::Layout::Buffers { placed, .. } => placed.iter().all(|p| small(&p.place.set)),
         };
         placed
@@ -21,8 +21,8 @@ fuzz_target!(|text: &str| {
                 bruckner_schedule::Instr::Post(_, message) => message.places.iter().all(|p| small(&p.set)),
                 bruckner_schedule::Instr::Finish(requests) => small(requests),
                 bruckner_schedule::Instr::Local(local) => match local {
-                    bruckner_schedule::Local::Copy { to: a, from: b }
-                    | bruckner_schedule::Local::Reduce { into: a, with: b } => small(&a.set) && small(&b.set),
+                    bruckner_schedule::LocalOp::Copy { to: a, from: b }
+                    | bruckner_schedule::LocalOp::Reduce { into: a, with: b } => small(&a.set) && small(&b.set),
                     _ => true,
                 },
             })
@@ -31,7 +31,7 @@ fuzz_target!(|text: &str| {
     if program.problem.ranks > 16 || program.problem.chunks() > 64 || elements > Some(MOST) || !all_small {
         return;
     }
-    if verify(&program).holds() {
+    if verify(&program).is_correct() {
         for seed in 0..2 {
             assert_eq!(interpret::check(&[&program, &program, &program], seed), Ok(()), "{program}");
         }

@@ -1,4 +1,4 @@
-# An administrator: installs, sets, shows, and takes away without a trace.
+# First steps of an administrator: install the library, change settings, show them, and uninstall without leftovers.
 make -s -C "$SOURCE" install PREFIX="$PWD/opt" >/dev/null
 # Tcl modules, or else Lmod.
 test ! -e /usr/share/modules/init/sh || . /usr/share/modules/init/sh

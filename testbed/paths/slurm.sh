@@ -1,4 +1,4 @@
-# slurm.sh SOURCE: a Slurm of this machine alone, in the directory where this is started; programs under its srun, with the library and without.
+# slurm.sh SOURCE: slurm.sh SOURCE: starts a Slurm on this machine alone, in the current directory, and runs programs under srun, with the library and without.; programs under its srun, with the library and without.
 source=$1
 here=$PWD
 bruckner=$source/target/release/bruckner
@@ -56,7 +56,7 @@ for pair in openmpi:pmix mpich:pmi2; do
   plain=$said
   expect "$name, without" '0 differences between ranks'
   run "$name" "$pmi" "$bruckner" doctor
-  expect "$name, doctor" 'nothing is wrong'
+  expect "$name, doctor" 'no problems found'
   expect "$name, doctor" 'ranks          2'
   export BRUCKNER_REPORT="$here/$mpi-%j.json"
   run "$name" "$pmi" "$bruckner" exec "./cg-$mpi"
@@ -68,5 +68,5 @@ for pair in openmpi:pmix mpich:pmi2; do
   set -- "$mpi"-*.json
   [ $# = 2 ] || { echo "$name: reports of two jobs, not $*"; exit 1; }
   said=$("$bruckner" report "$@")
-  expect "$name, reports of two jobs" 'calls served'
+  expect "$name, reports of two jobs" 'calls handled'
 done

@@ -1,4 +1,4 @@
-# Somebody with an MPI program: from a tarball to an answer.
+# First steps of a user with an MPI program: from a tarball to a comparison with and without the library.
 tar -xzf "$TARBALL"
 PATH=$PWD/bruckner-$VERSION/bin:$PATH
 mpicc -O2 "$SOURCE/examples/cg.c" -o app -lm

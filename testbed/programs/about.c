@@ -1,4 +1,4 @@
-/* Says which MPI this is, as the library sees it: version, then family. */
+/* Prints the version and the family of the MPI, as the library detects them. */
 #include "bruckner.h"
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
-/* Whether ranks really run on nodes with a wire between them.
-
-   across NODES MICROSECONDS: so many hosts; ranks of one host share memory, as MPI sees it, and no others; and an allreduce takes at
-   least so long, because it must go over the wire. */
+/* Checks that ranks run on several nodes with a delay between them. across NODES MICROSECONDS: there are NODES host names;
+   according to MPI, exactly the ranks of one host share memory; and an allreduce takes at least MICROSECONDS, because its
+   messages must cross the wire. */
 #define _GNU_SOURCE
 #include "common.h"
 #include <unistd.h>

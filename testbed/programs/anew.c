@@ -1,5 +1,6 @@
-/* anew: what programs make anew for each call: a derived type without gaps, as libraries do for large counts, and a persistent
-   operation. MPI_* against the MPI's own, 2 ranks, alternating. `anew quick` measures a quarter of the blocks. */
+/* anew [quick]: cost of objects that programs make for each call: a derived type without gaps, as libraries use for large
+   counts, and a persistent operation. Compares MPI_* with the MPI's own functions in alternating blocks, on 2 ranks; `quick`
+   measures a quarter of the blocks. */
 #include "plain.h"
 #define bruckner_barrier NATIVE(Barrier)
 #define CHECK_H

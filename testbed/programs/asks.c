@@ -1,4 +1,5 @@
-/* What is not called collective talks to nobody: one rank asks, and the others wait until it has its answers. */
+/* Functions of the C API that are not documented as collective must not communicate: one rank calls them while the others wait
+   until it is done. */
 #include "check.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* For programs that call the C API. */
+/* Header of programs that call the C API. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,5 +1,5 @@
-/* churn: communicators come and go, of all ranks and of some, in use while others are freed, with ranks that are late. What one
-   leaves behind is used by those that come after it: segments, programs, tags. */
+/* churn: creates, uses and frees communicators of all ranks and of some, with late ranks, while others are in use. Later
+   communicators reuse the segments, programs and tags of freed ones. */
 #include "plain.h"
 #include <unistd.h>
 

@@ -1,10 +1,10 @@
-/* Every algorithm of every collective against PMPI_*, with canaries around every buffer.
+/* Compares every algorithm of every collective with PMPI_*, with canaries around every buffer.
 
    usage: collectives FILE, whose lines are
      TOPOLOGY|COLLECTIVE|ALGORITHM|CONSISTENT
-   For each: counts 0, 1, 7, 1000 and ragged; blocking, in place, and as a plan that is started twice. Integers must be
-   equal to the bit; where the line says that the algorithm is consistent, floating point must have the same bits on
-   all ranks. */
+   For each: counts 0, 1, 7, 1000 and ragged; blocking, in place, and as a plan that is started twice. Integer results
+   must be identical; if the line says that the algorithm is consistent, floating-point results must have the same bits on all
+   ranks. */
 #include "check.h"
 
 static const int COUNTS[] = {0, 1, 7, 1000, -1};

@@ -1,4 +1,4 @@
-/* What all test programs share: complaints, and buffers with canaries. */
+/* Shared by all test programs: failed expectations, and buffers with canaries. */
 #ifndef COMMON_H
 #define COMMON_H
 

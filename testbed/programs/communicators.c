@@ -1,4 +1,4 @@
-/* Many communicators: so many alive at once, all served; then so many made, used and freed, without growth.
+/* Many communicators: ALIVE at once, all handled by the library; then MADE that are created, used and freed without growth of memory. With `native`, the same for the MPI alone.
 
    usage: communicators ALIVE MADE [native], the last to see what the MPI alone does */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* A against B: in one run, on the same buffers, in blocks of random order. A block's time is the slowest rank's. Rank 0
+/* Compares A with B in one run, on the same buffers, in blocks of random order. A block's time is the slowest rank's. Rank 0
    prints
      compare NAME BYTES A_NS B_NS RATIO LOW HIGH
    where RATIO is the median over pairs of blocks of A's time by B's, and LOW to HIGH its 95 % interval (by order

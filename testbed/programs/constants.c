@@ -1,4 +1,4 @@
-/* Every constant of the library's table against this MPI's own header. */
+/* Compares every constant in the library's table with the header of this MPI. */
 #include "check.h"
 
 #define SAME(name)                                                                                          \

@@ -1,4 +1,4 @@
-/* Legal calls that are rare, and errors that MPI must be left to raise. 2 ranks or more; run with the library preloaded. */
+/* Rare legal calls, and errors that the library must leave to the MPI. 2 ranks or more; run with the library preloaded. */
 #include "plain.h"
 
 /* Types without gaps whose parts are sent in another order than they lie in, or twice. */

@@ -1,5 +1,5 @@
-/* counted refused|spawned: calls while a report is kept, which counts them on every rank. With `refused`, one rank also makes calls that the MPI
-   refuses before it talks to anybody; with `spawned`, some of the ranks are not of this world. */
+/* counted refused|spawned: calls that the library counts for a report on every rank. With `refused`, one rank also makes calls
+   that the MPI refuses before it communicates; with `spawned`, some ranks belong to another MPI_COMM_WORLD. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* A GPU runtime that is loaded after the first calls, by one rank. From then on that rank's buffers may be in device memory,
-   which only the MPI may touch: here they lie in memory that cannot be touched, and whoever touches it first is looked up.
-   The library named in FAKE_RUNTIME stands for the runtime. */
+/* One rank loads a GPU runtime after the first calls. From then on its buffers may be in device memory, which only the MPI may
+   access. The program puts them into protected memory and checks from the stack who accesses it first. FAKE_RUNTIME names the
+   library that is loaded as the runtime. */
 #include "plain.h"
 #include <execinfo.h>
 #include <signal.h>

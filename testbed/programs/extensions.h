@@ -1,4 +1,4 @@
-/* Open MPI 4 has the persistent collectives of MPI 4 under names of its own. */
+/* Maps the persistent collectives of MPI 4 to the names that Open MPI 4 gives them. */
 #include <mpi.h>
 #include <mpi-ext.h>
 

@@ -1,8 +1,7 @@
-/* An 8-byte allreduce on one node against a bare exchange of flags: as little as ranks with shared memory can do.
-
-   How long a cache line travels between two cores depends on where in the machine it is at home: an exchange of flags took
-   150 to 195 ns on different pages of one process, now and then 280. So each pair of blocks has other memory on both sides: a
-   communicator and a page of its own. */
+/* Compares an 8-byte allreduce on one node with a bare exchange of flags, the least that ranks with shared memory must do. The
+   time of a cache line between two cores depends on its home in the machine: an exchange of flags took 150 to 195 ns on
+   different pages of one process, occasionally 280 ns. So each pair of blocks uses new memory on both sides: a communicator
+   and a page of its own. */
 #include <stdatomic.h>
 
 static void move(int block);

@@ -1,6 +1,6 @@
-/* Communicators that end while callbacks of their attributes call collectives, and others that get the same handle. Attributes are set
-   before the first collective and after it, in another order on some ranks; callbacks free other communicators, whose attributes have
-   callbacks, too. Whatever is summed must be the sum over the ranks of the communicator that was named.
+/* Frees communicators whose attribute callbacks call collectives on them, and creates others that get the same handle. Attributes are
+   set before and after the first collective, in different orders on different ranks; callbacks also free other communicators with
+   callbacks. Every sum must be over the ranks of the communicator that was passed.
 
    freed [pending] [windows] [refused]    "pending": also communicators that are freed with messages under way: MPICH runs
    callbacks when those are done; "windows": also windows, which may have copies of communicators; "refused": also MPI_Comm_free of the

@@ -1,9 +1,9 @@
-/* Legal programs that hang where a wait of the library does not advance MPI, where a started request is advanced only by
-   its own wait, or where a lock is held across a wait. Two ranks or more, on one node or on several pretended ones.
+/* Legal programs that hang if a wait of the library does not advance the MPI, if a started request advances only in its own
+   wait, or if a lock is held across a wait. Two ranks or more, on one node or with a topology of several nodes.
 
-   1. Something is under way between two ranks while all are in a collective, and one of the two enters it only when that
-      is done: a message (1 kB, 1 MB, 8 MiB), a nonblocking collective, one-sided access. The late rank is each in turn,
-      so that messages of other nodes lie unexpected at those who wait for it.
+   1. Two ranks exchange a message (1 kB, 1 MB, 8 MiB), take part in a nonblocking collective or use one-sided access while all
+      ranks are in a collective, which one of the two enters only when the exchange is done. Each rank is the late one in turn,
+      so that messages of other nodes arrive unexpectedly at the ranks that wait.
    2. Persistent: Start, Recv, Wait against Start, Wait, Send.
    3. Persistent: starts in opposite orders, waits in all orders.
    4. Communicators are duplicated by MPI_Comm_idup while collectives run on them.

@@ -1,5 +1,5 @@
-/* interception: what being taken over costs where the choice is native: MPI_* against the MPI's own, 8 bytes, 2 ranks,
-   alternating. `interception quick` measures a quarter of the blocks. */
+/* interception [quick]: overhead of interception where the choice is native: MPI_* against the MPI's own functions, 8 bytes, 2 ranks,
+   in alternating blocks; `quick` measures a quarter of the blocks. */
 #include "plain.h"
 #define bruckner_barrier NATIVE(Barrier)
 #define CHECK_H

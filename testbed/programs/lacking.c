@@ -1,4 +1,4 @@
-/* Rank 1 lacks something: first the node's shared memory, then memory of its own. All ranks must agree on what follows. Run
+/* Rank 1 cannot attach the shared memory of the node, and then cannot allocate the memory of a plan; all ranks must react alike. Run
    with BRUCKNER=off, so that MPI_Init prepares nothing. */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,6 +1,6 @@
-/* A long allreduce of two ranks on one node, by hand and with as little as can travel, against the MPI's own: each rank reduces
-   one half of the vector and hands it to the other. What the other contributes to that half lies in shared memory already: for
-   an MPI the way there takes time, here it is free. So no allreduce of this kind can be much faster. */
+/* A hand-written allreduce of a long vector on two ranks of one node with the least possible data movement, against the MPI's
+   own: each rank reduces one half of the vector and gives it to the other. The other rank's contribution to that half is
+   already in shared memory, which an MPI would have to copy there first. So no allreduce of this kind can be much faster. */
 #include "compare.h"
 #include <stdatomic.h>
 

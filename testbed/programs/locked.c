@@ -1,5 +1,5 @@
-/* locked now|from-the-start: a program that locks its memory, as real-time and RDMA programs do. Prints how much of it is resident at the
-   end, on the rank that has most. */
+/* locked now|from-the-start: locks its memory, as real-time and RDMA programs do, and prints the largest resident memory of
+   any rank at the end, in KiB. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 #include "common.h"

@@ -1,4 +1,4 @@
-/* Rank 1 dies in the middle of collectives. The others must not go on for ever. */
+/* Rank 1 is killed in the middle of collectives. The job must end. */
 #include "common.h"
 #include <signal.h>
 

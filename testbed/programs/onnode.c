@@ -1,4 +1,4 @@
-/* On one node: the library's own choice against the MPI's collectives. */
+/* Compares the algorithms that the library chooses on one node with the MPI's own collectives. */
 #include "compare.h"
 
 static char *in, *out;

@@ -1,5 +1,5 @@
-/* Pair types with padding: the library leaves it alone, in every reduction, the first time and later, in place and not, blocking and
-   persistent. The values are right, too. */
+/* Checks that reductions of pair types write no padding and give right values: in every reduction, in the first call and later
+   ones, in place and not, blocking and persistent. */
 #include "common.h"
 
 enum { MOST = 400 };

@@ -1,4 +1,5 @@
-/* Calls that one of MPI's functions forgives, or gets right, and another does not: they may be served by others than were called. */
+/* Calls that one MPI function tolerates or computes correctly and another does not, because the library may handle a call by
+   other MPI functions than the one called. */
 #include "common.h"
 
 #define ROUNDS 10

@@ -1,5 +1,5 @@
-/* Preloaded under Debian's MPICH where ranks outnumber cores: its progress, which spins, sleeps a little when idle. Changes
-   nothing but the time that tests take. */
+/* Preloaded for Debian's MPICH where ranks outnumber cores: makes its spinning progress function sleep briefly when idle.
+   Affects only the time that tests take. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>

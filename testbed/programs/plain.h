@@ -1,5 +1,5 @@
-/* For programs that know nothing of the library: it is preloaded, or not. The MPI's own functions are found inside the
-   MPI's library, where no preloaded one is in the way: NATIVE(Allreduce)(…). */
+/* Header of programs that do not use the library's API and run with or without it. NATIVE(Allreduce)(…) calls the MPI's own function,
+   which is looked up in the MPI's library, past any preloaded one. */
 #ifndef PLAIN_H
 #define PLAIN_H
 

@@ -1,4 +1,5 @@
-/* The life of a plan of the C API: when it may be started and freed, the same on all ranks, however far each of them is. */
+/* Life cycle of a plan in the C API: whether it may be started or freed must be the same on all ranks, however far each has
+   progressed. */
 #include "check.h"
 #include <unistd.h>
 

@@ -1,8 +1,7 @@
-/* Ranks that read each other's buffers, and one that is no longer allowed to.
-
-   Every collective, short and long, in place, of types with gaps, with late ranks, and persistent ones two at a time; then the kernel refuses the reads
-   of every second rank in the middle of the program, and all of it again. What was sent is overwritten as soon as a call
-   is over: whoever reads too late finds that. Values are checked in every call. */
+/* Ranks that read each other's buffers, until the kernel refuses. Every collective, short and long, in place, with types with
+   gaps, with late ranks, and two persistent ones at a time; then the kernel refuses the reads of every second rank, and
+   everything is repeated. Send buffers are overwritten as soon as a call returns, so a late read gives wrong values. Values
+   are checked in every call. */
 #define _GNU_SOURCE
 #include "common.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The whole life of a persistent request: Start and Startall in any order, every form of Wait and Test on arrays that mix
-   plans, messages, inactive requests and nothing, Request_get_status, Request_free. Any number of ranks. */
+/* Life cycle of a persistent request: Start and Startall in any order, every form of Wait and Test on arrays that mix plans, messages,
+   inactive requests and null requests, Request_get_status, Request_free. Any number of ranks. */
 #include "plain.h"
 #pragma GCC diagnostic ignored "-Wstringop-overflow"
 #ifdef OPEN_MPI

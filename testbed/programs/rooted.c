@@ -1,10 +1,11 @@
-/* Roots that run ahead: a broadcast's leaves before its receivers come, a reduction's givers before their root.
+/* Roots that run ahead: the root of a broadcast returns before its receivers arrive, contributors to a reduction return before the root
+   arrives.
 
-   rooted          what follows, and with "ahead" also that nobody waits for ranks that come to the calls only when it is through
-   rooted time     only how long the root of a broadcast, and a rank that gives to a reduction, spend in a call while the others
-                   come 5 ms late to each, in ns
-   Every root in turn, sizes that change and grow, other collectives in between, late ranks, and communicators that
-   are freed as soon as the root has left. Values are checked in every call. */
+   rooted [ahead]  every root in turn, sizes that change and grow, other collectives in between, late ranks, and communicators that are
+                   freed as soon as the root has returned; values are checked in every call. With "ahead" also: no rank waits for
+                   ranks that enter the calls only after it has returned.
+   rooted time     only the time, in ns, that the root of a broadcast and a contributor to a reduction spend in a call if the others
+                   enter each call 5 ms late */
 #define _GNU_SOURCE
 #include "common.h"
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* A program that never calls MPI_Init: its communicators come from a session, and everything goes to the MPI. */
+/* A program that never calls MPI_Init: its communicators come from a session, and all calls are passed through to the MPI. */
 #include "plain.h"
 #pragma GCC diagnostic ignored "-Wstringop-overflow"
 

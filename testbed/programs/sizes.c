@@ -1,7 +1,7 @@
-/* sizes: many sizes, and communicators that do not live long. Sums have the same bits from a communicator's first call to its last;
-   sizes in turn cost what each costs by itself, new lists of counts no more than they cost the MPI, and a duplicate that is freed
-   after four sums not much more than the MPI's own. Times are ratios within this run: printed as "in turn", "new lists", "duplicate"
-   with an argument, and judged if it is "judged". */
+/* sizes [judged]: many sizes, and short-lived communicators. Sums have the same bits in every call on a communicator;
+   alternating sizes cost as much as each size alone, new lists of counts no more than with the MPI, and a duplicate freed
+   after four sums not much more than the MPI's own. With an argument, ratios of times in this run are printed; with "judged"
+   they are also checked. */
 #include "plain.h"
 
 #define SIZES 300

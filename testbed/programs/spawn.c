@@ -1,5 +1,5 @@
-/* Processes of two worlds on one communicator. The second world may not have the library: some launchers do not hand on
-   what was asked to be preloaded. Starts one more process of itself. */
+/* One communicator with processes of two MPI_COMM_WORLDs, of which the second may lack the library, because some launchers do
+   not pass LD_PRELOAD on to spawned processes. */
 #include "plain.h"
 
 int main(int argc, char **argv) {

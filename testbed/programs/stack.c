@@ -1,5 +1,5 @@
-/* stack KIB: everything in a thread with a small stack: the first use of a communicator, collectives of every kind, persistent ones,
-   and the end with its report. */
+/* stack KIB: runs the first use of a communicator, every kind of collective, persistent ones and MPI_Finalize with its report in a
+   thread with a stack of KIB. */
 #include <pthread.h>
 #include "common.h"
 

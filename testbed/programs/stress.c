@@ -1,10 +1,10 @@
 /* stress CALLS SEED: random collectives on random communicators, with random types, operations, sizes and roots, in place
-   and not, while messages, nonblocking collectives, duplicates and one-sided accesses are under way, and in callbacks on communicators
+   and not, while messages, nonblocking collectives, duplicates and one-sided accesses are in flight, and in callbacks on communicators
    that are being freed. Each result is compared with that of the MPI's own
    function on the same input, bytes between the elements included.
 
-   What all ranks must decide alike comes from a generator that all seed alike; how a rank's buffers look is its own
-   affair. The reference is on plain integers, packed: Intel MPI's own allgather is wrong where ranks name one signature by
+   Decisions that all ranks must share come from a generator with a common seed; buffer layouts differ between ranks.
+   The reference is on plain integers, packed: Intel MPI's own allgather is wrong where ranks name one signature by
    different types, and its reductions where a type's lower bound is negative; MPICH's reduce_scatter_block writes behind
    its temporary memory where a type has gaps. */
 #include "plain.h"

@@ -1,4 +1,4 @@
-/* A tool as many: it counts calls, and passes them on by their other names. Preloaded before the library, or behind it. */
+/* A typical profiling tool: counts MPI_* calls and forwards them to PMPI_*. It is preloaded before the library or after it. */
 #ifdef BYPASS
 #define _GNU_SOURCE
 #include <dlfcn.h>

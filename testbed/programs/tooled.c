@@ -1,4 +1,5 @@
-/* What a tool watches: 100 allreduces, 50 bcasts, 10 messages that are waited for, and a duplicate. */
+/* A program for a profiling tool to count: 100 allreduces, 50 broadcasts, 10 waits for messages, and one duplicate of a
+   communicator. */
 #include "common.h"
 
 int main(int argc, char **argv) {

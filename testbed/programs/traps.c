@@ -1,4 +1,4 @@
-/* What breaks libraries that take over MPI, one by one. 3 ranks or more; run with the library preloaded. */
+/* Cases that break libraries that intercept MPI, one by one. 3 ranks or more; run with the library preloaded. */
 #include "plain.h"
 
 /* Send and receive types of one signature and different maps, on some ranks only. */

@@ -1,7 +1,6 @@
-/* Results of the MPI alone, whatever its files say: sums, an operation that does not commute, data that is moved, at the sizes between 64 bytes
-   and 64 KiB at which rules change.
-
-   tuned [gaps]: also types with gaps. Open MPI 5.0.11 is wrong about these between nodes, without any file: HAN's allgather is. */
+/* Checks results of the MPI alone with files that select its algorithms: sums, a non-commutative operation and moved data, at
+   the sizes between 64 bytes and 64 KiB at which these files switch algorithms. With `gaps`, also types with gaps, for which
+   HAN's allgather in Open MPI 5.0.11 is wrong between nodes even without a file. */
 #include "common.h"
 
 /* Products of matrices of whole numbers do not commute. */

@@ -1,5 +1,6 @@
-/* Every built-in operation on every built-in type against PMPI_Allreduce, to the bit (two ranks: one order only); user
-   operations, commutative and not; derived types with gaps and with a negative lower bound, which are only moved. */
+/* Compares every built-in operation on every built-in type with PMPI_Allreduce, bit by bit (with two ranks there is only one order).
+   Also user operations, commutative and not, and derived types with gaps and with a negative lower bound, which are moved but not
+   reduced. */
 #include "check.h"
 #include <complex.h>
 

@@ -1,9 +1,9 @@
-/* What a reduction of floating point gives, and what a broadcast's root keeps.
+/* Results of floating-point reductions, and the buffer of a broadcast's root.
 
-   1. The maximum and minimum of NaN, signed zeros and numbers have the same bits on all ranks, whatever was asked for.
-   2. A broadcast's root is only read: its buffer lies in memory that cannot be written. Dense and strided, blocking and
+   1. The maximum and minimum of NaN, signed zeros and numbers have the same bits on all ranks, with every algorithm.
+   2. The buffer of a broadcast's root is only read: it is in memory that cannot be written. Dense and strided, blocking and
       persistent.
-   3. Pairs of Fortran's types by their size. */
+   3. Fortran's pair types, which are recognised by their size. */
 #include "plain.h"
 #include <math.h>
 #include <sys/mman.h>

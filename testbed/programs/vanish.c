@@ -1,4 +1,4 @@
-/* Collectives without end, until a node is gone. */
+/* Collectives until a node is lost, for at most 90 s. */
 #include <mpi.h>
 #include <stdio.h>
 

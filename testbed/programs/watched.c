@@ -1,8 +1,6 @@
-/* Thousands of calls of a few kinds, which are watched: results stay right whatever serves them, with ranks that come late, calls of other
-   sizes in between, other communicators at the same time, and messages under way. Sums of floating point have the same bits in
-   every call.
-
-   watched CALLS */
+/* watched CALLS: thousands of calls of a few kinds during online tuning. Results stay right whichever algorithm is used, with
+   late ranks, calls of other sizes in between, other communicators at the same time, and messages in flight. Floating-point
+   sums have the same bits in every call. */
 #include "common.h"
 
 static unsigned seed = 1;

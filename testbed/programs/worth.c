@@ -1,6 +1,6 @@
 /* Collectives in a loop, with some work between them, for `bruckner compare`.
 
-   worth COLLECTIVE BYTES CALLS WORK: `bcast`, which is left to the MPI, or `allreduce`; so many turns of an empty loop before each. */
+   worth COLLECTIVE BYTES CALLS WORK: `bcast`, which is passed through to the MPI, or `allreduce`; WORK iterations of an empty loop before each call. */
 #include "common.h"
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
-/* Calls that are wrong: where the MPI returns an error, so does the library, of the same class; where it forgives, what was sent
-   arrives; and whoever is the only one to do something wrong is not left alone with the MPI's own function. After each, good
-   calls work. Two ranks or more. */
+/* Erroneous calls: where the MPI returns an error, the library returns one of the same class; where the MPI tolerates the
+   error, data arrives; and if only one rank makes an error, it must not be the only rank in the MPI's own function. After
+   each, correct calls work. Two ranks or more. */
 #include "plain.h"
 
 static int a[256], b[4096], counts[64], at[64], listed;

@@ -1,5 +1,5 @@
-// A machine for SimGrid: nodes of ranks, a latency and a rate on the node and another between nodes, and what a node can send. On the way to
-// another node a message takes the links of the node, too; so their latency is taken off the wire's.
+// SimGrid platform: nodes with ranks, latency and rate within a node and between nodes, and a limit on the rate at which a node
+// sends. A message between nodes also crosses the links within nodes, so their latency is subtracted from that of the wire.
 #include <cstdlib>
 #include <simgrid/s4u.hpp>
 #include <string>

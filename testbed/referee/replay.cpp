@@ -1,4 +1,4 @@
-// Replays traces under SimGrid: the first argument is the directory of NUMBER.txt. The last rank prints when it was through.
+// Replays traces under SimGrid: the first argument is the directory of NUMBER.txt. Replays traces under SimGrid: the first argument is the directory of the files RANK.txt. The last rank to finish prints its time.
 #include <cstdio>
 #include <simgrid/s4u.hpp>
 #include <smpi/smpi.h>

@@ -1,4 +1,4 @@
-//! `cargo testbed apps`: unmodified applications of Debian's on Open MPI 4.1, with the library preloaded and without.
+//! `cargo testbed apps`: unmodified applications from Debian on Open MPI 4.1, with the library preloaded and without.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,25 @@ use crate::launch::Launch;
 use crate::mpis::{Mpi, home, root};
 use crate::{readme, setup, speed};
 
-/// An application: how it is run, and which lines of what it says are results.
+/// An application: how to run it, and which lines of its output are results.
 struct App {
     name: &'static str,
-    /// Debian's package, and whether a quick run has it, too.
+    /// Debian package; `quick` is set if a quick run includes the application.
     package: &'static str,
     quick: bool,
     program: &'static str,
     inputs: &'static [&'static str],
-    /// What is run once before it.
+    /// Command that is run once before the application.
     prepare: &'static [&'static str],
     arguments: &'static [&'static str],
-    /// A file that it writes its results to, if not to standard output.
+    /// File to which the application writes its results, if not standard output.
     results: Option<&'static str>,
     result: fn(&str) -> Option<String>,
-    /// What must be among the results.
+    /// Texts that must occur among the results.
     must: &'static [&'static str],
 }
 
-/// An application whose results are among what it prints.
+/// Defaults for an application that prints its results.
 const PRINTING: App = App {
     name: "",
     package: "",
@@ -41,7 +41,7 @@ const PRINTING: App = App {
     must: &[],
 };
 
-/// ScaLAPACK's tests: what was tested, and the verdict; times differ.
+/// Defaults for ScaLAPACK's tests, whose results are the description of a test and its verdict, without times.
 const SCALAPACK: App = App {
     package: "scalapack-mpi-test",
     inputs: &["/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/*.dat"],
@@ -55,12 +55,12 @@ const SCALAPACK: App = App {
     ..PRINTING
 };
 
-/// The lines of a script of ours.
+/// Returns the result in a line that a script of the testbed marks by `result `.
 fn marked(line: &str) -> Option<String> {
     line.strip_prefix("result ").map(str::to_owned)
 }
 
-/// A line whose last word is a number, to so many decimals: sums of another order differ in the last ones.
+/// Rounds the number at the end of a line to `decimals` decimals, because sums in another order differ in the last ones.
 fn rounded(line: &str, decimals: usize) -> Option<String> {
     let (words, number) = line.trim().rsplit_once(' ')?;
     Some(format!("{} {:.decimals$}", words.trim(), number.parse::<f64>().ok()?))
@@ -142,7 +142,7 @@ const APPS: [App; 13] = [
         arguments: &["mdrun", "-s", "argon.tpr", "-ntomp", "1", "-reprod", "-dlb", "no", "-pin", "off"],
         results: Some("md.log"),
         result: |line| {
-            // Energies are the lines that have nothing but numbers with exponents.
+            // Lines with energies consist of numbers with exponents only.
             let words: Vec<&str> = line.split_whitespace().collect();
             let number = |word: &&str| word.contains('e') && word.parse::<f64>().is_ok();
             (words.len() > 1 && words.iter().all(number)).then(|| words.join(" "))
@@ -197,7 +197,7 @@ const APPS: [App; 13] = [
     App { name: "xdtrd", program: "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests/xdtrd", ..SCALAPACK },
 ];
 
-/// Runs them and prints a table; an error if results differ.
+/// Runs the applications and prints a table; an error if results differ.
 pub(crate) fn run(quick: bool) -> Result<()> {
     let apps: Vec<&App> = APPS.iter().filter(|app| app.quick || !quick).collect();
     let missing =
@@ -205,7 +205,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     setup::install(&missing.map(|app| app.package).collect::<Vec<_>>())?;
     println!(
         "{:<8} {:>7} {:>8} {:>8} {:>7}  against the same run without",
-        "program", "results", "calls", "served", "share"
+        "program", "results", "calls", "handled", "share"
     );
     let mut failed = 0;
     for app in apps {
@@ -216,14 +216,15 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         let second = app.run("second", &settings)?;
         let text = std::fs::read_to_string(&report).context("there is no report")?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
-        let (calls, served) = (report["calls"].as_u64().unwrap_or(0), report["served"].as_u64().unwrap_or(0));
+        let (calls, served) =
+            (report["calls"].as_u64().unwrap_or(0), report["handled"].as_u64().unwrap_or(0));
         let verdict = match () {
-            () if first != without => "differs",
-            () if second != first => "differs between two runs",
-            () if served == 0 => "nothing was served",
-            () => "the same, twice",
+            () if first != without => "results differ",
+            () if second != first => "results differ between two runs",
+            () if served == 0 => "no call was handled",
+            () => "same results in both runs",
         };
-        failed += usize::from(verdict != "the same, twice");
+        failed += usize::from(verdict != "same results in both runs");
         let share = 100.0 * served as f64 / calls.max(1) as f64;
         println!("{:<8} {:>7} {calls:>8} {served:>8} {share:>6.1}%  {verdict}", app.name, first.len());
         if first != without {
@@ -233,18 +234,19 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         }
     }
     if failed > 0 {
-        bail!("{failed} applications have other results");
+        bail!("{failed} applications failed: results differ, or no call was handled");
     }
     listing()
 }
 
-/// Three of them on emulated nodes, 4x4: the same results, and the time in collectives with the MPI's own and with the library.
+/// Runs three of the applications on emulated nodes and prints their time in collectives, native and with the library; an error if results
+/// differ.
 pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
     let nodes = Cluster::up(shape)?;
     let ranks = nodes.ranks();
     println!(
         "{:<8} {:>5} {:>7} {:>8} {:>8} {:>12} {:>12}  against the same run without",
-        "program", "ranks", "results", "calls", "served", "native", "with"
+        "program", "ranks", "results", "calls", "handled", "native", "with"
     );
     let mut failed = 0;
     for app in APPS.iter().filter(|app| ["LAMMPS", "pw.x", "HPCC"].contains(&app.name)) {
@@ -258,7 +260,7 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
             let text = std::fs::read_to_string(&report).context("there is no report")?;
             Ok((results, serde_json::from_str(&text)?))
         };
-        // In turn, because a crowded machine has its moods.
+        // Runs alternate between native and the library, because the speed of a busy machine varies over time.
         let (mut times, mut verdict, mut results) = ([Vec::new(), Vec::new()], "the same", 0);
         let mut ours = serde_json::Value::Null;
         for _ in 0..3 {
@@ -268,7 +270,7 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
             times[1].push(in_collectives(&report));
             (results, ours) = (with.len(), report);
             if with != without {
-                verdict = "differs";
+                verdict = "results differ";
                 for (a, b) in without.iter().zip(&with).filter(|(a, b)| a != b).take(5) {
                     eprintln!("without: {a}\nwith:    {b}");
                 }
@@ -276,30 +278,30 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
         }
         failed += usize::from(verdict != "the same");
         let [native, with] = times.map(speed::median);
-        let (calls, served) = (ours["calls"].as_u64().unwrap_or(0), ours["served"].as_u64().unwrap_or(0));
+        let (calls, served) = (ours["calls"].as_u64().unwrap_or(0), ours["handled"].as_u64().unwrap_or(0));
         println!(
             "{:<8} {ranks:>5} {:>7} {calls:>8} {served:>8} {:>10.3} s {:>10.3} s  {verdict}",
             app.name, results, native, with,
         );
     }
     if failed > 0 {
-        bail!("{failed} applications have other results");
+        bail!("{failed} applications failed: results differ, or no call was handled");
     }
     Ok(())
 }
 
-/// All collectives that rules can name.
+/// All collectives for which `BRUCKNER_ALGORITHM` can name an algorithm.
 const NAMES: [&str; 7] =
     ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
 
-/// Seconds in all collectives of a report.
+/// Total time in collectives in a report, in seconds.
 fn in_collectives(report: &serde_json::Value) -> f64 {
     let communicators = report["communicators"].as_array().into_iter().flatten();
     let rows = communicators.flat_map(|one| one["rows"].as_array().into_iter().flatten());
     rows.filter_map(|row| row["seconds"].as_f64()).sum()
 }
 
-/// The README's first use of the library.
+/// Runs the first example of the README and compares its report with the listing there.
 fn listing() -> Result<()> {
     let bruckner = root().join("target/release/bruckner");
     let launch = Launch::plain(Mpi::Openmpi4, 4, &bruckner).within(&home().join("apps"));
@@ -309,7 +311,7 @@ fn listing() -> Result<()> {
     let report = said.err.lines().skip_while(|line| !line.starts_with("bruckner "));
     let report: Vec<&str> = report.collect();
     readme::compare("lmp -in testbed/inputs/melt.lmp", &report.join("\n"), |line| {
-        // Times differ: they are what has six decimals, and all figures of one line. Advice depends on them.
+        // Left out because they vary: numbers with six decimals, all numbers in the line of time in collectives, and advice.
         let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 6);
         let is_figure =
             |word: &&str| word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit());
@@ -320,12 +322,12 @@ fn listing() -> Result<()> {
 }
 
 impl App {
-    /// The results of a run in a directory of its own.
+    /// Runs the application in a new directory and returns its results.
     fn run(&self, name: &str, settings: &[(&'static str, String)]) -> Result<Vec<String>> {
         self.run_on(name, settings, None)
     }
 
-    /// The same, across nodes if there are any.
+    /// Runs the application in a new directory, across `nodes` if given, and returns its results.
     fn run_on(
         &self,
         name: &str,
@@ -347,7 +349,7 @@ impl App {
                 None => {
                     let mut text = std::fs::read_to_string(root().join("testbed/inputs").join(input))?;
                     if nodes.is_some_and(|nodes| nodes.ranks() == 16) {
-                        // HPCC's grid of processes.
+                        // Adapts HPCC's process grid to 16 ranks.
                         text = text
                             .replace("2            Ps", "4            Ps")
                             .replace("2            Qs", "4            Qs");
@@ -373,7 +375,7 @@ impl App {
             (None, _) => Launch::preloaded(Mpi::Openmpi4, 4, program),
         };
         if nodes.is_some() {
-            // The environment does not reach other nodes by itself, and threads would be as many as there are cores.
+            // Other nodes do not inherit the environment, and the number of threads would default to the number of cores.
             launch = launch.option("-x").option("OMP_NUM_THREADS").option("-wdir");
             launch = launch.option(&place.display().to_string());
         }
@@ -395,8 +397,8 @@ impl App {
         let mut results: Vec<String> = text.lines().filter_map(self.result).collect();
         let mut must = self.must.to_vec();
         if nodes.is_some() {
-            // Updates of MPIRandomAccess overtake one another between nodes, also without the library, and some are lost:
-            // the benchmark allows for that, and its verdict counts.
+            // Between nodes, updates of MPIRandomAccess overtake one another even without the library, and some are lost. The benchmark
+            // allows for that, so only its verdict is compared.
             let random = |line: &str| line.starts_with("MPIRandomAccess") && line.contains("Errors=");
             results.retain(|line| !random(line));
             must.retain(|line| !random(line));
@@ -406,7 +408,7 @@ impl App {
         }
         for must in must {
             if !results.iter().any(|line| line.contains(must)) {
-                bail!("{} {name}: `{must}` is not among its results:\n{}", self.name, results.join("\n"));
+                bail!("{} {name}: expected result `{must}` is missing:\n{}", self.name, results.join("\n"));
             }
         }
         Ok(results)

@@ -1,12 +1,12 @@
-//! `cargo testbed chooser`: what `bruckner tune` comes to, and what the library chooses without it, measured beside native and beside
-//! other candidates.
+//! `cargo testbed chooser`: measures the algorithms that the library chooses, with a profile of `bruckner tune` and without, beside native
+//! and beside other candidates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use bruckner_choose::{Ability, Menus, Name, Policy, Profile, Question, Rules, choose};
-use bruckner_measure::{Joined, Look, Results, bytes_text, join, native, time_text};
+use bruckner_choose::{Ability, DecisionTables, Name, Policy, Profile, Question, Rules, choose};
+use bruckner_measure::{JoinedCase, Results, TimingMethod, bytes_text, join_cases, native, time_text};
 use bruckner_schedule::{Collective, Counts, Problem, Topology};
 use clap::Args;
 
@@ -15,31 +15,31 @@ use crate::cluster::{self, Cluster, Shape};
 use crate::measure::{place, with_algorithms};
 use crate::mpis::{Mpi, root};
 
-/// What is asked.
+/// Options of `cargo testbed chooser`.
 #[derive(Args)]
-pub(crate) struct Wanted {
-    /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
+pub(crate) struct Options {
+    /// Only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
-    /// Without a profile: what the library measures itself and what is usual
+    /// Without a profile: with the library's own calibration and default machine model
     #[arg(long)]
     without: bool,
     /// Also measures the three algorithms that the model ranks first
     #[arg(long, conflicts_with = "without")]
     best: bool,
-    /// The MPI's own algorithms instead: finds the fastest, exports them, and measures the MPI with these files and without
+    /// Tunes the MPI's own algorithms instead, exports the fastest, and measures the MPI with the exported files and without
     #[arg(long, conflicts_with_all = ["without", "best"])]
     natives: bool,
-    /// How long `bruckner tune` may take at each place
+    /// How long `bruckner tune` may take for each configuration
     #[arg(long, default_value = "10m")]
     budget: String,
-    /// Launches of each case
+    /// Number of launches of each case
     #[arg(long, default_value_t = 2)]
     launches: u32,
-    /// At most so long for each case of a launch, in seconds
+    /// Maximum time for each case of a launch, in seconds
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
-    /// Also what an earlier run has tuned and measured
+    /// Tunes and measures again what an earlier run has tuned and measured
     #[arg(long)]
     again: bool,
 }
@@ -48,51 +48,51 @@ const COLLECTIVES: [Collective; 4] =
     [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter, Collective::Alltoall];
 const SIZES: [u64; 7] = [8, 64, 512, 4096, 32768, 262_144, 1_048_576];
 const CONFIDENCE: f64 = 0.98;
-/// A case is slower if it is by more than this part, with and without a profile, and by so many seconds.
+/// A case is slower if its ratio exceeds this, with a profile and without, and if it takes [`LEAST`] seconds longer.
 const SLOWER: [f64; 2] = [1.03, 1.05];
 const LEAST: f64 = 40e-9;
-/// A choice is good that is as near as this to the best candidate.
+/// A choice is good if its ratio to the time of the best candidate is at most this.
 const NEAR: f64 = 1.05;
-/// The best that is raced beside.
+/// Number of candidates, the first by the model, that are measured beside the choice.
 const CANDIDATES: usize = 3;
 
-/// How the names of profiles end, with and without the MPI's own algorithms.
+/// Endings of the file names of profiles: of the library's algorithms, and of the MPI's own.
 pub(crate) const PROFILE: &str = ".toml";
 const NATIVES: &str = "-natives.toml";
 
-/// Where it is measured.
-pub(crate) struct Place {
+/// A configuration of MPI, nodes and ranks in which choices are measured.
+pub(crate) struct Configuration {
     pub(crate) name: String,
     pub(crate) mpi: Mpi,
-    /// Nodes, ranks on each, and the delay between them in microseconds; one node has none.
+    /// Number of nodes, ranks on each, and delay between nodes in microseconds; a single node has no delay.
     nodes: u32,
     on_node: u32,
     delay: Option<u32>,
 }
 
-impl Place {
-    fn all() -> Vec<Place> {
+impl Configuration {
+    fn all() -> Vec<Configuration> {
         let mut all = Vec::new();
         for delay in [500, 50] {
             for (nodes, on_node) in [(4, 4), (8, 2), (2, 8)] {
                 let name = format!("chooser-{nodes}x{on_node}-{delay}us");
-                all.push(Place { name, mpi: Mpi::Openmpi5, nodes, on_node, delay: Some(delay) });
+                all.push(Configuration { name, mpi: Mpi::Openmpi5, nodes, on_node, delay: Some(delay) });
             }
         }
         for on_node in [2, 8] {
-            for mpi in Mpi::TODAY {
+            for mpi in Mpi::CURRENT {
                 let name = format!("chooser-node{on_node}-{}", mpi.name());
-                all.push(Place { name, mpi: *mpi, nodes: 1, on_node, delay: None });
+                all.push(Configuration { name, mpi: *mpi, nodes: 1, on_node, delay: None });
             }
         }
         all
     }
 
-    /// Those whose names contain a text.
-    pub(crate) fn some(only: Option<&str>) -> Result<Vec<Place>> {
-        let mut all = Place::all();
+    /// Returns the configurations whose names contain `only`; an error if there are none.
+    pub(crate) fn some(only: Option<&str>) -> Result<Vec<Configuration>> {
+        let mut all = Configuration::all();
         all.retain(|place| only.is_none_or(|only| place.name.contains(only)));
-        ensure!(!all.is_empty(), "there is no such place");
+        ensure!(!all.is_empty(), "no configuration has this text in its name");
         std::fs::create_dir_all(place())?;
         Ok(all)
     }
@@ -101,7 +101,7 @@ impl Place {
         self.nodes * self.on_node
     }
 
-    /// Its nodes, put up, if there are several.
+    /// Brings up the emulated nodes, if the configuration has several nodes.
     pub(crate) fn nodes(&self) -> Result<Option<Cluster>> {
         let Some(delay) = self.delay else { return Ok(None) };
         let (nodes, ppn, delay) = (self.nodes.to_string(), self.on_node.to_string(), format!("{delay}us"));
@@ -109,11 +109,11 @@ impl Place {
         Ok(Some(Cluster::up(&Shape::of(&shape)?)?))
     }
 
-    /// A profile of it, made by `bruckner tune` unless it is there.
+    /// Returns the path of a profile, which `bruckner tune` makes unless it exists.
     pub(crate) fn tuned(&self, ending: &str, budget: &str, options: &[&str]) -> Result<PathBuf> {
         let profile = self.file(ending);
         if !profile.exists() {
-            // What was interrupted goes on.
+            // A tuning run that was interrupted continues with this file.
             let new = profile.with_extension("tuning");
             let new_text = new.display().to_string();
             let words = ["-o", &new_text, "--budget", budget].into_iter().chain(options.iter().copied());
@@ -128,7 +128,7 @@ impl Place {
         place().join(format!("{}{ending}", self.name))
     }
 
-    /// Runs a command of `bruckner` that starts launchers.
+    /// Runs a command of `bruckner` that starts launchers, with some settings on all ranks.
     fn command(&self, name: &str, ask: &[String], settings: &[String]) -> Result<()> {
         match self.nodes()? {
             Some(nodes) => nodes.command(self.mpi, name, ask, settings),
@@ -141,8 +141,8 @@ impl Place {
         }
     }
 
-    /// Measures some cases into a file, unless that is there.
-    fn bench(&self, file: &Path, ask: &[String], effort: &Wanted, settings: &[String]) -> Result<Results> {
+    /// Measures cases into a file, unless the file exists, and returns its results.
+    fn bench(&self, file: &Path, ask: &[String], effort: &Options, settings: &[String]) -> Result<Results> {
         if !file.exists() {
             let new = file.with_extension("new");
             let _ = std::fs::remove_file(&new);
@@ -157,24 +157,24 @@ impl Place {
     }
 }
 
-/// What was found at a place.
+/// Summary of the measurements of a configuration.
 #[derive(Default)]
-struct Sum {
-    /// Native's time divided by ours.
+struct Summary {
+    /// Speedups: native's time divided by the library's.
     speeds: Vec<f64>,
     slower: usize,
     near: usize,
     compared: usize,
 }
 
-/// Measures all places, and prints what was found.
-pub(crate) fn run(ask: &Wanted) -> Result<()> {
-    let places = Place::some(ask.only.as_deref())?;
+/// Measures all configurations and prints the results; an error where choices are not good enough.
+pub(crate) fn run(ask: &Options) -> Result<()> {
+    let places = Configuration::some(ask.only.as_deref())?;
     let mut broken = Vec::new();
     for place in &places {
         let sum = if ask.natives { exported(place, ask)? } else { measured(place, ask)? };
         let mean = geometric_mean(&sum.speeds);
-        let mut text = format!("{}: {mean:.2} times as fast as native, {} slower", place.name, sum.slower);
+        let mut text = format!("{}: speedup over native {mean:.2}, {} slower", place.name, sum.slower);
         if sum.compared > 0 {
             text += &format!(", {} of {} within 5 % of the best candidate", sum.near, sum.compared);
         }
@@ -187,11 +187,11 @@ pub(crate) fn run(ask: &Wanted) -> Result<()> {
     }
     match broken.is_empty() {
         true => Ok(()),
-        false => bail!("not as it should be:\n{}", broken.join("\n")),
+        false => bail!("configurations below their limits:\n{}", broken.join("\n")),
     }
 }
 
-fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
+fn measured(place: &Configuration, ask: &Options) -> Result<Summary> {
     let kind = if ask.without { "-without" } else { "" };
     let (profile, results) = (place.file(PROFILE), place.file(&format!("{kind}.json")));
     if ask.again {
@@ -200,7 +200,7 @@ fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
             let _ = std::fs::remove_file(&profile);
         }
     }
-    let mut settings = vec!["BRUCKNER_WATCH=off".to_owned()];
+    let mut settings = vec!["BRUCKNER_ONLINE_TUNING=off".to_owned()];
     if ask.without {
         settings.push("BRUCKNER_PROFILE=off".to_owned());
     } else {
@@ -213,14 +213,14 @@ fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
         false => Some(menus(place, &std::fs::read_to_string(&profile)?)?),
     };
     let slower_by = SLOWER[usize::from(ask.without)];
-    let mut sum = Sum::default();
+    let mut sum = Summary::default();
     println!("{}, {}", place.name, place.mpi.name());
-    for case in join(&measured) {
+    for case in join_cases(&measured) {
         let mut row = format!("{:<15} {:>8}", case.collective, bytes_text(case.bytes));
         let ratio = case
-            .compare(native::CHOSEN, native::NATIVE, Look::FromBarrier, CONFIDENCE)
+            .compare(native::LIBRARY_SELECTION, native::NATIVE, TimingMethod::FromBarrier, CONFIDENCE)
             .context("native beside what is chosen")?;
-        let [ours, theirs] = times(&case, native::CHOSEN, native::NATIVE)?;
+        let [ours, theirs] = times(&case, native::LIBRARY_SELECTION, native::NATIVE)?;
         row += &format!(
             " {:>9} {:>5.2} ({:.2} to {:.2})",
             time_text(theirs),
@@ -230,7 +230,7 @@ fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
         );
         sum.speeds.push(1.0 / ratio.ratio);
         if ratio.interval.low > slower_by && ours - theirs > LEAST {
-            // Launches differ: it counts only if it is so again.
+            // Launches differ, so a case counts as slower only if a second measurement confirms it.
             let again = place.file(&format!("{kind}-{}-{}.json", case.collective, case.bytes));
             if ask.again {
                 let _ = std::fs::remove_file(&again);
@@ -238,24 +238,24 @@ fn measured(place: &Place, ask: &Wanted) -> Result<Sum> {
             let bytes = case.bytes.to_string();
             let words = with_algorithms(&[case.collective, "--bytes", &bytes], &["chosen"]);
             let again = place.bench(&again, &words, ask, &settings)?;
-            let again = &join(&again)[0];
+            let again = &join_cases(&again)[0];
             let second = again
-                .compare(native::CHOSEN, native::NATIVE, Look::FromBarrier, CONFIDENCE)
+                .compare(native::LIBRARY_SELECTION, native::NATIVE, TimingMethod::FromBarrier, CONFIDENCE)
                 .context("the same again")?;
-            let [ours, theirs] = times(again, native::CHOSEN, native::NATIVE)?;
+            let [ours, theirs] = times(again, native::LIBRARY_SELECTION, native::NATIVE)?;
             let slower = second.interval.low > slower_by && ours - theirs > LEAST;
             sum.slower += usize::from(slower);
             row += &format!(", again {:.2}{}", second.ratio, if slower { " SLOWER" } else { "" });
         }
         if let Some(menus) = menus.as_ref().filter(|_| ask.best) {
-            row += &beside(place, &case, menus, ask, &settings, &mut sum)?;
+            row += &compare_candidates(place, &case, menus, ask, &settings, &mut sum)?;
         }
         println!("{row}");
     }
     Ok(sum)
 }
 
-/// All cases, as `bruckner bench` is asked for them.
+/// Arguments of `bruckner bench` for all collectives and sizes.
 fn cases(algorithm: &str) -> Vec<String> {
     let sizes = SIZES.map(|bytes| bytes.to_string()).join(",");
     let names = COLLECTIVES.map(|collective| collective.to_string());
@@ -263,12 +263,12 @@ fn cases(algorithm: &str) -> Vec<String> {
     with_algorithms(&words, &[algorithm])
 }
 
-/// What no setting of the MPI changes.
+/// Reference algorithm, which no setting of the MPI affects.
 const REFERENCE: &str = "locality(node)";
 
-/// The MPI with files that say which of its own algorithms are fastest, beside the MPI without: in launches of their own, so both are
-/// compared with what none of them changes.
-fn exported(place: &Place, ask: &Wanted) -> Result<Sum> {
+/// Measures the MPI with exported files that select its fastest algorithms, and without. The launches are separate, so both are compared
+/// with [`REFERENCE`].
+fn exported(place: &Configuration, ask: &Options) -> Result<Summary> {
     let (profile, files) = (place.file(NATIVES), place.file("-natives"));
     if ask.again {
         let _ = std::fs::remove_file(&profile);
@@ -299,16 +299,16 @@ fn exported(place: &Place, ask: &Wanted) -> Result<Sum> {
     };
     let [with, without] = both("", &cases(REFERENCE))?;
     println!("{}, {}", place.name, place.mpi.name());
-    let mut sum = Sum::default();
-    for (with, without) in join(&with).iter().zip(&join(&without)) {
-        let (text, ratio, mut slower) = beside_itself(with, without)?;
+    let mut sum = Summary::default();
+    for (with, without) in join_cases(&with).iter().zip(&join_cases(&without)) {
+        let (text, ratio, mut slower) = compare_native(with, without)?;
         let mut row = format!("{:<15} {:>8} {text}", with.collective, bytes_text(with.bytes));
         if slower {
-            // Launches differ: it counts only if it is so again.
+            // Launches differ, so a case counts as slower only if a second measurement confirms it.
             let bytes = with.bytes.to_string();
             let words = with_algorithms(&[with.collective, "--bytes", &bytes], &[REFERENCE]);
             let [with, without] = both(&format!("-{}-{}", with.collective, with.bytes), &words)?;
-            let again = beside_itself(&join(&with)[0], &join(&without)[0])?;
+            let again = compare_native(&join_cases(&with)[0], &join_cases(&without)[0])?;
             slower = again.2;
             row += &format!(", again {}{}", again.0, if slower { " SLOWER" } else { "" });
         }
@@ -319,10 +319,11 @@ fn exported(place: &Place, ask: &Wanted) -> Result<Sum> {
     Ok(sum)
 }
 
-/// The MPI's own function in two cases, both beside the reference: the ratio as text and number, and whether the first is slower.
-fn beside_itself(with: &Joined<'_>, without: &Joined<'_>) -> Result<(String, f64, bool)> {
-    let of = |case: &Joined<'_>| {
-        case.compare(native::NATIVE, REFERENCE, Look::FromBarrier, CONFIDENCE).context("native")
+/// Compares the MPI's own function in two cases, each relative to the reference: the ratio as text and number, and whether the first is
+/// slower.
+fn compare_native(with: &JoinedCase<'_>, without: &JoinedCase<'_>) -> Result<(String, f64, bool)> {
+    let of = |case: &JoinedCase<'_>| {
+        case.compare(native::NATIVE, REFERENCE, TimingMethod::FromBarrier, CONFIDENCE).context("native")
     };
     let (new, old) = (of(with)?, of(without)?);
     let ratio = new.ratio / old.ratio;
@@ -332,20 +333,20 @@ fn beside_itself(with: &Joined<'_>, without: &Joined<'_>) -> Result<(String, f64
     Ok((format!("{:>9} {ratio:>5.2} ({low:.2} to {high:.2})", time_text(theirs)), ratio, slower))
 }
 
-/// The times of two contenders, in seconds.
-fn times(case: &Joined<'_>, one: &str, other: &str) -> Result<[f64; 2]> {
-    let time = |of, beside| case.times(of, beside, Look::FromBarrier).map(|times| times.median);
+/// Median times of two contenders, in seconds.
+fn times(case: &JoinedCase<'_>, one: &str, other: &str) -> Result<[f64; 2]> {
+    let time = |of, beside| case.times(of, beside, TimingMethod::FromBarrier).map(|times| times.median);
     Ok([time(one, other).context("a time")?, time(other, one).context("a time")?])
 }
 
-/// What is chosen beside the candidates that the model ranks first.
-fn beside(
-    place: &Place,
-    case: &Joined<'_>,
-    menus: &Menus,
-    ask: &Wanted,
+/// Measures the chosen algorithm beside the candidates that the model ranks first, and returns a text about the best.
+fn compare_candidates(
+    place: &Configuration,
+    case: &JoinedCase<'_>,
+    menus: &DecisionTables,
+    ask: &Options,
     settings: &[String],
-    sum: &mut Sum,
+    sum: &mut Summary,
 ) -> Result<String> {
     let (chosen, candidates) = candidates(menus, case.collective, case.bytes)?;
     let file = place.file(&format!("-best-{}-{}.json", case.collective, case.bytes));
@@ -356,31 +357,31 @@ fn beside(
     let all: Vec<&str> = ["chosen"].into_iter().chain(candidates.iter().map(String::as_str)).collect();
     let words = with_algorithms(&[case.collective, "--bytes", &bytes], &all);
     let measured = place.bench(&file, &words, ask, settings)?;
-    let case = &join(&measured)[0];
-    let others = case.contenders.iter().filter(|name| **name != native::CHOSEN);
+    let case = &join_cases(&measured)[0];
+    let others = case.contenders.iter().filter(|name| **name != native::LIBRARY_SELECTION);
     let ratios = others.filter_map(|name| {
-        let found = case.compare(native::CHOSEN, name, Look::FromBarrier, CONFIDENCE)?;
+        let found = case.compare(native::LIBRARY_SELECTION, name, TimingMethod::FromBarrier, CONFIDENCE)?;
         Some((found, *name))
     });
     let (worst, name) = ratios.max_by(|a, b| a.0.ratio.total_cmp(&b.0.ratio)).context("a candidate")?;
     sum.compared += 1;
-    // Where the best is what was chosen, it is faster only as a plan that is called directly.
+    // If the best candidate is the chosen algorithm itself, it is faster only because its plan is called directly.
     let near = worst.ratio <= NEAR || worst.interval.low <= 1.0 || *name == chosen;
     sum.near += usize::from(near);
     let remark = if near { "" } else { " NOT THE BEST" };
-    Ok(format!(", by {chosen}, {:.2} of {name}{remark}", worst.ratio))
+    Ok(format!(", {chosen}: {:.2} times the time of {name}{remark}", worst.ratio))
 }
 
-/// What is chosen; and the algorithms that the model ranks first, with the one that won a race.
-fn candidates(menus: &Menus, collective: &str, bytes: u64) -> Result<(String, Vec<String>)> {
+/// Returns the chosen algorithm, and the candidates: those that the model ranks first, and the winner of the tuning run.
+fn candidates(menus: &DecisionTables, collective: &str, bytes: u64) -> Result<(String, Vec<String>)> {
     let name = Name::read(collective).context("a collective")?;
     let collective = Collective::from_name(collective).context("a collective")?;
     let problem = Problem::new(collective, menus.topology().ranks(), Counts::Equal(bytes / 8), 8)
         .map_err(|why| anyhow!(why))?;
-    let question = Question { name, problem: &problem, shows_order: collective.reduces() };
+    let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
     let ranked = menus.ranking(&question).0.into_iter().take(CANDIDATES);
     let mut all: Vec<String> = ranked.map(|ranked| ranked.expression.to_string()).collect();
-    if let Some(verdict) = menus.verdict(&question).filter(|verdict| !verdict.is_native()) {
+    if let Some(verdict) = menus.result(&question).filter(|verdict| !verdict.is_native()) {
         all.push(verdict.expression.to_string());
     }
     all.sort();
@@ -389,11 +390,11 @@ fn candidates(menus: &Menus, collective: &str, bytes: u64) -> Result<(String, Ve
     Ok((chosen.first().context("a choice")?.expression.to_string(), all))
 }
 
-/// What the library goes by at a place.
-fn menus(place: &Place, profile: &str) -> Result<Menus> {
+/// Decision tables of the library in a configuration with a profile.
+fn menus(place: &Configuration, profile: &str) -> Result<DecisionTables> {
     let (profile, _) = Profile::read(profile).map_err(|why| anyhow!("{why}"))?;
-    let mpi = profile.made.mpi.clone();
+    let mpi = profile.provenance.mpi.clone();
     let topology: Topology = format!("{}x{}", place.nodes, place.on_node).parse()?;
     let known = profile.knowledge(&mpi).0;
-    Ok(Menus::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default()))
+    Ok(DecisionTables::new(Arc::new(topology), Arc::new(known), Policy::default(), Ability::default()))
 }

@@ -1,44 +1,44 @@
-//! `cargo testbed claims`: what is claimed of speed on several nodes, measured, each beside what it must be at least.
+//! `cargo testbed claims`: measures the claims about speed on several nodes, and prints each result beside its lower limit.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use bruckner_measure::{Joined, Look, Results, bytes_text, join, native, time_text};
+use bruckner_measure::{JoinedCase, Results, TimingMethod, bytes_text, join_cases, native, time_text};
 
 use crate::measure::{Run, measure, with_algorithms};
 use crate::mpis::Mpi;
 
-/// What is compared with.
+/// Baseline of a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
-    /// The MPI as it is.
+    /// The MPI with its default algorithms.
     Native,
-    /// The best to which it can be forced.
+    /// The MPI with the fastest of its own algorithms, forced by settings.
     NativeBest,
 }
 
-/// What is claimed of some sizes of a collective: how many times as fast the best of ours is, in the geometric mean.
+/// A claim about some sizes of a collective: the speedup of the library's best algorithm, as a geometric mean over the sizes.
 #[derive(Clone, Copy)]
 struct Claim {
-    /// The name of the run.
+    /// Name of the run that measures the claim.
     of: &'static str,
     collective: &'static str,
     bytes: &'static [u64],
     over: Over,
     goal: f64,
     floor: f64,
-    /// No size may be below this.
+    /// Least speedup of each single size.
     each: f64,
 }
 
 const SHORT: &[u64] = &[8, 512, 4096];
 const LONG: &[u64] = &[32 << 10, 256 << 10, 1 << 20];
 
-/// On racks: nodes as regions, or racks as regions and nodes inside.
+/// Algorithms on racks: nodes as regions, or racks as regions with nodes inside.
 const TWO_LEVELS: &str = "locality(socket)";
 const THREE_LEVELS: &str = "locality(node, inside=locality(socket))";
 
-/// The wire's share of a 1 MiB allreduce on four nodes: every node sends and receives 3/2 of it, at 1 Gbit/s.
+/// Time of a 1 MiB allreduce on the wire between four nodes, in seconds: every node sends and receives 3/2 of the data at 1 Gbit/s.
 const WIRE: f64 = 1.5 * 1048576.0 * 8.0 / 1e9;
 
 fn claim(of: &'static str, collective: &'static str, bytes: &'static [u64], goal: f64, floor: f64) -> Claim {
@@ -72,7 +72,7 @@ fn claims() -> Vec<Claim> {
     claims
 }
 
-/// All that is measured, with the algorithms that were found to be the best.
+/// All measurements, with the algorithms that were found to be the best.
 fn runs() -> Vec<Run> {
     let best = ["native-best"].as_slice();
     let short = [
@@ -82,7 +82,7 @@ fn runs() -> Vec<Run> {
         "leader(node, between=spread-out)",
     ];
     let four = &["allreduce", "allgather", "reduce_scatter", "alltoall", "--bytes", "8,512,4096"][..];
-    // Native takes a second for the longest of these: few of ours beside it.
+    // Native takes a second for the longest of these, so few algorithms are measured beside it.
     let long = ["lanes(node, between=ring)", "pipeline(2, lanes(node, between=ring))"];
     let two = &["allgather", "reduce_scatter", "--bytes", "32768,262144,1048576"][..];
     let sums = [
@@ -93,8 +93,8 @@ fn runs() -> Vec<Run> {
     ];
     let allreduce = &["allreduce", "--bytes", "32768,262144,1048576"][..];
     let run = |name: &str, shape, delay, ask| Run::new(name, Mpi::Openmpi5, shape, delay, ask);
-    // Two racks of two nodes, which the library is told of: its nodes are racks, and its sockets are nodes. With two ranks on
-    // each: four could reach the three other nodes at once, and would cross racks once in any case.
+    // Two racks of two nodes: in the topology for the library, nodes are racks, and sockets are nodes. Each node has two ranks, since four
+    // could reach the three other nodes at once, and would cross racks once in any case.
     let three_of_four = &["allreduce", "allgather", "reduce_scatter", "--bytes", "8,512,4096"];
     let racks = with_algorithms(three_of_four, &[TWO_LEVELS, THREE_LEVELS]);
     let mut racks = run("claims-racks", (4, 2), 100, racks);
@@ -104,7 +104,7 @@ fn runs() -> Vec<Run> {
         run("claims-4x4-500us", (4, 4), 500, with_algorithms(four, &[&short, best].concat())),
         run("claims-4x4-50us", (4, 4), 50, with_algorithms(four, &short)),
     ];
-    for mpi in Mpi::TODAY {
+    for mpi in Mpi::CURRENT {
         let name = format!("claims-node-{}", mpi.name());
         for (ask, algorithms) in [
             (
@@ -128,15 +128,16 @@ fn runs() -> Vec<Run> {
     runs
 }
 
-/// Two ranks on one node, each MPI in its own row: native's time is 1.
+/// Judges the claims for two ranks on one node, as parts of each MPI's native time.
 fn one_node(results: &BTreeMap<&str, Results>, judge: &mut dyn FnMut(String, f64, f64, bool)) -> Result<()> {
     let mut shortest = Vec::new();
-    for mpi in Mpi::TODAY {
+    for mpi in Mpi::CURRENT {
         let name = format!("claims-node-{}", mpi.name());
-        for case in join(results.get(name.as_str()).context("a run")?) {
+        for case in join_cases(results.get(name.as_str()).context("a run")?) {
             let ours = case.contenders.iter().filter(|name| **name != native::NATIVE);
-            let parts =
-                ours.filter_map(|ours| Some((case.ratio(ours, native::NATIVE, Look::BackToBack)?, *ours)));
+            let parts = ours.filter_map(|ours| {
+                Some((case.ratio(ours, native::NATIVE, TimingMethod::BackToBack)?, *ours))
+            });
             let (part, by) = parts.min_by(|a, b| a.0.total_cmp(&b.0)).context("one of ours")?;
             let most = match (case.collective, case.bytes) {
                 ("allreduce", 8) => {
@@ -162,15 +163,16 @@ fn one_node(results: &BTreeMap<&str, Results>, judge: &mut dyn FnMut(String, f64
     Ok(())
 }
 
-/// The best of ours in a case: how many times as fast, and which it is.
-fn best<'a>(case: &Joined<'a>, over: Over) -> Option<(f64, &'a str)> {
+/// Returns the speedup of the library's best algorithm in a case, and its name.
+fn best<'a>(case: &JoinedCase<'a>, over: Over) -> Option<(f64, &'a str)> {
     let base = match over {
         Over::Native => native::NATIVE,
-        // Where no setting beat the default in the trial, the default is the best.
+        // If no setting beats the default in the trial, the default is the best.
         Over::NativeBest => native::best(case).unwrap_or(native::NATIVE),
     };
-    let ours = case.contenders.iter().filter(|name| !native::is_native(name) && **name != native::CHOSEN);
-    let speeds = ours.filter_map(|name| Some((case.ratio(base, name, Look::FromBarrier)?, *name)));
+    let ours =
+        case.contenders.iter().filter(|name| !native::is_native(name) && **name != native::LIBRARY_SELECTION);
+    let speeds = ours.filter_map(|name| Some((case.ratio(base, name, TimingMethod::FromBarrier)?, *name)));
     speeds.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
@@ -178,7 +180,7 @@ pub(crate) fn geometric_mean(of: &[f64]) -> f64 {
     (of.iter().map(|value| value.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 
-/// Measures what is claimed, and prints it beside the claims; an error if any is not kept.
+/// Measures the claims and prints the results; an error if a claim is not kept.
 pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
     let runs = runs();
     measure(&runs, launches, seconds, again)?;
@@ -197,7 +199,7 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         println!("{text}{word}");
     };
     for claim in claims() {
-        let cases = join(results.get(claim.of).context("a run")?);
+        let cases = join_cases(results.get(claim.of).context("a run")?);
         let mut speeds = Vec::new();
         let mut texts = Vec::new();
         for &bytes in claim.bytes {
@@ -215,36 +217,36 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         judge(format!("{head} {figures}: {}", texts.join(", ")), mean, claim.goal, kept);
     }
     for name in ["claims-8x2-500us", "claims-2x8-500us"] {
-        let cases = join(results.get(name).context("a run")?);
+        let cases = join_cases(results.get(name).context("a run")?);
         let speeds: Vec<f64> = cases.iter().filter_map(|case| Some(best(case, Over::Native)?.0)).collect();
         let mean = geometric_mean(&speeds);
         judge(format!("{name}: all over native {mean:.2} (floor 1.30)"), mean, 1.3, mean >= 1.3);
     }
     one_node(&results, &mut judge)?;
-    for case in join(results.get("claims-racks").context("a run")?) {
-        let Some(speed) = case.ratio(TWO_LEVELS, THREE_LEVELS, Look::FromBarrier) else { continue };
+    for case in join_cases(results.get("claims-racks").context("a run")?) {
+        let Some(speed) = case.ratio(TWO_LEVELS, THREE_LEVELS, TimingMethod::FromBarrier) else { continue };
         let what = format!("{} of {}", case.collective, bytes_text(case.bytes));
         let text = format!("claims-racks: {what}: three levels over two {speed:.2} (floor 1.00)");
         judge(text, speed, 1.0, speed >= 1.0);
     }
     for collective in ["allreduce", "allgather", "reduce_scatter", "alltoall"] {
-        let cases = join(results.get("claims-4x4-500us").context("a run")?);
+        let cases = join_cases(results.get("claims-4x4-500us").context("a run")?);
         let case = cases.iter().find(|case| case.collective == collective && case.bytes == 8);
         let case = case.context("8 bytes")?;
         let (_, name) = best(case, Over::Native).context("one of ours")?;
-        let time = case.times(name, name, Look::FromBarrier).context("a time")?.median;
-        let hops = time / case.hop();
+        let time = case.times(name, name, TimingMethod::FromBarrier).context("a time")?.median;
+        let hops = time / case.latency();
         let text =
             format!("claims-4x4-500us: {collective} of 8 B by {name} takes {hops:.2} hops (at most 2.00)");
-        judge(format!("{text} of {}", time_text(case.hop())), 0.0, 0.0, hops <= 2.0);
+        judge(format!("{text} of {}", time_text(case.latency())), 0.0, 0.0, hops <= 2.0);
     }
-    let cases = join(results.get("claims-4x4-500us-sums").context("a run")?);
+    let cases = join_cases(results.get("claims-4x4-500us-sums").context("a run")?);
     let case = cases.iter().find(|case| case.collective == "allreduce" && case.bytes == 1 << 20);
     let case = case.context("1 MiB")?;
     let (_, name) = best(case, Over::Native).context("one of ours")?;
-    let time = case.times(name, name, Look::FromBarrier).context("a time")?.median;
+    let time = case.times(name, name, TimingMethod::FromBarrier).context("a time")?.median;
     let text = format!("claims-4x4-500us-sums: allreduce of 1 MiB by {name} takes {}", time_text(time));
-    let limit = format!("{:.2} times what the wire takes (at most 1.50)", time / WIRE);
+    let limit = format!("{:.2} times the transfer time of the wire (at most 1.50)", time / WIRE);
     judge(format!("{text}, {limit}"), 0.0, 0.0, time / WIRE <= 1.5);
     if broken > 0 {
         bail!("{broken} claims are not kept");

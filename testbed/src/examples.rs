@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<()> {
         let program = fortran(mpi)?;
         expect(mpi, 3, &program, "3 ranks: the sum is 6.0")?;
     }
-    for &mpi in Mpi::TODAY {
+    for &mpi in Mpi::CURRENT {
         same_bits(mpi)?;
     }
     for (file, mpis) in UNMODIFIED {
@@ -37,19 +37,19 @@ pub(crate) fn run() -> Result<()> {
     let command = root().join("target/release/bruckner");
     for &mpi in Mpi::ALL.iter().filter(|mpi| !matches!(mpi, Mpi::MpichAbi | Mpi::IntelAbi)) {
         let said = Launch::new(mpi, 3, &command).argument("doctor").run()?;
-        if !said.succeeded || !said.out.contains("nothing is wrong") {
+        if !said.succeeded || !said.out.contains("no problems found") {
             bail!("bruckner doctor on {}: {}{}", mpi.name(), said.out, said.err);
         }
         println!("{:<10} bruckner doctor: {}", mpi.name(), said.out.lines().next().unwrap_or_default());
     }
     let said = Launch::new(Mpi::Mpich5, 2, &command).argument("doctor").run()?;
-    // Where the library is differs, and whether ranks are pinned.
+    // The path of the library, and whether ranks are pinned, differ between machines.
     readme::compare("mpirun -n 2 bruckner doctor", &said.out, |line| {
         (!line.starts_with("library") && !line.starts_with("note")).then(|| line.to_owned())
     })
 }
 
-/// Programs that know nothing of the library, and the MPIs that they run on. Only Debian's MPIs have Fortran.
+/// Unmodified programs, and the MPIs that they run on. Only Debian's MPIs support Fortran.
 const UNMODIFIED: [(&str, &[Mpi]); 5] = [
     ("fft.c", &[Mpi::Openmpi5, Mpi::Mpich5]),
     ("filter.c", &[Mpi::Openmpi5, Mpi::Mpich5]),
@@ -58,16 +58,17 @@ const UNMODIFIED: [(&str, &[Mpi]); 5] = [
     ("means.py", &[Mpi::Openmpi5, Mpi::Mpich5]),
 ];
 
-/// Runs one without the library and with it: it succeeds and says the same, and calls were served.
+/// Runs a program without the library and with it: both must succeed with the same output, and the library must handle calls.
 fn unmodified(mpi: Mpi, file: &str) -> Result<()> {
     let words = built(mpi, file)?;
     let bruckner = root().join("target/release/bruckner");
     let first = PathBuf::from(&words[0]);
     let without =
-        words[1..].iter().fold(Launch::plain(mpi, 4, &first).patiently(), Launch::argument).run()?;
-    let with = Launch::plain(mpi, 4, &bruckner).patiently().argument("exec").set("BRUCKNER_REPORT", "stderr");
+        words[1..].iter().fold(Launch::plain(mpi, 4, &first).oversubscribed(), Launch::argument).run()?;
+    let with =
+        Launch::plain(mpi, 4, &bruckner).oversubscribed().argument("exec").set("BRUCKNER_REPORT", "stderr");
     let with = words.iter().fold(with, Launch::argument).run()?;
-    let served = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls served "));
+    let served = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls handled "));
     let served = served.and_then(|line| line.rsplit(": ").next()).unwrap_or_default();
     if !without.succeeded
         || !with.succeeded
@@ -81,7 +82,7 @@ fn unmodified(mpi: Mpi, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// What an example is started by, without a launcher.
+/// Builds an example if needed, and returns the command that starts it, without a launcher.
 fn built(mpi: Mpi, file: &str) -> Result<Vec<String>> {
     let source = root().join("examples").join(file).display().to_string();
     let (name, ending) = file.rsplit_once('.').context("an ending")?;
@@ -101,7 +102,7 @@ fn built(mpi: Mpi, file: &str) -> Result<Vec<String>> {
     Ok(vec![output.display().to_string()])
 }
 
-/// Conjugate gradients, an unmodified program: two runs with the library, in which calls are watched, have the same bits, on all ranks.
+/// Runs conjugate gradients, an unmodified program, twice with online tuning: results must have the same bits in both runs, on all ranks.
 fn same_bits(mpi: Mpi) -> Result<()> {
     let program = place(mpi, "cg")?;
     let mut command = mpi.command(mpi.compiler());
@@ -109,13 +110,13 @@ fn same_bits(mpi: Mpi) -> Result<()> {
     compile(command)?;
     let bruckner = root().join("target/release/bruckner");
     let run = || {
-        let launch = Launch::plain(mpi, 4, &bruckner).patiently().argument("exec");
+        let launch = Launch::plain(mpi, 4, &bruckner).oversubscribed().argument("exec");
         launch.argument(program.display().to_string()).set("BRUCKNER_REPORT", "stderr").run()
     };
     let (first, second) = (run()?, run()?);
     let right = first.succeeded && first.out.contains(" 0 differences between ranks");
-    // Integers are watched, and floating point is not.
-    if !right || first.out != second.out || !first.err.contains("tried beside") {
+    // Integer calls are tuned online, floating-point calls are not.
+    if !right || first.out != second.out || !first.err.contains("in a trial") {
         bail!("cg on {}: {}{}{}", mpi.name(), first.out, second.out, first.err);
     }
     println!("{:<10} cg, twice: {}", mpi.name(), first.out.trim());
@@ -159,7 +160,7 @@ fn c(mpi: Mpi) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Only Debian's MPIs have Fortran.
+/// Builds the Fortran example. Only Debian's MPIs support Fortran.
 fn fortran(mpi: Mpi) -> Result<PathBuf> {
     let (object, output) = (place(mpi, "sum_handles.o")?, place(mpi, "sum-fortran")?);
     let mut command = mpi.command(mpi.compiler());
@@ -174,12 +175,12 @@ fn fortran(mpi: Mpi) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Cargo on the crate that Rust programs use, with an MPI for rsmpi.
+/// Runs cargo on the crate of the Rust API, with an MPI for rsmpi.
 fn cargo(words: &[&str]) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(words).args(["--quiet", "--locked", "--package", "bruckner"]).current_dir(root());
     command.env("MPICC", Mpi::Openmpi4.compiler()).env("RUSTDOCFLAGS", "-D warnings");
-    // Where an example cannot start this MPI, it fails.
+    // An example that cannot start this MPI fails.
     command.env("BRUCKNER_MPI", Mpi::library_of_openmpi4()?);
     if !command.status()?.success() {
         bail!("cargo {} does not succeed", words.join(" "));
@@ -192,7 +193,7 @@ fn rust() -> Result<PathBuf> {
     Ok(root().join("target/release/examples/rsmpi"))
 }
 
-/// Pages with all features, and the examples of every function, each as a job of one rank.
+/// Builds the documentation with all features, and runs its examples, each as a job of one rank.
 fn documentation() -> Result<()> {
     cargo(&["doc", "--no-deps", "--features", "rsmpi"])?;
     cargo(&["test", "--doc"])?;

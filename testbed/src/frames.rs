@@ -1,4 +1,4 @@
-//! The stack frames of the library's functions: a program may call MPI from a thread with a small stack.
+//! Checks the stack frames of the library's functions, because a program may call MPI from a thread with a small stack.
 
 use std::process::Command;
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::launch::{Outcome, library};
 
-/// The largest frame, in bytes.
+/// Largest frame allowed, in bytes.
 const MOST: u64 = 8 << 10;
 
-/// Functions of the standard library that run only where a panic prints a backtrace, for which a user has asked.
+/// Functions of the standard library that run only if a panic prints a backtrace, which a user must request.
 const BACKTRACE: &str = "backtrace_rs";
 
-/// Looks at every function of the built library.
+/// Checks the frame of every function of the built library.
 pub(crate) fn check() -> Result<Outcome> {
     let said = Command::new("objdump").args(["--disassemble", "--no-show-raw-insn"]).arg(library()).output();
     let said = said.context("objdump does not start")?;
@@ -29,7 +29,7 @@ pub(crate) fn check() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Functions and the bytes by which they move the stack pointer. Large frames are touched page by page, in a loop whose end is in r11.
+/// Returns functions and the bytes by which they move the stack pointer. Large frames are touched page by page in a loop, up to r11.
 fn frames(text: &str) -> Vec<(&str, u64)> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut frames: Vec<(&str, u64)> = Vec::new();
@@ -46,7 +46,7 @@ fn frames(text: &str) -> Vec<(&str, u64)> {
             *bytes += loop_end;
             in_loop = true;
         } else if let Some(moved) = of("$0x", ",%rsp").filter(|_| line.contains("sub ")) {
-            // Within the loop the pages are counted already.
+            // The pages that the loop touches are counted already.
             if !(in_loop && moved == 0x1000) {
                 *bytes += moved;
             }

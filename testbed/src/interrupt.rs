@@ -1,4 +1,4 @@
-//! Interrupts, asked about at a time that suits: what was put up is taken down first.
+//! Interrupts are recorded and handled later, so that emulated nodes are taken down first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on an interrupt does not end this process; programs that it starts hear of it as always.
+/// Records interrupts from now on instead of ending this process; programs that it starts receive them as usual.
 pub(crate) fn listen() -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, ASKED.get_or_init(Arc::default).clone())?;
@@ -16,7 +16,7 @@ pub(crate) fn listen() -> Result<()> {
     Ok(())
 }
 
-/// Whether there was one.
-pub(crate) fn was_asked() -> bool {
+/// Whether there was an interrupt.
+pub(crate) fn was_interrupted() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
 }

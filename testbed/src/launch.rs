@@ -1,4 +1,4 @@
-//! Starts a program on ranks, within a time, and reads what it says.
+//! Starts a program on ranks, with a time limit, and collects its output.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -12,10 +12,10 @@ use crate::cluster::Cluster;
 use crate::mpis::{Mpi, root};
 use crate::setup::patient;
 
-/// After this time a program is taken to hang: longer than the slowest machine takes for any that has no limit of its own.
+/// Time after which a program is considered hung; longer than any program without a limit of its own takes on the slowest machine.
 const HANGS: Duration = Duration::from_secs(600);
 
-/// A program to run.
+/// A program to launch, with its ranks, arguments and environment.
 pub(crate) struct Launch<'a> {
     pub(crate) mpi: Mpi,
     pub(crate) ranks: u32,
@@ -24,20 +24,20 @@ pub(crate) struct Launch<'a> {
     pub(crate) environment: Vec<(&'static str, String)>,
     pub(crate) preloads: Vec<PathBuf>,
     pub(crate) directory: Option<PathBuf>,
-    /// Emulated nodes to run on.
+    /// Emulated nodes to run on, if any.
     nodes: Option<&'a Cluster>,
     /// Options of the launcher.
     options: Vec<String>,
     pub(crate) limit: Duration,
 }
 
-/// The library.
+/// Path of the library.
 pub(crate) fn library() -> PathBuf {
     root().join("target/release/libbruckner.so")
 }
 
-/// What it said.
-pub(crate) struct Said {
+/// Output and exit status of a program, and its time in seconds.
+pub(crate) struct Output {
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) succeeded: bool,
@@ -46,8 +46,8 @@ pub(crate) struct Said {
 
 impl<'a> Launch<'a> {
     pub(crate) fn new(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
-        // Programs that call the C API compare it with MPI's own functions, which are left alone for that.
-        let environment = vec![("BRUCKNER_LEAVE", "all".to_owned())];
+        // Programs that use the C API compare it with MPI's own functions, which are therefore not intercepted.
+        let environment = vec![("BRUCKNER_PASS_THROUGH", "all".to_owned())];
         Launch {
             mpi,
             ranks,
@@ -62,27 +62,27 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// An unmodified program, without the library.
+    /// A launch of an unmodified program without the library.
     pub(crate) fn plain(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
         Launch { environment: Vec::new(), ..Launch::new(mpi, ranks, program) }
     }
 
-    /// An unmodified program, with the library preloaded.
+    /// A launch of an unmodified program with the library preloaded.
     pub(crate) fn preloaded(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
         Launch::plain(mpi, ranks, program).preload(&library())
     }
 
-    /// Preloads something before everything that is preloaded so far.
+    /// Preloads an object before those that are preloaded so far.
     pub(crate) fn preload(mut self, object: &Path) -> Launch<'a> {
         self.preloads.insert(0, object.to_owned());
         self
     }
 
-    /// Where ranks outnumber cores, or share them with other programs, an MPI that spins is asked to sleep meanwhile, if it can.
-    pub(crate) fn patiently(self) -> Launch<'a> {
+    /// Makes an MPI that spins sleep while it waits, if it can, for ranks that outnumber cores or share cores with other programs.
+    pub(crate) fn oversubscribed(self) -> Launch<'a> {
         match self.mpi {
             Mpi::Intel | Mpi::IntelAbi => self.set("I_MPI_THREAD_YIELD", "3"),
-            // Without this it yields, and gets a core back only when others have used up their time.
+            // Without this setting, MPICH yields, and gets a core back only when other ranks have used up their time slices.
             Mpi::Mpich5 | Mpi::MpichAbi => self.set("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1"),
             Mpi::Mpich4 if self.ranks > 2 => self.preload(&patient()),
             _ => self,
@@ -99,19 +99,19 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// On emulated nodes.
+    /// Runs the program on emulated nodes.
     pub(crate) fn across(mut self, nodes: &'a Cluster) -> Launch<'a> {
         self.nodes = Some(nodes);
         self
     }
 
-    /// An option of the launcher.
+    /// Adds an option of the launcher.
     pub(crate) fn option(mut self, option: &str) -> Launch<'a> {
         self.options.push(option.to_owned());
         self
     }
 
-    /// In a directory.
+    /// Runs the program in a directory.
     pub(crate) fn within(mut self, directory: &Path) -> Launch<'a> {
         self.directory = Some(directory.to_owned());
         self
@@ -122,8 +122,8 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Runs it. A program that does not end in time is ended, with its launcher, and has failed.
-    pub(crate) fn run(&self) -> Result<Said> {
+    /// Runs the program. If it exceeds its time limit, it is ended, with its launcher, and counts as failed.
+    pub(crate) fn run(&self) -> Result<Output> {
         let mut command = match self.nodes {
             Some(nodes) => nodes.launch(self.mpi),
             None => self.mpi.launch(self.ranks, self.ranks > 2),
@@ -131,13 +131,13 @@ impl<'a> Launch<'a> {
         command.args(&self.options);
         for (name, value) in &self.environment {
             if *name == "BRUCKNER_REPORT" {
-                // One of an earlier run would stay, and be read instead.
+                // A report of an earlier run could otherwise be read instead.
                 let _ = std::fs::remove_file(value);
             }
             command.env(name, value);
         }
         if !self.preloads.is_empty() {
-            // By the launcher, so that it and its helpers are left alone.
+            // The launcher sets the variable for its ranks, so that it and its helpers run without the library.
             let list = std::env::join_paths(&self.preloads)?;
             let list = list.to_string_lossy();
             match self.mpi.is_open_mpi() {
@@ -158,7 +158,7 @@ impl<'a> Launch<'a> {
         let mut lost = Vec::new();
         let succeeded = loop {
             if let Some(nodes) = self.nodes {
-                nodes.lose(&mut lost);
+                nodes.end_lost_nodes(&mut lost);
             }
             if let Some(status) = child.try_wait()? {
                 if !status.success() {
@@ -172,7 +172,7 @@ impl<'a> Launch<'a> {
                 std::thread::sleep(Duration::from_secs(2));
                 let _ = child.kill();
                 let _ = child.wait();
-                // Intel's launcher is a script, whose own children hear of nothing.
+                // Intel's launcher is a script, whose children do not get the signal.
                 if let Some(nodes) = self.nodes {
                     nodes.end_all();
                 }
@@ -184,7 +184,7 @@ impl<'a> Launch<'a> {
         let seconds = start.elapsed().as_secs_f64();
         let (out, mut err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
         err.push_str(&note);
-        Ok(Said { out, err, succeeded, seconds })
+        Ok(Output { out, err, succeeded, seconds })
     }
 
     /// Runs a test program, whose last line is `cases N failures M`.

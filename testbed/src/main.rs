@@ -1,4 +1,4 @@
-//! `cargo testbed`: the real MPIs, and Bruckner on them.
+//! `cargo testbed`: tests and measurements of Bruckner on real MPIs.
 
 mod apps;
 mod chooser;
@@ -33,29 +33,29 @@ use clap::Parser;
 
 use mpis::{Mpi, root};
 
-/// The real MPIs, and Bruckner on them.
+/// Tests and measurements of Bruckner on real MPIs.
 #[derive(Parser)]
 enum Ask {
-    /// Brings the MPIs: Debian's, and those of Python packages.
+    /// Installs the MPIs: Debian's, and those of Python packages.
     Setup,
-    /// Runs every algorithm of every collective on each MPI, against the MPI's own.
+    /// Tests every algorithm of every collective on each MPI, against the MPI's own functions.
     Matrix {
         /// Only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// 1, 2 and 5 ranks, and every seventh algorithm, other ones for each MPI.
+        /// 1, 2 and 5 ranks, and every seventh algorithm, different ones for each MPI.
         #[arg(long)]
         quick: bool,
     },
-    /// Measures a plan against a hand-written loop of the same algorithm; marks what is above 1.05, fails above 200 ns.
+    /// Measures a plan against a hand-written loop of the same algorithm; marks ratios above 1.05, fails above 200 ns.
     Overhead {
         /// Only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Starts the program so often and shows the median.
+        /// Number of launches, of which the median is shown.
         #[arg(long, default_value_t = 5)]
         launches: usize,
-        /// Fails above no time.
+        /// Only prints the times, without a limit.
         #[arg(long)]
         only_print: bool,
     },
@@ -66,7 +66,7 @@ enum Ask {
         #[arg(long)]
         record: bool,
     },
-    /// What `instructions` counts, in this process.
+    /// Runs the work that `instructions` counts, in this process.
     #[command(hide = true)]
     Work { part: String },
     /// Compares our simulated times with SimGrid's replay of the same schedules; fails above 1 %.
@@ -75,120 +75,123 @@ enum Ask {
         #[arg(long = "ranks", value_delimiter = ',', default_values_t = [64, 256, 1024, 4096])]
         ranks: Vec<u32>,
     },
-    /// Prints what the papers claim, and what the model says of it: docs/papers.md
+    /// Prints the claims of papers beside what the model gives: docs/papers.md
     Papers {
         /// Compares with docs/papers.md instead
         #[arg(long)]
         check: bool,
     },
-    /// Compares what the model says of collectives on emulated nodes, from messages between two ranks, with what they take. As root.
+    /// Compares times of collectives on emulated nodes with what the model predicts from messages between two ranks. As root.
     Predict {
-        /// Launches of each case.
+        /// Number of launches of each case.
         #[arg(long, default_value_t = 3)]
         launches: u32,
-        /// At most so long for each case of a launch.
+        /// Maximum time for each case of a launch, in seconds.
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
-        /// Also what an earlier run has measured.
+        /// Measures again what an earlier run has measured.
         #[arg(long)]
         again: bool,
     },
-    /// Measures on one node against the MPI's own collectives, with and without cores to share.
+    /// Measures against the MPI's own collectives on one node, with a core for each rank and oversubscribed.
     Onnode {
         /// Only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Starts the program so often and shows the median.
+        /// Number of launches, of which the median is shown.
         #[arg(long, default_value_t = 5)]
         launches: usize,
     },
-    /// Measures how long the root of a broadcast, and a rank that gives to a reduction, wait for late ranks; fails at 2 us
-    /// above the MPI's own.
+    /// Measures how long the root of a broadcast, and a contributing rank of a reduction, wait for late ranks; fails at 2 us above the
+    /// MPI's own.
     Roots {
         /// Only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
     },
-    /// Runs a command on emulated nodes, under an MPI's launcher: a cluster in a box. As root.
+    /// Runs a command on emulated nodes, under an MPI's launcher. As root.
     Cluster {
         #[command(flatten)]
         shape: cluster::Shape,
-        /// The MPI.
+        /// MPI to run on.
         #[arg(long, default_value = "openmpi5")]
         mpi: Mpi,
-        /// What each rank runs.
+        /// Command that each rank runs.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Runs `bruckner bench` on emulated nodes: launches, native-best and all, labelled with delay and rate. As root.
+    /// Runs `bruckner bench` on emulated nodes with all its launches, those of native-best included; results are labelled with delay and
+    /// rate. As root.
     Bench {
         #[command(flatten)]
         shape: cluster::Shape,
-        /// The MPI.
+        /// MPI to run on.
         #[arg(long, default_value = "openmpi5")]
         mpi: Mpi,
-        /// What `bruckner bench` is asked.
+        /// Arguments of `bruckner bench`.
         #[arg(last = true, required = true)]
         ask: Vec<String>,
     },
     /// Measures the figures of docs/measured.md on emulated nodes. As root.
     Measure {
-        /// Only these.
+        /// Only these figures.
         #[arg(value_enum)]
         figures: Vec<measure::Figure>,
-        /// Launches of each case.
+        /// Number of launches of each case.
         #[arg(long, default_value_t = 5)]
         launches: u32,
-        /// At most so long for each case of a launch.
+        /// Maximum time for each case of a launch, in seconds.
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
-        /// Also what an earlier run has measured.
+        /// Measures again what an earlier run has measured.
         #[arg(long)]
         again: bool,
     },
-    /// Measures what is claimed of speed on several nodes; fails where a claim is not kept. As root.
+    /// Measures the claims about speed on several nodes; fails where a claim is not kept. As root.
     Claims {
-        /// Launches of each case.
+        /// Number of launches of each case.
         #[arg(long, default_value_t = 5)]
         launches: u32,
-        /// At most so long for each case of a launch.
+        /// Maximum time for each case of a launch, in seconds.
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
-        /// Also what an earlier run has measured.
+        /// Measures again what an earlier run has measured.
         #[arg(long)]
         again: bool,
     },
-    /// Tunes, and measures what is then chosen beside native and other candidates; fails where it is slower than native. As root.
+    /// Tunes, and measures the algorithms then chosen beside native and other candidates; fails where they are slower than native. As
+    /// root.
     Chooser {
         #[command(flatten)]
-        ask: chooser::Wanted,
+        ask: chooser::Options,
     },
-    /// Measures how soon watching leaves what a wrong profile chose, and what it costs where a profile is right. As root.
+    /// Measures how soon online tuning replaces what a wrong profile chose, and what it costs where a profile is right. As root.
     Watching {
         #[command(flatten)]
-        ask: watching::Wanted,
+        ask: watching::Options,
     },
-    /// What users, administrators, Rust developers and researchers do first, on a clean root file system; the time of each. As root.
+    /// Runs the first steps of users, administrators, Rust developers and researchers on a clean root file system; prints their times. As
+    /// root.
     Paths {
-        /// In an empty directory of this system instead.
+        /// Uses an empty directory of this system instead.
         #[arg(long)]
         quick: bool,
     },
-    /// Programs under the srun of a Slurm that is put up for this: PMIx with Open MPI, PMI-2 with MPICH. As root.
+    /// Runs programs under the srun of a Slurm that is set up for this: PMIx with Open MPI, PMI-2 with MPICH. As root.
     Slurm,
-    /// Asks `bruckner compare` about programs of which is known what it must say; fails where it is wrong more than once in ten.
+    /// Runs `bruckner compare` on programs with a known verdict; fails where it is wrong more than once in ten times.
     Worth {
-        /// So often each.
+        /// Number of comparisons of each program.
         #[arg(long, default_value_t = 10)]
         times: u32,
-        /// Launches of each kind.
+        /// Number of launches with the library, and without.
         #[arg(long, default_value_t = 10)]
         launches: u32,
-        /// Only what contains this.
+        /// Only programs whose descriptions contain this text.
         #[arg(long)]
         only: Option<String>,
     },
-    /// Builds other libraries of collectives from clones that are given, and measures them beside native and ours. As root.
+    /// Builds other libraries of collectives from given clones, and measures them beside native and ours. As root.
     Peers {
         /// A clone of eth-cscs/ext_mpi_collectives.
         #[arg(long, value_name = "DIR")]
@@ -198,14 +201,14 @@ enum Ask {
         mpi_advance: Option<std::path::PathBuf>,
         #[command(flatten)]
         shape: cluster::Shape,
-        /// Launches of each case.
+        /// Number of launches of each case.
         #[arg(long, default_value_t = 5)]
         launches: u32,
-        /// At most so long for each case of a launch.
+        /// Maximum time for each case of a launch, in seconds.
         #[arg(long, default_value_t = 2.0)]
         seconds: f64,
     },
-    /// The link between emulated nodes, for `cluster`.
+    /// Emulates the link between nodes, for `cluster`.
     #[command(hide = true)]
     Link {
         #[command(flatten)]
@@ -214,33 +217,33 @@ enum Ask {
     },
     /// Compiles and runs the examples in C, Fortran and Rust, and `bruckner doctor`.
     Examples,
-    /// Unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
+    /// Runs unmodified programs with the library preloaded: mpi4py's tests, MPICH's, random calls, faults, two nodes.
     Suites {
-        /// Only these.
+        /// Only these suites.
         #[arg(long = "only")]
         only: Vec<suites::Suite>,
         /// Only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
-        /// Some of each.
+        /// Only a part of each suite.
         #[arg(long)]
         quick: bool,
-        /// Where random calls begin.
+        /// First seed of the random calls.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC, GROMACS and others.
+    /// Runs unmodified applications with the library preloaded: LAMMPS, Quantum ESPRESSO, HPCC, GROMACS and others.
     Apps {
-        /// Only the quickest.
+        /// Only the quickest applications.
         #[arg(long)]
         quick: bool,
     },
-    /// LAMMPS, Quantum ESPRESSO and HPCC on emulated nodes, with and without the library. As root.
+    /// Runs LAMMPS, Quantum ESPRESSO and HPCC on emulated nodes, with and without the library. As root.
     AppsOnNodes {
         #[command(flatten)]
         shape: cluster::Shape,
     },
-    /// Constants, progress, many communicators, threads, what is left behind, valgrind.
+    /// Tests constants, progress, many communicators, threads, objects left in shared memory, and valgrind.
     Suite {
         /// Only these MPIs.
         #[arg(long = "mpi")]
@@ -273,15 +276,15 @@ fn ask() -> Result<()> {
         Ask::Setup => setup::run(),
         Ask::Matrix { mpis, quick } => matrix::run(some(&mpis, Mpi::ALL), quick),
         Ask::Overhead { mpis, launches, only_print } => {
-            speed::overhead(some(&mpis, Mpi::TODAY), launches, only_print)
+            speed::overhead(some(&mpis, Mpi::CURRENT), launches, only_print)
         }
         Ask::Instructions { record } => instructions::run(record),
         Ask::Work { part } => instructions::run_in_process(&part),
         Ask::Referee { ranks } => referee::run(&ranks),
         Ask::Papers { check } => papers::run(check),
         Ask::Predict { launches, seconds, again } => predict::run(launches, seconds, again),
-        Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::TODAY), launches),
-        Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::TODAY)),
+        Ask::Onnode { mpis, launches } => speed::onnode(some(&mpis, Mpi::CURRENT), launches),
+        Ask::Roots { mpis } => speed::roots(some(&mpis, Mpi::CURRENT)),
         Ask::Cluster { shape, mpi, command } => {
             interrupt::listen()?;
             let code = cluster::Cluster::up(&shape)?.run(mpi, &command)?;
@@ -330,7 +333,7 @@ fn some<'a>(asked: &'a [Mpi], all: &'a [Mpi]) -> &'a [Mpi] {
     if asked.is_empty() { all } else { asked }
 }
 
-/// Builds the library: one file for all MPIs.
+/// Builds the library, one file for all MPIs, and checks that the MPIs are installed.
 fn library() -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = Command::new(cargo)
@@ -338,14 +341,14 @@ fn library() -> Result<()> {
         .current_dir(root())
         .status()?;
     if !build.success() {
-        bail!("the library does not build");
+        bail!("building the library failed");
     }
     let sum = Command::new("sha256sum").arg(root().join("target/release/libbruckner.so")).output()?;
     let sum = String::from_utf8_lossy(&sum.stdout);
     eprintln!("libbruckner.so {}", sum.split_whitespace().next().unwrap_or("?"));
     for mpi in Mpi::ALL {
         if let Some(missing) = mpi.missing().first() {
-            bail!("{} is not there: run `cargo testbed setup`", missing.display());
+            bail!("{} is missing: run `cargo testbed setup`", missing.display());
         }
     }
     Ok(())

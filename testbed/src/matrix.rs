@@ -1,4 +1,4 @@
-//! `cargo testbed matrix`: the MPI tests on each MPI, in one table.
+//! `cargo testbed matrix`: tests of every algorithm on each MPI, in one table.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::catalogue::list;
-use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_algorithms::properties::{RankPlacement, properties};
 use bruckner_schedule::{Collective, Counts, Topology};
 
 use crate::launch::{Launch, Outcome};
@@ -39,23 +39,23 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests on one MPI, and tells of each number of ranks, with a remark.
+/// Runs the tests on one MPI, and calls `tell` with a remark and the outcome for each number of ranks.
 pub(crate) fn each(mpi: Mpi, quick: bool, mut tell: impl FnMut(u32, &str, &Outcome)) -> Result<()> {
     let program = mpi.compile("collectives")?;
     let ranks: &[u32] = if quick { &[1, 2, 5] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9] };
-    // The last time without shared memory: what is agreed then is the lowering to messages.
+    // The last run is without shared memory: there all ranks use the lowering to messages.
     let runs = ranks.iter().map(|p| (*p, "")).chain([(5, "off")]);
     for (p, shm) in runs {
         let file = cases(p, quick.then_some(mpi))?;
         let launch = Launch::new(mpi, p, &program).argument(file.display().to_string()).limit(900);
-        // Every algorithm is wanted, also those whose floating-point results differ between ranks.
+        // Every algorithm is tested, also those whose floating-point results may differ between ranks.
         let outcome = launch.set("BRUCKNER_SHM", shm).set("BRUCKNER_FAST_MATH", "on").test()?;
         tell(p, if shm == "off" { "  without shared memory" } else { "" }, &outcome);
     }
     Ok(())
 }
 
-/// What the library says of an MPI: its version and its family.
+/// Version and family of an MPI, as the library detects them.
 fn about(mpi: Mpi) -> Result<(String, String)> {
     let program = mpi.compile("about")?;
     let said = Launch::new(mpi, 1, &program).run()?;
@@ -66,8 +66,8 @@ fn about(mpi: Mpi) -> Result<(String, String)> {
     }
 }
 
-/// Writes the cases for so many ranks, sorted by topology: everything in the catalogue's list. A quick run takes every
-/// seventh, a different one for each MPI.
+/// Writes all cases in the catalogue for `p` ranks to a file, sorted by topology. A quick run takes every seventh case, different ones for
+/// each MPI.
 fn cases(p: u32, quick: Option<Mpi>) -> Result<PathBuf> {
     let mut lines: BTreeSet<(String, &str, String, bool)> = BTreeSet::new();
     for entry in list(p) {
@@ -104,5 +104,5 @@ fn cases(p: u32, quick: Option<Mpi>) -> Result<PathBuf> {
 }
 
 fn consistent(collective: Collective, expression: &Expression, topology: &Topology) -> bool {
-    properties(collective, expression, Placement::of(topology), topology.ranks()).consistent
+    properties(collective, expression, RankPlacement::of(topology), topology.ranks()).consistent
 }

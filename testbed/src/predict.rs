@@ -1,26 +1,28 @@
-//! `cargo testbed predict`: what the model says of collectives on emulated nodes, from messages between two ranks and from what ranks
-//! of a node do alone, beside what they take.
+//! `cargo testbed predict`: times of collectives on emulated nodes, measured and as the model predicts them from messages between two
+//! ranks and from operations on one node.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_measure::{Joined, Look, Results, bytes_text, join, median, native, time_text};
-use bruckner_model::{Machine, Played};
+use bruckner_measure::{
+    JoinedCase, Results, TimingMethod, bytes_text, join_cases, median, native, time_text,
+};
+use bruckner_model::{Machine, Simulation};
 use bruckner_schedule::{Collective, Topology};
 
 use crate::cluster::{Cluster, Shape};
 use crate::measure::{Run, measure, with_algorithms};
 use crate::mpis::{Mpi, root};
 
-/// Nodes and ranks on each.
+/// Numbers of nodes, and of ranks on each.
 const SHAPES: [(u32, u32); 2] = [(4, 4), (8, 2)];
 
 const DELAY: u32 = 500;
 
 const SIZES: &str = "8,512,4096,32768,131072";
 
-/// Five algorithms of each collective: flat ones, and those that know nodes.
+/// Five algorithms of each collective, flat and node-aware.
 const ALGORITHMS: [(Collective, [&str; 5]); 4] = [
     (
         Collective::Allgather,
@@ -40,10 +42,10 @@ const ALGORITHMS: [(Collective, [&str; 5]); 4] = [
     ),
 ];
 
-/// How near a predicted winner must be to the fastest.
+/// Largest acceptable ratio of the predicted winner's measured time to that of the fastest.
 const NEAR: f64 = 1.10;
 
-/// What is measured of one shape.
+/// Measurements of one topology.
 fn runs(shape: (u32, u32)) -> Vec<Run> {
     let run = |(collective, algorithms): (Collective, [&str; 5])| {
         let ask = with_algorithms(&[&collective.to_string(), "--bytes", SIZES], &algorithms);
@@ -52,7 +54,7 @@ fn runs(shape: (u32, u32)) -> Vec<Run> {
     ALGORITHMS.map(run).into()
 }
 
-/// Has ranks measure messages, unless a file says what they take.
+/// Measures a machine profile by `bruckner probe`, unless the file exists, and returns it.
 fn probe(run: &Run, file: &Path) -> Result<Machine> {
     if !file.exists() {
         let shape = Shape::of(&run.shape.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -64,14 +66,14 @@ fn probe(run: &Run, file: &Path) -> Result<Machine> {
     Ok(Machine::read(&std::fs::read_to_string(file)?)?)
 }
 
-/// One algorithm of a case: by the model, and as it was.
+/// Predicted and measured time of an algorithm in a case, in seconds.
 struct Row<'a> {
     algorithm: &'a str,
     predicted: f64,
     measured: f64,
 }
 
-fn rows<'a>(case: &Joined<'a>, machine: &Machine) -> Result<Vec<Row<'a>>> {
+fn rows<'a>(case: &JoinedCase<'a>, machine: &Machine) -> Result<Vec<Row<'a>>> {
     let topology: Topology = case.topology.parse()?;
     let named = |(collective, _): &&(Collective, _)| collective.to_string() == case.collective;
     let (collective, _) = ALGORITHMS.iter().find(named).context("a collective")?;
@@ -79,14 +81,14 @@ fn rows<'a>(case: &Joined<'a>, machine: &Machine) -> Result<Vec<Row<'a>>> {
     let ours = case.contenders.iter().copied().filter(|name| !native::is_native(name));
     let row = |algorithm: &'a str| {
         let expression: Expression = algorithm.parse().context("an algorithm")?;
-        let predicted = Played::of(&plan(&task, &expression)?)?.on(machine)?.last();
-        let measured = case.times(algorithm, algorithm, Look::FromBarrier).context("times")?.median;
+        let predicted = Simulation::of(&plan(&task, &expression)?)?.run(machine)?.last();
+        let measured = case.times(algorithm, algorithm, TimingMethod::FromBarrier).context("times")?.median;
         Ok(Row { algorithm, predicted, measured })
     };
     ours.map(row).collect()
 }
 
-/// Measures, unless that was done before, and compares.
+/// Measures what was not measured before, and compares it with the predictions.
 pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
     let (mut errors, mut near, mut cases) = (Vec::new(), 0, 0);
     for shape in SHAPES {
@@ -100,10 +102,10 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         measure(&runs, launches, seconds, again)?;
         let results = Results::read(&runs[0].results())?;
         println!(
-            "{}x{}, {DELAY} us, 1 Gbit/s; by the model / measured; * the fastest by each",
+            "{}x{}, {DELAY} us, 1 Gbit/s; by the model / measured; * marks the fastest of each",
             shape.0, shape.1
         );
-        for case in join(&results) {
+        for case in join_cases(&results) {
             let rows = rows(&case, &machine)?;
             let best = |of: fn(&Row<'_>) -> f64| {
                 rows.iter().min_by(|a, b| of(a).total_cmp(&of(b))).context("an algorithm")
@@ -135,7 +137,7 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
             }
         }
     }
-    println!("{} predictions: {:.0} % off in the median", errors.len(), median(&errors) * 100.0);
+    println!("{} predictions: median error {:.0} %", errors.len(), median(&errors) * 100.0);
     println!("in {near} of {cases} cases the predicted winner is within 10 % of the fastest");
     Ok(())
 }

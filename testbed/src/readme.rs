@@ -1,11 +1,11 @@
-//! The listings of the README that a machine can repeat.
+//! Compares listings in the README with the output of the commands that they show.
 
 use anyhow::{Context, Result, bail};
 
 use crate::mpis::root;
 
-/// Compares what a command said with what the README says that it says: the lines behind it to the end of the listing,
-/// without an ellipsis. `keep` takes from a line what is the same on every machine and at every time.
+/// Compares the output of a command with its listing in the README, from the line after the command to the end, without an ellipsis.
+/// `keep` returns the part of a line that is the same on every machine and in every run, if any.
 pub(crate) fn compare(command: &str, said: &str, keep: impl Fn(&str) -> Option<String>) -> Result<()> {
     let text = std::fs::read_to_string(root().join("README.md"))?;
     let (_, behind) = text.split_once(command).with_context(|| format!("README.md has no `{command}`"))?;

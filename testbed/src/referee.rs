@@ -1,4 +1,4 @@
-//! `cargo testbed referee`: our simulated times against SimGrid's, which knows nothing of ours but the traces.
+//! `cargo testbed referee`: our simulated times against those of SimGrid, which gets only traces from us.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::lower::{OnNode, lower};
-use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_model::machine::{Costs, Injection, Machine, Protocol, Wire};
-use bruckner_model::steps::{Step, Steps};
-use bruckner_model::{Played, program_steps, steps_of};
+use bruckner_algorithms::{Expression, Task, TaskPlan, plan};
+use bruckner_model::machine::{Costs, Injection, Link, Machine, Protocol};
+use bruckner_model::steps::{CostStep, Steps};
+use bruckner_model::{Simulation, program_steps, steps_of};
 use bruckner_render::ti;
 use bruckner_schedule::{Collective, Level, Program, Rank, Topology};
 
 use crate::mpis::{home, root};
-use crate::setup::{self, must};
+use crate::setup::{self, run_checked};
 
-/// A plain network, and one of nodes that limit what their ranks can send. Slow ones: SimGrid rounds times to nanoseconds.
+/// A simulated network, in which a node may limit the rate at which its ranks send; slow, because SimGrid rounds times to nanoseconds.
 #[derive(Clone, Copy)]
 struct Network {
     name: &'static str,
@@ -31,13 +31,13 @@ const NETWORKS: [Network; 2] = [
     Network { name: "nodes of 8", per_node: 8, near: (3e-4, 2e-7), far: (2e-3, 1e-6), limit: Some(2.5e6) },
 ];
 
-/// SimGrid's messages have so many bytes more than is sent: one of 0 bytes takes 16 us more than the latency at 1 MB/s.
+/// Bytes that SimGrid adds to each message: one of 0 bytes takes 16 µs more than the latency at 1 MB/s.
 const HEADER: u64 = 16;
 
-/// Bytes of a block; of the vector of an allreduce.
+/// Bytes of a block; for an allreduce, of the vector.
 const BYTES: u64 = 1000;
 
-/// So many of SimGrid's options make its network a plain one.
+/// Options of SimGrid for a network without its corrections and thresholds.
 const PLAIN: [&str; 9] = [
     "smpi/bw-factor:0:1",
     "smpi/lat-factor:0:1",
@@ -46,14 +46,14 @@ const PLAIN: [&str; 9] = [
     "network/crosstraffic:0",
     "smpi/wtime:0",
     "smpi/simulate-computation:no",
-    // Every message waits for its receiver, and holds its sender.
+    // Every message waits for its receiver, and blocks its sender.
     "smpi/async-small-thresh:0",
     "smpi/send-is-detached-thresh:0",
 ];
 
 impl Network {
     fn machine(&self) -> Machine {
-        let wire = |(latency, per_byte): (f64, f64)| Wire {
+        let wire = |(latency, per_byte): (f64, f64)| Link {
             source: String::new(),
             gap: None,
             protocols: vec![Protocol { below: None, latency, per_byte, rendezvous: true, injection: None }],
@@ -70,16 +70,16 @@ impl Network {
     }
 }
 
-/// What is compared: messages only.
+/// Source of the messages to compare: a plan, or a program lowered to messages only.
 enum Traced {
-    Plain(Plan),
+    Plain(TaskPlan),
     Lowered(Program),
 }
 
 impl Traced {
-    fn of(plan: Plan, expression: &Expression) -> Traced {
-        // Alone on its node, a rank shares memory with nobody.
-        match expression.shares_memory() && plan.topology.largest(Level::NODE) > 1 {
+    fn of(plan: TaskPlan, expression: &Expression) -> Traced {
+        // A rank that is alone on its node does not share memory.
+        match expression.groups_regions() && plan.topology.largest(Level::NODE) > 1 {
             true => Traced::Lowered(lower(&plan.schedule(), OnNode::Messages)),
             false => Traced::Plain(plan),
         }
@@ -92,22 +92,22 @@ impl Traced {
         }
     }
 
-    /// With the header that SimGrid gives to each message.
-    fn played(&self, topology: &Topology) -> Result<Played> {
+    /// Simulates with the header that SimGrid adds to each message.
+    fn played(&self, topology: &Topology) -> Result<Simulation> {
         let with_headers = |rank| {
             let mut steps = self.steps(rank);
             for step in &mut steps.steps {
-                if let Step::Send { bytes, .. } | Step::Recv { bytes, .. } = step {
+                if let CostStep::Send { bytes, .. } | CostStep::Recv { bytes, .. } = step {
                     *bytes += HEADER;
                 }
             }
             steps
         };
-        Ok(Played::new(topology, with_headers, |_| 0.0)?)
+        Ok(Simulation::new(topology, with_headers, |_| 0.0)?)
     }
 }
 
-/// The parts that are compiled.
+/// Paths of SimGrid's compiled programs and of their input files.
 struct Referee {
     replay: PathBuf,
     platform: PathBuf,
@@ -121,13 +121,13 @@ impl Referee {
         let (sources, place) = (root().join("testbed/referee"), home().join("referee"));
         std::fs::create_dir_all(&place)?;
         let (replay, platform) = (place.join("replay"), place.join("platform.so"));
-        must(
+        run_checked(
             Command::new("smpicxx")
                 .args(["-std=c++17", "-O2", "-o"])
                 .arg(&replay)
                 .arg(sources.join("replay.cpp")),
         )?;
-        must(
+        run_checked(
             Command::new("g++")
                 .args(["-std=c++17", "-O2", "-fPIC", "-shared", "-o"])
                 .arg(&platform)
@@ -137,7 +137,7 @@ impl Referee {
         Ok(Referee { replay, platform, traces: place.join("traces"), hosts: place.join("hosts") })
     }
 
-    /// When SimGrid's last rank is through.
+    /// Simulates with SimGrid; returns the time at which the last rank is done, in seconds.
     fn time(&self, network: &Network, ranks: u32, traced: &Traced) -> Result<f64> {
         if self.traces.exists() {
             std::fs::remove_dir_all(&self.traces)?;
@@ -168,23 +168,23 @@ impl Referee {
     }
 }
 
-/// Whether a rank has so many messages that their number grows with that of ranks, not with its logarithm.
+/// Whether a rank sends so many messages that their number is not logarithmic in the number of ranks.
 fn is_linear(steps: &dyn Fn(Rank) -> Steps, ranks: u32) -> bool {
     let has_many = |rank| {
-        let messages = |step: &&Step| matches!(step, Step::Send { .. });
+        let messages = |step: &&CostStep| matches!(step, CostStep::Send { .. });
         let sends = steps(Rank(rank)).steps.iter().filter(messages).count();
         sends > 4 * ranks.ilog2() as usize
     };
     [0, 1, ranks / 2].into_iter().any(has_many)
 }
 
-/// Compares every kind of algorithm of every collective; the linear ones up to 256 ranks.
+/// Compares every kind of algorithm of every collective; those with a linear number of messages only up to 256 ranks.
 pub(crate) fn run(sizes: &[u32]) -> Result<()> {
     let referee = Referee::new()?;
     let (mut worst, mut cases): (f64, u32) = (0.0, 0);
     println!(
         "{:<14} {:<42} {:>6} {:<12} {:>12} {:>12} {:>8}",
-        "", "algorithm", "ranks", "network", "SimGrid", "ours", "apart"
+        "", "algorithm", "ranks", "network", "SimGrid", "ours", "difference"
     );
     for &ranks in sizes {
         for network in &NETWORKS {
@@ -203,8 +203,8 @@ pub(crate) fn run(sizes: &[u32]) -> Result<()> {
                     if is_long(&|rank| steps_of(&plan, rank)) {
                         continue;
                     }
-                    // Those who share memory may exchange many more messages without it; of an alltoall, one for each two ranks.
-                    let shares = expression.shares_memory() && network.per_node > 1;
+                    // Without shared memory, ranks of a node may exchange many more messages; in an alltoall, one for each pair of ranks.
+                    let shares = expression.groups_regions() && network.per_node > 1;
                     if ranks > 256 && shares && collective == Collective::Alltoall {
                         continue;
                     }
@@ -212,7 +212,7 @@ pub(crate) fn run(sizes: &[u32]) -> Result<()> {
                     if is_long(&|rank| traced.steps(rank)) {
                         continue;
                     }
-                    let ours = traced.played(&topology)?.on(&network.machine())?.last();
+                    let ours = traced.played(&topology)?.run(&network.machine())?.last();
                     let theirs = referee.time(network, ranks, &traced)?;
                     let apart = (ours / theirs - 1.0).abs();
                     let remark = if apart > 0.01 { "  more than 1 %" } else { "" };
@@ -231,10 +231,10 @@ pub(crate) fn run(sizes: &[u32]) -> Result<()> {
             }
         }
     }
-    println!("{cases} cases, at most {:.3} % apart", worst * 100.0);
+    println!("{cases} cases, largest difference {:.3} %", worst * 100.0);
     let _ = std::fs::remove_dir_all(Path::new(&referee.traces));
     if worst > 0.01 {
-        bail!("the simulator and SimGrid do not agree within 1 %");
+        bail!("the simulator and SimGrid differ by more than 1 %");
     }
     Ok(())
 }

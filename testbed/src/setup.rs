@@ -1,4 +1,4 @@
-//! Brings the parts: Debian packages, and Python packages into virtual environments of their own.
+//! Installs what the testbed needs: Debian packages, and Python packages in virtual environments of their own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +20,8 @@ pub(crate) fn run() -> Result<()> {
             continue;
         }
         eprintln!("fetching {wanted}");
-        must(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
-        bring(
+        run_checked(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+        download(
             Command::new(place.join("bin/pip"))
                 .args(["install", "--quiet", "--disable-pip-version-check"])
                 .args(packages),
@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<()> {
     }
     fetch_mpi4py()?;
     fetch_mpich()?;
-    must(
+    run_checked(
         Command::new("gcc")
             .args(["-O2", "-shared", "-fPIC", "-o"])
             .arg(patient())
@@ -40,14 +40,14 @@ pub(crate) fn run() -> Result<()> {
     for mpi in Mpi::ALL {
         let missing = mpi.missing();
         if !missing.is_empty() {
-            bail!("{} lacks {}", mpi.name(), missing[0].display());
+            bail!("{}: {} is missing", mpi.name(), missing[0].display());
         }
     }
-    eprintln!("all MPIs are there, in {} and from Debian", home().display());
+    eprintln!("all MPIs are installed, in {} and from Debian", home().display());
     Ok(())
 }
 
-/// Installs packages of Debian's that are not there.
+/// Installs those of some Debian packages that are missing.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let is_there = |package: &&&str| {
         let ask = Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Abbrev}", package]).output();
@@ -58,30 +58,30 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     eprintln!("installing {}", missing.join(" "));
-    bring(Command::new("apt-get").args(["update", "-qq"]))?;
+    download(Command::new("apt-get").args(["update", "-qq"]))?;
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "-y", "-qq"]).args(&missing);
-    // Brought first, and installed then: what is half installed is no place to stop.
-    bring(Command::new("apt-get").args(["install", "-y", "-qq", "--download-only"]).args(&missing))?;
-    must(&mut install)
+    // Packages are downloaded first, because an installation must not be interrupted.
+    download(Command::new("apt-get").args(["install", "-y", "-qq", "--download-only"]).args(&missing))?;
+    run_checked(&mut install)
 }
 
-/// mpi4py's tests.
+/// Directory of mpi4py's tests.
 pub(crate) fn mpi4py_tests() -> PathBuf {
     home().join("mpi4py/test")
 }
 
-/// What makes Debian's MPICH patient.
+/// Path of a library that, when preloaded, makes idle ranks of Debian's MPICH sleep.
 pub(crate) fn patient() -> PathBuf {
     home().join("libpatient.so")
 }
 
-/// Where MPICH's tests are built for an MPI.
+/// Directory in which MPICH's tests are built for an MPI.
 pub(crate) fn mpich_suite(mpi: Mpi) -> PathBuf {
     home().join("mpich-tests").join(mpi.name())
 }
 
-/// The tests come with the source only.
+/// Fetches mpi4py's tests, which only its source package contains.
 fn fetch_mpi4py() -> Result<()> {
     if mpi4py_tests().exists() {
         return Ok(());
@@ -89,7 +89,7 @@ fn fetch_mpi4py() -> Result<()> {
     eprintln!("fetching the source of {MPI4PY}");
     let place = home().join("mpi4py-source");
     let pip = home().join("mpich/bin/pip");
-    bring(
+    download(
         Command::new(pip)
             .args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"])
             .args(["--no-binary", "mpi4py", MPI4PY, "-d"])
@@ -101,10 +101,10 @@ fn fetch_mpi4py() -> Result<()> {
 
 fn unpack(archive: &Path, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into)?;
-    must(Command::new("tar").arg("xf").arg(archive).args(["--strip-components", "1", "-C"]).arg(into))
+    run_checked(Command::new("tar").arg("xf").arg(archive).args(["--strip-components", "1", "-C"]).arg(into))
 }
 
-/// MPICH's tests, from Debian's source package, for MPICH and for Open MPI.
+/// Fetches MPICH's tests from Debian's source package, and builds them for MPICH and for Open MPI.
 fn fetch_mpich() -> Result<()> {
     let place = home().join("mpich-tests");
     let source = place.join("source");
@@ -119,7 +119,7 @@ fn fetch_mpich() -> Result<()> {
             command.args(["-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
             command.arg(format!("Dir::Etc::sourceparts={}", lists.display())).arg("-o");
             command.arg(format!("Dir::State::lists={}", lists.join("lists").display()));
-            bring(command.args(arguments).current_dir(&place))
+            download(command.args(arguments).current_dir(&place))
         };
         apt(&["update"])?;
         apt(&["source", "--download-only", "mpich"])?;
@@ -140,14 +140,14 @@ fn fetch_mpich() -> Result<()> {
         configure.arg(format!("CC={}", compiler.display())).arg(format!("MPICC={}", compiler.display()));
         let mut flags = "-O1 -w".to_owned();
         if mpi == Mpi::Openmpi4 {
-            // Its persistent collectives are extensions.
+            // In Open MPI 4, persistent collectives are extensions.
             let names = root().join("testbed/programs/extensions.h");
             flags += &format!(" -DOMPI_OMIT_MPI1_COMPAT_DECLS=0 -include {}", names.display());
         }
         configure.arg(format!("CFLAGS={flags}")).arg(format!("CPPFLAGS={flags}"));
-        must(configure.current_dir(&build))?;
-        must(Command::new("make").args(["-C", "util"]).current_dir(&build))?;
-        // Some need what an MPI does not have.
+        run_checked(configure.current_dir(&build))?;
+        run_checked(Command::new("make").args(["-C", "util"]).current_dir(&build))?;
+        // Some tests do not compile, because they use features that an MPI lacks.
         let log = std::fs::File::create(build.join("make.log"))?;
         let both = (log.try_clone()?, log);
         Command::new("make")
@@ -161,11 +161,11 @@ fn fetch_mpich() -> Result<()> {
     Ok(())
 }
 
-/// Seconds that each attempt to bring something has: a transfer may stall for good, and a slow network needs its time.
+/// Time limits of attempts to download, in seconds: a transfer may stall for good, and a slow network needs time.
 const ATTEMPTS: [u32; 3] = [180, 360, 720];
 
-/// Runs a command that brings something over the network, once more if it fails or stalls. It can be ended at any time.
-fn bring(command: &mut Command) -> Result<()> {
+/// Runs a command that downloads, again if it fails or stalls. The command must be safe to end at any time.
+fn download(command: &mut Command) -> Result<()> {
     let mut attempts = ATTEMPTS.into_iter().map(|seconds| {
         let mut within = Command::new("timeout");
         within.arg("--kill-after=10").arg(seconds.to_string());
@@ -173,13 +173,13 @@ fn bring(command: &mut Command) -> Result<()> {
         if let Some(place) = command.get_current_dir() {
             within.current_dir(place);
         }
-        must(&mut within).inspect_err(|error| eprintln!("{error:#}"))
+        run_checked(&mut within).inspect_err(|error| eprintln!("{error:#}"))
     });
     attempts.find(Result::is_ok).with_context(|| format!("{command:?} failed {} times", ATTEMPTS.len()))?
 }
 
-/// Runs a command; what it prints is shown only if it fails.
-pub(crate) fn must(command: &mut Command) -> Result<()> {
+/// Runs a command; its output is shown only if it fails.
+pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     let run = command.output().with_context(|| format!("{command:?} does not start"))?;
     if !run.status.success() {
         let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

@@ -1,5 +1,5 @@
-//! `cargo testbed suite`: what the matrix does not look at. Constants against each header, types and operations, progress, many communicators,
-//! threads, what is left behind, and valgrind.
+//! `cargo testbed suite`: tests beyond the matrix. Constants against each header, types and operations, progress, many communicators,
+//! threads, objects left in shared memory, and valgrind.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,8 +11,8 @@ use crate::launch::{Launch, Outcome};
 use crate::mpis::{Mpi, home};
 use crate::table::Table;
 
-/// How much of everything.
-struct Size {
+/// Extent of the tests: communicators alive at once, communicators made in all, and calls of each thread.
+struct Extent {
     alive: u32,
     made: u32,
     calls: u32,
@@ -21,8 +21,8 @@ struct Size {
 /// Runs the suite and prints a table; an error if anything failed.
 pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     let size = match quick {
-        true => Size { alive: 300, made: 2000, calls: 5000 },
-        false => Size { alive: 2000, made: 100_000, calls: 100_000 },
+        true => Extent { alive: 300, made: 2000, calls: 5000 },
+        false => Extent { alive: 2000, made: 100_000, calls: 100_000 },
     };
     let mut table = Table::new(mpis.to_vec());
     let mut tell =
@@ -34,11 +34,11 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
         tell(mpi, "types and operations", 2, &Launch::new(mpi, 2, &types).test()?);
         progress(mpi, |name, outcome| tell(mpi, name, 2, outcome))?;
         let asks = mpi.compile("asks")?;
-        tell(mpi, "questions talk to nobody", 2, &Launch::new(mpi, 2, &asks).test()?);
+        tell(mpi, "local queries do not communicate", 2, &Launch::new(mpi, 2, &asks).test()?);
         let plans = mpi.compile("plans")?;
         for topology in ["1x2", "2x1"] {
             let launch = Launch::new(mpi, 2, &plans).set("BRUCKNER_TOPOLOGY", topology);
-            tell(mpi, &format!("the life of a plan, {topology}"), 2, &launch.test()?);
+            tell(mpi, &format!("life cycle of a plan, {topology}"), 2, &launch.test()?);
         }
         let program = mpi.compile("communicators")?;
         let arguments = [size.alive.to_string(), size.made.to_string()];
@@ -56,7 +56,7 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
     table.end()
 }
 
-/// Whether the calls by which the library advances the MPI do so.
+/// Tests that the library advances the MPI in its waits, for each way of moving large messages.
 pub(crate) fn progress(mpi: Mpi, mut tell: impl FnMut(&str, &Outcome)) -> Result<()> {
     let progress = mpi.compile("progress")?;
     for (name, environment) in cma(mpi) {
@@ -69,7 +69,7 @@ pub(crate) fn progress(mpi: Mpi, mut tell: impl FnMut(&str, &Outcome)) -> Result
     Ok(())
 }
 
-/// The ways in which an MPI moves large messages within a node: straight from one process to the other, and not.
+/// Test names and environments for the ways in which an MPI moves large messages within a node: by a single copy (CMA), and without.
 fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static str)])] {
     match mpi {
         Mpi::Openmpi4 => &[
@@ -95,13 +95,13 @@ fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static s
     }
 }
 
-/// A rank is killed in the middle of collectives: nothing of ours stays in shared memory.
+/// Kills a rank in the middle of collectives and checks that the library leaves nothing in shared memory.
 fn killed(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile("killed")?;
     let outcome = Launch::new(mpi, 2, &program).run()?;
     let left = left_behind()?;
     let mut failures = u64::from(left > 0);
-    let mut talk = format!("{left} objects are left in shared memory\n");
+    let mut talk = format!("{left} objects of the library remain in shared memory\n");
     if !outcome.out.contains("killing") {
         failures += 1;
         talk.push_str(&outcome.err);
@@ -109,15 +109,15 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
     Ok(Outcome { cases: 1, failures, seconds: outcome.seconds, talk })
 }
 
-/// How many objects of ours are in shared memory.
+/// Number of objects of the library in shared memory.
 fn left_behind() -> Result<usize> {
-    // The launcher may need a moment to end the others.
+    // The launcher may need a moment to end the other ranks.
     std::thread::sleep(Duration::from_millis(300));
     let names = std::fs::read_dir("/dev/shm").context("there is no /dev/shm")?;
     Ok(names.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("bruckner-")).count())
 }
 
-/// A small run of each collective under valgrind: errors in whose stack the library appears are ours.
+/// Runs a few calls of each collective under valgrind; errors that occur in the library are failures.
 fn valgrind(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile("small")?;
     let logs = home().join("valgrind");
@@ -138,7 +138,7 @@ fn valgrind(mpi: Mpi) -> Result<Outcome> {
     Ok(Outcome { cases: 10, failures, seconds: start.elapsed().as_secs_f64(), talk })
 }
 
-/// The reports in valgrind's logs that have the library in their stack above any MPI function.
+/// Returns the errors in valgrind's logs whose innermost frame outside valgrind and the C library is in the library.
 fn errors_of_ours(logs: &Path) -> Result<Vec<String>> {
     let mut ours = Vec::new();
     for file in std::fs::read_dir(logs)?.flatten() {
@@ -146,7 +146,7 @@ fn errors_of_ours(logs: &Path) -> Result<Vec<String>> {
         let lines = text.lines().map(|line| line.split_once("== ").map_or("", |(_, rest)| rest));
         let text: Vec<&str> = lines.collect();
         for report in text.split(|line| line.is_empty()) {
-            // The first frame that is neither valgrind's nor the C library's says whose it is.
+            // The first frame outside valgrind and the C library shows in which code the error occurred.
             let frame = report.iter().find(|line| {
                 (line.contains(" at 0x") || line.contains(" by 0x"))
                     && !line.contains("vgpreload")

@@ -5,14 +5,14 @@ use anyhow::{Result, bail};
 use crate::launch::Outcome;
 use crate::mpis::Mpi;
 
-/// Lines of a failed test's output that are repeated at the end.
+/// Number of lines of a failed test's output that are repeated at the end.
 const LINES: usize = 30;
 
-/// A table of results as they come.
+/// A table of results, each printed when it is known.
 pub(crate) struct Table {
     /// The failed tests, each with the end of its output.
     failed: Vec<String>,
-    /// Only these MPIs, if any.
+    /// MPIs to test; empty for all.
     asked: Vec<Mpi>,
 }
 
@@ -25,12 +25,12 @@ impl Table {
         Table { failed: Vec::new(), asked }
     }
 
-    /// Those of some MPIs that were asked for.
+    /// Returns those of `mpis` that are to be tested.
     pub(crate) fn of(&self, mpis: &[Mpi]) -> Vec<Mpi> {
         mpis.iter().copied().filter(|mpi| self.asked.is_empty() || self.asked.contains(mpi)).collect()
     }
 
-    /// One line; the output of the test is shown only if something failed.
+    /// Prints one line; the output of the test is shown only if something failed.
     pub(crate) fn tell(&mut self, mpi: &str, test: &str, ranks: u32, outcome: &Outcome) {
         let Outcome { cases, failures, seconds, talk } = outcome;
         println!("{mpi:<12} {test:<40} {ranks:>5} {cases:>8} {failures:>8} {seconds:>8.1}");
@@ -42,7 +42,7 @@ impl Table {
         }
     }
 
-    /// Names the failed tests once more, where a reader of a long output looks first.
+    /// Returns an error that repeats the failed tests, if any: the end of a long output is read first.
     pub(crate) fn end(self) -> Result<()> {
         if self.failed.is_empty() {
             return Ok(());

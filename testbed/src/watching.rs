@@ -1,4 +1,4 @@
-//! `cargo testbed watching`: how soon watching leaves a wrong choice, and what it costs where the choice was right.
+//! `cargo testbed watching`: how soon online tuning replaces a wrong choice, and what it costs where the choice was right.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use bruckner_choose::Profile;
 use bruckner_measure::bytes_text;
 use clap::Args;
 
-use crate::chooser::{PROFILE, Place};
+use crate::chooser::{Configuration, PROFILE};
 use crate::launch::Launch;
 use crate::mpis::root;
 use crate::speed::median;
 
-/// What is asked.
+/// Options of `cargo testbed watching`.
 #[derive(Args)]
-pub(crate) struct Wanted {
-    /// Only places whose names contain this, such as 4x4-500us or node2-mpich5
+pub(crate) struct Options {
+    /// Only configurations whose names contain this text, such as 4x4-500us or node2-mpich5
     #[arg(long)]
     only: Option<String>,
     /// Only this collective
     #[arg(long)]
     collective: Option<String>,
-    /// Launches of each case
+    /// Number of launches of each case
     #[arg(long, default_value_t = 5)]
     launches: usize,
     /// How long `bruckner tune` may take where there is no profile
@@ -35,38 +35,38 @@ const CASES: [(&str, &[u64]); 4] = [
     ("reduce_scatter", &[8, 4096]),
     ("alltoall", &[8, 512]),
 ];
-/// Latencies of wrong profiles are so many times what they are.
+/// Factors by which the latencies of wrong profiles are multiplied.
 const WRONG: [f64; 2] = [10.0, 0.1];
-/// Watching has so many calls to find the best.
+/// Number of calls in which online tuning must find the best algorithm.
 const CALLS: u32 = 2000;
-/// How near it must come to it, and what it may cost.
+/// Largest acceptable ratio to the time with the right profile; [`COST`] is the largest share of time that trials may take.
 const NEAR: f64 = 1.10;
 const COST: f64 = 0.01;
-/// How long a run is in which the cost is measured, in microseconds.
+/// Length of a run in which the cost of trials is measured, in microseconds.
 const RUN: f64 = 1e6;
 
-/// One way to run the program.
+/// A profile, and whether online tuning is on.
 struct Way<'a> {
     profile: &'a Path,
     watch: bool,
 }
 
-/// What a call took after some, in microseconds, and which part of all was due to looks.
-fn took(place: &Place, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Result<[f64; 2]> {
+/// Returns the time of a call after `calls[0]` others, in microseconds, and the share of the total time that trials take.
+fn took(place: &Configuration, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Result<[f64; 2]> {
     let program = place.mpi.compile_plain("watching")?;
     let bruckner = root().join("target/release/bruckner");
     let nodes = place.nodes()?;
     let launch = Launch::plain(place.mpi, place.ranks(), &bruckner).limit(300);
     let launch = match &nodes {
-        Some(nodes) => launch.across(nodes).patiently(),
-        None if place.ranks() > 2 => launch.patiently(),
+        Some(nodes) => launch.across(nodes).oversubscribed(),
+        None if place.ranks() > 2 => launch.oversubscribed(),
         None => launch,
     };
     let words = ["exec", &program.display().to_string(), case.0, &case.1.to_string()].map(str::to_owned);
     let calls = calls.map(|number| number.to_string());
     let launch = words.into_iter().chain(calls).fold(launch, Launch::argument);
     let launch = launch.set("BRUCKNER_PROFILE", way.profile.display().to_string());
-    let said = launch.set("BRUCKNER_WATCH", if way.watch { "on" } else { "off" }).run()?;
+    let said = launch.set("BRUCKNER_ONLINE_TUNING", if way.watch { "on" } else { "off" }).run()?;
     let words =
         said.out.lines().find_map(|line| Some(line.strip_prefix("took ")?.split(' ').collect::<Vec<_>>()));
     match words.as_deref() {
@@ -75,19 +75,19 @@ fn took(place: &Place, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]) -> Res
     }
 }
 
-/// A profile like another with other latencies, and without what was raced.
+/// Returns a wrong profile: latencies multiplied by `times`, and no tuning results.
 fn wrong(profile: &Profile, times: f64) -> String {
     let mut wrong = profile.clone();
-    // Shapes stay, so that it is a profile of several nodes.
-    wrong.raced.iter_mut().for_each(|raced| raced.verdicts.clear());
-    wrong.machine = profile.machine.with_latencies(times, times);
+    // The tuned topologies stay, so that it remains a profile of several nodes.
+    wrong.results.iter_mut().for_each(|raced| raced.results.clear());
+    wrong.machine = profile.machine.scale_latencies(times, times);
     wrong.write()
 }
 
-/// Measures, and prints what was found; an error where watching is too slow or costs too much.
-pub(crate) fn run(ask: &Wanted) -> Result<()> {
+/// Measures all cases and prints the results; an error where online tuning is too slow or costs too much.
+pub(crate) fn run(ask: &Options) -> Result<()> {
     let mut broken = 0;
-    for place in Place::some(ask.only.as_deref())? {
+    for place in Configuration::some(ask.only.as_deref())? {
         let right = place.tuned(PROFILE, &ask.budget, &[])?;
         let (profile, _) = Profile::read(&std::fs::read_to_string(&right)?)
             .map_err(|why| anyhow!("{}: {why}", right.display()))?;
@@ -128,9 +128,9 @@ pub(crate) fn run(ask: &Wanted) -> Result<()> {
                 println!("{row}");
             }
         }
-        println!("{}: right profile, watching: the part of the time that looks take", place.name);
+        println!("{}: right profile, online tuning: share of the time spent in trials", place.name);
         for (case, time) in lengths.into_iter().filter(|((_, bytes), _)| *bytes == 8) {
-            // About as long as a launch takes.
+            // Number of calls that take about `RUN` microseconds.
             let calls = (RUN / time).clamp(5000.0, 2e6) as u32;
             let mut parts = Vec::new();
             for _ in 0..ask.launches {
@@ -145,6 +145,6 @@ pub(crate) fn run(ask: &Wanted) -> Result<()> {
     }
     match broken {
         0 => Ok(()),
-        broken => bail!("{broken} are not as they should be"),
+        broken => bail!("{broken} cases are above their limits"),
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo testbed worth`: whether `bruckner compare` says what is so.
+//! `cargo testbed worth`: whether the verdicts of `bruckner compare` are right.
 
 use std::process::Command;
 
@@ -6,14 +6,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::mpis::{Mpi, home, root};
 
-/// A program, what is set for it, and what must be said of it.
+/// A program with its settings, and the verdict that `bruckner compare` must reach.
 struct Case {
     what: &'static str,
     mpi: Mpi,
     words: Vec<String>,
     set: Option<(&'static str, &'static str)>,
     verdict: &'static str,
-    /// Times as many launches: the less there is to gain, the more it takes to see it.
+    /// Factor by which the number of launches is multiplied: the smaller the gain, the more launches are needed to detect it.
     backoff: u32,
 }
 
@@ -26,7 +26,7 @@ fn cases() -> Result<Vec<Case>> {
     let lammps = ["lmp", "-in", &input, "-log", "none", "-screen", "none"].map(str::to_owned).to_vec();
     Ok(vec![
         Case {
-            what: "a loop in which it wins",
+            what: "allreduces that the library speeds up",
             mpi,
             words: worth("allreduce 8 1500000 0"),
             set: None,
@@ -34,7 +34,7 @@ fn cases() -> Result<Vec<Case>> {
             backoff: 1,
         },
         Case {
-            what: "a loop of broadcasts",
+            what: "broadcasts that are passed through",
             mpi,
             words: worth("bcast 8 300000 2000"),
             set: None,
@@ -42,7 +42,7 @@ fn cases() -> Result<Vec<Case>> {
             backoff: 1,
         },
         Case {
-            what: "a loop made slower",
+            what: "allreduces slowed down by a forced algorithm",
             mpi,
             words: worth("allreduce 4096 100000 0"),
             set: Some(("BRUCKNER_ALGORITHM", "allreduce=pipeline(64, recursive-doubling)")),
@@ -53,7 +53,7 @@ fn cases() -> Result<Vec<Case>> {
     ])
 }
 
-/// Compares each program so often; an error where it is wrong more than once in ten.
+/// Compares each program `times` times; an error if more than one in ten verdicts is wrong.
 pub(crate) fn run(times: u32, launches: u32, only: Option<&str>) -> Result<()> {
     let mut wrong = Vec::new();
     for case in cases()?.into_iter().filter(|case| only.is_none_or(|only| case.what.contains(only))) {
@@ -92,10 +92,10 @@ fn compare(case: &Case, launches: u32) -> Result<(String, f64)> {
         .with_context(|| format!("{text}{}", String::from_utf8_lossy(&said.stderr)))?;
     let spent = |side: &str| found[side]["collectives"]["mean"].as_f64().is_some();
     if !spent("with") || !spent("without") {
-        bail!("{}: nothing is known of its collectives: {text}", case.what);
+        bail!("{}: the result has no time in collectives: {text}", case.what);
     }
     let verdict = found["verdict"].as_str().context("a verdict")?.to_owned();
-    // As it exits.
+    // The exit status must agree with the verdict.
     if said.status.success() != (verdict != "slower") {
         bail!("{}: {verdict}, and {}", case.what, said.status);
     }

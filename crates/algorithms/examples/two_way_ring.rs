@@ -8,9 +8,9 @@
 
 use bruckner_algorithms::gather::{GatherAll, Numbering, PatternGather};
 use bruckner_algorithms::lower::{OnNode, lower};
-use bruckner_algorithms::patterns::{Parcel, Pattern, Step};
+use bruckner_algorithms::patterns::{Parcel, Pattern, PatternStep};
 use bruckner_algorithms::reversed::Reversed;
-use bruckner_algorithms::{Algorithm, Plan};
+use bruckner_algorithms::{Algorithm, TaskPlan};
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Collective, Counts, Problem, Set, Topology, interpret};
 
@@ -18,13 +18,13 @@ use bruckner_schedule::{Collective, Counts, Problem, Set, Topology, interpret};
 struct TwoWayRing;
 
 impl Pattern for TwoWayRing {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let on = |distance: u32| (me + distance) % n;
         let back = |distance: u32| (me + n - distance) % n;
         let parcel = |peer: u32, block: u32| Parcel { peer, blocks: Set::one(block.into()) };
         let mut steps = Vec::new();
         for s in 1..=(n - 1) / 2 {
-            steps.push(Step {
+            steps.push(PatternStep {
                 sends: vec![parcel(on(1), back(s - 1)), parcel(back(1), on(s - 1))],
                 recvs: vec![parcel(back(1), back(s)), parcel(on(1), on(s))],
             });
@@ -32,7 +32,7 @@ impl Pattern for TwoWayRing {
         // If the number of members is even, one block is left, which comes from one side only.
         if n.is_multiple_of(2) {
             let half = n / 2;
-            steps.push(Step::exchange(
+            steps.push(PatternStep::exchange(
                 on(1),
                 Set::one(back(half - 1).into()),
                 back(1),
@@ -55,11 +55,11 @@ fn main() {
         ];
         for (collective, algorithm) in algorithms {
             let problem = Problem::new(collective, p, Counts::Equal(2), 8).expect("a problem");
-            let schedule = Plan::new(problem, Topology::flat(p), algorithm).schedule();
+            let schedule = TaskPlan::new(problem, Topology::flat(p), algorithm).schedule();
             let program = lower(&schedule, OnNode::Segment);
             for text in [schedule.flatten(), program] {
                 let report = verify(&text);
-                assert!(report.holds(), "{collective} on {p} ranks: {}", report.violations[0]);
+                assert!(report.is_correct(), "{collective} on {p} ranks: {}", report.violations[0]);
                 assert_eq!(interpret::check(&[&text], 1), Ok(()));
             }
         }

@@ -14,7 +14,7 @@ pub struct Direct(pub Box<dyn Pattern>);
 
 impl Algorithm for Direct {
     fn rounds(&self, problem: &Problem, _: &Topology, rank: Rank) -> Vec<Round> {
-        let block = |area, peer: u32| Place::new(area, problem.filled(&Set::one(peer.into())));
+        let block = |area, peer: u32| Place::new(area, problem.nonempty(&Set::one(peer.into())));
         let mut b = Builder::new();
         b.copy(block(Area::Out, rank.0), block(Area::In, rank.0));
         for step in self.0.steps(problem.ranks, rank.0) {

@@ -1,6 +1,6 @@
 //! Builds one rank's rounds, operation by operation.
 
-use bruckner_schedule::{Area, Flag, Level, Local, Message, Place, Rank, Round, Set};
+use bruckner_schedule::{Area, Flag, Level, LocalOp, Message, Place, Rank, Round, Set};
 
 /// Builder of rounds. A message after local work starts a new round.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Builder {
         &mut self.rounds.last_mut().expect("just pushed").messages
     }
 
-    fn local(&mut self, local: Local) {
+    fn local(&mut self, local: LocalOp) {
         if self.rounds.is_empty() {
             self.rounds.push(Round::default());
         }
@@ -53,14 +53,14 @@ impl Builder {
     /// Adds a copy, unless there is nothing to copy.
     pub fn copy(&mut self, to: Place, from: Place) {
         if !to.set.is_empty() {
-            self.local(Local::Copy { to, from });
+            self.local(LocalOp::Copy { to, from });
         }
     }
 
     /// Adds a reduction, unless there is nothing to reduce: `into` becomes `with ⊕ into`.
     pub fn reduce(&mut self, into: Place, with: Place) {
         if !into.set.is_empty() {
-            self.local(Local::Reduce { into, with });
+            self.local(LocalOp::Reduce { into, with });
         }
     }
 
@@ -79,43 +79,43 @@ impl Builder {
 
     /// Adds a signal, which raises a flag of this rank.
     pub fn signal(&mut self, flag: Flag) {
-        self.local(Local::Signal { flag, chunks: None });
+        self.local(LocalOp::Signal { flag, chunks: None });
     }
 
     /// Adds a wait for a flag of rank `of`.
     pub fn wait(&mut self, flag: Flag, of: Rank) {
-        self.local(Local::Wait { flag, of, chunks: None });
+        self.local(LocalOp::Wait { flag, of, chunks: None });
     }
 
     /// Adds a signal that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
     pub fn signal_for(&mut self, flag: Flag, chunks: Set) {
         if !chunks.is_empty() {
-            self.local(Local::Signal { flag, chunks: Some(chunks) });
+            self.local(LocalOp::Signal { flag, chunks: Some(chunks) });
         }
     }
 
     /// Adds a wait that is dropped if all of `chunks` are empty; adds nothing if `chunks` is an empty set.
     pub fn wait_for(&mut self, flag: Flag, of: Rank, chunks: Set) {
         if !chunks.is_empty() {
-            self.local(Local::Wait { flag, of, chunks: Some(chunks) });
+            self.local(LocalOp::Wait { flag, of, chunks: Some(chunks) });
         }
     }
 
     /// Adds the entry into a segment to put `chunks` there; adds nothing if `chunks` is an empty set.
     pub fn enter_for(&mut self, level: Level, chunks: Set) {
         if !chunks.is_empty() {
-            self.local(Local::Enter { level, chunks: Some(chunks) });
+            self.local(LocalOp::Enter { level, chunks: Some(chunks) });
         }
     }
 
     /// Opens this rank's input and output to the other ranks of its node.
     pub fn open(&mut self) {
-        self.local(Local::Open);
+        self.local(LocalOp::Open);
     }
 
     /// Adds a barrier of this rank's region.
     pub fn barrier(&mut self, level: Level) {
-        self.local(Local::Barrier(level));
+        self.local(LocalOp::Barrier(level));
     }
 
     /// Adds the operations of a round as a new round.
@@ -124,14 +124,14 @@ impl Builder {
         round.messages.into_iter().for_each(|message| self.message(message));
         for local in round.local {
             match local {
-                Local::Copy { to, from } => self.copy(to, from),
-                Local::Reduce { into, with } => self.reduce(into, with),
+                LocalOp::Copy { to, from } => self.copy(to, from),
+                LocalOp::Reduce { into, with } => self.reduce(into, with),
                 other => self.local(other),
             }
         }
     }
 
-    /// Returns the rounds. [`crate::Plan::rounds`] adds the operations that close the segments in use.
+    /// Returns the rounds. [`crate::TaskPlan::rounds`] adds the operations that close the segments in use.
     pub fn finish(self) -> Vec<Round> {
         self.rounds
     }
@@ -149,12 +149,12 @@ pub(crate) fn renamed(
         peer: rank(message.peer),
         ..message.clone()
     };
-    let local = |local: &Local| {
+    let local = |local: &LocalOp| {
         let local = local.clone().map_chunks(|chunks| place(Place::new(Area::Out, chunks.clone())).set);
         match local.map(&place) {
-            Local::Signal { flag: of_round, chunks } => Local::Signal { flag: flag(of_round), chunks },
-            Local::Wait { flag: of_round, of, chunks } => {
-                Local::Wait { flag: flag(of_round), of: rank(of), chunks }
+            LocalOp::Signal { flag: of_round, chunks } => LocalOp::Signal { flag: flag(of_round), chunks },
+            LocalOp::Wait { flag: of_round, of, chunks } => {
+                LocalOp::Wait { flag: flag(of_round), of: rank(of), chunks }
             }
             other => other,
         }

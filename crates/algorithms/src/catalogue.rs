@@ -13,7 +13,7 @@
 //! listed only because P ≤ 64 are verified with equal counts only.
 //!
 //! For P ≤ 24 the whole list is taken. For larger P only every n-th entry is taken, starting with number P mod n, so that each entry comes
-//! up for every n-th P (see [`share`]): 5 times from 25 to 64, once from 65 to 128, and three times from 129 to 512. Flat algorithms with
+//! up for every n-th P (see [`sampling`]): 5 times from 25 to 64, once from 65 to 128, and three times from 129 to 512. Flat algorithms with
 //! equal counts, except factor-and-ports forms and modified Bruck, are taken for every P to 64 and for every 4th P to 128. Taking all
 //! entries for every P to 512 would take days.
 
@@ -174,7 +174,7 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
             "leader(node, between=ring, leaders=2)",
             "lanes(node, between=spread-out)",
             "lanes(node, between=rabenseifner)",
-            "halves(locality(node))",
+            "rsag(locality(node))",
             "pipeline(4, lanes(node, between=ring))",
         ],
         _ => &[
@@ -209,7 +209,7 @@ fn radices(p: u32) -> Vec<(u32, bool)> {
 }
 
 /// Returns (n, m) for P ranks: every n-th entry of the list is taken, but every m-th of the flat ones with equal counts.
-pub fn share(p: u32) -> (usize, usize) {
+pub fn sampling(p: u32) -> (usize, usize) {
     match p {
         0..=24 => (1, 1),
         25..=64 => (8, 1),
@@ -222,21 +222,21 @@ pub fn share(p: u32) -> (usize, usize) {
 pub fn entries(p: u32) -> Vec<Entry> {
     let is_flat = |entry: &Entry| {
         let rotates = matches!(entry.expression, Expression::Factors(_) | Expression::ModifiedBruck(_));
-        !rotates && !entry.expression.shares_memory() && entry.task.counts == Counts::Equal(1)
+        !rotates && !entry.expression.groups_regions() && entry.task.counts == Counts::Equal(1)
     };
     let taken = |(number, entry): &(usize, Entry)| {
-        let (any, flat) = share(p);
+        let (any, flat) = sampling(p);
         let of = if is_flat(entry) { flat } else { any };
         number % of == p as usize % of
     };
     list(p).into_iter().enumerate().filter(taken).map(|(_, entry)| entry).collect()
 }
 
-/// Returns the whole list for P ranks, before sampling (see [`share`]).
+/// Returns the whole list for P ranks, before sampling (see [`sampling`]).
 pub fn list(p: u32) -> Vec<Entry> {
     let mut list = List { p, entries: Vec::new() };
     list.gathers_and_scatters();
-    list.in_parts();
+    list.reordered_and_pipelined();
     list.allreduces();
     list.alltoalls();
     for (name, text) in topologies(p) {
@@ -263,8 +263,8 @@ fn pipelined(parts: u32, of: Expression) -> Expression {
     Expression::Pipeline { parts, of: Box::new(of) }
 }
 
-fn halves(of: Expression) -> Expression {
-    Expression::Halves(Box::new(of))
+fn rsag(of: Expression) -> Expression {
+    Expression::ReduceScatterAllgather(Box::new(of))
 }
 
 impl List {
@@ -310,7 +310,7 @@ impl List {
     }
 
     /// Adds flat reordered and pipelined algorithms.
-    fn in_parts(&mut self) {
+    fn reordered_and_pipelined(&mut self) {
         let (p, flat) = (self.p, Topology::flat(self.p));
         for pattern in [Box::new(Expression::Bruck(2)), boxed(Plain::RecursiveDoubling)] {
             for collective in [Collective::Allgather, Collective::ReduceScatter] {
@@ -378,7 +378,7 @@ impl List {
         let mut ways = vec![
             locality(Level::NODE, shm.clone(), Lanes::ALL),
             locality(Level::NODE, shm.clone(), Lanes::Paper),
-            locality(Level::NODE, shm.clone(), Lanes::Each(2)),
+            locality(Level::NODE, shm.clone(), Lanes::PerRank(2)),
             locality(Level::NODE, Expression::Bruck(2), Lanes::ALL),
         ];
         let (level, bruck) = (Level::NODE, |radix| Box::new(Expression::Bruck(radix)));
@@ -430,12 +430,12 @@ impl List {
             lanes(boxed(Plain::SpreadOut)),
             leader(boxed(Plain::Rabenseifner), 2),
             pipelined(3, lanes(boxed(Plain::Ring))),
-            halves(locality(level, plain(Plain::Shm), Lanes::ALL)),
-            halves(locality(level, plain(Plain::Shm), Lanes::Each(2))),
-            halves(leader(boxed(Plain::SpreadOut), 1)),
-            pipelined(2, halves(lanes(boxed(Plain::Ring)))),
-            pipelined(2, halves(locality(level, plain(Plain::Shm), Lanes::ALL))),
-            pipelined(2, halves(leader(boxed(Plain::Ring), 1))),
+            rsag(locality(level, plain(Plain::Shm), Lanes::ALL)),
+            rsag(locality(level, plain(Plain::Shm), Lanes::PerRank(2))),
+            rsag(leader(boxed(Plain::SpreadOut), 1)),
+            pipelined(2, rsag(lanes(boxed(Plain::Ring)))),
+            pipelined(2, rsag(locality(level, plain(Plain::Shm), Lanes::ALL))),
+            pipelined(2, rsag(leader(boxed(Plain::Ring), 1))),
         ];
         let regions = topology.regions(Level::NODE);
         if regions > 1 {

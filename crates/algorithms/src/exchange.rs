@@ -18,7 +18,7 @@ use crate::expression::{Expression, Plain};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Exchange {
     /// All ranks put, meet in a barrier, and then get.
-    Meeting,
+    Barrier,
     /// Ring: a rank raises a flag after its put, others wait for it. For one root, as a flag is raised once per execution.
     Ring,
 }
@@ -28,9 +28,9 @@ impl Exchange {
     /// memory; and there are too few flags for the parts of a pipeline.
     pub fn of(counts: &Counts, expression: &Expression) -> Exchange {
         match (counts, expression) {
-            (Counts::Root { .. }, expression) if is_by_nodes(expression) => Exchange::Ring,
+            (Counts::Root { .. }, expression) if shares_memory_only_on_nodes(expression) => Exchange::Ring,
             (_, Expression::ShmTree(_)) => Exchange::Ring,
-            _ => Exchange::Meeting,
+            _ => Exchange::Barrier,
         }
     }
 
@@ -48,8 +48,8 @@ impl Exchange {
     }
 
     /// Adds the barrier between putting and getting; nothing on a ring.
-    pub(crate) fn meet(self, b: &mut Builder, level: Level) {
-        if self == Exchange::Meeting {
+    pub(crate) fn barrier(self, b: &mut Builder, level: Level) {
+        if self == Exchange::Barrier {
             b.barrier(level);
         }
     }
@@ -85,10 +85,12 @@ fn chunks(places: &[Place]) -> Set {
 }
 
 /// Whether an expression exchanges through shared memory, and only through segments of nodes.
-fn is_by_nodes(expression: &Expression) -> bool {
+fn shares_memory_only_on_nodes(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => *plain == Plain::Shm,
-        Expression::Locality { level, inside, .. } => *level == Level::NODE && is_by_nodes(inside),
+        Expression::Locality { level, inside, .. } => {
+            *level == Level::NODE && shares_memory_only_on_nodes(inside)
+        }
         Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => *level == Level::NODE,
         _ => false,
     }

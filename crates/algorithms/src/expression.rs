@@ -21,7 +21,8 @@ use std::str::FromStr;
 
 use bruckner_schedule::Level;
 
-use crate::written::{self, Written};
+use crate::aliases::{Context, current};
+use crate::user_schedule::{self, UserSchedule};
 
 /// The name of an algorithm, with its parameters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -64,7 +65,7 @@ pub enum Expression {
     /// An algorithm among members reordered to balance unequal blocks.
     Reorder(Box<Expression>),
     /// An allreduce as a reduce_scatter and an allgather, both by this gathering algorithm.
-    Halves(Box<Expression>),
+    ReduceScatterAllgather(Box<Expression>),
     /// Pipelining: an algorithm on parts of the data, one part behind the other.
     Pipeline {
         /// Number of parts.
@@ -73,7 +74,7 @@ pub enum Expression {
         of: Box<Expression>,
     },
     /// A user-supplied schedule, read from a file.
-    File(Written),
+    File(UserSchedule),
 }
 
 macro_rules! plain {
@@ -121,26 +122,26 @@ plain! {
     /// The MPI library's own functions through one rank: a reduce or a gather, then a broadcast.
     NativeRooted = "native-rooted",
     /// The MPI library's own reduce_scatter, then its allgather.
-    NativeHalves = "native-halves",
+    NativeRsag = "native-rsag",
 }
 
 /// Lanes of a region: connections to other regions that are used concurrently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
     /// Every rank acts as this many lanes (its ports).
-    Each(u32),
+    PerRank(u32),
     /// Every rank is one lane, and the first lane stays idle, as in the papers.
     Paper,
 }
 
 impl Lanes {
     /// Every rank is one lane.
-    pub const ALL: Lanes = Lanes::Each(1);
+    pub const ALL: Lanes = Lanes::PerRank(1);
 
     /// Number of lanes of a region with `ranks` ranks. Several lanes per rank are of use only up to the number of regions.
     pub fn of(self, ranks: u32, regions: u32) -> u32 {
         match self {
-            Lanes::Each(ports) => ranks.saturating_mul(ports).min(ranks.max(regions)),
+            Lanes::PerRank(ports) => ranks.saturating_mul(ports).min(ranks.max(regions)),
             Lanes::Paper => ranks,
         }
     }
@@ -169,20 +170,20 @@ impl Expression {
     pub fn reorders(&self) -> bool {
         match self {
             Expression::Reorder(_) => true,
-            Expression::Pipeline { of, .. } | Expression::Halves(of) => of.reorders(),
+            Expression::Pipeline { of, .. } | Expression::ReduceScatterAllgather(of) => of.reorders(),
             Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => between.reorders(),
             _ => false,
         }
     }
 
     /// Whether the MPI's own functions do the whole collective, so that there is nothing to plan.
-    pub fn is_left_to_mpi(&self) -> bool {
+    pub fn is_native(&self) -> bool {
         *self == Expression::Plain(Plain::Native) || self.is_composition()
     }
 
     /// Whether the collective is composed of MPI functions other than the one that was called.
     pub fn is_composition(&self) -> bool {
-        matches!(self, Expression::Plain(Plain::NativeRooted | Plain::NativeHalves))
+        matches!(self, Expression::Plain(Plain::NativeRooted | Plain::NativeRsag))
     }
 
     /// Whether ranks of a node read each other's buffers directly.
@@ -191,7 +192,7 @@ impl Expression {
     }
 
     /// Whether ranks of a region act as a unit, normally through shared memory.
-    pub fn shares_memory(&self) -> bool {
+    pub fn groups_regions(&self) -> bool {
         match self {
             Expression::Plain(plain) => {
                 matches!(plain, Plain::Shm | Plain::ShmSplit | Plain::ShmRotate | Plain::Direct)
@@ -199,7 +200,7 @@ impl Expression {
             Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
             Expression::ShmTree(_) => true,
             Expression::File(written) => written.shares_memory(),
-            Expression::Pipeline { of, .. } | Expression::Halves(of) => of.shares_memory(),
+            Expression::Pipeline { of, .. } | Expression::ReduceScatterAllgather(of) => of.groups_regions(),
             _ => false,
         }
     }
@@ -226,7 +227,7 @@ impl fmt::Display for Expression {
                 }
                 match *lanes {
                     Lanes::ALL => {}
-                    Lanes::Each(ports) => write!(f, ", ports={ports}")?,
+                    Lanes::PerRank(ports) => write!(f, ", ports={ports}")?,
                     Lanes::Paper => f.write_str(", lanes=paper")?,
                 }
                 f.write_str(")")
@@ -240,7 +241,7 @@ impl fmt::Display for Expression {
             }
             Expression::MultiLane { level, between } => write!(f, "lanes({level}, between={between})"),
             Expression::Reorder(of) => write!(f, "reorder({of})"),
-            Expression::Halves(of) => write!(f, "halves({of})"),
+            Expression::ReduceScatterAllgather(of) => write!(f, "rsag({of})"),
             Expression::Pipeline { parts, of } => write!(f, "pipeline({parts}, {of})"),
             Expression::File(written) => write!(f, "file({})", written.name()),
         }
@@ -289,7 +290,7 @@ const WITH_PARAMETERS: [&str; 10] = [
     "leader",
     "lanes",
     "reorder",
-    "halves",
+    "rsag",
     "pipeline",
     "file",
 ];
@@ -370,18 +371,18 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let name = self.name();
         Level::from_name(name)
-            .ok_or_else(|| self.error_at(start, "expected a level: `node`, `socket` or `level2` and on"))
+            .ok_or_else(|| self.error_at(start, "expected a level: `node`, `socket`, `level2`, `level3`, …"))
     }
 
     fn expression(&mut self, depth: u32) -> Result<Expression> {
         if depth >= Expression::MOST_NESTED {
-            return Err(self.error("expressions may not be nested so deeply"));
+            return Err(self.error("expressions may be nested at most 16 levels deep"));
         }
         if self.peek().is_some_and(|c| c.is_ascii_digit()) {
             return self.factors();
         }
         let start = self.at;
-        let name = self.name();
+        let name = current(Context::Expression, self.name());
         if let Some((plain, _)) = Plain::ALL.iter().find(|(_, n)| *n == name) {
             return Ok(Expression::Plain(*plain));
         }
@@ -396,11 +397,15 @@ impl<'a> Parser<'a> {
                     _ => Expression::ShmTree(number),
                 })
             }
-            "reorder" | "halves" => {
+            "reorder" | "rsag" => {
                 self.expect('(')?;
                 let of = Box::new(self.expression(depth + 1)?);
                 self.expect(')')?;
-                Ok(if name == "reorder" { Expression::Reorder(of) } else { Expression::Halves(of) })
+                Ok(if name == "reorder" {
+                    Expression::Reorder(of)
+                } else {
+                    Expression::ReduceScatterAllgather(of)
+                })
             }
             "pipeline" => {
                 self.expect('(')?;
@@ -415,7 +420,7 @@ impl<'a> Parser<'a> {
                 self.expect('(')?;
                 let end = self.rest().find(')').ok_or_else(|| self.error("expected `)`"))?;
                 let inside = &self.rest()[..end];
-                let written = written::parse(inside).map_err(|why| self.error_at(start, why))?;
+                let written = user_schedule::parse(inside).map_err(|why| self.error_at(start, why))?;
                 self.at += end + 1;
                 Ok(Expression::File(written))
             }
@@ -424,13 +429,13 @@ impl<'a> Parser<'a> {
                 let known: Vec<&str> = Plain::ALL.iter().map(|(_, n)| *n).collect();
                 if let Some(near) = nearest(name, known.iter().copied().chain(WITH_PARAMETERS)) {
                     return Err(
-                        self.error_at(start, format!("`{name}` is no algorithm (did you mean `{near}`?)"))
+                        self.error_at(start, format!("unknown algorithm `{name}` (did you mean `{near}`?)"))
                     );
                 }
                 let known = known.join(", ");
                 Err(self.error_at(
                     start,
-                    format!("`{name}` is no algorithm; there are {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), halves(…), pipeline(N, …), file(NAME) and factors such as 8(-1 1 1 1)"),
+                    format!("unknown algorithm `{name}`; available: {known}, bruck(R), modified-bruck(R), shm-tree(G), locality(LEVEL), leader(LEVEL, between=…), lanes(LEVEL, between=…), reorder(…), rsag(…), pipeline(N, …), file(NAME) and factors such as 8(-1 1 1 1)"),
                 ))
             }
         }
@@ -467,10 +472,10 @@ impl<'a> Parser<'a> {
                         _ => return Err(self.error_at(at, "expected `all` or `paper`")),
                     });
                 }
-                ("locality" | "nap", "ports") => lanes = Some(Lanes::Each(self.number(1)?)),
+                ("locality" | "nap", "ports") => lanes = Some(Lanes::PerRank(self.number(1)?)),
                 ("leader" | "lanes", "between") => between = Some(Box::new(self.expression(depth + 1)?)),
                 ("leader", "leaders") => leaders = Some(self.number(1)?),
-                _ => return Err(self.error_at(start, format!("`{name}` has no `{key}`"))),
+                _ => return Err(self.error_at(start, format!("`{name}` has no parameter `{key}`"))),
             }
         }
         self.expect(')')?;
@@ -500,7 +505,7 @@ impl<'a> Parser<'a> {
                 ports.push(sign * self.number(1)? as i32);
             }
             if ports.is_empty() {
-                return Err(self.error("expected the ports of each step"));
+                return Err(self.error("expected the number of ports of each step"));
             }
             self.expect(')')?;
             factors.push(Factor { factor, ports });
@@ -530,7 +535,7 @@ mod tests {
             "shm-tree(8)",
             "native",
             "native-rooted",
-            "native-halves",
+            "native-rsag",
             "160(-12 -12) 160(12 12)",
             "16(-3 -3) 10(9) 16(3 3)",
             "locality(node)",
@@ -551,11 +556,11 @@ mod tests {
     #[test]
     fn errors_name_place_and_reason() {
         let error = |t: &str| t.parse::<Expression>().unwrap_err().to_string();
-        assert_eq!(error("rign"), "`rign` is no algorithm (did you mean `ring`?) at column 1 of `rign`");
-        assert!(error("xyz").starts_with("`xyz` is no algorithm; there are ring, "));
+        assert_eq!(error("rign"), "unknown algorithm `rign` (did you mean `ring`?) at column 1 of `rign`");
+        assert!(error("xyz").starts_with("unknown algorithm `xyz`; available: ring, "));
         assert_eq!(
             error("locality(nod)"),
-            "expected a level: `node`, `socket` or `level2` and on at column 10 of `locality(nod)`"
+            "expected a level: `node`, `socket`, `level2`, `level3`, … at column 10 of `locality(nod)`"
         );
         assert_eq!(
             error("locality(node, inside)"),
@@ -565,7 +570,7 @@ mod tests {
         assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
         assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");
         assert_eq!(error("ring ring"), "expected the end of the expression at column 6 of `ring ring`");
-        assert!(error("brick(2)").starts_with("`brick` is no algorithm (did you mean `bruck`?)"));
+        assert!(error("brick(2)").starts_with("unknown algorithm `brick` (did you mean `bruck`?)"));
     }
 
     #[test]

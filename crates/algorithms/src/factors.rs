@@ -29,19 +29,23 @@ mod steps;
 use bruckner_schedule::{Area, Problem, Rank, Round, Topology};
 
 use crate::expression::Factor;
-use crate::{Algorithm, Builder, Refusal};
+use crate::{Algorithm, Builder, PlanError};
 use form::Form;
 use steps::View;
 
 /// Checks that a form is an allgather among `ranks` ranks: one group, with allgather steps only.
-pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), Refusal> {
+pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), PlanError> {
     let [group] = factors else {
-        return Err(Refusal("an allgather or reduce_scatter form has one group".to_owned()));
+        return Err(PlanError(
+            "an allgather or reduce_scatter factorization must have exactly one group".to_owned(),
+        ));
     };
     if group.ports.iter().any(|&q| q < 0) {
-        return Err(Refusal(format!("`{group}`: an allgather has no reduce_scatter steps")));
+        return Err(PlanError(format!(
+            "`{group}`: an allgather cannot have reduce_scatter steps (negative ports)"
+        )));
     }
-    Form::new(factors, ranks).map(|_| ()).map_err(Refusal)
+    Form::new(factors, ranks).map(|_| ()).map_err(PlanError)
 }
 
 /// Allreduce by factors and ports, for one number of ranks.
@@ -51,8 +55,8 @@ pub struct Factored {
 
 impl Factored {
     /// Creates the algorithm, or refuses factors that do not fit the number of ranks.
-    pub fn new(factors: &[Factor], ranks: u32) -> Result<Factored, Refusal> {
-        Ok(Factored { form: Form::new(factors, ranks).map_err(Refusal)? })
+    pub fn new(factors: &[Factor], ranks: u32) -> Result<Factored, PlanError> {
+        Ok(Factored { form: Form::new(factors, ranks).map_err(PlanError)? })
     }
 }
 

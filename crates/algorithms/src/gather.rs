@@ -73,7 +73,7 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the rank that handles a lane. Lanes are virtual: in a group with fewer ranks than lanes, one rank handles several.
-    pub fn server(&self, lane: u32) -> Rank {
+    pub fn rank_of_lane(&self, lane: u32) -> Rank {
         self.rank(self.span.start + lane % self.span.len() as u32)
     }
 
@@ -106,7 +106,7 @@ pub trait Gather: Send + Sync {
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held);
 
     /// Whether the gathering goes through shared memory and sends no messages.
-    fn is_near(&self) -> bool {
+    fn uses_shared_memory(&self) -> bool {
         false
     }
 
@@ -123,7 +123,7 @@ pub struct ShmGather(pub Exchange);
 pub(crate) const OWN: Flag = Flag(0);
 
 impl Gather for ShmGather {
-    fn is_near(&self) -> bool {
+    fn uses_shared_memory(&self) -> bool {
         true
     }
 
@@ -133,7 +133,7 @@ impl Gather for ShmGather {
         }
         let (exchange, level) = (self.0, group.level.unwrap_or(Level::NODE));
         exchange.put(b, level, OWN, &held.of(&members(me..me + 1)));
-        exchange.meet(b, level);
+        exchange.barrier(b, level);
         for other in group.span.clone().filter(|&other| other != me) {
             exchange.wait(b, OWN, group.rank(other), || held.of(&members(other..other + 1)));
         }
@@ -178,8 +178,9 @@ impl GatherAll {
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
         // Empty blocks are left out from the start, so that regions without data need no barrier.
-        let blocks =
-            |members: &Set| Places::from_buf([Place::new(Area::Out, problem.filled(&group.ranks(members)))]);
+        let blocks = |members: &Set| {
+            Places::from_buf([Place::new(Area::Out, problem.nonempty(&group.ranks(members)))])
+        };
         self.gather.gather(b, &group, group.member(rank), &blocks);
     }
 }

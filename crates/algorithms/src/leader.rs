@@ -25,7 +25,7 @@ use crate::patterns::{Parcel, Pattern};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaders {
     /// A given number, at most the number of ranks of the largest region.
-    Some(u32),
+    Fixed(u32),
     /// As many as the largest region has ranks.
     All,
 }
@@ -33,7 +33,7 @@ pub enum Leaders {
 impl Leaders {
     pub(crate) fn count(self, topology: &Topology, level: Level) -> u32 {
         match self {
-            Leaders::Some(leaders) => leaders.min(topology.largest(level)),
+            Leaders::Fixed(leaders) => leaders.min(topology.largest(level)),
             Leaders::All => topology.largest(level),
         }
     }
@@ -52,7 +52,7 @@ pub struct LeaderGather {
 }
 
 /// Flag raised once a leader has put blocks from other regions; [`OWN`] is raised for a rank's own block.
-const AFAR: Flag = Flag(1);
+const REMOTE: Flag = Flag(1);
 
 /// Returns the members of a region that leader j of k carries blocks for, without member `except`.
 fn share(region: &Group<'_>, j: u32, k: u32, except: Option<u32>) -> Set {
@@ -81,7 +81,7 @@ impl Gather for LeaderGather {
         }
         let alone = own.span.len() == 1;
         let (mine_only, rank) = (members(me..me + 1), own.rank(me));
-        let lead: Vec<u32> = (0..k).filter(|&j| own.server(j) == rank).collect();
+        let lead: Vec<u32> = (0..k).filter(|&j| own.rank_of_lane(j) == rank).collect();
         let all: Places = held.of(&members(group.span.clone()));
         if all.iter().all(|p| p.set.is_empty()) {
             return;
@@ -100,7 +100,7 @@ impl Gather for LeaderGather {
         let asks = k < own.span.len() as u32;
         if asks {
             put_own(b);
-            through.meet(b, level);
+            through.barrier(b, level);
             lead.iter().for_each(|&j| wait_for(b, j));
             lead.iter().for_each(|&j| get_share(b, j));
         }
@@ -117,12 +117,12 @@ impl Gather for LeaderGather {
             put_own(b);
         }
         let afar_of = |member: u32| -> Places { own.lanes_of(member, k).flat_map(&afar).collect() };
-        through.put(b, level, AFAR, &afar_of(me));
-        through.meet(b, level);
+        through.put(b, level, REMOTE, &afar_of(me));
+        through.barrier(b, level);
         // A leader that got its share from the segment in the first exchange lacks nothing of it.
         let lacks = |j: u32| !(asks && lead.contains(&j));
         for member in own.span.clone().filter(|&member| member != me) {
-            through.wait(b, AFAR, own.rank(member), || afar_of(member));
+            through.wait(b, REMOTE, own.rank(member), || afar_of(member));
         }
         (0..k).filter(|&j| lacks(j)).for_each(|j| wait_for(b, j));
         for j in 0..k {
@@ -154,7 +154,7 @@ impl Regional<'_> {
     fn shares(&self, run: &Run, j: u32) -> Vec<Set> {
         let first = u64::from(self.region(run.start()).span.start);
         let (block, stride, count) = (run.block(), run.stride(), run.count());
-        match self.topology.regular(self.level).map(i64::from) {
+        match self.topology.uniform_size(self.level).map(i64::from) {
             Some(size) if self.leaders == 1 => {
                 vec![Run::new(first, block * size as u64, stride * size, count).into()]
             }
@@ -194,7 +194,7 @@ impl LeaderGather {
                 for (end, parcels) in [(End::Send, &step.sends), (End::Recv, &step.recvs)] {
                     for Parcel { peer, blocks } in parcels {
                         let places = regional.carried(blocks, j, held);
-                        let peer = regional.region((*peer).into()).server(j);
+                        let peer = regional.region((*peer).into()).rank_of_lane(j);
                         b.message(Message { end, payload: Payload::Data, places, peer, tag: Tag(0) });
                     }
                 }

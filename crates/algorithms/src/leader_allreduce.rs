@@ -87,7 +87,7 @@ impl Algorithm for LeaderAllreduce {
             // Merge the rounds of all shares that this rank leads; a rank that leads none is idle in this round.
             let mut all = Round::default();
             for &lane in &led {
-                let leader = |of: Rank| Group::region(topology, self.level, of.0).server(lane);
+                let leader = |of: Rank| Group::region(topology, self.level, of.0).rank_of_lane(lane);
                 let place =
                     |place: Place| Place::new(area(place.area), place.set.shifted(u64::from(lane) * pieces));
                 let round = renamed(&round, leader, place, |flag| flag);

@@ -9,9 +9,10 @@
 //! use bruckner_schedule::{Collective, verify::verify};
 //! let task = Task::new(Collective::Allgather, "4,4,3,1".parse().unwrap()).bytes(8);
 //! let plan = plan(&task, &"locality(node)".parse().unwrap()).unwrap();
-//! assert!(verify(&plan.schedule().flatten()).holds());
+//! assert!(verify(&plan.schedule().flatten()).is_correct());
 //! ```
 
+pub mod aliases;
 pub mod alltoall;
 pub mod bruck;
 mod builder;
@@ -22,7 +23,7 @@ pub mod expression;
 pub mod factors;
 pub mod gather;
 pub mod gather_reduce;
-pub mod hand_over;
+pub mod intra_region;
 pub mod leader;
 pub mod leader_allreduce;
 pub mod locality;
@@ -31,8 +32,9 @@ pub mod nap;
 pub mod patterns;
 pub mod pipeline;
 mod plan;
-pub mod probes;
+pub mod planning_work;
 pub mod properties;
+pub mod reference_cases;
 pub mod regional_alltoall;
 mod regional_view;
 pub mod reversed;
@@ -41,20 +43,19 @@ pub mod selftest;
 pub mod shm;
 pub mod shm_rotate;
 pub mod shm_split;
-pub mod work;
-pub mod written;
+pub mod user_schedule;
 
 pub use builder::Builder;
 pub use expression::{Expression, ExpressionError};
-pub use plan::{Plan, Task, orders, plan, plan_on};
-pub use work::work;
+pub use plan::{Task, TaskPlan, orders, plan, plan_on};
+pub use planning_work::planning_work;
 
 use bruckner_schedule::{Problem, Rank, Round, Topology};
 
 /// Reason why an algorithm cannot handle a task.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct PlanError(pub String);
 
 /// An algorithm for a collective.
 pub trait Algorithm: Send + Sync {

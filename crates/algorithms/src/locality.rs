@@ -81,7 +81,7 @@ impl Step<'_> {
 impl Gather for Locality {
     /// False if regions gather by messages, because regions of different sizes then take different numbers of rounds.
     fn in_step(&self) -> bool {
-        self.inside.is_near()
+        self.inside.uses_shared_memory()
     }
 
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
@@ -106,9 +106,9 @@ impl Gather for Locality {
                 let message =
                     |end, places, peer| Message { end, payload: Payload::Data, places, peer, tag: Tag(0) };
                 let give = step.held_by(mine, count, held);
-                b.message(message(End::Send, give, step.region(to).server(lane)));
+                b.message(message(End::Send, give, step.region(to).rank_of_lane(lane)));
                 let get = step.held_by(from, count, held);
-                b.message(message(End::Recv, get, step.region(from).server(lane)));
+                b.message(message(End::Recv, get, step.region(from).rank_of_lane(lane)));
             }
             let fetched = |members: &Set| -> Places {
                 let mut places = Places::new();

@@ -55,7 +55,7 @@ impl Nap {
     fn lane(&self, mine: usize, other: usize) -> u32 {
         match self.lanes {
             Lanes::Paper => other as u32,
-            Lanes::Each(_) => (if other < mine { other } else { other - 1 }) as u32,
+            Lanes::PerRank(_) => (if other < mine { other } else { other - 1 }) as u32,
         }
     }
 
@@ -88,7 +88,7 @@ impl Algorithm for Nap {
         let place = |area| Place::new(area, all.clone());
         let regions = topology.regions(self.level);
         let k = match self.lanes {
-            Lanes::Each(_) => self.lanes.of(topology.largest(self.level), regions) + 1,
+            Lanes::PerRank(_) => self.lanes.of(topology.largest(self.level), regions) + 1,
             Lanes::Paper => topology.largest(self.level).max(2),
         };
         let groups = self.groups_of(mine, regions, k);
@@ -117,12 +117,12 @@ impl Algorithm for Nap {
             let others = || (0..parts.len()).filter(|&other| other != a);
             b.round();
             for other in others() {
-                if own.server(self.lane(a, other)) != rank {
+                if own.rank_of_lane(self.lane(a, other)) != rank {
                     continue;
                 }
                 let part = &parts[other];
                 let peer = |at: u32| {
-                    Group::region(topology, self.level, part.start + at).server(self.lane(other, a))
+                    Group::region(topology, self.level, part.start + at).rank_of_lane(self.lane(other, a))
                 };
                 // With a and b the sizes of the own and the other part, region x sends to the regions y of the other part with y mod a =
                 // x, and receives from region x mod b.
@@ -133,7 +133,7 @@ impl Algorithm for Nap {
             }
             let heard = |members: &Set| -> Places {
                 let served = others().filter(|&other| {
-                    let server = own.server(self.lane(a, other));
+                    let server = own.rank_of_lane(self.lane(a, other));
                     members.position(topology.position(server).into()).is_some()
                 });
                 served.map(|other| place(lines[other])).collect()
@@ -148,9 +148,9 @@ impl Algorithm for Nap {
 }
 
 /// Runs an algorithm as if every rank were a region of its own, in rank order: with [`Nap`], recursive doubling for any number of ranks.
-pub struct Flat<A>(pub A);
+pub struct RankPerRegion<A>(pub A);
 
-impl<A: Algorithm> Algorithm for Flat<A> {
+impl<A: Algorithm> Algorithm for RankPerRegion<A> {
     fn pieces(&self, topology: &Topology) -> u64 {
         self.0.pieces(topology)
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use bruckner_schedule::{
-    Claims, Code, Collective, Counts, Level, Local, Order, Problem, Rank, Round, Schedule, Topology, Whole,
+    Claims, Code, Collective, Counts, Level, LocalOp, Order, Problem, Rank, RankCode, Round, Schedule,
+    Topology,
 };
 
 use crate::alltoall::Direct;
@@ -14,26 +15,26 @@ use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::factors::Factored;
 use crate::gather::{Gather, GatherAll, Numbering, PatternGather, ShmGather};
 use crate::gather_reduce::GatherReduce;
-use crate::hand_over::Inside;
+use crate::intra_region::Inside;
 use crate::leader::{LeaderGather, Leaders};
 use crate::leader_allreduce::LeaderAllreduce;
 use crate::locality::Locality;
-use crate::lower::{OnNode, Purpose, Room, lower_part};
-use crate::nap::{Flat, Nap};
+use crate::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
+use crate::nap::{Nap, RankPerRegion};
 use crate::patterns::reordered::order;
 use crate::patterns::{
     Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
     SpreadOut,
 };
 use crate::pipeline::Pipelined;
-use crate::properties::{Placement, properties};
+use crate::properties::{RankPlacement, properties};
 use crate::regional_alltoall::{RegionalAlltoall, Share};
-use crate::reversed::{Halves, Reversed};
-use crate::route::{Dealt, Digits, Route, Straight};
+use crate::reversed::{ReduceScatterAllgather, Reversed};
+use crate::route::{BruckRoute, DealtRoute, DirectRoute, Route};
 use crate::shm::ShmAllreduce;
 use crate::shm_rotate::ShmRotate;
 use crate::shm_split::ShmSplit;
-use crate::{Algorithm, Refusal};
+use crate::{Algorithm, PlanError};
 
 /// A collective on given ranks with given counts, without the algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,27 +72,33 @@ impl Task {
 }
 
 /// An algorithm together with the problem and topology that it is planned for.
-pub struct Plan {
+pub struct TaskPlan {
     /// The problem, with blocks cut into the pieces that the algorithm needs.
     pub problem: Problem,
     /// Regions and placement of the ranks.
     pub topology: Topology,
     /// How ranks exchange through segments.
-    pub through: Exchange,
+    pub exchange: Exchange,
     /// Purpose of the messages: only data, or also ordering of shared memory.
-    pub purpose: Purpose,
+    pub purpose: MessagePurpose,
     algorithm: Box<dyn Algorithm>,
 }
 
-impl Plan {
+impl TaskPlan {
     /// Creates a plan from any algorithm, even one that no expression names.
-    pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> Plan {
-        Plan { problem, topology, through: Exchange::Meeting, purpose: Purpose::OrdersMemory, algorithm }
+    pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> TaskPlan {
+        TaskPlan {
+            problem,
+            topology,
+            exchange: Exchange::Barrier,
+            purpose: MessagePurpose::OrdersMemory,
+            algorithm,
+        }
     }
 
     /// Converts the plan to one for blocks of any size: one element stands for each chunk, so element counts are chunk counts. Plans for
     /// sizes known only locally have this form already.
-    pub fn for_every_size(mut self) -> Plan {
+    pub fn for_every_size(mut self) -> TaskPlan {
         self.problem = self.problem.in_chunks();
         self
     }
@@ -103,11 +110,11 @@ impl Plan {
         let mut rounds = self.algorithm.rounds(&self.problem, &self.topology, rank);
         rounds.retain(|round| *round != Round::default());
         let local = rounds.iter().flat_map(|round| &round.local);
-        let used: BTreeSet<Level> = local.flat_map(Local::shared).collect();
+        let used: BTreeSet<Level> = local.flat_map(LocalOp::shared).collect();
         if let Some(last) = rounds.last_mut().filter(|_| !self.algorithm.closes_segments()) {
-            let close = match self.through {
-                Exchange::Meeting => Local::Barrier,
-                Exchange::Ring => Local::Leave,
+            let close = match self.exchange {
+                Exchange::Barrier => LocalOp::Barrier,
+                Exchange::Ring => LocalOp::Leave,
             };
             last.local.extend(used.into_iter().map(close));
         }
@@ -116,7 +123,7 @@ impl Plan {
 
     /// Returns the schedule of some ranks.
     pub fn schedule_of(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {
-        Whole {
+        RankCode {
             problem: self.problem.clone(),
             topology: self.topology.clone(),
             overlap: self.algorithm.overlap(),
@@ -127,8 +134,14 @@ impl Plan {
 
     /// Returns the lowered code of one rank, for use at run time. It plans only this rank and the partners with which it exchanges two
     /// messages in one round, because these messages may be joined. If shared memory becomes messages, it plans all ranks.
-    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: Room) -> Option<Code> {
-        let schedule = match (expression.shares_memory(), on_node) {
+    pub fn code(
+        &self,
+        rank: Rank,
+        expression: &Expression,
+        on_node: OnNode,
+        room: LineMemory,
+    ) -> Option<Code> {
+        let schedule = match (expression.groups_regions(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
             _ => self.schedule_with_partners([rank]),
         };
@@ -156,37 +169,37 @@ impl Plan {
 }
 
 /// Plans a task by the algorithm that an expression names; ranks of a node exchange through a segment.
-pub fn plan(task: &Task, expression: &Expression) -> Result<Plan, Refusal> {
+pub fn plan(task: &Task, expression: &Expression) -> Result<TaskPlan, PlanError> {
     plan_on(task, expression, OnNode::Segment)
 }
 
 /// Plans a task by the algorithm that an expression names, with a given means of exchange within nodes.
-pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<Plan, Refusal> {
+pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<TaskPlan, PlanError> {
     let through = match on_node {
         OnNode::Segment => Exchange::of(&task.counts, expression),
         // Messages that replace a segment must suit any root, but the flags of a ring are for one root.
-        OnNode::Messages => Exchange::Meeting,
+        OnNode::Messages => Exchange::Barrier,
     };
     let algorithm = find(task, expression, through)?;
     let mut problem = Problem::new(task.collective, task.topology.ranks(), task.counts.clone(), task.element)
         .and_then(|whole| whole.cut(algorithm.pieces(&task.topology)))
-        .map_err(|message| Refusal(message.to_owned()))?;
+        .map_err(|message| PlanError(message.to_owned()))?;
     problem.order = task.order;
-    let placement = Placement::of(&task.topology);
+    let placement = RankPlacement::of(&task.topology);
     if task.order == Order::Ranks
         && !properties(task.collective, expression, placement, task.topology.ranks()).ordered
     {
-        return Err(Refusal(format!("`{expression}` does not keep rank order on {}", task.topology)));
+        return Err(PlanError(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
     let purpose = match through {
-        Exchange::Meeting => Purpose::expected(expression, &task.topology),
+        Exchange::Barrier => MessagePurpose::expected(expression, &task.topology),
         // Flags and ring entries order all accesses to shared memory.
-        Exchange::Ring => Purpose::CarriesData,
+        Exchange::Ring => MessagePurpose::CarriesData,
     };
-    Ok(Plan { problem, topology: task.topology.clone(), through, purpose, algorithm })
+    Ok(TaskPlan { problem, topology: task.topology.clone(), exchange: through, purpose, algorithm })
 }
 
-fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
+fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
     if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) =
         expression
     {
@@ -195,9 +208,15 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
     if *expression == Expression::Plain(Plain::Direct) {
         one_node(expression, task)?;
         match task.counts {
-            Counts::Local => return Err(Refusal(format!("`{expression}` needs sizes that all ranks know"))),
+            Counts::Local => {
+                return Err(PlanError(format!(
+                    "`{expression}` needs block sizes that are known on all ranks"
+                )));
+            }
             Counts::Root { .. } => {
-                return Err(Refusal(format!("with `{expression}` a root would wait for all others")));
+                return Err(PlanError(format!(
+                    "`{expression}` does not support collectives with a root: the root would wait for all ranks"
+                )));
             }
             _ => return Ok(Box::new(ReadDirect(task.collective))),
         }
@@ -207,12 +226,12 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
             && !matches!(task.counts, Counts::Local | Counts::Root { .. });
         return match fits {
             true => Ok(Box::new(written.clone())),
-            false => Err(Refusal(format!("`{expression}` is for {}", written.purpose()))),
+            false => Err(PlanError(format!("`{expression}` is for {}", written.purpose()))),
         };
     }
     if let Expression::Pipeline { parts, of } = expression {
         if of.reads_buffers() {
-            return Err(Refusal(format!("`{of}` opens buffers once, and is not cut into parts")));
+            return Err(PlanError(format!("`{of}` cannot be pipelined: it opens the buffers only once")));
         }
         return Ok(Box::new(Pipelined { parts: *parts, of: find(task, of, through)? }));
     }
@@ -225,8 +244,8 @@ fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<d
     }
 }
 
-fn unknown(task: &Task, expression: &Expression) -> Refusal {
-    Refusal(format!("there is no `{expression}` for {}", task.collective))
+fn unknown(task: &Task, expression: &Expression) -> PlanError {
+    PlanError(format!("`{expression}` does not implement {}", task.collective))
 }
 
 /// Builds a reduce_scatter as the reverse of an allgather.
@@ -234,7 +253,7 @@ fn reduce_scatter(
     task: &Task,
     expression: &Expression,
     through: Exchange,
-) -> Result<Box<dyn Algorithm>, Refusal> {
+) -> Result<Box<dyn Algorithm>, PlanError> {
     let forward = match expression {
         Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
         Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
@@ -244,25 +263,29 @@ fn reduce_scatter(
     Ok(Box::new(Reversed(gather_all(&forward, task, through)?)))
 }
 
-fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, Refusal> {
+fn allreduce(
+    task: &Task,
+    expression: &Expression,
+    through: Exchange,
+) -> Result<Box<dyn Algorithm>, PlanError> {
     let p = task.topology.ranks();
-    let halves = |of: &Expression| -> Result<Box<dyn Algorithm>, Refusal> {
+    let rsag = |of: &Expression| -> Result<Box<dyn Algorithm>, PlanError> {
         let half = || gather_all(of, task, through);
-        Ok(Box::new(Halves { scatter: Reversed(half()?), gather: half()? }))
+        Ok(Box::new(ReduceScatterAllgather { scatter: Reversed(half()?), gather: half()? }))
     };
     match expression {
         Expression::Plain(Plain::Shm) => Ok(Box::new(ShmAllreduce { group: 1, through })),
         Expression::ShmTree(group) => Ok(Box::new(ShmAllreduce { group: *group, through })),
         Expression::Plain(Plain::ShmSplit) => Ok(Box::new(ShmSplit)),
         Expression::Plain(Plain::ShmRotate) => Ok(Box::new(ShmRotate)),
-        Expression::Plain(Plain::RecursiveDoubling) => Ok(Box::new(Flat(Nap {
+        Expression::Plain(Plain::RecursiveDoubling) => Ok(Box::new(RankPerRegion(Nap {
             level: Level::NODE,
             inside: Box::new(ShmGather(through)),
             lanes: Lanes::ALL,
         }))),
-        Expression::Plain(Plain::Rabenseifner) => halves(&Expression::Plain(Plain::RecursiveDoubling)),
-        Expression::Plain(Plain::Ring) => halves(expression),
-        Expression::Halves(of) if gathers(of) => halves(of),
+        Expression::Plain(Plain::Rabenseifner) => rsag(&Expression::Plain(Plain::RecursiveDoubling)),
+        Expression::Plain(Plain::Ring) => rsag(expression),
+        Expression::ReduceScatterAllgather(of) if gathers(of) => rsag(of),
         Expression::Locality { level, inside, lanes } => {
             let inside = gather(inside, Members::Inside(*level), task, through)?;
             Ok(Box::new(Nap { level: *level, inside, lanes: *lanes }))
@@ -270,8 +293,10 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let regions = Topology::flat(task.topology.regions(*level));
             let among = Task { topology: regions, ..task.clone() };
-            if between.shares_memory() {
-                return Err(Refusal(format!("`{between}` does not run between regions")));
+            if between.groups_regions() {
+                return Err(PlanError(format!(
+                    "`{between}` cannot be used between regions: it needs shared memory"
+                )));
             }
             let (leaders, between) = (leaders(expression), find(&among, between, through)?);
             Ok(Box::new(LeaderAllreduce { level: *level, between, leaders }))
@@ -284,12 +309,12 @@ fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<
     }
 }
 
-fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, Refusal> {
+fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, PlanError> {
     match expression {
         Expression::Plain(Plain::SpreadOut) => Ok(Box::new(Direct(Box::new(SpreadOut)))),
         Expression::Plain(Plain::Pairwise) => Ok(Box::new(Direct(Box::new(Pairwise)))),
-        Expression::Locality { lanes: Lanes::Each(2..), .. } => Err(Refusal(format!(
-            "`{expression}`: an alltoall goes from region to region in one round already"
+        Expression::Locality { lanes: Lanes::PerRank(2..), .. } => Err(PlanError(format!(
+            "`{expression}`: alltoall does not support `ports=`; it takes a single round between regions"
         ))),
         Expression::Locality { level, inside, .. } => {
             let inside = match **inside {
@@ -300,9 +325,13 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
                 Expression::Plain(Plain::Shm) => Inside::Segment,
                 Expression::Plain(Plain::SpreadOut) => Inside::Messages(Box::new(SpreadOut)),
                 Expression::Plain(Plain::Pairwise) => Inside::Messages(Box::new(Pairwise)),
-                _ => return Err(Refusal(format!("`{inside}` does not run inside a region's alltoall"))),
+                _ => {
+                    return Err(PlanError(format!(
+                        "`{inside}` cannot be used as `inside=` of an alltoall (use shm, spread-out or pairwise)"
+                    )));
+                }
             };
-            let route = Box::new(Dealt(task.topology.largest(*level)));
+            let route = Box::new(DealtRoute(task.topology.largest(*level)));
             Ok(Box::new(RegionalAlltoall { level: *level, inside, route, share: Share::All }))
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
@@ -316,7 +345,7 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
         Expression::Bruck(radix) => Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Line })),
         Expression::ModifiedBruck(radix) => {
             if task.counts == Counts::Local {
-                return Err(Refusal(format!("`{expression}` needs blocks of equal size")));
+                return Err(PlanError(format!("`{expression}` needs blocks of equal size")));
             }
             Ok(Box::new(BruckAlltoall { radix: *radix, slots: Slots::Output }))
         }
@@ -329,7 +358,7 @@ fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
             use Plain::{Direct, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !expression.is_left_to_mpi()
+            !expression.is_native()
                 && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
@@ -339,19 +368,21 @@ fn gathers(expression: &Expression) -> bool {
 }
 
 /// Builds an allgather among all ranks.
-fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result<GatherAll, Refusal> {
+fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result<GatherAll, PlanError> {
     let numbering = match expression {
-        expression if expression.shares_memory() => Numbering::Positions,
+        expression if expression.groups_regions() => Numbering::Positions,
         _ => Numbering::Ranks,
     };
     Ok(GatherAll { gather: gather(expression, Members::Ranks, task, through)?, numbering })
 }
 
 /// Returns the allgather form whose reverse is a given form of reduce_scatter steps.
-fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, Refusal> {
+fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, PlanError> {
     let reverse = |group: &Factor| {
         if group.ports.iter().any(|&q| q > 0) {
-            return Err(Refusal(format!("`{group}`: a reduce_scatter has no allgather steps")));
+            return Err(PlanError(format!(
+                "`{group}`: a reduce_scatter cannot have allgather steps (positive ports)"
+            )));
         }
         Ok(Factor { factor: group.factor, ports: group.ports.iter().rev().map(|q| -q).collect() })
     };
@@ -374,7 +405,7 @@ impl Members {
     fn count(self, topology: &Topology) -> Option<u32> {
         match self {
             Members::Ranks => Some(topology.ranks()),
-            Members::Inside(level) => topology.regular(level),
+            Members::Inside(level) => topology.uniform_size(level),
             Members::Regions(level) => Some(topology.regions(level)),
         }
     }
@@ -411,7 +442,9 @@ pub fn orders(task: &Task, expression: &Expression) -> Vec<u32> {
     fn of(task: &Task, expression: &Expression, members: Members) -> Vec<u32> {
         match expression {
             Expression::Reorder(_) => members.sizes(task).map_or_else(Vec::new, |sizes| order(&sizes)),
-            Expression::Pipeline { of: inner, .. } | Expression::Halves(inner) => of(task, inner, members),
+            Expression::Pipeline { of: inner, .. } | Expression::ReduceScatterAllgather(inner) => {
+                of(task, inner, members)
+            }
             Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
                 of(task, between, Members::Regions(*level))
             }
@@ -427,10 +460,10 @@ fn gather(
     members: Members,
     task: &Task,
     through: Exchange,
-) -> Result<Box<dyn Gather>, Refusal> {
+) -> Result<Box<dyn Gather>, PlanError> {
     let inner = |level: Level| match members {
         Members::Inside(around) if level < around => {
-            Err(Refusal(format!("a {level} is not inside a {around}")))
+            Err(PlanError(format!("nested regions must be smaller: a {level} is not inside a {around}")))
         }
         _ => Ok(level),
     };
@@ -465,23 +498,27 @@ fn gather(
 /// Returns the number of leaders per region that an expression names.
 fn leaders(expression: &Expression) -> Leaders {
     match expression {
-        Expression::Leader { leaders, .. } => Leaders::Some(*leaders),
+        Expression::Leader { leaders, .. } => Leaders::Fixed(*leaders),
         _ => Leaders::All,
     }
 }
 
 /// Builds the route between regions that an expression names.
-fn route(expression: &Expression) -> Result<Box<dyn Route>, Refusal> {
+fn route(expression: &Expression) -> Result<Box<dyn Route>, PlanError> {
     Ok(match expression {
-        Expression::Plain(Plain::SpreadOut) => Box::new(Straight(Box::new(SpreadOut))),
-        Expression::Plain(Plain::Pairwise) => Box::new(Straight(Box::new(Pairwise))),
-        Expression::Bruck(radix) => Box::new(Digits(*radix)),
-        _ => return Err(Refusal(format!("`{expression}` is no alltoall between regions"))),
+        Expression::Plain(Plain::SpreadOut) => Box::new(DirectRoute(Box::new(SpreadOut))),
+        Expression::Plain(Plain::Pairwise) => Box::new(DirectRoute(Box::new(Pairwise))),
+        Expression::Bruck(radix) => Box::new(BruckRoute(*radix)),
+        _ => {
+            return Err(PlanError(format!(
+                "`{expression}` cannot be used between regions of an alltoall (use spread-out, pairwise or bruck(R))"
+            )));
+        }
     })
 }
 
 /// Builds the message pattern that an expression names.
-fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Pattern>, Refusal> {
+fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box<dyn Pattern>, PlanError> {
     Ok(match expression {
         Expression::Plain(Plain::Ring) => Box::new(Ring),
         Expression::Plain(Plain::NeighborExchange) => Box::new(NeighborExchange),
@@ -492,24 +529,35 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
         Expression::Bruck(radix) => Box::new(Bruck(*radix)),
         Expression::Reorder(of) => {
             let sizes = members.sizes(task).ok_or_else(|| {
-                Refusal(format!("`{expression}` runs among all ranks or between regions, not inside one"))
+                PlanError(format!(
+                    "`{expression}` can be used among all ranks or between regions, but not inside a region"
+                ))
             })?;
             Box::new(Reordered::new(&sizes, pattern(of, members, task)?))
         }
         Expression::Factors(factors) => {
             let count = members.count(&task.topology).ok_or_else(|| {
-                Refusal(format!("`{expression}` needs regions of one size, and {} has others", task.topology))
+                PlanError(format!(
+                    "`{expression}` needs regions of equal size, but those of {} differ",
+                    task.topology
+                ))
             })?;
             crate::factors::check_gathering(factors, count)?;
             Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
         }
-        _ => return Err(Refusal(format!("`{expression}` is no pattern of messages"))),
+        _ => {
+            return Err(PlanError(format!(
+                "`{expression}` cannot be used here: it is not a message pattern"
+            )));
+        }
     })
 }
 
-fn one_node(expression: &Expression, task: &Task) -> Result<(), Refusal> {
+fn one_node(expression: &Expression, task: &Task) -> Result<(), PlanError> {
     match task.topology.regions(Level::NODE) {
         1 => Ok(()),
-        nodes => Err(Refusal(format!("`{expression}` needs one node, and {} has {nodes}", task.topology))),
+        nodes => {
+            Err(PlanError(format!("`{expression}` runs on a single node, but {} has {nodes}", task.topology)))
+        }
     }
 }

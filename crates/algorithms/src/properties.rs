@@ -8,21 +8,21 @@
 use bruckner_schedule::{Collective, Topology};
 
 use crate::expression::{Expression, Factor, Plain};
-use crate::written::Proven;
+use crate::user_schedule::Proven;
 
 /// Placement of ranks in regions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Placement {
+pub enum RankPlacement {
     /// Rank order: each region holds consecutive ranks, one region after the other.
     InOrder,
     /// Any other placement.
     Mixed,
 }
 
-impl Placement {
+impl RankPlacement {
     /// Returns the placement of a topology.
-    pub fn of(topology: &Topology) -> Placement {
-        if topology.is_in_rank_order() { Placement::InOrder } else { Placement::Mixed }
+    pub fn of(topology: &Topology) -> RankPlacement {
+        if topology.is_in_rank_order() { RankPlacement::InOrder } else { RankPlacement::Mixed }
     }
 }
 
@@ -53,10 +53,10 @@ const NEITHER: Properties = Properties { consistent: false, ordered: false };
 pub fn properties(
     collective: Collective,
     expression: &Expression,
-    placement: Placement,
+    placement: RankPlacement,
     ranks: u32,
 ) -> Properties {
-    let regional = Properties { consistent: true, ordered: placement == Placement::InOrder };
+    let regional = Properties { consistent: true, ordered: placement == RankPlacement::InOrder };
     match (collective, expression) {
         (_, Expression::Plain(Plain::Native)) => NEITHER,
         (Collective::Allgather | Collective::Alltoall, _) => BOTH,
@@ -74,11 +74,13 @@ pub fn properties(
         (_, Expression::Plain(Plain::ShmRotate | Plain::Direct)) => CONSISTENT,
         (_, Expression::Leader { between, .. } | Expression::MultiLane { between, .. }) => {
             // The members are the regions, in order. Their number is unknown here; 2 stands for any number above 1.
-            let among = properties(collective, between, Placement::InOrder, 2);
+            let among = properties(collective, between, RankPlacement::InOrder, 2);
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
         // A reduce_scatter and an allgather: each piece is reduced on one rank and copied to all.
-        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::Halves(_)) => CONSISTENT,
+        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::ReduceScatterAllgather(_)) => {
+            CONSISTENT
+        }
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
         // Partial results are combined in rank order, or all vectors are gathered and then reduced in rank order.

@@ -18,7 +18,7 @@
 use bruckner_schedule::{Area, Counts, End, Level, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::gather::Group;
-use crate::hand_over::Inside;
+use crate::intra_region::Inside;
 pub use crate::regional_view::Share;
 use crate::regional_view::{Lengths, View, from, message};
 use crate::route::{Load, Route};
@@ -74,8 +74,8 @@ fn between(view: &mut View<'_>) {
             };
             for leg in &steps[step] {
                 let (sends, recvs) = (leg.sends.iter().flat_map(places), leg.recvs.iter().flat_map(places));
-                messages.push(message(End::Send, sends.collect(), view.group(leg.to).server(lane)));
-                messages.push(message(End::Recv, recvs.collect(), view.group(leg.from).server(lane)));
+                messages.push(message(End::Send, sends.collect(), view.group(leg.to).rank_of_lane(lane)));
+                messages.push(message(End::Recv, recvs.collect(), view.group(leg.from).rank_of_lane(lane)));
             }
         }
         view.messages(messages, Lengths::Travel);

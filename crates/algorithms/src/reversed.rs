@@ -16,7 +16,9 @@
 
 use std::collections::BTreeMap;
 
-use bruckner_schedule::{Area, End, Flag, Level, Local, Message, Place, Problem, Rank, Round, Set, Topology};
+use bruckner_schedule::{
+    Area, End, Flag, Level, LocalOp, Message, Place, Problem, Rank, Round, Set, Topology,
+};
 
 use crate::exchange::Exchange;
 use crate::gather::GatherAll;
@@ -36,16 +38,16 @@ impl Reversed {
         // operations after the reduce_scatter begin in the same round on all ranks.
         forward.round();
         self.0.write(&mut forward, problem, topology, rank);
-        let all = problem.filled(&Set::from(0..problem.chunks()));
+        let all = problem.nonempty(&Set::from(0..problem.chunks()));
         b.copy(Place::new(SUMS, all.clone()), Place::new(Area::In, all));
         let forward = forward.finish();
         // Only an exchange on a ring has waits (before getting) and enters (before putting).
-        let on_ring = |local: &Local| matches!(local, Local::Wait { .. } | Local::Enter { .. });
+        let on_ring = |local: &LocalOp| matches!(local, LocalOp::Wait { .. } | LocalOp::Enter { .. });
         let is_ring = forward.iter().flat_map(|round| &round.local).any(on_ring);
-        let through = if is_ring { Exchange::Ring } else { Exchange::Meeting };
+        let through = if is_ring { Exchange::Ring } else { Exchange::Barrier };
         for round in forward.iter().rev() {
             // Consecutive waits are reversed together: the rank puts for all the ranks it waited for before it raises any flag.
-            let both_wait = |a: &Local, b: &Local| is_wait(a) && is_wait(b);
+            let both_wait = |a: &LocalOp, b: &LocalOp| is_wait(a) && is_wait(b);
             for locals in round.local.chunk_by(both_wait).rev() {
                 match locals {
                     [first, ..] if is_wait(first) => reverse_waits(b, locals),
@@ -86,34 +88,34 @@ fn reverse_messages(b: &mut Builder, messages: &[Message]) {
     }
 }
 
-fn is_wait(local: &Local) -> bool {
-    matches!(local, Local::Wait { .. })
+fn is_wait(local: &LocalOp) -> bool {
+    matches!(local, LocalOp::Wait { .. })
 }
 
 /// Reverses consecutive waits: instead of awaiting the puts of others, the rank signals what it has put.
-fn reverse_waits(b: &mut Builder, waits: &[Local]) {
+fn reverse_waits(b: &mut Builder, waits: &[LocalOp]) {
     let mut flags: BTreeMap<Flag, Set> = BTreeMap::new();
     for wait in waits {
-        if let Local::Wait { flag, chunks: Some(chunks), .. } = wait {
+        if let LocalOp::Wait { flag, chunks: Some(chunks), .. } = wait {
             flags.entry(*flag).or_default().extend(chunks);
         }
     }
     flags.into_iter().for_each(|(flag, chunks)| b.signal_for(flag, chunks));
 }
 
-fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &Local) {
+fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exchange, local: &LocalOp) {
     // Each member of a region puts its partial sums into a line of its own. On a ring, line m is beside the flag of member m; otherwise
     // the lines come after line 0, which an allgather that follows may use.
     let line = |level: Level, member: u32| match through {
         Exchange::Ring => Area::Shared(level, member),
-        Exchange::Meeting => Area::Shared(level, 1 + member),
+        Exchange::Barrier => Area::Shared(level, 1 + member),
     };
     let own = |level: Level| {
         let span = topology.span(level, topology.region_of(level, rank));
         (span.clone(), topology.position(rank) - span.start)
     };
     match local {
-        Local::Copy {
+        LocalOp::Copy {
             to: Place { area: Area::Out, set },
             from: Place { area: Area::Shared(level, _), .. },
         } => {
@@ -123,7 +125,7 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
             }
             b.copy(Place::new(line(*level, mine), set.clone()), sums(set));
         }
-        Local::Copy {
+        LocalOp::Copy {
             to: Place { area: Area::Shared(level, _), set },
             from: Place { area: Area::Out, .. },
         } => {
@@ -132,10 +134,10 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
                 b.reduce(sums(set), Place::new(line(*level, other), set.clone()));
             }
         }
-        Local::Barrier(level) => b.barrier(*level),
-        Local::Enter { .. } => {}
+        LocalOp::Barrier(level) => b.barrier(*level),
+        LocalOp::Enter { .. } => {}
         // Reverses a signal: instead of announcing its put, the rank waits for the put of each other rank.
-        Local::Signal { flag, chunks: Some(chunks) } => {
+        LocalOp::Signal { flag, chunks: Some(chunks) } => {
             for other in own(Level::NODE).0.map(|at| topology.rank_at(at)).filter(|&other| other != rank) {
                 b.wait_for(*flag, other, chunks.clone());
             }
@@ -152,21 +154,21 @@ impl Algorithm for Reversed {
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.write(&mut b, problem, topology, rank);
-        let own = problem.filled(&Set::one(rank.0.into()));
+        let own = problem.nonempty(&Set::one(rank.0.into()));
         b.copy(Place::new(Area::Out, own.clone()), sums(&own));
         b.finish()
     }
 }
 
 /// An allreduce: a reduce_scatter of the vector's pieces, then an allgather of the results.
-pub struct Halves {
+pub struct ReduceScatterAllgather {
     /// The first half: the reduce_scatter.
     pub scatter: Reversed,
     /// The second half: the allgather.
     pub gather: GatherAll,
 }
 
-impl Algorithm for Halves {
+impl Algorithm for ReduceScatterAllgather {
     fn in_step(&self) -> bool {
         self.scatter.in_step() && self.gather.in_step()
     }
@@ -178,7 +180,7 @@ impl Algorithm for Halves {
     fn rounds(&self, problem: &Problem, topology: &Topology, rank: Rank) -> Vec<Round> {
         let mut b = Builder::new();
         self.scatter.write(&mut b, problem, topology, rank);
-        let own = problem.filled(&Set::one(rank.0.into()));
+        let own = problem.nonempty(&Set::one(rank.0.into()));
         b.copy(Place::new(Area::Out, own.clone()), sums(&own));
         self.gather.write(&mut b, problem, topology, rank);
         b.finish()

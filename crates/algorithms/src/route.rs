@@ -46,9 +46,9 @@ fn straight(n: u32, me: u32, distance: u32) -> Leg {
 }
 
 /// Deals the distances to this number of lanes; each lane sends straight to all its regions in one step.
-pub struct Dealt(pub u32);
+pub struct DealtRoute(pub u32);
 
-impl Route for Dealt {
+impl Route for DealtRoute {
     fn distances(&self, n: u32, lane: u32) -> Vec<u32> {
         (lane + 1..n).step_by(self.0 as usize).collect()
     }
@@ -59,11 +59,11 @@ impl Route for Dealt {
 }
 
 /// Sends straight to every region, at the steps of a pattern.
-pub struct Straight(pub Box<dyn Pattern>);
+pub struct DirectRoute(pub Box<dyn Pattern>);
 
-impl Route for Straight {
+impl Route for DirectRoute {
     fn steps(&self, n: u32, me: u32, _: u32) -> Vec<Vec<Leg>> {
-        let legs = |step: crate::patterns::Step| {
+        let legs = |step: crate::patterns::PatternStep| {
             let distance = |peer: u32| (peer + n - me) % n;
             step.sends.iter().map(|parcel| straight(n, me, distance(parcel.peer))).collect()
         };
@@ -72,9 +72,9 @@ impl Route for Straight {
 }
 
 /// Radix-r Bruck: a load moves by the base-r digits of its distance, lowest digit first.
-pub struct Digits(pub u32);
+pub struct BruckRoute(pub u32);
 
-impl Route for Digits {
+impl Route for BruckRoute {
     fn steps(&self, n: u32, me: u32, _: u32) -> Vec<Vec<Leg>> {
         let (n, r, me) = (u64::from(n), u64::from(self.0), u64::from(me));
         let mut steps = Vec::new();
@@ -144,11 +144,11 @@ mod tests {
     #[test]
     fn every_load_arrives() {
         for n in 1..20 {
-            check(&Dealt(4), n, 4);
-            check(&Straight(Box::new(SpreadOut)), n, 1);
-            check(&Straight(Box::new(Pairwise)), n, 1);
+            check(&DealtRoute(4), n, 4);
+            check(&DirectRoute(Box::new(SpreadOut)), n, 1);
+            check(&DirectRoute(Box::new(Pairwise)), n, 1);
             for radix in 2..6 {
-                check(&Digits(radix), n, 1);
+                check(&BruckRoute(radix), n, 1);
             }
         }
     }

@@ -8,13 +8,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bruckner_schedule::mutate::{Mutation, mutate};
 use bruckner_schedule::random::Random;
-use bruckner_schedule::verify::{Report, verify, verify_sequence};
+use bruckner_schedule::verify::{Verification, verify, verify_sequence};
 use bruckner_schedule::{Claims, Collective, Counts, Level, Program, Rank, Topology, interpret};
 
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
-use crate::probes::{Probe, neighbour, probes};
+use crate::reference_cases::{ReferenceCase, neighbour, reference_cases};
 
 /// Counts of outcomes for mutants of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,8 +40,8 @@ impl Tally {
 const TRIES: u64 = 24;
 
 /// Returns the reference cases, and more tasks like them with up to 16 ranks.
-pub fn tasks() -> Vec<Probe> {
-    let mut tasks = probes();
+pub fn tasks() -> Vec<ReferenceCase> {
+    let mut tasks = reference_cases();
     let more = [
         ("16x1", Collective::Allgather, Counts::Equal(1), "sparbit"),
         ("4x4", Collective::Allgather, Counts::Equal(1), "locality(node)"),
@@ -91,7 +91,7 @@ pub fn tasks() -> Vec<Probe> {
         ("5x1", Collective::Allgather, Counts::Listed(vec![3, 0, 1, 2, 1]), "reorder(recursive-doubling)"),
     ];
     for (topology, collective, counts, expression) in more {
-        tasks.push(Probe {
+        tasks.push(ReferenceCase {
             name: expression,
             task: Task::new(collective, topology.parse().expect("a topology")).counts(counts),
             expression: expression.parse().expect("an expression"),
@@ -108,12 +108,12 @@ fn subjects() -> Vec<Program> {
         let name = probe.name;
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
-        let pruned = crate::lower::empty::run(schedule.clone(), crate::lower::Purpose::of(&schedule));
+        let pruned = crate::lower::empty::run(schedule.clone(), crate::lower::MessagePurpose::of(&schedule));
         for mut program in
             [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
         {
             let report = verify(&program);
-            assert!(report.holds(), "{name}: {}", report.violations[0]);
+            assert!(report.is_correct(), "{name}: {}", report.violations[0]);
             claim(&mut program, &report);
             if !programs.contains(&program) {
                 programs.push(program);
@@ -168,14 +168,14 @@ pub fn mutants_of(
 }
 
 /// Checks a mutant that may be equivalent to the original: it is missed only if it is accepted and gives wrong results.
-pub fn judge_mutant(mutant: &Program, what: &dyn std::fmt::Display, seed: u64, tally: &mut Tally) {
+pub fn check_mutant(mutant: &Program, what: &dyn std::fmt::Display, seed: u64, tally: &mut Tally) {
     judge(mutant, what, false, seed, tally);
 }
 
 fn judge(mutant: &Program, what: &dyn std::fmt::Display, is_needed: bool, seed: u64, tally: &mut Tally) {
     let fails = |seed| interpret::check(&[mutant, mutant, mutant], seed).err();
     let report = verify(mutant);
-    if !report.holds() {
+    if !report.is_correct() {
         tally.refused += 1;
         tally.shown += u64::from(fails(seed).or_else(|| fails(seed + 1)).is_some());
         return;
@@ -184,14 +184,14 @@ fn judge(mutant: &Program, what: &dyn std::fmt::Display, is_needed: bool, seed: 
     match failure {
         Some(failure) => tally.missed.push(format!("{what}: {failure}\n{mutant}")),
         None if is_needed => {
-            tally.missed.push(format!("{what}: accepted without it\n{mutant}"));
+            tally.missed.push(format!("{what}: accepted although the synchronisation was removed\n{mutant}"));
         }
         None => tally.equivalent += 1,
     }
 }
 
 /// Sets the claims of a program to the properties that the verifier found.
-pub fn claim(program: &mut Program, report: &Report) {
+pub fn claim(program: &mut Program, report: &Verification) {
     let reduces = program.problem.collective.reduces();
     program.claims.consistent = report.consistent && reduces;
     program.claims.ordered = report.ordered && reduces;
@@ -199,7 +199,7 @@ pub fn claim(program: &mut Program, report: &Report) {
 
 /// Outcomes of random programs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Grown {
+pub struct RandomOutcome {
     /// Number of programs that the verifier accepted and that gave right results.
     pub right: u64,
     /// Descriptions of programs that the verifier refused.
@@ -210,19 +210,19 @@ pub struct Grown {
 
 /// Generates `wanted` programs with random parameters, topologies and counts, as schedules or lowered, and checks each: three executions
 /// in a row, and for some a sequence with another program on the same segment. Calls `on` with the number done so far.
-pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Grown {
+pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> RandomOutcome {
     let mut random = Random::new(seed);
-    let mut grown = Grown::default();
+    let mut grown = RandomOutcome::default();
     let mut done = 0;
     while done < wanted {
-        let (task, expression) = grow(&mut random);
+        let (task, expression) = random_task(&mut random);
         let Ok(plan) = plan(&task, &expression) else { continue };
         let schedule = plan.schedule();
         for program in
             [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
         {
             if done < wanted {
-                judge_grown(program, &task, &expression, &mut random, &mut grown);
+                check_random(program, &task, &expression, &mut random, &mut grown);
                 done += 1;
                 on(done);
             }
@@ -231,17 +231,17 @@ pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Grown
     grown
 }
 
-fn judge_grown(
+fn check_random(
     mut program: Program,
     task: &Task,
     expression: &Expression,
     random: &mut Random,
-    grown: &mut Grown,
+    grown: &mut RandomOutcome,
 ) {
     let describe = |what: &dyn std::fmt::Display| {
         format!("{} on {}, {:?}, {expression}: {what}", task.collective, task.topology, task.counts)
     };
-    let report: Report = verify(&program);
+    let report: Verification = verify(&program);
     if let Some(violation) = report.violations.first() {
         return grown.refused.push(describe(violation));
     }
@@ -263,12 +263,12 @@ fn beside_another(program: &Program, random: &mut Random) -> Result<(), String> 
     let sequence = [program, program, program, &other, program];
     let report = verify_sequence(&sequence);
     if let Some(violation) = report.violations.first() {
-        return Err(format!("beside another plan: {violation}"));
+        return Err(format!("in sequence with another plan: {violation}"));
     }
     interpret::check(&sequence, random.bits()).map_err(|e| format!("beside another plan: {e}"))
 }
 
-fn grow(random: &mut Random) -> (Task, Expression) {
+fn random_task(random: &mut Random) -> (Task, Expression) {
     let task = |collective, topology: Topology, counts| Task::new(collective, topology).counts(counts);
     let flat = |random: &mut Random| Topology::flat(1 + random.below(16) as u32);
     match random.below(11) {
@@ -326,7 +326,7 @@ fn gather_counts(p: u32, random: &mut Random) -> Counts {
 fn locality(random: &mut Random, depth: u32) -> Expression {
     let lanes = match random.below(4) {
         0 | 1 => Lanes::ALL,
-        2 => Lanes::Each(2),
+        2 => Lanes::PerRank(2),
         _ => Lanes::Paper,
     };
     let nested = depth > 1 && random.below(2) == 0;

@@ -17,7 +17,7 @@ use crate::{Algorithm, Builder};
 pub struct ShmRotate;
 
 /// Flag raised when a rank releases a piece to the rank before it.
-const LEFT: Flag = Flag(0);
+const RELEASED: Flag = Flag(0);
 /// Flag raised when a rank has finished its last piece.
 const DONE: Flag = Flag(1);
 
@@ -34,8 +34,8 @@ impl Algorithm for ShmRotate {
         let mut b = Builder::new();
         b.copy(line(me), place(Area::In, me));
         for step in 1..p {
-            b.signal(LEFT);
-            b.wait(LEFT, topology.rank_at(behind(1)));
+            b.signal(RELEASED);
+            b.wait(RELEASED, topology.rank_at(behind(1)));
             b.reduce(line(behind(step)), place(Area::In, behind(step)));
         }
         b.signal(DONE);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bruckner_algorithms::lower::{
-    Purpose, Room, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
+    LineMemory, MessagePurpose, alternate, coalesce, empty, forward, overlap, pack, place, unshare,
 };
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Document, Program, interpret, read};
@@ -47,11 +47,11 @@ fn test(file: &Path) -> Result<(), Failed> {
 
 fn run(pass: &str, before: &Document) -> Result<Document, Failed> {
     Ok(match (pass, before) {
-        ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s.clone(), Purpose::of(s))),
+        ("empty", Document::Schedule(s)) => Document::Schedule(empty::run(s.clone(), MessagePurpose::of(s))),
         ("coalesce", Document::Schedule(s)) => Document::Schedule(coalesce::run(s.clone())),
         ("forward", Document::Schedule(s)) => Document::Schedule(forward::run(s.clone())),
-        ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone(), Room::Shared)),
-        ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone(), Room::Shared)),
+        ("place", Document::Schedule(s)) => Document::Program(place::run(s.clone(), LineMemory::Shared)),
+        ("pack", Document::Program(p)) => Document::Program(pack::run(p.clone(), LineMemory::Shared)),
         ("overlap", Document::Program(p)) => Document::Program(overlap::run(p.clone())),
         ("alternate", Document::Program(p)) => Document::Program(alternate::run(p.clone())),
         ("unshare", Document::Program(p)) => Document::Program(unshare::run(p.clone())),

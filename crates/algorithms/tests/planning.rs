@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
-use bruckner_schedule::{Local, Place, Rank};
+use bruckner_schedule::{LocalOp, Place, Rank};
 
 /// Collective, algorithm, and the most runs that any rank's schedule may have.
 const LOGARITHMIC: &[(Collective, &str, usize)] = &[
@@ -54,7 +54,7 @@ fn one_rank_of_a_million() {
             let rounds = plan_one();
             let time = start.elapsed();
             let messages = rounds.iter().flat_map(|round| &round.messages).flat_map(|m| m.places.iter());
-            let local = rounds.iter().flat_map(|round| &round.local).flat_map(Local::places);
+            let local = rounds.iter().flat_map(|round| &round.local).flat_map(LocalOp::places);
             let runs: usize = messages.chain(local).map(|place: &Place| place.set.runs().len()).sum();
             assert!(runs <= most, "{expression} for {collective}, rank {rank}: {runs} runs");
             if time > slowest {

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 
 use bruckner_engine::call::{Call, Lists};
-use bruckner_engine::mpi::{MpiError, Rival};
+use bruckner_engine::mpi::{ExternalCollectives, MpiError};
 use bruckner_engine::{Engine, EntryPoint, Error, Mpi};
 
 /// A persistent operation on the MPI of this process.
@@ -16,7 +16,7 @@ pub struct Collective<'a> {
     engine: &'static Engine<Mpi>,
     comm: u64,
     call: Call,
-    /// Plans that [`Collective::add`] has made, one for each algorithm.
+    /// Plans that [`Collective::add_plan`] has made, one for each algorithm.
     plans: Vec<Persistent>,
     lists: Lists,
     buffers: PhantomData<&'a mut ()>,
@@ -43,7 +43,7 @@ impl<'a> Collective<'a> {
             // SAFETY: as above.
             None => unsafe { engine.run(&self.call, comm, EntryPoint::Api) }?,
         };
-        self.done(code)
+        self.check_code(code)
     }
 
     /// Runs the collective with the MPI's own function, regardless of the library's choice. Collective over the communicator.
@@ -58,7 +58,7 @@ impl<'a> Collective<'a> {
     /// ```
     pub fn run_native(&mut self) -> Result<(), Error> {
         // SAFETY: the caller of `new` has checked the buffer lengths against the counts.
-        self.done(unsafe { self.engine.native(&self.call, self.comm) })
+        self.check_code(unsafe { self.engine.native(&self.call, self.comm) })
     }
 
     /// Runs the collective with the function of another library, for comparison. Collective over the communicator.
@@ -67,25 +67,25 @@ impl<'a> Collective<'a> {
     /// # bruckner::example(|world| {
     /// let other = "/opt/other/libcollectives.so";
     /// // SAFETY: whoever names a library vouches for it.
-    /// if let Ok(rival) = unsafe { bruckner::Rival::load(other.as_ref()) } {
-    ///     world.barrier()?.run_rival(&rival)?;
+    /// if let Ok(external) = unsafe { bruckner::ExternalCollectives::load(other.as_ref()) } {
+    ///     world.barrier()?.run_with(&external)?;
     /// }
     /// # Ok(()) });
     /// ```
-    pub fn run_rival(&mut self, rival: &Rival) -> Result<(), Error> {
+    pub fn run_with(&mut self, external: &ExternalCollectives) -> Result<(), Error> {
         // SAFETY: the caller of `new` has checked the buffer lengths against the counts.
-        unsafe { self.engine.by_rival(rival, &self.call, self.comm) }
+        unsafe { self.engine.run_external(external, &self.call, self.comm) }
     }
 
     /// Converts the return code of an MPI function to a result.
-    fn done(&self, code: c_int) -> Result<(), Error> {
+    fn check_code(&self, code: c_int) -> Result<(), Error> {
         match code {
             0 => Ok(()),
             code => Err(Error::Mpi(MpiError { call: self.call.function.name(), code })),
         }
     }
 
-    /// Adds a plan by `algorithm` and returns its number for [`Collective::run_by`]. If the algorithm is not applicable, nothing is added.
+    /// Adds a plan by `algorithm` and returns its number for [`Collective::run_plan`]. If the algorithm is not applicable, nothing is added.
     /// Collective over the communicator.
     ///
     /// ```standalone_crate
@@ -95,36 +95,36 @@ impl<'a> Collective<'a> {
     /// let mut sums = world.allreduce(&[1], &mut sum, Operation::Sum)?;
     /// for algorithm in ["recursive-doubling", "native"] {
     ///     // On one rank there is nothing to plan.
-    ///     if let Ok(number) = sums.add(algorithm) {
-    ///         sums.run_by(number)?;
+    ///     if let Ok(number) = sums.add_plan(algorithm) {
+    ///         sums.run_plan(number)?;
     ///     }
     /// }
     /// # Ok(()) });
     /// ```
-    pub fn add(&mut self, algorithm: &str) -> Result<usize, Error> {
+    pub fn add_plan(&mut self, algorithm: &str) -> Result<usize, Error> {
         // SAFETY: buffers and lists live as long as `self`, which owns the plan.
         let plan = unsafe { self.engine.persistent(self.call, self.comm, algorithm) }?;
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }
 
-    /// Runs the plan that [`Collective::add`] has given this number: several algorithms can be run on the same buffers. Collective.
+    /// Runs the plan that [`Collective::add_plan`] has given this number: several algorithms can be run on the same buffers. Collective.
     ///
     /// # Panics
-    /// If `number` is not one that [`Collective::add`] has returned.
+    /// If `number` is not one that [`Collective::add_plan`] has returned.
     ///
     /// ```standalone_crate
     /// # use bruckner::{Operation};
     /// # bruckner::example(|world| {
     /// let mut sum = [0];
     /// let mut sums = world.allreduce(&[1], &mut sum, Operation::Sum)?;
-    /// let native = sums.add("native")?;
-    /// sums.run_by(native)?;
+    /// let native = sums.add_plan("native")?;
+    /// sums.run_plan(native)?;
     /// drop(sums);
     /// assert_eq!(sum[0], world.size()?);
     /// # Ok(()) });
     /// ```
-    pub fn run_by(&mut self, number: usize) -> Result<(), Error> {
+    pub fn run_plan(&mut self, number: usize) -> Result<(), Error> {
         // SAFETY: the buffers are borrowed as long as this lives, and nobody else uses them until it returns.
         unsafe { self.plans[number].run() }
     }

@@ -21,7 +21,7 @@ pub mod rsmpi;
 mod safe;
 mod universe;
 
-pub use bruckner_engine::mpi::Rival;
+pub use bruckner_engine::mpi::ExternalCollectives;
 pub use bruckner_engine::{Error, Name};
 pub use bruckner_runtime::reduce::Operation;
 pub use collective::{Collective, Plan, Progress};

@@ -7,19 +7,19 @@ use std::ffi::{c_int, c_void};
 
 use bruckner_engine::call::{Call, Count, Lists};
 use bruckner_engine::{Engine, Error, Mpi, Name};
-use bruckner_runtime::reduce::{Kind, Operation, Reduction};
+use bruckner_runtime::reduce::{ElementType, Operation, Reduction};
 
 use crate::collective::Collective;
 
 mod sealed {
-    use bruckner_runtime::reduce::Kind;
+    use bruckner_runtime::reduce::ElementType;
 
     /// MPI datatype of an element type. The trait is sealed, because a datatype of the wrong size would let MPI write beyond a slice.
     pub trait Sealed: Copy + 'static {
         /// Name of the MPI datatype.
         const MPI_NAME: &'static str;
         /// Element type for the reduction kernels.
-        const KIND: Kind;
+        const KIND: ElementType;
     }
 }
 
@@ -36,7 +36,7 @@ macro_rules! elements {
     ($($t:ty = $name:literal $kind:ident),*) => {$(
         impl sealed::Sealed for $t {
             const MPI_NAME: &'static str = $name;
-            const KIND: Kind = Kind::$kind;
+            const KIND: ElementType = ElementType::$kind;
         }
         impl Element for $t {}
     )*};
@@ -116,7 +116,7 @@ fn op_name(op: Operation) -> &'static str {
     }
 }
 
-fn defined(op: Operation, kind: Kind, name: &str) -> Result<(), Error> {
+fn defined(op: Operation, kind: ElementType, name: &str) -> Result<(), Error> {
     match Reduction::of(op, kind) {
         Some(_) => Ok(()),
         None => Err(Error::Argument(format!("{} is not defined for {name}", op_name(op)))),
@@ -124,31 +124,35 @@ fn defined(op: Operation, kind: Kind, name: &str) -> Result<(), Error> {
 }
 
 /// Addresses passed to MPI for empty slices, whose own address may be any number, even that of `MPI_IN_PLACE`.
-static NOTHING: [u64; 2] = [0; 2];
+static EMPTY_ADDRESSES: [u64; 2] = [0; 2];
 
 /// Returns the address of an input for MPI.
-fn from<T>(elements: &[T]) -> *const c_void {
-    if elements.is_empty() { (&raw const NOTHING[0]).cast() } else { elements.as_ptr().cast() }
+fn input_address<T>(elements: &[T]) -> *const c_void {
+    if elements.is_empty() { (&raw const EMPTY_ADDRESSES[0]).cast() } else { elements.as_ptr().cast() }
 }
 
 /// Returns the address of an output for MPI, which writes nothing to an empty one.
-fn to<T>(elements: &mut [T]) -> *mut c_void {
-    if elements.is_empty() { (&raw const NOTHING[1]).cast_mut().cast() } else { elements.as_mut_ptr().cast() }
+fn output_address<T>(elements: &mut [T]) -> *mut c_void {
+    if elements.is_empty() {
+        (&raw const EMPTY_ADDRESSES[1]).cast_mut().cast()
+    } else {
+        elements.as_mut_ptr().cast()
+    }
 }
 
-fn must_be(what: &str, have: usize, want: usize) -> Result<(), Error> {
+fn check_len(what: &str, have: usize, want: usize) -> Result<(), Error> {
     if have == want {
         return Ok(());
     }
-    Err(Error::Argument(format!("{what} has {have} elements, and must have {want}")))
+    Err(Error::Argument(format!("{what} has {have} elements but must have {want}")))
 }
 
 /// Returns the displacements of contiguous blocks with these counts.
-fn starts(counts: &[usize]) -> Vec<i64> {
+fn displacements(counts: &[usize]) -> Vec<i64> {
     counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + *n as i64))).collect()
 }
 
-fn wide(counts: &[usize]) -> Vec<i64> {
+fn to_i64(counts: &[usize]) -> Vec<i64> {
     counts.iter().map(|n| *n as i64).collect()
 }
 
@@ -189,7 +193,7 @@ impl Communicator {
     /// assert!(world.on_node()?.size()? <= world.size()?);
     /// # Ok(()) });
     /// ```
-    pub fn on_node(&self) -> Result<Communicator, Error> {
+    pub fn node_communicator(&self) -> Result<Communicator, Error> {
         Ok(Communicator { engine: self.engine, comm: self.engine.backend().node(self.comm)? })
     }
 
@@ -283,8 +287,8 @@ impl Communicator {
         match input {
             Input::InPlace => Ok(self.engine.backend().in_place()),
             Input::Elements(elements) => {
-                must_be("the input", elements.len(), want)?;
-                Ok(from(elements))
+                check_len("the input", elements.len(), want)?;
+                Ok(input_address(elements))
             }
         }
     }
@@ -322,7 +326,8 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Result<Collective<'a>, Error> {
-        let call = Call::bcast(to(data), data.len() as Count, self.datatype::<T>(), self.root(root)?);
+        let call =
+            Call::bcast(output_address(data), data.len() as Count, self.datatype::<T>(), self.root(root)?);
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -344,7 +349,7 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let call = Call::allreduce(
             self.input(&input.into(), output.len())?,
-            to(output),
+            output_address(output),
             output.len() as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -378,13 +383,13 @@ impl Communicator {
         let count = match (&input, is_root) {
             (Input::Elements(elements), false) => elements.len(),
             (Input::InPlace, false) => {
-                return Err(Error::Argument("only the root reduces in place".into()));
+                return Err(Error::Argument("only the root may reduce in place".into()));
             }
             (_, true) => output.len(),
         };
         let call = Call::reduce(
             self.input(&input, count)?,
-            to(output),
+            output_address(output),
             count as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -420,8 +425,14 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         let block = self.block("the output", output.len())?;
         let (count, datatype) = (block as Count, self.datatype::<T>());
-        let call =
-            Call::allgather(self.input(&input.into(), block)?, count, datatype, to(output), count, datatype);
+        let call = Call::allgather(
+            self.input(&input.into(), block)?,
+            count,
+            datatype,
+            output_address(output),
+            count,
+            datatype,
+        );
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -443,17 +454,17 @@ impl Communicator {
         output: &'a mut [T],
         counts: &[usize],
     ) -> Result<Collective<'a>, Error> {
-        self.must_list("counts", counts)?;
-        must_be("the output", output.len(), counts.iter().sum())?;
+        self.check_list_len("counts", counts)?;
+        check_len("the output", output.len(), counts.iter().sum())?;
         let (own, datatype, mut lists) =
             (counts[self.rank()? as usize], self.datatype::<T>(), Lists::default());
         let call = Call::allgatherv(
             self.input(&input.into(), own)?,
             own as Count,
             datatype,
-            to(output),
-            lists.keep(&wide(counts)),
-            lists.keep(&starts(counts)),
+            output_address(output),
+            lists.keep(&to_i64(counts)),
+            lists.keep(&displacements(counts)),
             datatype,
         );
         Ok(self.collective(call, lists))
@@ -483,7 +494,7 @@ impl Communicator {
         };
         let call = Call::reduce_scatter_block(
             self.input(&input, block * self.size()? as usize)?,
-            to(output),
+            output_address(output),
             block as Count,
             self.datatype::<T>(),
             self.op::<T>(op)?,
@@ -511,14 +522,14 @@ impl Communicator {
         counts: &[usize],
         op: Operation,
     ) -> Result<Collective<'a>, Error> {
-        self.must_list("counts", counts)?;
+        self.check_list_len("counts", counts)?;
         let (input, all, mut lists) = (input.into(), counts.iter().sum(), Lists::default());
         let own = counts[self.rank()? as usize];
-        must_be("the output", output.len(), if matches!(input, Input::InPlace) { all } else { own })?;
+        check_len("the output", output.len(), if matches!(input, Input::InPlace) { all } else { own })?;
         let call = Call::reduce_scatter(
             self.input(&input, all)?,
-            to(output),
-            lists.keep(&wide(counts)),
+            output_address(output),
+            lists.keep(&to_i64(counts)),
             self.datatype::<T>(),
             self.op::<T>(op)?,
         );
@@ -546,7 +557,7 @@ impl Communicator {
             self.input(&input.into(), output.len())?,
             count,
             datatype,
-            to(output),
+            output_address(output),
             count,
             datatype,
         );
@@ -574,25 +585,25 @@ impl Communicator {
         output: &'a mut [T],
         received: &[usize],
     ) -> Result<Collective<'a>, Error> {
-        self.must_list("counts to send", sent)?;
-        self.must_list("counts to receive", received)?;
-        must_be("the output", output.len(), received.iter().sum())?;
+        self.check_list_len("counts to send", sent)?;
+        self.check_list_len("counts to receive", received)?;
+        check_len("the output", output.len(), received.iter().sum())?;
         let (datatype, mut lists) = (self.datatype::<T>(), Lists::default());
         let call = Call::alltoallv(
             self.input(&input.into(), sent.iter().sum())?,
-            lists.keep(&wide(sent)),
-            lists.keep(&starts(sent)),
+            lists.keep(&to_i64(sent)),
+            lists.keep(&displacements(sent)),
             datatype,
-            to(output),
-            lists.keep(&wide(received)),
-            lists.keep(&starts(received)),
+            output_address(output),
+            lists.keep(&to_i64(received)),
+            lists.keep(&displacements(received)),
             datatype,
         );
         Ok(self.collective(call, lists))
     }
 
-    fn must_list(&self, what: &str, counts: &[usize]) -> Result<(), Error> {
-        must_be(&format!("the list of {what}"), counts.len(), self.size()? as usize)
+    fn check_list_len(&self, what: &str, counts: &[usize]) -> Result<(), Error> {
+        check_len(&format!("the list of {what}"), counts.len(), self.size()? as usize)
     }
 }
 
@@ -603,17 +614,17 @@ mod tests {
     #[test]
     fn nothing_lies_somewhere() {
         let (input, mut output) = (Vec::<u8>::new(), Vec::<u8>::new());
-        assert!(from(&input) as usize > 4096 && to(&mut output) as usize > 4096);
-        assert_ne!(from(&input), to(&mut output).cast_const());
+        assert!(input_address(&input) as usize > 4096 && output_address(&mut output) as usize > 4096);
+        assert_ne!(input_address(&input), output_address(&mut output).cast_const());
         let full = [1u8];
-        assert_eq!(from(&full), full.as_ptr().cast());
+        assert_eq!(input_address(&full), full.as_ptr().cast());
     }
 
     #[test]
     fn an_operation_that_a_type_lacks_is_an_error() {
-        assert!(defined(Operation::Sum, Kind::F64, "MPI_DOUBLE").is_ok());
-        assert!(defined(Operation::BitAnd, Kind::U8, "MPI_UINT8_T").is_ok());
-        let text = |op| defined(op, Kind::F64, "MPI_DOUBLE").unwrap_err().to_string();
+        assert!(defined(Operation::Sum, ElementType::F64, "MPI_DOUBLE").is_ok());
+        assert!(defined(Operation::BitAnd, ElementType::U8, "MPI_UINT8_T").is_ok());
+        let text = |op| defined(op, ElementType::F64, "MPI_DOUBLE").unwrap_err().to_string();
         assert_eq!(text(Operation::BitAnd), "MPI_BAND is not defined for MPI_DOUBLE");
         assert_eq!(text(Operation::MaxLoc), "MPI_MAXLOC is not defined for MPI_DOUBLE");
     }

@@ -25,7 +25,7 @@ pub struct Universe {
 pub fn init() -> Result<Universe, Error> {
     let mpi = Mpi::find_or_load()?;
     if mpi.is_running() {
-        return Err(Error::Argument("MPI is running already".into()));
+        return Err(Error::Argument("MPI is already initialised".into()));
     }
     mpi.start()?;
     Ok(Universe { mpi })

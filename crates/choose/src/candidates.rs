@@ -1,9 +1,9 @@
 //! Selects the few candidate algorithms that are compared for a collective on a communicator shape.
 //!
 //! Candidates are the algorithms that are the fastest somewhere in docs/measured.md or by the cost model, with parameters that suit the
-//! number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and locality-aware algorithms, reduce_scatter
-//! + allgather for an allreduce, and pipelines for long vectors; on one node, several shared-memory algorithms. The caller removes
-//! candidates that cannot be planned for the number of ranks.
+//! number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and locality-aware algorithms, a
+//! reduce_scatter with an allgather for an allreduce, and pipelines for long vectors; on one node, several shared-memory algorithms. The
+//! caller removes candidates that cannot be planned for the number of ranks.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::{Lanes, Plain};
@@ -33,8 +33,8 @@ fn lanes(between: Expression) -> Expression {
     Expression::MultiLane { level: Level::NODE, between: Box::new(between) }
 }
 
-fn halves(of: Expression) -> Expression {
-    Expression::Halves(Box::new(of))
+fn rsag(of: Expression) -> Expression {
+    Expression::ReduceScatterAllgather(Box::new(of))
 }
 
 /// Returns the candidate radices for Bruck's algorithm among `members` ranks: 2, and ⌈√members⌉ if that is larger.
@@ -57,7 +57,12 @@ const SHORT_ALLTOALL: (u64, u32) = (256, 16);
 
 /// Returns the algorithms that an MPI without node awareness may use for blocks of `bytes`. Without measurements, the best of them stands
 /// for the MPI's own function.
-pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, bytes: u64) -> Vec<Expression> {
+pub(crate) fn native_models(
+    collective: Collective,
+    shape: Shape,
+    vendor: Vendor,
+    bytes: u64,
+) -> Vec<Expression> {
     let bruck = Expression::Bruck(2);
     let even = shape.ranks().is_power_of_two();
     match collective {
@@ -85,7 +90,11 @@ pub(crate) fn natives(collective: Collective, shape: Shape, vendor: Vendor, byte
 }
 
 /// Returns the node-aware algorithm of an MPI that has one: Open MPI 5 does an allgather through one leader on each node.
-pub(crate) fn native_on_nodes(collective: Collective, shape: Shape, vendor: Vendor) -> Option<Expression> {
+pub(crate) fn node_aware_native_model(
+    collective: Collective,
+    shape: Shape,
+    vendor: Vendor,
+) -> Option<Expression> {
     let knows = vendor == Vendor::OpenMpi && collective == Collective::Allgather;
     (knows && shape.nodes > 1 && shape.on_node > 1).then(|| leader(Expression::Bruck(2), 1))
 }
@@ -104,7 +113,7 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             Collective::Allgather | Collective::ReduceScatter => gathers(nodes),
             Collective::Allreduce => {
                 let mut all = vec![plain(Plain::RecursiveDoubling), plain(Plain::SpreadOut)];
-                all.extend(gathers(nodes).into_iter().map(halves));
+                all.extend(gathers(nodes).into_iter().map(rsag));
                 all
             }
             Collective::Alltoall => {
@@ -114,7 +123,7 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     }
     let mut near = vec![locality(Lanes::ALL)];
     if nodes > shape.on_node + 1 && collective != Collective::Alltoall {
-        near.push(locality(Lanes::Each(PORTS)));
+        near.push(locality(Lanes::PerRank(PORTS)));
     }
     let pipelines =
         |of: Expression| PARTS.map(|parts| Expression::Pipeline { parts, of: Box::new(of.clone()) });
@@ -125,12 +134,12 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
             near.extend(pipelines(lanes(plain(Plain::Ring))));
         }
         Collective::Allreduce => {
-            let scattered: Vec<Expression> = near.iter().cloned().map(halves).collect();
+            let scattered: Vec<Expression> = near.iter().cloned().map(rsag).collect();
             near.extend(scattered);
             let short = [plain(Plain::SpreadOut), plain(Plain::RecursiveDoubling)];
             near.extend(short.iter().cloned().map(|between| leader(between, 1)));
             near.extend(short.into_iter().map(lanes));
-            near.extend(gathers(nodes).into_iter().map(|of| lanes(halves(of))));
+            near.extend(gathers(nodes).into_iter().map(|of| lanes(rsag(of))));
             near.extend(pipelines(lanes(plain(Plain::Ring))));
         }
         Collective::Alltoall => {
@@ -147,7 +156,7 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
 
 /// Returns an algorithm that exploits the sockets of nodes, if nodes have several. Sketches model nodes only, so this candidate is only
 /// measured in tuning runs.
-pub(crate) fn by_levels(collective: Collective, topology: &Topology) -> Option<Expression> {
+pub(crate) fn socket_aware(collective: Collective, topology: &Topology) -> Option<Expression> {
     let (nodes, parts) = (topology.regions(Level::NODE), topology.regions(Level::SOCKET));
     let several = parts > nodes && topology.ranks() > parts && collective != Collective::Alltoall;
     let parts =
@@ -162,7 +171,7 @@ pub(crate) fn by_levels(collective: Collective, topology: &Topology) -> Option<E
 /// where the MPI violates its own performance guidelines. The cost model cannot predict that, so they are only measured in tuning runs.
 pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
     match collective {
-        Collective::Allreduce => &[Plain::NativeRooted, Plain::NativeHalves],
+        Collective::Allreduce => &[Plain::NativeRooted, Plain::NativeRsag],
         Collective::Allgather => &[Plain::NativeRooted],
         Collective::ReduceScatter | Collective::Alltoall => &[],
     }
@@ -171,7 +180,7 @@ pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
 /// Whether the predicted advantage of an algorithm depends on a machine parameter that was not measured. Calibration times one message at
 /// a time, so the cost of many concurrent messages of a rank is unknown. Without any measurement, predictions for pipelines and for one
 /// rank per node are not trusted either.
-pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> bool {
+pub(crate) fn depends_on_unmeasured(expression: &Expression, shape: Shape, origin: Origin) -> bool {
     const AT_ONCE: u32 = 8;
     let many = |between: &Expression, others: u32| match between {
         Expression::Plain(Plain::SpreadOut) => others > AT_ONCE,
@@ -179,17 +188,18 @@ pub(crate) fn is_bold(expression: &Expression, shape: Shape, origin: Origin) -> 
         _ => false,
     };
     let at_once = || match expression {
-        Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => {
-            many(if let Expression::Halves(of) = &**between { of } else { between }, shape.nodes - 1)
-        }
+        Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => many(
+            if let Expression::ReduceScatterAllgather(of) = &**between { of } else { between },
+            shape.nodes - 1,
+        ),
         other => many(other, shape.ranks() - 1),
     };
     let usual = || shape.on_node == 1 || matches!(expression, Expression::Pipeline { .. });
     shape.nodes > 1
         && match origin {
             Origin::Profile => false,
-            Origin::ThisRun | Origin::Crowded => at_once(),
-            Origin::Nominal => usual() || at_once(),
+            Origin::Calibrated | Origin::Oversubscribed => at_once(),
+            Origin::Default => usual() || at_once(),
         }
 }
 
@@ -221,7 +231,8 @@ mod tests {
     fn what_mpis_do_by_themselves() {
         let names = |all: &[Expression]| all.iter().map(Expression::to_string).collect::<Vec<_>>();
         let shape = |text: &str| Shape::of(&text.parse().unwrap());
-        let does = |collective, text, vendor, bytes| names(&natives(collective, shape(text), vendor, bytes));
+        let does =
+            |collective, text, vendor, bytes| names(&native_models(collective, shape(text), vendor, bytes));
         let any = ["bruck(2)", "spread-out", "pairwise"];
         for vendor in [Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
             assert_eq!(does(Collective::Alltoall, "4x4", vendor, 256), ["bruck(2)"]);
@@ -233,7 +244,7 @@ mod tests {
         assert_eq!(scatter("5x3", Vendor::OpenMpi), ["bruck(2)"]);
         assert_eq!(scatter("4x4", Vendor::Mpich), ["recursive-halving", "ring"]);
         let leads = |text, vendor| {
-            let on_nodes = |collective| native_on_nodes(collective, shape(text), vendor);
+            let on_nodes = |collective| node_aware_native_model(collective, shape(text), vendor);
             names(&Collective::ALL.into_iter().filter_map(on_nodes).collect::<Vec<_>>())
         };
         assert_eq!(leads("4x4", Vendor::OpenMpi), ["leader(node, between=bruck(2))"]);
@@ -248,7 +259,7 @@ mod tests {
         use bruckner_algorithms::{Task, plan};
         let found = |text: &str, collective| {
             let topology: Topology = text.parse().unwrap();
-            let found = by_levels(collective, &topology)?;
+            let found = socket_aware(collective, &topology)?;
             let task = Task::new(collective, topology).bytes(4096);
             assert!(plan(&task, &found).is_ok(), "{collective} {found} on {text}");
             Some(found.to_string())
@@ -276,7 +287,9 @@ mod tests {
             for collective in Collective::ALL {
                 let all = candidates(collective, shape);
                 assert!(!all.is_empty());
-                for expression in all.into_iter().chain(natives(collective, shape, Vendor::Other, 1 << 20)) {
+                for expression in
+                    all.into_iter().chain(native_models(collective, shape, Vendor::Other, 1 << 20))
+                {
                     let printed = expression.to_string();
                     assert_eq!(printed.parse(), Ok(expression.clone()), "{printed}");
                     let task = Task::new(collective, topology.clone()).bytes(4096);

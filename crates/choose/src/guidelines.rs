@@ -2,7 +2,7 @@
 //! same data in pieces, and no longer than other collectives with the same effect. A violation means that a slow algorithm was selected or
 //! that a measurement is wrong.
 
-use crate::knowledge::{Raced, Verdict};
+use crate::knowledge::{ShapeResults, TuningResult};
 use crate::name::Name;
 
 /// Factor by which a time must exceed another, beyond both confidence intervals, to count as a violation.
@@ -12,22 +12,22 @@ const NATIVE: [f64; 2] = [0.97, 1.03];
 
 /// A violated guideline: a collective that takes longer than an alternative with the same effect.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Breach {
+pub struct GuidelineViolation {
     /// Collective that takes too long.
     pub name: Name,
     /// Message size in bytes.
     pub bytes: u64,
     /// Lower bound of the time of the collective, in seconds.
-    pub takes: f64,
+    pub seconds: f64,
     /// Alternative that takes less time.
-    pub than: Instead,
+    pub alternative: Alternative,
     /// Upper bound of the time of the alternative, in seconds.
-    pub would: f64,
+    pub alternative_seconds: f64,
 }
 
 /// An alternative with the same effect as a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Instead {
+pub enum Alternative {
     /// The same collective with more data: the bytes.
     More(u64),
     /// The same collective on the data in pieces: the number of pieces, and the bytes of each.
@@ -37,37 +37,43 @@ pub enum Instead {
 }
 
 /// Returns the lower and upper bound of the time, in seconds, of the algorithm that won a tuning run.
-fn bounds(verdict: &Verdict) -> [f64; 2] {
+fn bounds(verdict: &TuningResult) -> [f64; 2] {
     let [low, high] = if verdict.is_native() { NATIVE } else { verdict.interval };
-    [verdict.native * low, verdict.native * high]
+    [verdict.native_seconds * low, verdict.native_seconds * high]
 }
 
 /// Returns the worst violation of each collective and size that was measured on one shape.
-pub fn breaches(raced: &Raced) -> Vec<Breach> {
+pub fn violations(raced: &ShapeResults) -> Vec<GuidelineViolation> {
     let ranks = u64::from(raced.shape.ranks());
     let mut found = Vec::new();
-    let of = |name: Name| raced.verdicts.iter().filter(move |verdict| verdict.name == name);
+    let of = |name: Name| raced.results.iter().filter(move |verdict| verdict.name == name);
     // Result for the smallest measured size of at least `bytes`: its time is an upper bound for `bytes`.
     let at_least = |name: Name, bytes: u64| {
         of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes)
     };
-    for verdict in &raced.verdicts {
-        let Verdict { name, bytes, .. } = *verdict;
+    for verdict in &raced.results {
+        let TuningResult { name, bytes, .. } = *verdict;
         let [takes, _] = bounds(verdict);
-        let mut worst: Option<Breach> = None;
-        let mut compare = |than: Instead, would: f64| {
-            let bound = worst.as_ref().map_or(takes / LONGER, |worst| worst.would);
+        let mut worst: Option<GuidelineViolation> = None;
+        let mut compare = |than: Alternative, would: f64| {
+            let bound = worst.as_ref().map_or(takes / LONGER, |worst| worst.alternative_seconds);
             if would < bound {
-                worst = Some(Breach { name, bytes, takes, than, would });
+                worst = Some(GuidelineViolation {
+                    name,
+                    bytes,
+                    seconds: takes,
+                    alternative: than,
+                    alternative_seconds: would,
+                });
             }
         };
         for other in of(name) {
             let [_, would] = bounds(other);
             if other.bytes > bytes {
-                compare(Instead::More(other.bytes), would);
+                compare(Alternative::More(other.bytes), would);
             } else if other.bytes < bytes && bytes.is_multiple_of(other.bytes) {
                 let pieces = bytes / other.bytes;
-                compare(Instead::Pieces(pieces, other.bytes), pieces as f64 * would);
+                compare(Alternative::Pieces(pieces, other.bytes), pieces as f64 * would);
             }
         }
         let others: &[(Name, u64)] = match name {
@@ -79,11 +85,14 @@ pub fn breaches(raced: &Raced) -> Vec<Breach> {
             }
             _ => &[],
         };
-        let known: Option<Vec<&Verdict>> =
+        let known: Option<Vec<&TuningResult>> =
             others.iter().map(|(name, bytes)| at_least(*name, *bytes)).collect();
         if let Some(known) = known.filter(|known| !known.is_empty()) {
             let would = known.iter().map(|other| bounds(other)[1]).sum();
-            compare(Instead::Others(known.iter().map(|other| (other.name, other.bytes)).collect()), would);
+            compare(
+                Alternative::Others(known.iter().map(|other| (other.name, other.bytes)).collect()),
+                would,
+            );
         }
         found.extend(worst);
     }
@@ -96,13 +105,13 @@ mod tests {
     use crate::Shape;
 
     /// Returns the violations of measured times of the MPI's own functions, given in microseconds.
-    fn broken(figures: &[(Name, u64, f64)]) -> Vec<Breach> {
-        let verdict = |&(name, bytes, time): &(Name, u64, f64)| Verdict {
-            native: time * 1e-6,
-            ..Verdict::won(name, bytes, "native")
+    fn broken(figures: &[(Name, u64, f64)]) -> Vec<GuidelineViolation> {
+        let verdict = |&(name, bytes, time): &(Name, u64, f64)| TuningResult {
+            native_seconds: time * 1e-6,
+            ..TuningResult::won(name, bytes, "native")
         };
         let shape = Shape::of(&"2x2".parse().unwrap());
-        breaches(&Raced { shape, verdicts: figures.iter().map(verdict).collect() })
+        violations(&ShapeResults { shape, results: figures.iter().map(verdict).collect() })
     }
 
     #[test]
@@ -120,40 +129,40 @@ mod tests {
         less[1].2 = 1.5;
         let found = broken(&less);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].bytes, &found[0].than), (8, &Instead::More(64)));
+        assert_eq!((found[0].bytes, &found[0].alternative), (8, &Alternative::More(64)));
         // An allgather takes longer than eight allgathers of an eighth of its data.
         let mut long = all;
         long[1].2 = 18.5;
-        assert_eq!(broken(&long)[0].than, Instead::Pieces(8, 8));
+        assert_eq!(broken(&long)[0].alternative, Alternative::Pieces(8, 8));
         // An allreduce takes longer than a reduce_scatter and an allgather of a quarter each, an allgather longer than an alltoall, and a
         // reduce_scatter longer than an allreduce of the whole vector.
         let mut reduce = all;
         reduce[3].2 = 4.7;
         assert_eq!(
-            broken(&reduce)[0].than,
-            Instead::Others(vec![(Name::ReduceScatter, 8), (Name::Allgather, 8)])
+            broken(&reduce)[0].alternative,
+            Alternative::Others(vec![(Name::ReduceScatter, 8), (Name::Allgather, 8)])
         );
         let mut gather = all;
         gather[4].2 = 1.0;
-        assert_eq!(broken(&gather)[0].than, Instead::Others(vec![(Name::Alltoall, 8)]));
+        assert_eq!(broken(&gather)[0].alternative, Alternative::Others(vec![(Name::Alltoall, 8)]));
         let mut scatter = all;
         scatter[2].2 = 5.0;
-        assert_eq!(broken(&scatter)[0].than, Instead::Others(vec![(Name::Allreduce, 32)]));
+        assert_eq!(broken(&scatter)[0].alternative, Alternative::Others(vec![(Name::Allreduce, 32)]));
     }
 
     /// A difference within the confidence intervals is no violation.
     #[test]
     fn intervals_count() {
         let shape = Shape::of(&"2x2".parse().unwrap());
-        let verdict = |bytes, native, interval: [f64; 2]| Verdict {
-            native,
+        let verdict = |bytes, native, interval: [f64; 2]| TuningResult {
+            native_seconds: native,
             interval,
             ratio: (interval[0] + interval[1]) / 2.0,
-            ..Verdict::won(Name::Allgather, bytes, "ring")
+            ..TuningResult::won(Name::Allgather, bytes, "ring")
         };
         let found = |low| {
-            let verdicts = vec![verdict(8, 1.0, [low, 0.9]), verdict(64, 0.8, [0.5, 0.7])];
-            breaches(&Raced { shape, verdicts }).len()
+            let results = vec![verdict(8, 1.0, [low, 0.9]), verdict(64, 0.8, [0.5, 0.7])];
+            violations(&ShapeResults { shape, results }).len()
         };
         assert_eq!((found(0.5), found(0.6)), (0, 1));
     }

@@ -12,21 +12,21 @@ pub struct Question<'a> {
     /// Collective operation with its counts, element size and reduction order.
     pub problem: &'a Problem,
     /// Whether the result may depend on the order of operands although the operation is commutative, as in a floating-point sum.
-    pub shows_order: bool,
+    pub is_order_sensitive: bool,
 }
 
 impl Question<'_> {
     /// Returns the bytes of the largest block, or of the vector in an allreduce.
     pub fn bytes(&self) -> u64 {
-        self.problem.largest() * u64::from(self.problem.element)
+        self.problem.largest_block() * u64::from(self.problem.element)
     }
 }
 
 /// Message size of a call, as far as it matters for selecting an algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Size {
-    /// Index of a size range in the decision table of the collective (see [`Menus`](crate::Menus)).
-    Class(u16),
+pub enum SizeClass {
+    /// Index of a size range in the decision table of the collective (see [`DecisionTables`](crate::DecisionTables)).
+    Range(u16),
     /// The listed counts exceed C integers, and the MPI has no function with larger counts.
     Beyond,
 }
@@ -45,5 +45,5 @@ pub struct Kind {
     /// Whether each rank knows only its own message sizes, as in `MPI_Alltoallv`.
     pub local: bool,
     /// Range of message sizes.
-    pub size: Size,
+    pub size: SizeClass,
 }

@@ -6,49 +6,49 @@
 //!
 //! Measured results of tuning runs come first. Without one, the cost model decides if its predicted speedup exceeds its error margin;
 //! otherwise the MPI's own function is used. For each communicator, the message sizes at which the selection changes are found once and
-//! stored in its decision tables, [`Menus`].
+//! stored in its decision tables, [`DecisionTables`].
 //!
 //! ```
 //! use std::sync::Arc;
-//! use bruckner_choose::{Ability, Knowledge, Menus, Name, Policy, Question, Rules, Vendor, choose};
+//! use bruckner_choose::{Ability, DecisionTables, Knowledge, Name, Policy, Question, Rules, Vendor, choose};
 //! use bruckner_schedule::{Collective, Counts, Problem, Topology};
 //!
 //! let topology: Arc<Topology> = Arc::new("4x16".parse()?);
-//! let known = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
-//! let menus = Menus::new(topology, known, Policy::default(), Ability::default());
+//! let known = Arc::new(Knowledge::defaults(Vendor::OpenMpi));
+//! let tables = DecisionTables::new(topology, known, Policy::default(), Ability::default());
 //! let problem = Problem::new(Collective::Allreduce, 64, Counts::Equal(1), 8)?;
-//! let question = Question { name: Name::Allreduce, problem: &problem, shows_order: true };
-//! let choices = choose(&menus.kind(&question), &menus, &Rules::default());
+//! let question = Question { name: Name::Allreduce, problem: &problem, is_order_sensitive: true };
+//! let choices = choose(&tables.kind(&question), &tables, &Rules::default());
 //! assert_eq!(choices[0].expression.to_string(), "locality(node)");
-//! assert!(choices[0].reason.to_string().contains("times as fast at 8 B"));
+//! assert!(choices[0].reason.to_string().contains("at 8 B, predicted from the default machine model"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod alternatives;
 mod answer;
+mod calibration;
 mod candidates;
 mod choice;
-mod gauge;
 mod guidelines;
 mod kind;
 mod knowledge;
-mod menu;
 mod name;
 mod online;
 mod profile;
 mod reason;
-mod rivals;
 mod rules;
+mod table;
 
 pub use answer::choose;
 pub use bruckner_model::Shape;
+pub use calibration::{Calibration, LongMessage};
 pub use choice::{Choice, Policy};
-pub use gauge::{Gauged, Long};
-pub use guidelines::{Breach, Instead, breaches};
-pub use kind::{Kind, Question, Size};
-pub use knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
-pub use menu::{Ability, Menus, Ranked};
+pub use guidelines::{Alternative, GuidelineViolation, violations};
+pub use kind::{Kind, Question, SizeClass};
+pub use knowledge::{Knowledge, Origin, ShapeResults, Source, TuningResult, Vendor};
 pub use name::Name;
 pub use online::{Assignment, KindId, OnlineTuning, size_class};
-pub use profile::{Dropped, LONGEST, Made, Natives, Profile, Setting, VERSION};
-pub use reason::{Forecast, Lack, Reason};
+pub use profile::{InvalidLine, MAX_BYTES, NativeSetting, NativeSettings, Profile, Provenance, VERSION};
+pub use reason::{Forecast, MissingProperty, Reason};
 pub use rules::{BadRule, Rules};
+pub use table::{Ability, DecisionTables, Ranked};

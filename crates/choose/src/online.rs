@@ -16,7 +16,7 @@ use rustc_hash::FxBuildHasher;
 use crate::kind::Kind;
 use crate::reason::Reason;
 
-/// Number of calls before the first trial. The distance between trials grows by `FACTOR` each time, up to `LONGEST` calls.
+/// Number of calls before the first trial. The distance between trials grows by `FACTOR` each time, up to `MAX_BYTES` calls.
 const FIRST: u32 = 256;
 const FACTOR: u32 = 4;
 const LONGEST: u32 = 1 << 20;
@@ -41,14 +41,14 @@ const MOST_OTHERS: u32 = 64;
 const CLASSES: usize = 64;
 
 #[inline]
-fn class_of(bytes: u64) -> usize {
+fn size_class_index(bytes: u64) -> usize {
     (bytes | 1).ilog2() as usize
 }
 
 /// Returns all message sizes in the class of `bytes`: from a power of two to one less than the next. Zero bytes are in the class of one
 /// byte.
 pub fn size_class(bytes: u64) -> RangeInclusive<u64> {
-    let least = 1 << class_of(bytes);
+    let least = 1 << size_class_index(bytes);
     (if least == 1 { 0 } else { least })..=(least - 1) * 2 + 1
 }
 
@@ -208,7 +208,7 @@ impl OnlineTuning {
 
     #[inline]
     fn countdown(&mut self, kind: KindId, bytes: u64) -> &mut Countdown {
-        &mut self.countdowns[kind.0][class_of(bytes)]
+        &mut self.countdowns[kind.0][size_class_index(bytes)]
     }
 
     /// Counts a call. Returns false if [`OnlineTuning::assign`] must decide about it.
@@ -226,7 +226,7 @@ impl OnlineTuning {
         fingerprint: impl FnOnce() -> u64,
         alternatives: impl FnOnce() -> Vec<usize>,
     ) -> Assignment {
-        let key = (kind, class_of(bytes));
+        let key = (kind, size_class_index(bytes));
         if self.pass(kind, bytes) {
             return Assignment::Regular(self.tunings.get(&key).map_or(0, |tuning| tuning.current));
         }
@@ -263,8 +263,8 @@ impl OnlineTuning {
     /// Drops a candidate that cannot handle a call of a trial. The current candidate is not dropped, because it can handle other calls;
     /// instead, the trial ends without a result.
     pub fn exclude(&mut self, kind: KindId, bytes: u64, candidate: usize) {
-        let Some(tuning) = self.tunings.get_mut(&(kind, class_of(bytes))) else { return };
-        let countdown = &mut self.countdowns[kind.0][class_of(bytes)];
+        let Some(tuning) = self.tunings.get_mut(&(kind, size_class_index(bytes))) else { return };
+        let countdown = &mut self.countdowns[kind.0][size_class_index(bytes)];
         if tuning.current == candidate {
             *countdown = tuning.give_up();
             return;
@@ -281,7 +281,7 @@ impl OnlineTuning {
 
     /// Adds the time of a call that belongs to a trial. Returns all times of this rank when the trial is complete.
     pub fn add_time(&mut self, kind: KindId, bytes: u64, nanoseconds: u64) -> Option<Vec<u64>> {
-        let tuning = self.tunings.get_mut(&(kind, class_of(bytes)))?;
+        let tuning = self.tunings.get_mut(&(kind, size_class_index(bytes)))?;
         let trial = tuning.trial.as_mut()?;
         trial.add_time(nanoseconds);
         (trial.complete() == TIMES * tuning.candidates.len()).then(|| std::mem::take(&mut trial.times))
@@ -296,7 +296,7 @@ impl OnlineTuning {
         times: &[u64],
         is_native: impl Fn(usize) -> bool,
     ) -> Vec<(usize, f64)> {
-        let key = (kind, class_of(bytes));
+        let key = (kind, size_class_index(bytes));
         let Some(tuning) = self.tunings.get_mut(&key) else { return Vec::new() };
         let Some(trial) = &mut tuning.trial else { return Vec::new() };
         let width = tuning.candidates.len();
@@ -357,7 +357,7 @@ impl OnlineTuning {
 
     /// Returns a hash of the trial state for a size, by which ranks check that they are in the same trial.
     pub fn fingerprint(&self, kind: KindId, bytes: u64) -> u64 {
-        let tuning = self.tunings.get(&(kind, class_of(bytes)));
+        let tuning = self.tunings.get(&(kind, size_class_index(bytes)));
         let trial = tuning
             .map(|tuning| (tuning.trials, tuning.trial.as_ref().map(|trial| trial.finalists.is_some())));
         FxBuildHasher.hash_one((kind, bytes, trial))
@@ -365,7 +365,7 @@ impl OnlineTuning {
 
     /// Stops the tuning of calls of a kind and size class.
     pub fn stop(&mut self, kind: KindId, bytes: u64) {
-        if let Some(tuning) = self.tunings.get_mut(&(kind, class_of(bytes))) {
+        if let Some(tuning) = self.tunings.get_mut(&(kind, size_class_index(bytes))) {
             tuning.trial = None;
             *self.countdown(kind, bytes) = Countdown::STOPPED;
         }
@@ -373,12 +373,12 @@ impl OnlineTuning {
 
     /// Whether calls of a kind and size class are not tuned, or no longer tuned.
     pub fn is_stopped(&self, kind: KindId, bytes: u64) -> bool {
-        self.countdowns[kind.0][class_of(bytes)].is_stopped()
+        self.countdowns[kind.0][size_class_index(bytes)].is_stopped()
     }
 
     /// Whether calls of a kind and size class are tuned or have been tuned.
     pub fn is_tuned(&self, kind: KindId, bytes: u64) -> bool {
-        self.tunings.get(&(kind, class_of(bytes))).is_some_and(|tuning| !tuning.candidates.is_empty())
+        self.tunings.get(&(kind, size_class_index(bytes))).is_some_and(|tuning| !tuning.candidates.is_empty())
     }
 
     /// Whether an algorithm was replaced for calls of a kind, of any size.
@@ -394,19 +394,19 @@ impl OnlineTuning {
         assignment: Assignment,
         expression: impl Fn(usize) -> Expression,
     ) -> Option<Reason> {
-        let tuning = self.tunings.get(&(kind, class_of(bytes)))?;
+        let tuning = self.tunings.get(&(kind, size_class_index(bytes)))?;
         if assignment.is_in_trial() && assignment.candidate() != tuning.current {
-            return Some(Reason::Tried { beside: expression(tuning.current) });
+            return Some(Reason::InTrial { beside: expression(tuning.current) });
         }
         let (before, ratio) = tuning.replaced?;
-        Some(Reason::Watched { before: expression(before), ratio })
+        Some(Reason::Replaced { before: expression(before), ratio })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Name, Size};
+    use crate::{Name, SizeClass};
     use bruckner_schedule::{Collective, Order};
 
     /// Number of the MPI's own function, the last of three candidates.
@@ -419,7 +419,7 @@ mod tests {
             order: Order::Any,
             shows_order: false,
             local: false,
-            size: Size::Class(0),
+            size: SizeClass::Range(0),
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! [[shape]]
 //! topology = "4x4"
-//! races = [
+//! results = [
 //!   { collective = "allreduce", bytes = 8, winner = "locality(node)", native = 1.99e-3, ratio = 0.41, low = 0.39, high = 0.44, launches = 2 },
 //! ]
 //!
@@ -28,20 +28,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bruckner_algorithms::aliases::{Context, current};
 use bruckner_model::machine::quoted;
 use bruckner_model::{Machine, Shape};
 use bruckner_schedule::Topology;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::knowledge::{Knowledge, Origin, Raced, Source, Vendor, Verdict};
+use crate::knowledge::{Knowledge, Origin, ShapeResults, Source, TuningResult, Vendor};
 use crate::name::Name;
 
 /// Version of the profile format that this library reads and writes.
 pub const VERSION: u32 = 1;
 
 /// Maximum length of a profile in bytes.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// Contents of a profile file.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,25 +50,25 @@ pub struct Profile {
     /// Parameters of the machine.
     pub machine: Machine,
     /// Date, MPI, library version and processor of the measurement.
-    pub made: Made,
+    pub provenance: Provenance,
     /// Results of tuning runs, by communicator shape.
-    pub raced: Vec<Raced>,
+    pub results: Vec<ShapeResults>,
     /// Fastest settings of the MPI's own collectives, by communicator shape.
-    pub natives: Vec<Natives>,
+    pub natives: Vec<NativeSettings>,
 }
 
 /// Fastest settings of the MPI's own collectives on communicators of one shape.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Natives {
+pub struct NativeSettings {
     /// Shape of the communicators: nodes, and ranks on each.
     pub shape: Shape,
     /// Settings, at most one for each collective and size.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<NativeSetting>,
 }
 
 /// The setting with which the MPI's own function is fastest for one collective and size.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Setting {
+pub struct NativeSetting {
     /// Collective to which the setting applies.
     pub name: Name,
     /// Message size in bytes.
@@ -83,7 +84,7 @@ pub struct Setting {
 /// Origin of a profile: date, MPI, library version and processor.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Made {
+pub struct Provenance {
     /// Version of the profile format.
     pub version: u32,
     /// Name and version of the MPI.
@@ -101,14 +102,14 @@ pub struct Made {
 
 /// A line of a profile that was dropped, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Dropped {
+pub struct InvalidLine {
     /// Line number, counted from 1; 0 for an error that concerns the whole profile.
     pub line: usize,
     /// Description of the error.
     pub why: String,
 }
 
-impl std::fmt::Display for Dropped {
+impl std::fmt::Display for InvalidLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.why),
@@ -154,16 +155,22 @@ fn collective(name: &str) -> Result<Name, String> {
 fn interval(ratio: f64, [low, high]: [f64; 2]) -> Result<[f64; 2], String> {
     match [ratio, low, high].into_iter().all(positive) && low <= ratio && ratio <= high {
         true => Ok([low, high]),
-        false => Err(format!("{ratio} ({low} to {high}) is no ratio with its interval")),
+        false => {
+            Err(format!("ratio {ratio} does not lie in the interval {low} to {high}, or is not positive"))
+        }
     }
 }
 
 fn bytes(bytes: u64) -> Result<u64, String> {
-    if bytes > i64::MAX as u64 { Err(format!("{bytes} is too many bytes")) } else { Ok(bytes) }
+    if bytes > i64::MAX as u64 {
+        Err(format!("{bytes} bytes exceed the maximum of 2^63 - 1"))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// An entry that has a line of its own in a list of the profile.
-trait Listed: Sized {
+trait ListEntry: Sized {
     type Line: DeserializeOwned;
     fn of(line: Self::Line) -> Result<Self, String>;
     /// Collective and message size of the entry. Each list has at most one entry for a case.
@@ -171,7 +178,7 @@ trait Listed: Sized {
     fn write(&self) -> String;
 
     /// Parses numbered lines. Lines that cannot be parsed are added to `dropped`.
-    fn read(lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Vec<Self> {
+    fn read(lines: &[(usize, &str)], dropped: &mut Vec<InvalidLine>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for &(line, text) in lines {
             let text = text.strip_suffix(',').unwrap_or(text);
@@ -179,33 +186,33 @@ trait Listed: Sized {
                 .map_err(|error| error.message().to_owned())
                 .and_then(|mut one| match (one.remove("line"), one.is_empty()) {
                     (Some(line), true) => Self::of(line),
-                    _ => Err("one on each line".to_owned()),
+                    _ => Err("expected exactly one entry in the line".to_owned()),
                 })
                 .and_then(|new| match all.iter().any(|other| other.case() == new.case()) {
-                    true => Err(format!("{} of {} B was above", new.case().0, new.case().1)),
+                    true => Err(format!("{} of {} B is listed twice", new.case().0, new.case().1)),
                     false => Ok(new),
                 });
             match read {
                 Ok(new) => all.push(new),
-                Err(why) => dropped.push(Dropped { line, why }),
+                Err(why) => dropped.push(InvalidLine { line, why }),
             }
         }
         all
     }
 }
 
-impl Listed for Verdict {
+impl ListEntry for TuningResult {
     type Line = Line;
 
-    fn of(line: Line) -> Result<Verdict, String> {
+    fn of(line: Line) -> Result<TuningResult, String> {
         if !positive(line.native) {
-            return Err(format!("{} is no time", line.native));
+            return Err(format!("native time {} is not a positive number of seconds", line.native));
         }
-        Ok(Verdict {
+        Ok(TuningResult {
             name: collective(&line.collective)?,
             bytes: bytes(line.bytes)?,
             expression: line.winner.parse().map_err(|why| format!("`{}`: {why}", line.winner))?,
-            native: line.native,
+            native_seconds: line.native,
             ratio: line.ratio,
             interval: interval(line.ratio, [line.low, line.high])?,
             launches: line.launches,
@@ -217,7 +224,15 @@ impl Listed for Verdict {
     }
 
     fn write(&self) -> String {
-        let Verdict { name, bytes, expression, native, ratio, interval: [low, high], launches } = self;
+        let TuningResult {
+            name,
+            bytes,
+            expression,
+            native_seconds: native,
+            ratio,
+            interval: [low, high],
+            launches,
+        } = self;
         let winner = quoted(&expression.to_string());
         format!(
             "collective = \"{name}\", bytes = {bytes}, winner = {winner}, native = {native:e}, ratio = {ratio}, low = {low}, high = {high}, launches = {launches}"
@@ -225,11 +240,11 @@ impl Listed for Verdict {
     }
 }
 
-impl Listed for Setting {
+impl ListEntry for NativeSetting {
     type Line = SettingLine;
 
-    fn of(line: SettingLine) -> Result<Setting, String> {
-        Ok(Setting {
+    fn of(line: SettingLine) -> Result<NativeSetting, String> {
+        Ok(NativeSetting {
             name: collective(&line.collective)?,
             bytes: bytes(line.bytes)?,
             setting: line.setting,
@@ -243,7 +258,7 @@ impl Listed for Setting {
     }
 
     fn write(&self) -> String {
-        let Setting { name, bytes, setting, ratio, interval: [low, high] } = self;
+        let NativeSetting { name, bytes, setting, ratio, interval: [low, high] } = self;
         let setting = quoted(setting);
         format!(
             "collective = \"{name}\", bytes = {bytes}, setting = {setting}, ratio = {ratio}, low = {low}, high = {high}"
@@ -252,19 +267,19 @@ impl Listed for Setting {
 }
 
 /// Keys of the lists whose entries have a line each.
-const RACES: &str = "races";
+const RESULTS: &str = "results";
 const SETTINGS: &str = "settings";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Races {
+struct ResultsTable {
     topology: String,
-    races: usize,
+    results: usize,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct SettingsTable {
     topology: String,
     settings: usize,
 }
@@ -272,7 +287,8 @@ struct Told {
 /// Returns the key of the list that a line opens.
 fn begun(line: &str) -> Option<&'static str> {
     let (key, list) = line.split_once('=')?;
-    [RACES, SETTINGS].into_iter().find(|name| *name == key.trim() && list.trim() == "[")
+    let key = current(Context::Profile, key.trim());
+    [RESULTS, SETTINGS].into_iter().find(|name| *name == key && list.trim() == "[")
 }
 
 /// Removes the array of tables `name` from `table` and returns it.
@@ -282,11 +298,11 @@ fn tables<T: DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Ve
 }
 
 /// Returns the shape of a topology. If the topology is invalid, all its lines are added to `dropped`.
-fn shaped(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<Dropped>) -> Option<Shape> {
+fn shape_or_drop(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<InvalidLine>) -> Option<Shape> {
     let drop = |why: String| {
-        dropped.extend(lines.iter().map(|(line, _)| Dropped { line: *line, why: why.clone() }));
+        dropped.extend(lines.iter().map(|(line, _)| InvalidLine { line: *line, why: why.clone() }));
     };
-    regular(topology).map_err(drop).ok()
+    uniform_shape(topology).map_err(drop).ok()
 }
 
 /// Returns the line number, counted from 1, of byte offset `at` in a text.
@@ -295,29 +311,32 @@ fn line_of(text: &str, at: usize) -> usize {
 }
 
 /// Returns the shape of a topology if all nodes have the same number of ranks.
-fn regular(text: &str) -> Result<Shape, String> {
+fn uniform_shape(text: &str) -> Result<Shape, String> {
     let topology: Topology = text.parse().map_err(|why| format!("`{text}`: {why}"))?;
     let shape = Shape::of(&topology);
     match shape.ranks() == topology.ranks() {
         true => Ok(shape),
-        false => Err(format!("`{text}`: not all nodes have as many ranks")),
+        false => Err(format!("`{text}`: all nodes must have the same number of ranks")),
     }
 }
 
 impl Profile {
     /// Returns the index of the tuning results of a shape in `raced`, adding an empty entry if there is none.
     pub fn of_shape(&mut self, shape: Shape) -> usize {
-        self.raced.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
-            self.raced.push(Raced { shape, verdicts: Vec::new() });
-            self.raced.len() - 1
+        self.results.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
+            self.results.push(ShapeResults { shape, results: Vec::new() });
+            self.results.len() - 1
         })
     }
 
     /// Parses a profile. Returns it with the lines that were dropped.
-    pub fn read(text: &str) -> Result<(Profile, Vec<Dropped>), Dropped> {
-        let whole = |why: String| Dropped { line: 0, why };
-        if text.len() > LONGEST {
-            return Err(whole(format!("it has {} bytes, more than {LONGEST}", text.len())));
+    pub fn read(text: &str) -> Result<(Profile, Vec<InvalidLine>), InvalidLine> {
+        let whole = |why: String| InvalidLine { line: 0, why };
+        if text.len() > MAX_BYTES {
+            return Err(whole(format!(
+                "the profile has {} bytes, and the maximum is {MAX_BYTES}",
+                text.len()
+            )));
         }
         // Lists are removed from the text and parsed line by line; the rest must be valid TOML.
         let mut rest = String::with_capacity(text.len());
@@ -328,7 +347,10 @@ impl Profile {
             match inside {
                 true if trimmed == "]" => inside = false,
                 true if trimmed.starts_with('[') => {
-                    return Err(Dropped { line: number, why: "the list before it has no end".to_owned() });
+                    return Err(InvalidLine {
+                        line: number,
+                        why: "the preceding list has no closing `]`".to_owned(),
+                    });
                 }
                 true => {
                     if !trimmed.is_empty() && !trimmed.starts_with('#') {
@@ -346,41 +368,48 @@ impl Profile {
             rest.push('\n');
         }
         if inside {
-            return Err(whole("a list does not end".to_owned()));
+            return Err(whole("the last list has no closing `]`".to_owned()));
         }
-        let mut table: toml::Table = toml::from_str(&rest).map_err(|error| Dropped {
+        let mut table: toml::Table = toml::from_str(&rest).map_err(|error| InvalidLine {
             line: error.span().map_or(0, |span| line_of(&rest, span.start)),
             why: error.message().to_owned(),
         })?;
-        let made = table.remove("tune").ok_or_else(|| whole("there is no [tune]".to_owned()))?;
-        let made: Made = made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
+        let made = table.remove("tune").ok_or_else(|| whole("the section [tune] is missing".to_owned()))?;
+        let made: Provenance =
+            made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
         if made.version != VERSION {
-            return Err(whole(format!("its format is version {}, and {VERSION} is known", made.version)));
+            return Err(whole(format!(
+                "the profile has format version {}, but this library reads version {VERSION}",
+                made.version
+            )));
         }
-        let shapes: Vec<Races> = tables(&mut table, "shape").map_err(whole)?;
-        let native: Vec<Told> = tables(&mut table, "native").map_err(whole)?;
+        let shapes: Vec<ResultsTable> = tables(&mut table, "shape").map_err(whole)?;
+        let native: Vec<SettingsTable> = tables(&mut table, "native").map_err(whole)?;
         let machine = Machine::of(table).map_err(|error| whole(error.to_string()))?;
         let mut dropped = Vec::new();
         let list = |which: usize| lists.get(which).map(Vec::as_slice).unwrap_or_default();
         let mut raced = Vec::new();
-        for Races { topology, races } in shapes {
-            if let Some(shape) = shaped(&topology, list(races), &mut dropped) {
-                raced.push(Raced { shape, verdicts: Verdict::read(list(races), &mut dropped) });
+        for ResultsTable { topology, results } in shapes {
+            if let Some(shape) = shape_or_drop(&topology, list(results), &mut dropped) {
+                raced.push(ShapeResults { shape, results: TuningResult::read(list(results), &mut dropped) });
             }
         }
         let mut natives = Vec::new();
-        for Told { topology, settings } in native {
-            if let Some(shape) = shaped(&topology, list(settings), &mut dropped) {
-                natives.push(Natives { shape, settings: Setting::read(list(settings), &mut dropped) });
+        for SettingsTable { topology, settings } in native {
+            if let Some(shape) = shape_or_drop(&topology, list(settings), &mut dropped) {
+                natives.push(NativeSettings {
+                    shape,
+                    settings: NativeSetting::read(list(settings), &mut dropped),
+                });
             }
         }
-        Ok((Profile { machine, made, raced, natives }, dropped))
+        Ok((Profile { machine, provenance: made, results: raced, natives }, dropped))
     }
 
     /// Returns the profile as TOML.
     pub fn write(&self) -> String {
         let mut text = self.machine.write();
-        let Made { version, mpi, bruckner, cpu, when } = &self.made;
+        let Provenance { version, mpi, bruckner, cpu, when } = &self.provenance;
         let (mpi, bruckner, cpu) = (quoted(mpi), quoted(bruckner), quoted(cpu));
         let _ = write!(
             text,
@@ -391,11 +420,11 @@ impl Profile {
             lines.iter().for_each(|line| _ = writeln!(text, "  {{ {line} }},"));
             text.push_str("]\n");
         };
-        for Raced { shape, verdicts } in &self.raced {
-            list("shape", *shape, RACES, verdicts.iter().map(Listed::write).collect());
+        for ShapeResults { shape, results } in &self.results {
+            list("shape", *shape, RESULTS, results.iter().map(ListEntry::write).collect());
         }
-        for Natives { shape, settings } in &self.natives {
-            list("native", *shape, SETTINGS, settings.iter().map(Listed::write).collect());
+        for NativeSettings { shape, settings } in &self.natives {
+            list("native", *shape, SETTINGS, settings.iter().map(ListEntry::write).collect());
         }
         text
     }
@@ -404,17 +433,24 @@ impl Profile {
     /// parts that do not apply are left out, with a message that says so.
     pub fn knowledge(self, mpi: &str) -> (Knowledge, Option<String>) {
         let (vendor, mpi) = (Vendor::of(mpi), Vendor::short(mpi));
-        let made = &self.made.mpi;
+        let made = &self.provenance.mpi;
         if Vendor::of(made) != vendor {
-            let why = format!("the profile is for {made}, and this is {mpi}: it is not used");
-            return (Knowledge::nominal(vendor), Some(why));
+            let why = format!("the profile was measured with {made}, but this is {mpi}: it is not used");
+            return (Knowledge::defaults(vendor), Some(why));
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
-        let between_nodes = self.raced.iter().any(|raced| raced.shape.nodes > 1);
-        let known = Knowledge { steady, raced: self.raced, between_nodes, ..Knowledge::nominal(vendor) };
+        let between_nodes = self.results.iter().any(|raced| raced.shape.nodes > 1);
+        let known = Knowledge {
+            reproducible: steady,
+            results: self.results,
+            between_nodes,
+            ..Knowledge::defaults(vendor)
+        };
         if made != mpi {
-            let why = format!("the profile is for {made}, and this is {mpi}: its races are not used");
-            return (Knowledge { raced: Vec::new(), ..known }, Some(why));
+            let why = format!(
+                "the profile was measured with {made}, but this is {mpi}: its tuning results are not used"
+            );
+            return (Knowledge { results: Vec::new(), ..known }, Some(why));
         }
         (known, None)
     }
@@ -425,21 +461,21 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let verdict = |name, bytes, algorithm: &str, ratio: f64| Verdict {
+        let verdict = |name, bytes, algorithm: &str, ratio: f64| TuningResult {
             name,
             bytes,
             expression: algorithm.parse().unwrap(),
-            native: 1.5e-6,
+            native_seconds: 1.5e-6,
             ratio,
             interval: [ratio * 0.9, ratio * 1.1],
             launches: 2,
         };
-        let verdicts = vec![
+        let results = vec![
             verdict(Name::Allreduce, 8, "lanes(node, between=8(-7 7))", 0.5),
             verdict(Name::Alltoall, 4096, "native", 1.0),
         ];
-        let shape = |text: &str| regular(text).unwrap();
-        let setting = Setting {
+        let shape = |text: &str| uniform_shape(text).unwrap();
+        let setting = NativeSetting {
             name: Name::Allgather,
             bytes: 64,
             setting: "tuned ring".into(),
@@ -447,19 +483,19 @@ mod tests {
             interval: [0.4, 0.6],
         };
         Profile {
-            machine: Machine::known("lassen").unwrap(),
-            made: Made {
+            machine: Machine::builtin("lassen").unwrap(),
+            provenance: Provenance {
                 version: VERSION,
                 mpi: "Open MPI 5.0.11".into(),
                 bruckner: "0.1.0".into(),
                 cpu: "a \"fast\" one".into(),
                 when: 5,
             },
-            raced: vec![
-                Raced { shape: shape("8x2"), verdicts: verdicts.clone() },
-                Raced { shape: shape("2x8:cyclic"), verdicts },
+            results: vec![
+                ShapeResults { shape: shape("8x2"), results: results.clone() },
+                ShapeResults { shape: shape("2x8:cyclic"), results },
             ],
-            natives: vec![Natives { shape: shape("4x4"), settings: vec![setting] }],
+            natives: vec![NativeSettings { shape: shape("4x4"), settings: vec![setting] }],
         }
     }
 
@@ -470,17 +506,25 @@ mod tests {
     }
 
     #[test]
+    fn names_of_earlier_versions_are_read() {
+        let text = profile().write();
+        let old = text.replace("\nresults = [", "\nraces = [");
+        assert_ne!(old, text);
+        assert_eq!(Profile::read(&old).unwrap(), (profile(), Vec::new()));
+    }
+
+    #[test]
     fn a_broken_line_is_dropped_with_its_number() {
         let text = profile().write();
         let number = |text: &str, part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
         for (from, to, why) in [
             ("\"alltoall\"", "\"alltonone\"", "`alltonone` is not one of allgather"),
-            ("native = 1.5e-6", "native = nan", "NaN is no time"),
+            ("native = 1.5e-6", "native = nan", "NaN is not a positive number"),
             ("bytes = 4096", "bytes = -1", "invalid value"),
             ("winner = \"native\"", "winner = \"nativ\"", "`nativ`: "),
             ("launches = 2 },", "launches = 2, more = 1 },", "unknown field"),
             ("launches = 2 },", "launches = 2 ", ""),
-            ("ratio = 1,", "ratio = 3,", "3 (0.9 to 1.1) is no ratio"),
+            ("ratio = 1,", "ratio = 3,", "ratio 3 does not lie in the interval"),
             ("\"tuned ring\"", "ring", ""),
         ] {
             let broken = text.replacen(from, to, 1);
@@ -489,8 +533,8 @@ mod tests {
             assert!(dropped[0].why.contains(why), "{dropped:?}");
             assert_eq!(dropped[0].line, number(&broken, to), "{to}");
             let of_settings = to == "ring";
-            assert_eq!(read.raced[0].verdicts.len(), if of_settings { 2 } else { 1 });
-            assert_eq!(read.raced[1].verdicts.len(), 2);
+            assert_eq!(read.results[0].results.len(), if of_settings { 2 } else { 1 });
+            assert_eq!(read.results[1].results.len(), 2);
             assert_eq!(read.natives[0].settings.len(), usize::from(!of_settings));
         }
     }
@@ -500,23 +544,26 @@ mod tests {
         let text = profile().write();
         let wrong =
             |from: &str, to: &str| Profile::read(&text.replacen(from, to, 1)).unwrap_err().to_string();
-        assert!(wrong("[tune]", "[tuna]").contains("no [tune]"));
-        assert_eq!(wrong("version = 1", "version = 2"), "its format is version 2, and 1 is known");
+        assert!(wrong("[tune]", "[tuna]").contains("[tune] is missing"));
+        assert_eq!(
+            wrong("version = 1", "version = 2"),
+            "the profile has format version 2, but this library reads version 1"
+        );
         assert!(wrong("[network]", "[network").starts_with("line 4: "));
-        assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("the list before it has no end"));
-        assert!(wrong("latency = ", "latency = -").contains("is no time"));
-        assert!(Profile::read(&"#".repeat(LONGEST + 1)).unwrap_err().why.contains("more than"));
+        assert!(wrong("\n]\n\n[[shape]]", "\n\n[[shape]]").contains("the preceding list has no closing `]`"));
+        assert!(wrong("latency = ", "latency = -").contains("is not a valid time"));
+        assert!(Profile::read(&"#".repeat(MAX_BYTES + 1)).unwrap_err().why.contains("the maximum is"));
     }
 
     #[test]
     fn another_mpi_takes_what_holds() {
         let (same, why) = profile().knowledge("Open MPI 5.0.11");
-        assert_eq!((same.raced.len(), same.steady.origin, why), (2, Origin::Profile, None));
+        assert_eq!((same.results.len(), same.reproducible.origin, why), (2, Origin::Profile, None));
         let (newer, why) = profile().knowledge("Open MPI 5.1.0");
-        assert_eq!((newer.raced.len(), newer.steady.origin), (0, Origin::Profile));
-        assert!(why.unwrap().ends_with("its races are not used"));
+        assert_eq!((newer.results.len(), newer.reproducible.origin), (0, Origin::Profile));
+        assert!(why.unwrap().ends_with("its tuning results are not used"));
         let (other, why) = profile().knowledge("MPICH 5.0.0");
-        assert_eq!(other.steady.origin, Origin::Nominal);
+        assert_eq!(other.reproducible.origin, Origin::Default);
         assert!(why.unwrap().ends_with("it is not used"));
     }
 }

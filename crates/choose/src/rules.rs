@@ -38,7 +38,7 @@ impl FromStr for Rules {
                 (&expression, Collective::from_name(name.text()))
                 && written.collective() != wanted
             {
-                return Err(bad(format!("it is for {}", written.purpose())));
+                return Err(bad(format!("the algorithm in the file is for {}", written.purpose())));
             }
             rules.insert(name, expression);
         }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::expression::nearest;
-use bruckner_algorithms::written::{with_files, without_files};
-use bruckner_algorithms::{Expression, ExpressionError, Plan, Task, plan};
+use bruckner_algorithms::user_schedule::{embed_files, strip_files};
+use bruckner_algorithms::{Expression, ExpressionError, Task, TaskPlan, plan};
 pub(crate) use bruckner_config::parse_bytes;
 use bruckner_schedule::{Collective, Counts, Order, Rank, Topology};
 use clap::Args;
@@ -45,7 +45,7 @@ pub(crate) fn collective(text: &str) -> Result<String, String> {
     let both = name.strip_prefix('i').and_then(|name| name.strip_suffix('v'));
     match forms.into_iter().chain([both]).flatten().find_map(known) {
         Some(name) => Ok(name.to_owned()),
-        None => Err(format!("{}there are {}", did_you_mean(name, COLLECTIVES), COLLECTIVES.join(", "))),
+        None => Err(format!("{}expected one of {}", did_you_mean(name, COLLECTIVES), COLLECTIVES.join(", "))),
     }
 }
 
@@ -72,14 +72,14 @@ impl Sizes {
             "reduce" => (Collective::ReduceScatter, true),
             name => (
                 Collective::from_name(name).with_context(|| {
-                    format!("there is no collective `{name}`; there are {}", COLLECTIVES.join(", "))
+                    format!("unknown collective `{name}`; expected one of {}", COLLECTIVES.join(", "))
                 })?,
                 false,
             ),
         };
         let mut task = Task::new(collective, topology.clone()).bytes(self.bytes);
         if let Some(counts) = &self.counts {
-            ensure!(!rooted, "a bcast or reduce has one size: use --bytes");
+            ensure!(!rooted, "bcast and reduce have one size for all ranks: use --bytes instead of --counts");
             task.element = 8;
             task.counts = match counts.as_str() {
                 "local" => Counts::Local,
@@ -92,11 +92,11 @@ impl Sizes {
             };
         } else if rooted {
             let Counts::Equal(count) = task.counts else {
-                bail!("a bcast or reduce has one size: use --bytes")
+                bail!("bcast and reduce have one size for all ranks: use --bytes instead of --counts")
             };
             ensure!(
                 self.root < topology.ranks(),
-                "root {} is not one of {} ranks",
+                "root {} does not exist: there are {} ranks, numbered from 0",
                 self.root,
                 topology.ranks()
             );
@@ -121,21 +121,21 @@ pub(crate) fn default_algorithm(collective: &str) -> &'static str {
 /// Parses an algorithm expression, reading the files that it names.
 pub(crate) fn expression(text: &str) -> Result<Expression> {
     let read = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
-    let whole = with_files(text, read).map_err(|why| anyhow!("--algorithm {why}"))?;
+    let whole = embed_files(text, read).map_err(|why| anyhow!("--algorithm {why}"))?;
     whole
         .parse()
-        .map_err(|error: ExpressionError| anyhow!("--algorithm: {}", without_files(&error.to_string())))
+        .map_err(|error: ExpressionError| anyhow!("--algorithm: {}", strip_files(&error.to_string())))
 }
 
 /// Plans the task by the named algorithm; the error lists the algorithms that do fit.
-pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, Plan)> {
+pub(crate) fn find_plan(task: &Task, algorithm: &str) -> Result<(Expression, TaskPlan)> {
     let expression = expression(algorithm)?;
     match plan(task, &expression) {
         Ok(plan) => Ok((expression, plan)),
         Err(why) => {
             let others = kinds(task.collective, &task.topology);
             let fits = others.iter().filter(|other| plan(task, other).is_ok()).map(ToString::to_string);
-            bail!("{why}; what there is: {}", fits.collect::<Vec<_>>().join(", "))
+            bail!("{why}; algorithms that fit: {}", fits.collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -174,10 +174,12 @@ mod tests {
             assert_eq!(collective(text).as_deref(), Ok(name), "{text}");
         }
         assert!(
-            collective("alreduce").unwrap_err().starts_with("did you mean allreduce? there are allgather, ")
+            collective("alreduce")
+                .unwrap_err()
+                .starts_with("did you mean allreduce? expected one of allgather, ")
         );
-        assert!(collective("gather").unwrap_err().contains("there are allgather"));
-        assert!(collective("xyz").unwrap_err().starts_with("there are "));
+        assert!(collective("gather").unwrap_err().contains("expected one of allgather"));
+        assert!(collective("xyz").unwrap_err().starts_with("expected one of "));
         assert!(collective("all").is_err() && collective_or_all("all").is_ok());
     }
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::bar::bar;
 use crate::compiled;
-use crate::found::Found;
+use crate::found::VerifyResult;
 
 /// Returns the entries for 1 to `max_ranks` ranks, the largest first, because they take longest.
 fn all(max_ranks: u32, whole: bool) -> Vec<Entry> {
@@ -26,7 +26,7 @@ fn describe(entry: &Entry) -> String {
 }
 
 /// Lists the entries of the catalogue, one per line, without verifying them.
-pub(crate) fn all_of_it(max_ranks: u32, whole: bool) -> Found {
+pub(crate) fn listing(max_ranks: u32, whole: bool) -> VerifyResult {
     let (mut text, mut all) = (String::new(), Vec::new());
     for entry in (1..=max_ranks).flat_map(if whole { list } else { entries }) {
         let _ = writeln!(text, "{}", describe(&entry));
@@ -38,15 +38,15 @@ pub(crate) fn all_of_it(max_ranks: u32, whole: bool) -> Found {
             "algorithm": expression.to_string(),
         }));
     }
-    Found { text, json: all.into(), holds: true }
+    VerifyResult { text, json: all.into(), holds: true }
 }
 
 /// Verifies an entry as schedule, as lowered program, and (if it shares memory) as program on messages only. Returns the number of
 /// programs verified, or the first violation.
-fn judge(entry: &Entry) -> Result<u64, String> {
+fn verify_entry(entry: &Entry) -> Result<u64, String> {
     let schedule = plan(&entry.task, &entry.expression).map_err(|refusal| refusal.to_string())?.schedule();
     let mut programs = vec![("schedule", schedule.flatten()), ("program", lower(&schedule, OnNode::Segment))];
-    if entry.expression.shares_memory() {
+    if entry.expression.groups_regions() {
         programs.push(("program on messages", lower(&schedule, OnNode::Messages)));
     }
     for (form, program) in &programs {
@@ -58,7 +58,7 @@ fn judge(entry: &Entry) -> Result<u64, String> {
 }
 
 /// Verifies the compiled programs of an entry for every data layout. Returns the number of programs verified, or the first violation.
-fn judge_compiled(entry: &Entry) -> Result<u64, String> {
+fn verify_compiled(entry: &Entry) -> Result<u64, String> {
     if entry.task.counts == Counts::Local {
         let program = compiled::sized(entry).map_err(|error| error.to_string())?;
         return match prove(&program).violations.first() {
@@ -77,8 +77,8 @@ fn judge_compiled(entry: &Entry) -> Result<u64, String> {
 }
 
 /// Verifies the schedules of the catalogue, or its compiled programs if `compiled`.
-pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Found {
-    let judge = if compiled { judge_compiled } else { judge };
+pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> VerifyResult {
+    let judge = if compiled { verify_compiled } else { verify_entry };
     let entries = all(max_ranks, whole);
     let bar = bar(entries.len() as u64);
     let (next, verified, refused) = (AtomicUsize::new(0), AtomicU64::new(0), Mutex::new(Vec::new()));
@@ -107,7 +107,7 @@ pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Found {
     for line in refused.iter().take(20) {
         let _ = writeln!(text, "{line}");
     }
-    let _ = writeln!(text, "{} tasks with their algorithms, up to {max_ranks} ranks", entries.len());
+    let _ = writeln!(text, "{} pairs of task and algorithm, for up to {max_ranks} ranks", entries.len());
     let what = if compiled { "compiled programs" } else { "schedules" };
     let verified = verified.into_inner();
     let _ = writeln!(text, "verified {verified} {what}, {} refused", refused.len());
@@ -119,5 +119,5 @@ pub(crate) fn verify(max_ranks: u32, whole: bool, compiled: bool) -> Found {
         "refused": refused.len(),
         "violations": refused,
     });
-    Found { text, json, holds: refused.is_empty() }
+    VerifyResult { text, json, holds: refused.is_empty() }
 }

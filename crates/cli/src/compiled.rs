@@ -7,30 +7,30 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use bruckner_algorithms::catalogue::Entry;
-use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
+use bruckner_algorithms::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
 use bruckner_algorithms::selftest::{self, Tally};
 use bruckner_algorithms::{plan, plan_on};
-use bruckner_runtime::class::CELL;
-use bruckner_runtime::readback::{Break, Deeds, User, deeds, read_back};
-use bruckner_runtime::segment::BESIDE;
+use bruckner_runtime::class::SPREAD_CHUNK_BYTES;
+use bruckner_runtime::readback::{BoundActions, BufferPlacement, Mutation, bound_actions, read_back};
+use bruckner_runtime::segment::FLAG_DATA_BYTES;
 use bruckner_runtime::{Compiled, Limits, Target, compile, sized};
 use bruckner_schedule::random::Random;
 use bruckner_schedule::verify::verify;
 use bruckner_schedule::{Claims, Collective, Counts, Problem, Program, Rank, Topology};
 
 /// A compiled plan, bound to the sizes of a problem on every rank.
-pub(crate) struct Running {
+pub(crate) struct BoundProgram {
     pub(crate) problem: Problem,
     topology: Topology,
     limits: Limits,
     compiled: Vec<Arc<Compiled>>,
-    pub(crate) deeds: Vec<Deeds>,
+    pub(crate) deeds: Vec<BoundActions>,
     /// Position of the user's input and output buffers on each rank: apart or in place.
-    users: Vec<User>,
+    users: Vec<BufferPlacement>,
     claims: Claims,
 }
 
-impl Running {
+impl BoundProgram {
     /// Reads the bound actions back as a program; an action that cannot be read back is an error.
     pub(crate) fn read(&self) -> Result<Program, String> {
         let (problem, topology, limits) = (&self.problem, &self.topology, &self.limits);
@@ -53,15 +53,15 @@ impl Running {
 /// Limits that force one data layout on small programs. `DENSE`: contiguous chunks, receives posted first. `SPREAD`: a cache line for each
 /// chunk, sends first. `BESIDE_FLAGS`: data on the cache lines of flags, and only some messages short enough to be sent first.
 const DENSE: Limits = Limits { beside: 0, spread: 0, chunks: 0, short: 0 };
-const SPREAD: Limits = Limits { beside: 0, spread: CELL, chunks: u64::MAX, short: usize::MAX };
-const BESIDE_FLAGS: Limits = Limits { beside: BESIDE, spread: 0, chunks: 0, short: 1 };
+const SPREAD: Limits = Limits { beside: 0, spread: SPREAD_CHUNK_BYTES, chunks: u64::MAX, short: usize::MAX };
+const BESIDE_FLAGS: Limits = Limits { beside: FLAG_DATA_BYTES, spread: 0, chunks: 0, short: 1 };
 
 /// Returns the run-time program of an entry with local sizes (alltoallv), read back from its compiled steps.
 pub(crate) fn sized(entry: &Entry) -> Result<Program> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
     let purpose = plan.purpose;
-    let mut program = lower_part(&plan.schedule(), OnNode::Segment, purpose, Room::Shared);
+    let mut program = lower_part(&plan.schedule(), OnNode::Segment, purpose, LineMemory::Shared);
     for code in program.ranks.values_mut() {
         *code = sized::read_back(code).map_err(|unfit| anyhow!("{unfit}"))?;
     }
@@ -70,7 +70,7 @@ pub(crate) fn sized(entry: &Entry) -> Result<Program> {
 
 /// Compiles an entry on segments and on messages, and binds it in every data layout, to its own sizes and to sizes that give equal pieces.
 /// Each result comes with a description of its form.
-pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
+pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, BoundProgram)>> {
     let Entry { task, expression } = entry;
     let plan = plan(task, expression).map_err(|refusal| anyhow!("{refusal}"))?;
     let whole = plan.problem.clone();
@@ -79,7 +79,7 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
     if matches!(whole.counts, Counts::Equal(_)) && whole.pieces > 1 {
         problems.push(Problem { counts: Counts::Equal(2 * whole.pieces), ..whole.clone() });
     }
-    let shares = expression.shares_memory();
+    let shares = expression.groups_regions();
     let mut found = Vec::new();
     for on_node in [OnNode::Segment, OnNode::Messages] {
         if on_node == OnNode::Messages && !shares {
@@ -89,10 +89,10 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
         let purpose = plan.purpose;
         let schedule = plan.for_every_size().schedule();
         for problem in &problems {
-            let even = problem.equal().is_some();
-            let room = if even { Room::Shared } else { Room::Own };
+            let even = problem.chunk_elements().is_some();
+            let room = if even { LineMemory::Shared } else { LineMemory::Own };
             let program = lower_part(&schedule, on_node, purpose, room);
-            let target = Target { topology, even, orders_memory: purpose == Purpose::OrdersMemory };
+            let target = Target { topology, even, orders_memory: purpose == MessagePurpose::OrdersMemory };
             let compiled = program.ranks.iter().map(|(&rank, code)| {
                 compile(&program.problem, rank, code, &target).map(Arc::new).map_err(|e| anyhow!("{e}"))
             });
@@ -106,9 +106,10 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
                 // One-byte elements, so that many fit beside a flag.
                 let element = if name == "beside flags" { 1 } else { 8 };
                 let problem = Problem { element, ..problem.clone() };
-                let deeds: Vec<Deeds> = compiled.iter().map(|c| deeds(c, &problem, &limits)).collect();
-                let apart = vec![User::Apart; compiled.len()];
-                let running = |users| Running {
+                let deeds: Vec<BoundActions> =
+                    compiled.iter().map(|c| bound_actions(c, &problem, &limits)).collect();
+                let apart = vec![BufferPlacement::Separate; compiled.len()];
+                let running = |users| BoundProgram {
                     problem: problem.clone(),
                     topology: topology.clone(),
                     limits,
@@ -120,8 +121,8 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
                 let what = format!("{problem}, {name}, {on_node:?}");
                 found.push((what.clone(), running(apart)));
                 let users = compiled.iter().map(|compiled| in_place(&problem, compiled));
-                let users: Vec<User> = users.collect();
-                if name == "dense" && users.contains(&User::InPlace) {
+                let users: Vec<BufferPlacement> = users.collect();
+                if name == "dense" && users.contains(&BufferPlacement::InPlace) {
                     found.push((format!("{what}, in place"), running(users)));
                 }
             }
@@ -131,7 +132,7 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, Running)>> {
 }
 
 /// Returns the buffer positions on a rank for a user who passes `MPI_IN_PLACE`: in place if the plan allows that, otherwise apart.
-fn in_place(problem: &Problem, compiled: &Compiled) -> User {
+fn in_place(problem: &Problem, compiled: &Compiled) -> BufferPlacement {
     let allowed = match problem.collective {
         // In place, the input is one block of the output.
         Collective::Allgather => true,
@@ -139,7 +140,7 @@ fn in_place(problem: &Problem, compiled: &Compiled) -> User {
         Collective::ReduceScatter => compiled.in_place && compiled.even,
         _ => compiled.in_place,
     };
-    if allowed { User::InPlace } else { User::Apart }
+    if allowed { BufferPlacement::InPlace } else { BufferPlacement::Separate }
 }
 
 /// Returns the run-time programs of the reference cases with local sizes (alltoallv).
@@ -149,7 +150,7 @@ pub(crate) fn sized_probes() -> Result<Vec<Program>> {
 }
 
 /// Makes `wanted` small random errors in the compiled reference cases and verifies each mutant. Calls `on` with the number done so far.
-pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Break, Tally>> {
+pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result<BTreeMap<Mutation, Tally>> {
     let mut subjects = Vec::new();
     for probe in selftest::tasks() {
         if probe.task.counts == Counts::Local {
@@ -168,15 +169,16 @@ pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result
     }
     let mut random = Random::new(seed);
     let mut seen = HashSet::new();
-    let mut tallies: BTreeMap<Break, Tally> = BTreeMap::new();
+    let mut tallies: BTreeMap<Mutation, Tally> = BTreeMap::new();
     let (mut done, mut fruitless) = (0, 0);
     while done < wanted && fruitless < 200_000 {
         let subject = random.below(subjects.len() as u64) as usize;
         let running = &mut subjects[subject];
-        let how = *random.pick(Break::ALL).expect("there are kinds");
+        let how = *random.pick(Mutation::ALL).expect("there are kinds");
         let rank = random.below(running.deeds.len() as u64) as usize;
         let Problem { ranks, element, .. } = running.problem;
-        let chunk = (running.problem.largest().div_ceil(running.problem.pieces) as usize) * element as usize;
+        let chunk =
+            (running.problem.largest_block().div_ceil(running.problem.pieces) as usize) * element as usize;
         let broken = running.deeds[rank].broken(how, &mut random, ranks, element as usize, chunk);
         let mut hasher = DefaultHasher::new();
         (subject, rank, &broken).hash(&mut hasher);
@@ -189,7 +191,7 @@ pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result
         let tally = tallies.entry(how).or_default();
         match running.read() {
             Err(_) => tally.refused += 1,
-            Ok(mutant) => selftest::judge_mutant(&mutant, &how, random.bits(), tally),
+            Ok(mutant) => selftest::check_mutant(&mutant, &how, random.bits(), tally),
         }
         running.deeds[rank] = whole;
         done += 1;
@@ -211,9 +213,9 @@ mod tests {
         let limits = Limits { short: 256, ..DENSE };
         let mut refused = 0;
         for (what, mut running) in all(&Entry { task, expression }).unwrap() {
-            assert!(verify(&running.read().unwrap()).holds(), "{what}");
+            assert!(verify(&running.read().unwrap()).is_correct(), "{what}");
             running.deeds.iter_mut().for_each(|deeds| deeds.sort_posts_by_length(limits.short));
-            refused += u32::from(!verify(&running.read().unwrap()).holds());
+            refused += u32::from(!verify(&running.read().unwrap()).is_correct());
         }
         assert!(refused > 0);
     }

@@ -41,7 +41,7 @@ impl Exec {
                 return ExitCode::from(2);
             }
         };
-        let list = match behind(&library, &std::env::var_os("LD_PRELOAD").unwrap_or_default()) {
+        let list = match append_to_preload(&library, &std::env::var_os("LD_PRELOAD").unwrap_or_default()) {
             Ok(list) => list,
             Err(why) => {
                 eprintln!("bruckner exec: {why}");
@@ -65,26 +65,27 @@ impl Exec {
         if let Some(given) = &self.library {
             return std::fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()));
         }
-        let here = std::env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
+        let here = std::env::current_exe()
+            .map_err(|error| format!("cannot find the path of this command: {error}"))?;
         let here = here.parent().unwrap_or(Path::new("/"));
         let places =
             [here.to_owned(), here.join("../lib"), here.join("../lib64"), here.join("../lib/bruckner")];
         let found = places.iter().find_map(|place| std::fs::canonicalize(place.join(LIBRARY)).ok());
         found.ok_or_else(|| {
             let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-            format!("there is no {LIBRARY} in {}; name it by --library", places.join(", "))
+            format!("{LIBRARY} was not found in {}; give its path with --library", places.join(", "))
         })
     }
 }
 
 /// Returns the value of `LD_PRELOAD` with the library appended last, so that preloaded tools wrap the library and see only the program's
 /// calls.
-fn behind(library: &Path, others: &OsStr) -> Result<OsString, String> {
+fn append_to_preload(library: &Path, others: &OsStr) -> Result<OsString, String> {
     let ends = |byte: &u8| b" :".contains(byte);
     if library.as_os_str().as_bytes().iter().any(|byte| ends(byte) || *byte == b'$') {
         return Err(format!(
-            "{}: the dynamic loader takes no path with a space, a colon or a dollar sign in LD_PRELOAD; put the library elsewhere and \
-             name it by --library",
+            "{}: LD_PRELOAD cannot hold a path with a space, a colon or a dollar sign; move the library and give its new \
+             path with --library",
             library.display()
         ));
     }

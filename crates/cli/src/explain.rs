@@ -7,8 +7,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
-use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_choose::{Ability, Knowledge, Menus, Name, Profile, Question, Ranked, Reason, Vendor, choose};
+use bruckner_algorithms::{Expression, Task, TaskPlan, plan};
+use bruckner_choose::{
+    Ability, DecisionTables, Knowledge, Name, Profile, Question, Ranked, Reason, Vendor, choose,
+};
 use bruckner_config::LocalConfig;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
@@ -39,7 +41,7 @@ pub(crate) struct Explain {
     /// Compare with the functions of this MPI on the default machine model. Without it, the profile of this machine is used, if there is
     /// one
     #[arg(long, value_enum, value_name = "MPI", conflicts_with = "algorithm")]
-    mpi: Option<Against>,
+    mpi: Option<MpiVendor>,
     /// Profile of the machine that the library would run on
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "mpi"])]
     profile: Option<PathBuf>,
@@ -72,7 +74,7 @@ enum Format {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Against {
+enum MpiVendor {
     /// Open MPI
     Openmpi,
     /// MPICH
@@ -81,12 +83,12 @@ enum Against {
     Other,
 }
 
-impl Against {
+impl MpiVendor {
     fn vendor(self) -> Vendor {
         match self {
-            Against::Openmpi => Vendor::OpenMpi,
-            Against::Mpich => Vendor::Mpich,
-            Against::Other => Vendor::Other,
+            MpiVendor::Openmpi => Vendor::OpenMpi,
+            MpiVendor::Mpich => Vendor::Mpich,
+            MpiVendor::Other => Vendor::Other,
         }
     }
 }
@@ -95,13 +97,13 @@ impl Against {
 pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let (profile, dropped) = Profile::read(&text).map_err(|why| anyhow!("{}, {why}", path.display()))?;
-    dropped.iter().for_each(|line| eprintln!("bruckner: {}, {line}: not used", path.display()));
+    dropped.iter().for_each(|line| eprintln!("bruckner: {}, {line}: this entry is ignored", path.display()));
     Ok(profile)
 }
 
 /// Returns the knowledge in a profile, assuming that the library runs on the MPI for which the profile was made.
-fn as_made(profile: Profile) -> Knowledge {
-    let mpi = profile.made.mpi.clone();
+fn knowledge_of(profile: Profile) -> Knowledge {
+    let mpi = profile.provenance.mpi.clone();
     profile.knowledge(&mpi).0
 }
 
@@ -128,7 +130,7 @@ impl Explain {
             let as_table = matches!(self.format, Format::Table | Format::Json);
             ensure!(
                 as_table && self.rank.is_none(),
-                "--algorithm all compares algorithms in a table: add --format table or json, and leave out --rank"
+                "--algorithm all needs --format table or json, and no --rank"
             );
             let all = Overview::of(&task)?;
             return self.show(&if self.format == Format::Json { all.json() } else { all.table() });
@@ -145,31 +147,35 @@ impl Explain {
         let problem =
             Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
         let problem = Problem { order: task.order, ..problem };
-        let question = Question { name, problem: &problem, shows_order: task.collective.reduces() };
+        let question = Question { name, problem: &problem, is_order_sensitive: task.collective.reduces() };
         let here = LocalConfig::read(self.topology.ranks());
         let known = match (&self.profile, self.mpi) {
-            (Some(path), _) => as_made(read_profile(path)?),
-            (None, Some(mpi)) => Knowledge::nominal(mpi.vendor()),
+            (Some(path), _) => knowledge_of(read_profile(path)?),
+            (None, Some(mpi)) => Knowledge::defaults(mpi.vendor()),
             (None, None) => {
                 let (profile, complaints) = here.profile();
                 complaints.iter().for_each(|why| eprintln!("bruckner: {why}"));
-                profile.map_or_else(|| Knowledge::nominal(Vendor::Other), as_made)
+                profile.map_or_else(|| Knowledge::defaults(Vendor::Other), knowledge_of)
             }
         };
-        let menus =
-            Menus::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
+        let menus = DecisionTables::new(
+            Arc::new(self.topology.clone()),
+            Arc::new(known),
+            here.policy,
+            Ability::default(),
+        );
         let choices = choose(&menus.kind(&question), &menus, &here.rules);
         let ranking = Ranking::of(&menus, &question);
         let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
         let (mut tried, mut served) = (Vec::new(), None);
         for choice in &choices {
-            let left = choice.expression.is_left_to_mpi();
+            let left = choice.expression.is_native();
             let planned = if left { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
-                _ => match menus.verdict(&question).filter(|raced| raced.expression == choice.expression) {
+                _ => match menus.result(&question).filter(|raced| raced.expression == choice.expression) {
                     // A choice states one reason for its whole size range; here the measurement at this size replaces it.
-                    Some(raced) if matches!(choice.reason, Reason::Raced { .. }) => {
+                    Some(raced) if matches!(choice.reason, Reason::Measured { .. }) => {
                         Reason::of(raced).to_string()
                     }
                     _ => choice.reason.to_string(),
@@ -188,7 +194,7 @@ impl Explain {
         }
         match (self.format, served) {
             (Format::Json, served) => {
-                let shown = |(expression, plan): (Expression, Plan)| {
+                let shown = |(expression, plan): (Expression, TaskPlan)| {
                     Ok::<_, anyhow::Error>(json::json(&expression, &plan, &self.shown(&plan)?))
                 };
                 let document = json!({
@@ -217,11 +223,11 @@ impl Explain {
             Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string())?,
             None => print(text)?,
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
     fn one_rank(&self, format: &str) -> Result<Rank> {
-        self.rank.map(Rank).with_context(|| format!("--format {format} shows one rank: add --rank R"))
+        self.rank.map(Rank).with_context(|| format!("--format {format} shows a single rank: add --rank R"))
     }
 
     fn ranks(&self) -> Result<Vec<Rank>> {
@@ -234,14 +240,14 @@ impl Explain {
     }
 
     /// Returns the schedule of the selected ranks, without operations that are known to move no data.
-    fn shown(&self, plan: &Plan) -> Result<Schedule> {
+    fn shown(&self, plan: &TaskPlan) -> Result<Schedule> {
         Ok(empty::run(plan.schedule_of(self.ranks()?), plan.purpose))
     }
 
-    fn text(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+    fn text(&self, expression: &Expression, plan: &TaskPlan) -> Result<String> {
         ensure!(
             self.lowered.is_none() || self.format == Format::Text,
-            "--lowered prints text: leave out --format"
+            "--lowered prints text only: remove --format"
         );
         match (self.format, self.lowered) {
             (Format::Text, None) => Ok(self.shown(plan)?.to_string()),
@@ -267,9 +273,9 @@ impl Explain {
     }
 
     /// Returns the SimGrid trace of one rank; or writes the traces of all ranks into a directory and returns a list of these files.
-    fn traces(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+    fn traces(&self, expression: &Expression, plan: &TaskPlan) -> Result<String> {
         let ranks = self.ranks()?;
-        let program = expression.shares_memory().then(|| lower(&plan.schedule(), OnNode::Messages));
+        let program = expression.groups_regions().then(|| lower(&plan.schedule(), OnNode::Messages));
         let trace = |rank: Rank| match &program {
             Some(program) => ti(rank, &program_steps(program, rank)),
             None => ti(rank, &steps_of(plan, rank)),
@@ -291,7 +297,7 @@ impl Explain {
     }
 
     /// Returns the listing of the Jocksch paper, preceded by its parameters.
-    fn stages(&self, expression: &Expression, plan: &Plan) -> Result<String> {
+    fn stages(&self, expression: &Expression, plan: &TaskPlan) -> Result<String> {
         let rank = self.one_rank("stages")?;
         let Expression::Factors(factors) = expression else {
             bail!("--format stages lists factor-and-ports forms such as '8(-1 1 1 1)', not `{expression}`");
@@ -320,13 +326,13 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn of(menus: &Menus, question: &Question<'_>) -> Option<Ranking> {
+    fn of(menus: &DecisionTables, question: &Question<'_>) -> Option<Ranking> {
         let (ranked, native) = menus.ranking(question);
         let native = native.filter(|_| !ranked.is_empty())?;
-        let verdict = menus.verdict(question);
+        let verdict = menus.result(question);
         let measured = |name: &str| {
             let verdict = verdict.filter(|verdict| verdict.expression.to_string() == name)?;
-            Some(verdict.native * verdict.ratio)
+            Some(verdict.native_seconds * verdict.ratio)
         };
         let row = |of: Ranked| {
             let name = of.expression.to_string();
@@ -335,8 +341,8 @@ impl Ranking {
         };
         let mut rows: Vec<(String, f64, Option<f64>)> = ranked.into_iter().map(row).collect();
         let at = rows.partition_point(|(_, predicted, _)| *predicted <= native);
-        let name = "native, or the best that knows no nodes".to_owned();
-        rows.insert(at, (name, native, verdict.map(|verdict| verdict.native)));
+        let name = "native (or the best algorithm that is not node-aware)".to_owned();
+        rows.insert(at, (name, native, verdict.map(|verdict| verdict.native_seconds)));
         Some(Ranking { rows, is_measured: verdict.is_some() })
     }
 

@@ -31,6 +31,6 @@ impl Generate {
                     .with_context(|| place.display().to_string())?;
             }
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 }

@@ -1,13 +1,13 @@
 //! JSON form of schedules.
 
-use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::{End, Local, Message, Payload, Place, Rank, Round, Schedule, Set};
+use bruckner_algorithms::{Expression, TaskPlan};
+use bruckner_schedule::{End, LocalOp, Message, Payload, Place, Rank, Round, Schedule, Set};
 use serde_json::{Value, json};
 
 use crate::table::Totals;
 
 /// Returns the schedules of some ranks as JSON.
-pub(crate) fn json(expression: &Expression, plan: &Plan, schedule: &Schedule) -> Value {
+pub(crate) fn json(expression: &Expression, plan: &TaskPlan, schedule: &Schedule) -> Value {
     let rank = |(&rank, rounds): (&Rank, &Vec<Round>)| {
         let totals = Totals::of(plan, rank, rounds);
         json!({
@@ -62,21 +62,21 @@ fn for_chunks(chunks: &Option<Set>) -> Value {
     chunks.as_ref().map_or(Value::Null, runs)
 }
 
-fn local(local: &Local) -> Value {
+fn local(local: &LocalOp) -> Value {
     match local {
-        Local::Copy { to, from } => json!({ "op": "copy", "to": place(to), "from": place(from) }),
-        Local::Reduce { into, with } => json!({ "op": "reduce", "into": place(into), "with": place(with) }),
-        Local::Signal { flag, chunks } => {
+        LocalOp::Copy { to, from } => json!({ "op": "copy", "to": place(to), "from": place(from) }),
+        LocalOp::Reduce { into, with } => json!({ "op": "reduce", "into": place(into), "with": place(with) }),
+        LocalOp::Signal { flag, chunks } => {
             json!({ "op": "signal", "flag": flag.0, "for": for_chunks(chunks) })
         }
-        Local::Wait { flag, of, chunks } => {
+        LocalOp::Wait { flag, of, chunks } => {
             json!({ "op": "wait", "flag": flag.0, "of": of.0, "for": for_chunks(chunks) })
         }
-        Local::Open => json!({ "op": "open" }),
-        Local::Barrier(level) => json!({ "op": "barrier", "level": level.to_string() }),
-        Local::Enter { level, chunks } => {
+        LocalOp::Open => json!({ "op": "open" }),
+        LocalOp::Barrier(level) => json!({ "op": "barrier", "level": level.to_string() }),
+        LocalOp::Enter { level, chunks } => {
             json!({ "op": "enter", "level": level.to_string(), "for": for_chunks(chunks) })
         }
-        Local::Leave(level) => json!({ "op": "leave", "level": level.to_string() }),
+        LocalOp::Leave(level) => json!({ "op": "leave", "level": level.to_string() }),
     }
 }

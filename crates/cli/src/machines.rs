@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bruckner_measure::time_text;
-use bruckner_model::{Machine, Reach};
+use bruckner_model::{LinkClass, Machine};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -21,13 +21,13 @@ pub(crate) struct Machines {
 
 /// Returns a built-in machine by name, or reads a profile from a `.toml` file.
 pub(crate) fn machine(name: &str) -> Result<Machine> {
-    if let Some(machine) = Machine::known(name) {
+    if let Some(machine) = Machine::builtin(name) {
         return Ok(machine);
     }
     if !name.ends_with(".toml") {
         let names: Vec<String> = Machine::all().map(|machine| machine.name).collect();
         anyhow::bail!(
-            "there is no machine `{name}`; there are {}, and files that end in .toml",
+            "unknown machine `{name}`; expected one of {}, or a file that ends in .toml",
             names.join(", ")
         );
     }
@@ -41,16 +41,16 @@ impl Machines {
             let shown = machine(name)?;
             let text = Machine::text(name).map_or_else(|| shown.write(), str::to_owned);
             print(&if self.json { in_json(&text)? } else { text })?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
-        let all: Vec<Beside> = Machine::all().map(Beside::of).collect();
+        let all: Vec<MachineRow> = Machine::all().map(MachineRow::of).collect();
         print(&if self.json { listed(&all) } else { table(&all) })?;
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 }
 
 /// Row of the list of machines.
-struct Beside {
+struct MachineRow {
     machine: Machine,
     /// Latency of 8 bytes in seconds: `far` to another node, `near` within a node.
     far: f64,
@@ -59,28 +59,28 @@ struct Beside {
     rate: Option<f64>,
 }
 
-impl Beside {
-    fn of(machine: Machine) -> Beside {
+impl MachineRow {
+    fn of(machine: Machine) -> MachineRow {
         let latency = |reach| {
-            let protocol = machine.wire(reach).protocol(8);
+            let protocol = machine.link(reach).protocol(8);
             protocol.latency + 8.0 * protocol.per_byte
         };
         let has_node = machine.node.is_some() || machine.socket.is_some();
-        let (far, near) = (latency(Reach::Network), has_node.then(|| latency(Reach::Socket)));
-        Beside { far, near, rate: machine.limit(u64::MAX), machine }
+        let (far, near) = (latency(LinkClass::Network), has_node.then(|| latency(LinkClass::Socket)));
+        MachineRow { far, near, rate: machine.injection_rate(u64::MAX), machine }
     }
 }
 
-fn table(all: &[Beside]) -> String {
+fn table(all: &[MachineRow]) -> String {
     let head = [
-        words("8 bytes on"),
-        numbers("network"),
-        numbers("node"),
+        words("machine"),
+        numbers("8 B inter-node"),
+        numbers("8 B intra-node"),
         numbers("ratio"),
-        numbers("node sends"),
-        words("what it is"),
+        numbers("injection rate"),
+        words("description"),
     ];
-    let row = |Beside { machine, far, near, rate }: &Beside| {
+    let row = |MachineRow { machine, far, near, rate }: &MachineRow| {
         let said = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
         vec![
             machine.name.clone(),
@@ -94,8 +94,8 @@ fn table(all: &[Beside]) -> String {
     columns::table(&head, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-fn listed(all: &[Beside]) -> String {
-    let row = |Beside { machine, far, near, rate }: &Beside| {
+fn listed(all: &[MachineRow]) -> String {
+    let row = |MachineRow { machine, far, near, rate }: &MachineRow| {
         json!({
             "name": machine.name,
             "about": machine.about,

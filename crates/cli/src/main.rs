@@ -77,8 +77,8 @@ enum Command {
 
 /// Outcome of a command, from which its exit status follows.
 enum Answer {
-    Holds,
-    DoesNotHold,
+    Success,
+    Failure,
 }
 
 fn main() -> ExitCode {
@@ -99,8 +99,8 @@ fn main() -> ExitCode {
         Command::Generate(generate) => generate.run(),
     };
     match answer {
-        Ok(Answer::Holds) => ExitCode::SUCCESS,
-        Ok(Answer::DoesNotHold) => ExitCode::from(1),
+        Ok(Answer::Success) => ExitCode::SUCCESS,
+        Ok(Answer::Failure) => ExitCode::from(1),
         Err(error) => {
             eprintln!("bruckner: {error:#}");
             ExitCode::from(2)

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 use bruckner_algorithms::catalogue::kinds;
-use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::{Expression, Plan, Task, plan};
-use bruckner_schedule::bound::{Party, bound};
+use bruckner_algorithms::properties::{RankPlacement, properties};
+use bruckner_algorithms::{Expression, Task, TaskPlan, plan};
+use bruckner_schedule::bound::{Unit, bound};
 use bruckner_schedule::{Counts, End, Level, Payload, Rank, Round, Topology};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn of(plan: &Plan, rank: Rank, rounds: &[Round]) -> Traffic {
+    fn of(plan: &TaskPlan, rank: Rank, rounds: &[Round]) -> Traffic {
         let mut traffic = Traffic::default();
         for message in rounds.iter().flat_map(|round| &round.messages) {
             if apart(&plan.topology, rank, message.peer) == 0 && message.payload == Payload::Data {
@@ -86,7 +86,7 @@ impl Line {
         }
         let most = |both: [u64; 2]| both[0].max(both[1]);
         let bytes = |both: [u64; 2]| most(both) * u64::from(task.element);
-        let said = properties(task.collective, expression, Placement::of(topology), topology.ranks());
+        let said = properties(task.collective, expression, RankPlacement::of(topology), topology.ranks());
         Ok(Line {
             rounds: rounds as u64,
             messages: [most(rank.messages), most(node.messages)],
@@ -98,7 +98,7 @@ impl Line {
     /// Returns the lower bounds of the task. `any` is an arbitrary algorithm that fits, used to build the problem.
     fn least(task: &Task, any: &Expression) -> Result<Line> {
         let problem = plan(task, any)?.problem;
-        let least = bound(&problem, &task.topology, Party::Node, 1);
+        let least = bound(&problem, &task.topology, Unit::Node, 1);
         let bytes = |elements: Option<u64>| elements.unwrap_or(0) * u64::from(task.element);
         Ok(Line {
             rounds: least.rounds.into(),
@@ -110,7 +110,7 @@ impl Line {
 
     fn cells(&self) -> [String; 7] {
         let [rank, node] = self.messages.map(|messages| messages.to_string());
-        let bytes = |of: usize| self.bytes.map_or("later".to_owned(), |bytes| bytes[of].to_string());
+        let bytes = |of: usize| self.bytes.map_or("unknown".to_owned(), |bytes| bytes[of].to_string());
         let yes = |of: usize| match self.properties {
             None => String::new(),
             Some(both) => if both[of] { "yes" } else { "no" }.to_owned(),
@@ -158,7 +158,7 @@ impl Overview {
         let row = |name: &str, cells: [String; 7], why: String| {
             [name.to_owned()].into_iter().chain(cells).chain([why]).collect::<Vec<_>>()
         };
-        let mut rows = vec![row("at least", self.least.cells(), String::new())];
+        let mut rows = vec![row("lower bound", self.least.cells(), String::new())];
         for (expression, line) in &self.all {
             let name = expression.to_string();
             rows.push(match line {
@@ -168,7 +168,7 @@ impl Overview {
         }
         text += &columns::table(&head, &rows);
         if topology.ranks() > MANY {
-            text += "\nThe first, a middle and the last node were looked at.\n";
+            text += "\nOnly the ranks of the first, a middle and the last node were planned.\n";
         }
         text
     }

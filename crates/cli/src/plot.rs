@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use bruckner_measure::{Look, Results};
-use bruckner_render::{Figure, Heat, NoPicture, against, markdown, report, speeds, times};
+use bruckner_measure::{Results, TimingMethod};
+use bruckner_render::{DrawError, Figure, HeatMap, by_label, markdown, report, speedups, times};
 use clap::{Args, ValueEnum};
 
 use crate::{Answer, print};
@@ -55,7 +55,7 @@ enum Which {
 
 impl Plot {
     pub(crate) fn run(&self) -> Result<Answer> {
-        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is above 0.5 and below 1");
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence must be above 0.5 and below 1");
         let mut all = Results::default();
         for path in &self.results {
             let read = Results::read(path).with_context(|| path.display().to_string())?;
@@ -69,19 +69,19 @@ impl Plot {
         }
         if ending.as_ref().is_some_and(|ending| ending == "md") {
             self.write(self.output.as_deref(), &markdown(&all, self.look(), self.confidence))?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         if ending.is_some_and(|ending| ending == "html") {
             let page = report(&all, self.confidence)?;
             self.write(self.output.as_deref(), &page)?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         let pictures = self.pictures(&all)?;
-        ensure!(!pictures.is_empty(), "there is nothing to draw");
+        ensure!(!pictures.is_empty(), "the results hold nothing to draw for this kind of picture");
         let several = pictures.len() > 1;
         ensure!(
             !several || self.output.is_some(),
-            "there are {} pictures: name a file by -o",
+            "the results give {} pictures: give a file name with -o",
             pictures.len()
         );
         for (number, picture) in pictures.iter().enumerate() {
@@ -91,28 +91,28 @@ impl Plot {
             });
             self.write(path.as_deref(), picture)?;
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> TimingMethod {
         match self.look {
-            Which::Barrier => Look::FromBarrier,
-            Which::BackToBack => Look::BackToBack,
+            Which::Barrier => TimingMethod::FromBarrier,
+            Which::BackToBack => TimingMethod::BackToBack,
         }
     }
 
     fn pictures(&self, all: &Results) -> Result<Vec<String>, anyhow::Error> {
         let look = self.look();
         let figures = match (self.kind, &self.against) {
-            (_, Some(label)) => against(all, label, look, self.confidence)?,
+            (_, Some(label)) => by_label(all, label, look, self.confidence)?,
             (Kind::Time, None) => times(all, look),
-            (Kind::Speed, None) => speeds(all, look, self.confidence),
+            (Kind::Speed, None) => speedups(all, look, self.confidence),
             (Kind::Heat, None) => {
-                let maps = Heat::of(all, look, self.confidence);
-                return Ok(maps.iter().map(Heat::svg).collect::<Result<_, NoPicture>>()?);
+                let maps = HeatMap::of(all, look, self.confidence);
+                return Ok(maps.iter().map(HeatMap::svg).collect::<Result<_, DrawError>>()?);
             }
         };
-        Ok(figures.iter().map(Figure::svg).collect::<Result<_, NoPicture>>()?)
+        Ok(figures.iter().map(Figure::svg).collect::<Result<_, DrawError>>()?)
     }
 
     fn write(&self, path: Option<&Path>, text: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::{Task, plan};
 use bruckner_measure::bytes_text;
-use bruckner_model::{Machine, Played};
+use bruckner_model::{Machine, Simulation};
 use bruckner_render::{Chart, Figure, Point, Scale, Series};
 use bruckner_schedule::Topology;
 use serde_json::json;
@@ -31,8 +31,12 @@ impl Gain {
         machine: &Machine,
         ratios: &[f64],
     ) -> Result<Gain> {
-        let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.stretched(*ratio)).collect();
-        ensure!(machines.len() == ratios.len(), "{} has no latency on nodes to compare with", machine.name);
+        let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.with_ratio(*ratio)).collect();
+        ensure!(
+            machines.len() == ratios.len(),
+            "machine {} has no intra-node latency, so no ratio can be formed",
+            machine.name
+        );
         // Times of the best algorithm for each ratio: `[not node-aware, node-aware]`.
         let mut best = [vec![f64::INFINITY; ratios.len()], vec![f64::INFINITY; ratios.len()]];
         for expression in kinds(task.collective, &task.topology) {
@@ -45,10 +49,10 @@ impl Gain {
             if messages > MOST_MESSAGES {
                 continue;
             }
-            let played = Played::of(&plan)?;
-            let best = &mut best[usize::from(expression.shares_memory())];
+            let played = Simulation::of(&plan)?;
+            let best = &mut best[usize::from(expression.groups_regions())];
             for (best, machine) in best.iter_mut().zip(&machines) {
-                *best = best.min(played.on(machine)?.last());
+                *best = best.min(played.run(machine)?.last());
             }
         }
         let [flat, local] = best;
@@ -70,11 +74,11 @@ fn break_even(ratios: &[f64], speeds: &[f64]) -> Vec<f64> {
 }
 
 /// Describes the ranges of ratios in which the speedup exceeds 1.
-fn pays(gain: &Gain) -> String {
+fn ratio_ranges(gain: &Gain) -> String {
     let first = gain.speeds.first().is_some_and(|speed| *speed >= 1.0);
     match (gain.break_even.as_slice(), first) {
-        ([], true) => "everywhere".to_owned(),
-        ([], false) => "nowhere".to_owned(),
+        ([], true) => "at all ratios".to_owned(),
+        ([], false) => "at no ratio".to_owned(),
         (ends, _) => {
             // The first range, if it starts at the smallest ratio, then the ranges between two break-even points.
             let (until, rest) = if first { ends.split_at(1) } else { ends.split_at(0) };
@@ -95,10 +99,10 @@ pub(crate) fn table(ratios: &[f64], gains: &[Gain]) -> String {
     let row = |gain: &Gain| {
         let name = [gain.collective.clone(), bytes_text(gain.bytes)].into_iter();
         let speeds = gain.speeds.iter().map(|speed| format!("{speed:.2}"));
-        name.chain(speeds).chain([pays(gain)]).collect()
+        name.chain(speeds).chain([ratio_ranges(gain)]).collect()
     };
     let rows: Vec<Vec<String>> = gains.iter().map(row).collect();
-    columns::table(&head.chain([columns::words("pays")]).collect::<Vec<_>>(), &rows)
+    columns::table(&head.chain([columns::words("node-aware is faster at ratio")]).collect::<Vec<_>>(), &rows)
 }
 
 /// Formats the speedups as JSON.
@@ -137,13 +141,13 @@ pub(crate) fn figure(title: String, ratios: &[f64], gains: &[Gain]) -> Figure {
         });
         Chart {
             title: gains[0].collective.clone(),
-            places: ratios.iter().map(f64::to_string).collect(),
-            x: "latency between nodes by latency on the node".to_owned(),
-            y: "times as fast".to_owned(),
-            scale: Scale::Times,
+            categories: ratios.iter().map(f64::to_string).collect(),
+            x: "ratio of inter-node to intra-node latency".to_owned(),
+            y: "speedup".to_owned(),
+            scale: Scale::Speedup,
             series: series.collect(),
             marks: Vec::new(),
-            landmarks: machines.clone(),
+            vertical_lines: machines.clone(),
         }
     });
     Figure { title, charts: charts.collect() }
@@ -155,7 +159,7 @@ pub(crate) const COLLECTIVES: [&str; 4] = ["allgather", "allreduce", "reduce_sca
 /// Title of the figure.
 pub(crate) fn title(machine: &Machine, topology: &Topology) -> String {
     format!(
-        "The best algorithm that knows nodes against the best that does not: {topology}, {} with other latencies between nodes",
+        "Speedup of the best node-aware algorithm over the best other: {topology}, {} with scaled inter-node latency",
         machine.name
     )
 }
@@ -168,10 +172,10 @@ mod tests {
     fn it_may_pay_here_and_there() {
         let text = |speeds: [f64; 4]| {
             let break_even = break_even(&[1.0, 10.0, 100.0, 1000.0], &speeds);
-            pays(&Gain { collective: String::new(), bytes: 8, speeds: speeds.to_vec(), break_even })
+            ratio_ranges(&Gain { collective: String::new(), bytes: 8, speeds: speeds.to_vec(), break_even })
         };
-        assert_eq!(text([2.0, 3.0, 4.0, 1.0]), "everywhere");
-        assert_eq!(text([0.5, 0.6, 0.9, 0.5]), "nowhere");
+        assert_eq!(text([2.0, 3.0, 4.0, 1.0]), "at all ratios");
+        assert_eq!(text([0.5, 0.6, 0.9, 0.5]), "at no ratio");
         assert_eq!(text([0.5, 2.0, 2.0, 2.0]), "from 3.2");
         assert_eq!(text([2.0, 2.0, 2.0, 0.5]), "to 316.2");
         assert_eq!(text([0.5, 2.0, 0.5, 2.0]), "3.2 to 31.6, from 316.2");

@@ -34,7 +34,7 @@ impl ReportOf {
                     let both = |report: &Report| format!("{}, BRUCKNER={}", report.mpi, report.mode);
                     ensure!(
                         both(all) == both(&new),
-                        "{} is of {}, and what comes before it of {}: they cannot be added up",
+                        "cannot add up reports: {} was written with {}, the files before it with {}",
                         file.display(),
                         both(&new),
                         both(all)
@@ -43,9 +43,9 @@ impl ReportOf {
                 }
             }
         }
-        let all = all.context("there is no file")?;
+        let all = all.context("no report was given")?;
         print(&if self.json { all.json() } else { folded(&all.table()) })?;
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 }
 

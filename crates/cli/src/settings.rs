@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use bruckner_config::{SettingShown, show_settings};
+use bruckner_config::{ShownSetting, show_settings};
 use clap::Args;
 use serde_json::json;
 
@@ -25,12 +25,12 @@ impl SettingsHere {
     pub(crate) fn run(&self) -> Result<Answer> {
         let (settings, complaints) = show_settings();
         print(&if self.json { in_json(&settings, &complaints) } else { table(&settings, &complaints) })?;
-        Ok(if complaints.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+        Ok(if complaints.is_empty() { Answer::Success } else { Answer::Failure })
     }
 }
 
-fn in_json(settings: &[SettingShown], complaints: &[String]) -> String {
-    let shown = |setting: &SettingShown| {
+fn in_json(settings: &[ShownSetting], complaints: &[String]) -> String {
+    let shown = |setting: &ShownSetting| {
         json!({
             "name": setting.name,
             "value": setting.value,
@@ -43,16 +43,16 @@ fn in_json(settings: &[SettingShown], complaints: &[String]) -> String {
     format!("{:#}\n", json!({ "settings": all, "wrong": complaints }))
 }
 
-fn table(settings: &[SettingShown], complaints: &[String]) -> String {
+fn table(settings: &[ShownSetting], complaints: &[String]) -> String {
     let mut rows = Vec::new();
     for setting in settings {
         let shown = if setting.value.is_empty() { "-" } else { &setting.value };
         rows.push(vec![setting.name.to_owned(), shown.to_owned(), setting.source.to_string()]);
         for (other, source) in setting.replaces.iter().rev() {
-            rows.push(vec![String::new(), format!("instead of {other}"), source.to_string()]);
+            rows.push(vec![String::new(), format!("overrides {other}"), source.to_string()]);
         }
     }
-    let mut text = columns::table(&[words("setting"), words("value"), words("from")], &rows);
+    let mut text = columns::table(&[words("setting"), words("value"), words("source")], &rows);
     for complaint in complaints {
         let _ = writeln!(text, "wrong: {complaint}");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use bruckner_algorithms::catalogue::kinds;
 use bruckner_algorithms::{Expression, Task, plan};
 use bruckner_measure::{bytes_text, time_text};
-use bruckner_model::{Machine, Model, Played, steps_of};
+use bruckner_model::{Machine, Model, Simulation, steps_of};
 use bruckner_schedule::{Level, Rank, Topology};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ impl Simulate {
         if !self.ratios.is_empty() {
             return self.map(&machine);
         }
-        ensure!(self.collective != "all", "`all` goes with --ratios");
+        ensure!(self.collective != "all", "`all` is allowed only with --ratios");
         let started = Instant::now();
         let mut classes = 0;
         let mut rows: Vec<(String, Vec<f64>)> = Vec::new();
@@ -98,9 +98,9 @@ impl Simulate {
                         model.model().cost(&machine, &steps_of(&plan, Rank(0)).steps, on_node)
                     }
                     None => {
-                        let played = Played::of(&plan)?;
+                        let played = Simulation::of(&plan)?;
                         classes = classes.max(played.classes());
-                        played.on(&machine).with_context(|| expression.to_string())?.last()
+                        played.run(&machine).with_context(|| expression.to_string())?.last()
                     }
                 };
                 row.push(seconds);
@@ -108,8 +108,8 @@ impl Simulate {
             rows.push((expression.to_string(), row));
         }
         let what = match self.model {
-            Some(_) => "what rank 0 spends",
-            None => "when the last rank is through",
+            Some(_) => "cost of rank 0 by the formula",
+            None => "time until the last rank is done",
         };
         let text = match self.json {
             true => self.in_json(&machine, what, &rows),
@@ -127,9 +127,11 @@ impl Simulate {
         print(&text)?;
         if self.model.is_none() && started.elapsed().as_secs() > 0 {
             let (ranks, took) = (self.topology.ranks(), time_text(started.elapsed().as_secs_f64()));
-            eprintln!("{ranks} ranks in at most {classes} classes, simulated in {took}");
+            eprintln!(
+                "simulated {ranks} ranks in {took} (at most {classes} classes of ranks that behave alike)"
+            );
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
     fn in_json(&self, machine: &Machine, what: &str, rows: &[(String, Vec<f64>)]) -> String {
@@ -155,7 +157,7 @@ impl Simulate {
     fn map(&self, machine: &Machine) -> Result<Answer> {
         let ordered = self.ratios.windows(2).all(|pair| pair[0] < pair[1]);
         let numbers = self.ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0);
-        ensure!(ordered && numbers, "--ratios takes rising numbers above 0");
+        ensure!(ordered && numbers, "--ratios takes positive numbers in ascending order");
         let nodes = self.topology.regions(Level::NODE);
         ensure!(
             nodes > 1 && self.topology.largest(Level::NODE) > 1,
@@ -190,7 +192,7 @@ impl Simulate {
             let figure = ratios::figure(ratios::title(machine, &self.topology), &self.ratios, &gains);
             std::fs::write(file, figure.svg()?).with_context(|| file.display().to_string())?;
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
     fn task(&self, bytes: u64) -> Result<Task> {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use bruckner_algorithms::{Expression, Plan};
-use bruckner_schedule::bound::{Party, bound};
+use bruckner_algorithms::{Expression, TaskPlan};
+use bruckner_schedule::bound::{Unit, bound};
 use bruckner_schedule::{
-    Collective, Counts, End, Level, Local, Message, Payload, Place, Rank, Round, Topology,
+    Collective, Counts, End, Level, LocalOp, Message, Payload, Place, Rank, Round, Topology,
 };
 
 use crate::columns::{self, numbers, words};
@@ -26,7 +26,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn of(plan: &Plan, rank: Rank, rounds: &[Round]) -> Totals {
+    pub(crate) fn of(plan: &TaskPlan, rank: Rank, rounds: &[Round]) -> Totals {
         let levels = usize::from(plan.topology.levels()) + 1;
         let known = plan.problem.counts != Counts::Local;
         let mut totals = Totals {
@@ -58,7 +58,7 @@ impl Totals {
 }
 
 pub(crate) fn apart(topology: &Topology, a: Rank, b: Rank) -> usize {
-    usize::from(topology.apart(a, b).map_or(topology.levels(), |level| level.0))
+    usize::from(topology.outermost_difference(a, b).map_or(topology.levels(), |level| level.0))
 }
 
 fn reach(topology: &Topology, apart: usize) -> String {
@@ -69,7 +69,7 @@ fn reach(topology: &Topology, apart: usize) -> String {
     }
 }
 
-pub(crate) fn elements(plan: &Plan, message: &Message) -> Option<u64> {
+pub(crate) fn elements(plan: &TaskPlan, message: &Message) -> Option<u64> {
     match message.payload {
         Payload::Data => message.places.iter().map(|p| plan.problem.elements_of(&p.set)).sum(),
         Payload::Sizes => Some(0),
@@ -77,7 +77,7 @@ pub(crate) fn elements(plan: &Plan, message: &Message) -> Option<u64> {
 }
 
 /// Returns the table of a rank's schedule, followed by a summary.
-pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[Round]) -> String {
+pub(crate) fn table(expression: &Expression, plan: &TaskPlan, rank: Rank, rounds: &[Round]) -> String {
     let (problem, topology) = (&plan.problem, &plan.topology);
     let mut text = format!(
         "{}, counts {} of {} bytes, on {topology}, by {expression}: rank {rank}\n\n",
@@ -90,11 +90,12 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
         words("reach"),
         numbers("chunks"),
         numbers("bytes"),
-        words("places"),
+        words("locations (buffers and chunks)"),
     ];
     let bytes = |elements: Option<u64>| {
-        elements
-            .map_or("known later".to_owned(), |n| (u128::from(n) * u128::from(problem.element)).to_string())
+        elements.map_or("unknown until run time".to_owned(), |n| {
+            (u128::from(n) * u128::from(problem.element)).to_string()
+        })
     };
     let named = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(" ");
     let mut rows = Vec::new();
@@ -118,8 +119,9 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
         for local in &round.local {
             let none = String::new;
             match local {
-                Local::Copy { to: left, from: right } | Local::Reduce { into: left, with: right } => {
-                    let does = if matches!(local, Local::Copy { .. }) { "copy" } else { "reduce" }.to_owned();
+                LocalOp::Copy { to: left, from: right } | LocalOp::Reduce { into: left, with: right } => {
+                    let does =
+                        if matches!(local, LocalOp::Copy { .. }) { "copy" } else { "reduce" }.to_owned();
                     let (chunks, amount) =
                         (left.set.len().to_string(), bytes(problem.elements_of(&left.set)));
                     row([does, none(), none(), chunks, amount, format!("{left} <- {right}")]);
@@ -137,12 +139,12 @@ pub(crate) fn table(expression: &Expression, plan: &Plan, rank: Rank, rounds: &[
     text
 }
 
-fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Totals) {
+fn summary(text: &mut String, expression: &Expression, plan: &TaskPlan, totals: &Totals) {
     let (problem, topology) = (&plan.problem, &plan.topology);
-    let (party, shared) = if expression.shares_memory() {
-        (Party::Node, ", if a node's ranks share what they receive")
+    let (party, shared) = if expression.groups_regions() {
+        (Unit::Node, ", if ranks of a node share received data")
     } else {
-        (Party::Rank, "")
+        (Unit::Rank, "")
     };
     let ports = totals.ports.max(1);
     let least = bound(problem, topology, party, ports);
@@ -150,11 +152,11 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
     let with = format!("{ports} port{}{shared}", if ports == 1 { "" } else { "s" });
     let _ = writeln!(
         text,
-        "\nsteps     {} (the busiest rank: at least {} with {with})",
+        "\nsteps     {} (lower bound for the busiest rank: {} with {with})",
         totals.steps, least.rounds
     );
     for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
-        let sent = totals.sent.as_ref().map_or("bytes known later".to_owned(), |sent| {
+        let sent = totals.sent.as_ref().map_or("bytes unknown until run time".to_owned(), |sent| {
             format!("{} bytes", u128::from(sent[apart]) * element)
         });
         let _ = writeln!(text, "sent      {messages} messages, {sent}, {}", reach(topology, apart));
@@ -162,7 +164,7 @@ fn summary(text: &mut String, expression: &Expression, plan: &Plan, totals: &Tot
     if let (Some(received), Some(least)) = (totals.received, least.elements_of_rank()) {
         let _ = writeln!(
             text,
-            "received  {} bytes (evenly shared: at least {})",
+            "received  {} bytes (lower bound if evenly shared: {})",
             u128::from(received) * element,
             u128::from(least) * element
         );

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bruckner_algorithms::lower::{OnNode, lower};
-use bruckner_algorithms::probes::{Probe, neighbour, probes};
+use bruckner_algorithms::reference_cases::{ReferenceCase, neighbour, reference_cases};
 use bruckner_algorithms::selftest::Tally;
 use bruckner_algorithms::{Task, selftest};
-use bruckner_schedule::verify::{Report, Traffic, Violation, verify, verify_sequence};
+use bruckner_schedule::verify::{Traffic, Verification, Violation, verify, verify_sequence};
 use bruckner_schedule::{Claims, Level, Program, Topology, read};
 use clap::Args;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::ask::{COLLECTIVES, Sizes, collective, default_algorithm, did_you_mean};
 use crate::bar::bar;
 use crate::columns::{self, folded, numbers, words};
-use crate::found::Found;
+use crate::found::VerifyResult;
 use crate::{Answer, catalogue, compiled, print};
 
 /// Prove algorithms and programs correct, or test the verifier itself
@@ -67,13 +67,13 @@ impl Verify {
     pub(crate) fn run(self) -> Result<Answer> {
         let found = self.find()?;
         print(&if self.json { format!("{:#}\n", found.json) } else { folded(&found.text) })?;
-        Ok(if found.holds { Answer::Holds } else { Answer::DoesNotHold })
+        Ok(if found.holds { Answer::Success } else { Answer::Failure })
     }
 
-    fn find(&self) -> Result<Found> {
+    fn find(&self) -> Result<VerifyResult> {
         ensure!(
             self.self_test != Some(0) && self.random != Some(0),
-            "--self-test and --random take a number of programs, at least 1"
+            "--self-test and --random need at least 1 program"
         );
         if let Some(wanted) = self.self_test {
             return self_test(wanted, self.seed, self.compiled);
@@ -82,30 +82,30 @@ impl Verify {
             return Ok(random(wanted, self.seed));
         }
         if self.catalogue {
-            return Ok(catalogue::all_of_it(self.max_ranks, self.whole));
+            return Ok(catalogue::listing(self.max_ranks, self.whole));
         }
         let what =
-            self.what.as_deref().context("say what to verify: a collective, `all`, `probes` or a file")?;
+            self.what.as_deref().context("name what to verify: a collective, `all`, `probes` or a file")?;
         if what == "all" {
             ensure!(
                 self.topology.is_empty() && self.algorithm.is_none(),
-                "`verify all` goes through the whole catalogue: it takes neither --topology nor --algorithm"
+                "`verify all` covers the whole catalogue: remove --topology and --algorithm"
             );
             return Ok(catalogue::verify(self.max_ranks, self.whole, self.compiled));
         }
         if what == "probes" {
-            return verify_all(probes());
+            return verify_all(reference_cases());
         }
         if let Ok(what) = collective(what).as_deref() {
             ensure!(
                 !self.topology.is_empty(),
-                "say on which nodes and ranks: add --topology T, such as --topology 4x2"
+                "the topology is missing: add --topology T, such as --topology 4x2"
             );
             let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
-            let probe = |topology| -> Result<Probe> {
+            let probe = |topology| -> Result<ReferenceCase> {
                 let task = self.sizes.task(what, topology)?;
                 let expression = crate::ask::expression(algorithm)?;
-                Ok(Probe { name: "", task, expression, claims: Claims::default() })
+                Ok(ReferenceCase { name: "", task, expression, claims: Claims::default() })
             };
             return verify_all(self.topology.iter().map(probe).collect::<Result<Vec<_>>>()?);
         }
@@ -115,7 +115,7 @@ impl Verify {
         let near = did_you_mean(what, COLLECTIVES);
         let all = COLLECTIVES.join(", ");
         bail!(
-            "{near}`{what}` is neither `all` nor `probes`, nor one of {all}, nor a file; `-` is standard input"
+            "{near}cannot verify `{what}`: expected `all`, `probes`, one of {all}, a file, or `-` for standard input"
         )
     }
 }
@@ -124,14 +124,14 @@ impl Verify {
 const MOST_RANKS: u32 = 1024;
 
 /// Verifies each task as schedule and as lowered programs, on segments and on messages.
-fn verify_all(probes: Vec<Probe>) -> Result<Found> {
+fn verify_all(probes: Vec<ReferenceCase>) -> Result<VerifyResult> {
     let (mut verified, mut refused) = (0, 0);
     let (mut text, mut all) = (String::new(), Vec::new());
     for probe in probes {
-        let Probe { task, expression, .. } = &probe;
+        let ReferenceCase { task, expression, .. } = &probe;
         ensure!(
             task.topology.ranks() <= MOST_RANKS,
-            "a proof looks at every rank, and takes at most {MOST_RANKS} of them"
+            "a proof covers all ranks together, and is limited to {MOST_RANKS} ranks"
         );
         let schedule = probe.schedule()?;
         let programs = [
@@ -140,7 +140,7 @@ fn verify_all(probes: Vec<Probe>) -> Result<Found> {
             ("program on messages", lower(&schedule, OnNode::Messages)),
         ];
         for (name, program) in programs {
-            let report = judged(task, &program)?;
+            let report = verify_repeated(task, &program)?;
             let head = format!(
                 "{}, counts {}, on {}, by {expression}: {name}",
                 task.collective, schedule.problem.counts, task.topology
@@ -152,9 +152,9 @@ fn verify_all(probes: Vec<Probe>) -> Result<Found> {
             of["algorithm"] = expression.to_string().into();
             of["form"] = name.into();
             all.push(of);
-            if report.holds() {
+            if report.is_correct() {
                 verified += 1;
-                let _ = writeln!(text, "{head} holds, {}", found(&program, &report));
+                let _ = writeln!(text, "{head} holds, {}", properties_text(&program, &report));
             } else {
                 refused += 1;
                 let _ = writeln!(text, "{head} is refused");
@@ -164,13 +164,13 @@ fn verify_all(probes: Vec<Probe>) -> Result<Found> {
             }
         }
     }
-    let _ = writeln!(text, "verified {verified} schedules, {refused} refused");
+    let _ = writeln!(text, "verified {verified} programs, {refused} refused");
     let json = json!({ "verified": verified, "refused": refused, "programs": all });
-    Ok(Found { text, json, holds: refused == 0 })
+    Ok(VerifyResult { text, json, holds: refused == 0 })
 }
 
 /// Returns the verifier's report on a program as JSON. `lines` holds the line of each violation in the program's file.
-fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
+fn in_json(program: &Program, report: &Verification, lines: &[Option<u32>]) -> Value {
     let mut violations = Vec::new();
     for (at, violation) in report.violations.iter().enumerate() {
         violations.push(json!({ "what": violation.to_string(), "line": lines.get(at).copied().flatten() }));
@@ -178,7 +178,7 @@ fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
     let [messages, between_nodes] = busiest(report);
     let reduces = program.problem.collective.reduces();
     json!({
-        "holds": report.holds(),
+        "holds": report.is_correct(),
         "violations": violations,
         "consistent": reduces.then_some(report.consistent),
         "ordered": reduces.then_some(report.ordered),
@@ -189,16 +189,16 @@ fn in_json(program: &Program, report: &Report, lines: &[Option<u32>]) -> Value {
 }
 
 /// Returns the maximum over ranks of the messages sent, and of those sent between nodes.
-fn busiest(report: &Report) -> [u64; 2] {
+fn busiest(report: &Verification) -> [u64; 2] {
     let most = |of: fn(&Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
-    [most(|traffic| traffic.messages.iter().sum()), most(Traffic::nonlocal)]
+    [most(|traffic| traffic.messages.iter().sum()), most(Traffic::internode_messages)]
 }
 
 /// Verifies a program. On a single node it is also verified in a sequence on one segment: three times in a row, then another program, then
 /// itself again.
-fn judged(task: &Task, program: &Program) -> Result<Report> {
+fn verify_repeated(task: &Task, program: &Program) -> Result<Verification> {
     let report = verify(program);
-    if !report.holds() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
+    if !report.is_correct() || task.topology.regions(Level::NODE) > 1 || task.topology.ranks() < 2 {
         return Ok(report);
     }
     let other = neighbour(program, 1)?;
@@ -206,7 +206,7 @@ fn judged(task: &Task, program: &Program) -> Result<Report> {
 }
 
 /// Describes the properties of a program that the verifier has accepted.
-fn found(program: &Program, report: &Report) -> String {
+fn properties_text(program: &Program, report: &Verification) -> String {
     let mut words = Vec::new();
     if program.problem.collective.reduces() {
         words.push(if report.consistent { "consistent" } else { "not consistent" }.to_owned());
@@ -218,7 +218,7 @@ fn found(program: &Program, report: &Report) -> String {
     words.join(", ")
 }
 
-fn verify_file(file: &str) -> Result<Found> {
+fn verify_file(file: &str) -> Result<VerifyResult> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin()).context("standard input")?,
         file => std::fs::read_to_string(file).with_context(|| file.to_owned())?,
@@ -236,27 +236,27 @@ fn verify_file(file: &str) -> Result<Found> {
         let line = line.map_or(String::new(), |line| format!(":{line}"));
         let _ = writeln!(text, "{file}{line}: {violation}");
     }
-    if report.holds() {
-        let _ = writeln!(text, "{file}: holds, {}", found(&program, &report));
+    if report.is_correct() {
+        let _ = writeln!(text, "{file}: holds, {}", properties_text(&program, &report));
     }
     let mut json = in_json(&program, &report, &lines);
     json["file"] = file.into();
-    Ok(Found { text, json, holds: report.holds() })
+    Ok(VerifyResult { text, json, holds: report.is_correct() })
 }
 
-fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Found> {
+fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<VerifyResult> {
     let bar = bar(wanted);
     let on = |done| bar.set_position(done);
     if compiled {
         let tallies = compiled::mutants(wanted, seed, on)?;
         bar.finish_and_clear();
         // Many mutants of compiled steps are equivalent, because much may run in another order or be repeated: hence 25 %.
-        let whole = tell(&tallies, wanted, seed, 25.0);
+        let whole = summarise(&tallies, wanted, seed, 25.0);
         // Programs with local sizes (alltoallv) run as single instructions, so their mutants change instructions.
         let wanted = wanted.div_ceil(10);
         let tallies = selftest::mutants_of(&compiled::sized_probes()?, wanted, seed, |_| ());
-        let sized = tell(&tallies, wanted, seed, 5.0);
-        return Ok(Found {
+        let sized = summarise(&tallies, wanted, seed, 5.0);
+        return Ok(VerifyResult {
             text: whole.text + "\nsizes known only locally, " + &sized.text,
             json: json!({ "sizes_known_to_all": whole.json, "sizes_known_locally": sized.json }),
             holds: whole.holds && sized.holds,
@@ -264,21 +264,21 @@ fn self_test(wanted: u64, seed: u64, compiled: bool) -> Result<Found> {
     }
     let tallies = selftest::mutants(wanted, seed, on);
     bar.finish_and_clear();
-    Ok(tell(&tallies, wanted, seed, 5.0))
+    Ok(summarise(&tallies, wanted, seed, 5.0))
 }
 
 /// Reports the outcome of mutants by kind. The test fails if `percents` or more of a kind are equivalent: such a kind tests little.
-fn tell<K: Ord + std::fmt::Display>(
+fn summarise<K: Ord + std::fmt::Display>(
     tallies: &BTreeMap<K, Tally>,
     wanted: u64,
     seed: u64,
     percents: f64,
-) -> Found {
+) -> VerifyResult {
     let head = [
         words("mutation"),
         numbers("mutants"),
         numbers("refused"),
-        numbers("run wrong"),
+        numbers("shown wrong"),
         numbers("equivalent"),
         numbers("missed"),
     ];
@@ -314,10 +314,12 @@ fn tell<K: Ord + std::fmt::Display>(
     let mut text = format!("seed {seed}\n") + &columns::table(&head, &rows);
     let _ = writeln!(
         text,
-        "run wrong: also seen to fail on data; equivalent: accepted, and right on data; missed: accepted and wrong"
+        "refused: found by the verifier; shown wrong: the interpreter also got a wrong result; equivalent: accepted, and correct in the interpreter; missed: accepted but wrong"
     );
     for kind in &too_many {
-        eprintln!("{kind}: {percents} % or more are equivalent, so the kind says little");
+        eprintln!(
+            "{kind}: {percents} % or more of the mutants are equivalent, so this kind of error tests little"
+        );
     }
     let _ = writeln!(text, "{total} mutants: {refused} refused, {equivalent} equivalent, {missed} missed");
     let enough = total >= wanted;
@@ -332,10 +334,10 @@ fn tell<K: Ord + std::fmt::Display>(
         "missed": missed,
         "mutations": kinds,
     });
-    Found { text, json, holds: missed == 0 && too_many.is_empty() && enough }
+    VerifyResult { text, json, holds: missed == 0 && too_many.is_empty() && enough }
 }
 
-fn random(wanted: u64, seed: u64) -> Found {
+fn random(wanted: u64, seed: u64) -> VerifyResult {
     let bar = bar(wanted);
     let grown = selftest::random_programs(wanted, seed, |done| bar.set_position(done));
     bar.finish_and_clear();
@@ -344,9 +346,9 @@ fn random(wanted: u64, seed: u64) -> Found {
     }
     let (right, refused, wrong) = (grown.right, grown.refused.len(), grown.wrong.len());
     let text = format!(
-        "seed {seed}\n{wanted} programs: {right} accepted and right, {refused} refused, {wrong} accepted and wrong\n"
+        "seed {seed}\n{wanted} programs: {right} accepted and correct, {refused} refused, {wrong} accepted but wrong\n"
     );
     let json =
         json!({ "seed": seed, "programs": wanted, "right": right, "refused": refused, "wrong": wrong });
-    Found { text, json, holds: right == wanted }
+    VerifyResult { text, json, holds: right == wanted }
 }

@@ -1,13 +1,14 @@
-//! Files of others, read and written with care.
+//! Reads settings and profile files only if they can be trusted, and creates report files without overwriting any.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The text of a file that one of these users owns and no other may change; none if it is not there.
+/// Reads a text file that is owned by one of the users `trusted` and that nobody else may write to. Returns `None` if there is no such
+/// file, and an error if it has more than `most` bytes.
 pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, String> {
-    // What is looked at is what is read: one descriptor, and no link in its place.
+    // One descriptor is checked and read, and links are refused, so the file cannot be exchanged in between.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
         Ok(file) => file,
@@ -19,19 +20,19 @@ pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, S
     };
     let about = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
     if !about.is_file() {
-        return Err("is not read: it is no file".into());
+        return Err("is not read: it is not a regular file".into());
     }
     if !trusted.contains(&about.uid()) {
         return Err(format!("is not read: it belongs to user {}", about.uid()));
     }
     if about.mode() & 0o022 != 0 {
-        return Err("is not read: others may write to it".into());
+        return Err("is not read: other users may write to it".into());
     }
     if about.len() > most {
         return Err(format!("is not read: it has {} bytes, more than {most}", about.len()));
     }
     let mut text = String::new();
-    // It may grow meanwhile.
+    // The file may have grown since its size was checked.
     let read = file.take(most + 1).read_to_string(&mut text);
     read.map_err(|error| format!("cannot be read: {error}"))?;
     match text.len() as u64 <= most {
@@ -40,8 +41,8 @@ pub fn read(path: &Path, trusted: &[u32], most: u64) -> Result<Option<String>, S
     }
 }
 
-/// The name of a file as a pattern says: `%j` is the job, `%h` this host and `%p` this process.
-pub fn named(pattern: &str) -> PathBuf {
+/// Expands the pattern of a file name: `%j` is the job, `%h` this host and `%p` this process.
+pub fn expand_pattern(pattern: &str) -> PathBuf {
     const JOBS: [&str; 5] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"];
     let mut name = String::new();
     let mut letters = pattern.chars();
@@ -63,35 +64,34 @@ pub fn named(pattern: &str) -> PathBuf {
     name.into()
 }
 
-/// A text as a part of a file's name.
+/// Replaces the characters of a text that do not belong in a file name by `_`.
 fn as_part(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     text.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect()
 }
 
-/// The name of this host.
+/// Name of this host.
 fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// So many files of one name may be there.
+/// Upper limit of the number that [`create_new`] adds to a file name.
 const MOST: u32 = 10_000;
 
-/// Makes a file to write a report to. What is there already is left alone, a link as well: then it is one of another name, which is
-/// told.
+/// Creates a file for a report. An existing file or link is left alone: the new file then gets a numbered name, which is returned as well.
 pub fn create_new(path: &Path) -> std::io::Result<(File, Option<PathBuf>)> {
     let mut other = None;
     for number in 1..MOST {
         match OpenOptions::new().write(true).create_new(true).open(other.as_deref().unwrap_or(path)) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => other = Some(numbered(path, number)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => other = Some(with_number(path, number)),
             file => return Ok((file?, other)),
         }
     }
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// The same name with a number before its ending.
-pub(crate) fn numbered(path: &Path, number: u32) -> PathBuf {
+/// Inserts a number before the extension of a file name.
+pub(crate) fn with_number(path: &Path, number: u32) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{number}"));
     if let Some(ending) = path.extension() {
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn patterns_are_filled_in() {
         let me = std::process::id();
-        assert_eq!(named("a/%p.json"), PathBuf::from(format!("a/{me}.json")));
-        assert_eq!(named("%%-%x-100%"), PathBuf::from("%-%x-100%"));
-        assert_eq!(named("%h.json"), PathBuf::from(format!("{}.json", as_part(&host()))));
+        assert_eq!(expand_pattern("a/%p.json"), PathBuf::from(format!("a/{me}.json")));
+        assert_eq!(expand_pattern("%%-%x-100%"), PathBuf::from("%-%x-100%"));
+        assert_eq!(expand_pattern("%h.json"), PathBuf::from(format!("{}.json", as_part(&host()))));
         assert_eq!(as_part("12[3].host/../x"), "12_3_.host_.._x");
     }
 }

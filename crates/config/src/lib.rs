@@ -1,8 +1,8 @@
-//! Settings and the machine's profile: where they are found, which files are trusted, and what is wrong with them.
+//! Settings and the machine profile: their sources, which files are trusted, and complaints about wrong values.
 //!
-//! Files and environments may differ between ranks, so only rank 0 reads them. It gives the text that it found to all ranks, and every
-//! rank, rank 0 too, makes its [`Settings`] and its [`ProfileFile`] of that text alone. A value that is wrong is explained and ignored.
-//! A process with raised privileges reads no variable.
+//! Files and environments may differ between ranks, so only rank 0 reads them and sends the text that it found to all ranks. Every rank,
+//! including rank 0, builds its [`Settings`] and its [`ProfileFile`] from that text alone. A wrong value is reported and ignored. A
+//! process with raised privileges reads no environment variable.
 
 pub mod files;
 mod local;
@@ -11,6 +11,6 @@ mod settings;
 mod sources;
 
 pub use local::LocalConfig;
-pub use profile::{ProfileFile, ProfilePlace};
+pub use profile::{ProfileFile, ProfileSource};
 pub use settings::{Destination, Mode, Settings, is_off_here, is_report_wanted_here, parse_bytes};
-pub use sources::{SettingShown, find_settings, show_settings};
+pub use sources::{ShownSetting, find_settings, show_settings};

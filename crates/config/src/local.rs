@@ -6,24 +6,24 @@ use crate::profile::ProfileFile;
 use crate::settings::Settings;
 use crate::sources::find_settings;
 
-/// The files and the environment of this process, as far as choices depend on them.
+/// Configuration from the files and the environment of this process, as far as the choice of algorithms depends on it.
 pub struct LocalConfig {
-    /// The algorithms that the user named.
+    /// Algorithms that the user named, by collective.
     pub rules: Rules,
-    /// The limits of what may be chosen.
+    /// Policy for choosing algorithms.
     pub policy: Policy,
     profile: ProfileFile,
 }
 
 impl LocalConfig {
-    /// Reads them for a job of this many ranks.
+    /// Reads the settings and finds the profile, for a job of `ranks` ranks.
     pub fn read(ranks: u32) -> LocalConfig {
         let settings = Settings::of(&find_settings(), ranks);
         let policy = settings.policy();
-        LocalConfig { profile: ProfileFile::find(&settings.profiles), rules: settings.rules, policy }
+        LocalConfig { profile: ProfileFile::find(&settings.profile_source), rules: settings.rules, policy }
     }
 
-    /// The profile of this machine, if there is one, and what is wrong with it.
+    /// Returns the profile of this machine, if there is one, and complaints about it.
     pub fn profile(&self) -> (Option<Profile>, Vec<String>) {
         let mut complaints = Vec::new();
         (self.profile.read(&mut complaints), complaints)

@@ -1,45 +1,45 @@
-//! The profile file of the machine: rank 0 finds it, all ranks read it.
+//! The profile file of the machine: rank 0 finds and reads it, all ranks parse the text.
 
 use std::path::{Path, PathBuf};
 
-use bruckner_choose::{Knowledge, LONGEST, Profile, Vendor};
+use bruckner_choose::{Knowledge, MAX_BYTES, Profile, Vendor};
 use bruckner_mpi::variable;
 
 use crate::files;
 
-/// The administrator's profile, which comes before the user's.
+/// Path of the administrator's profile, which takes precedence over the user's.
 const ADMINISTRATORS: &str = "/etc/bruckner/profile.toml";
 
-/// Where a profile is looked for.
+/// Where to look for a profile.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum ProfilePlace {
-    /// In the administrator's place, then in the user's.
+pub enum ProfileSource {
+    /// The administrator's path, then the user's.
     #[default]
     Standard,
-    /// Nowhere.
+    /// Nowhere: no profile is used.
     Off,
-    /// In this file.
+    /// Only this file.
     File(PathBuf),
 }
 
 /// The profile file that a process found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ProfileFile {
-    /// None.
+    /// No profile was found, or none is to be used.
     #[default]
     Missing,
-    /// A file that is trusted, and its text.
+    /// A trusted file, which was read.
     Found {
-        /// Its path, as people are told it.
+        /// Path of the file, as shown in messages.
         path: String,
-        /// Its text.
+        /// Text of the file.
         text: String,
     },
-    /// A file that is not read: its path, and the reason.
+    /// A file that was not read: its path and the reason.
     Refused(String),
 }
 
-/// The user's place.
+/// Path of the user's profile.
 fn users() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = config.or_else(|| Some(Path::new(&variable("HOME")?).join(".config")))?;
@@ -47,21 +47,21 @@ fn users() -> Option<PathBuf> {
 }
 
 impl ProfileFile {
-    /// Finds the file of this process.
-    pub fn find(place: &ProfilePlace) -> ProfileFile {
-        // SAFETY: always succeeds.
+    /// Finds and reads the profile file of this process.
+    pub fn find(place: &ProfileSource) -> ProfileFile {
+        // SAFETY: `geteuid` always succeeds.
         let me = unsafe { libc::geteuid() };
         let (named, places) = match place {
-            ProfilePlace::Off => return ProfileFile::Missing,
-            ProfilePlace::File(path) => (true, vec![(path.clone(), vec![0, me])]),
-            ProfilePlace::Standard => {
+            ProfileSource::Off => return ProfileFile::Missing,
+            ProfileSource::File(path) => (true, vec![(path.clone(), vec![0, me])]),
+            ProfileSource::Standard => {
                 let users = users().map(|path| (path, vec![0, me]));
                 (false, [Some((ADMINISTRATORS.into(), vec![0])), users].into_iter().flatten().collect())
             }
         };
         for (path, trusted) in places {
             let shown = path.display();
-            match files::read(&path, &trusted, LONGEST as u64) {
+            match files::read(&path, &trusted, MAX_BYTES as u64) {
                 Ok(Some(text)) => return ProfileFile::Found { path: shown.to_string(), text },
                 Ok(None) if named => return ProfileFile::Refused(format!("{shown}: there is no such file")),
                 Ok(None) => {}
@@ -71,7 +71,7 @@ impl ProfileFile {
         ProfileFile::Missing
     }
 
-    /// The file as text that rank 0 can send: [`ProfileFile::of_text`] reads it.
+    /// Encodes the profile file as text that rank 0 sends to all ranks; [`ProfileFile::of_text`] decodes it.
     pub fn to_text(&self) -> String {
         match self {
             ProfileFile::Missing => String::new(),
@@ -80,7 +80,7 @@ impl ProfileFile {
         }
     }
 
-    /// Reads the text that [`ProfileFile::to_text`] wrote.
+    /// Decodes the text that [`ProfileFile::to_text`] wrote.
     pub fn of_text(text: &str) -> ProfileFile {
         match (text.strip_prefix('!'), text.split_once('\n')) {
             (Some(why), _) => ProfileFile::Refused(why.to_owned()),
@@ -89,19 +89,20 @@ impl ProfileFile {
         }
     }
 
-    /// The profile, if the file holds one. What is wrong with it is added to the complaints.
+    /// Parses the profile, if the file holds one, and adds what is wrong with it to `complaints`.
     pub fn read(&self, complaints: &mut Vec<String>) -> Option<Profile> {
         let (path, text) = match self {
             ProfileFile::Missing => return None,
             ProfileFile::Found { path, text } => (path, text),
             ProfileFile::Refused(why) => {
-                complaints.push(format!("the profile {why}"));
+                complaints.push(format!("profile {why}"));
                 return None;
             }
         };
         match Profile::read(text) {
             Ok((profile, dropped)) => {
-                complaints.extend(dropped.into_iter().map(|line| format!("{path}, {line}: not used")));
+                complaints
+                    .extend(dropped.into_iter().map(|line| format!("{path}, {line}: this entry is ignored")));
                 Some(profile)
             }
             Err(why) => {
@@ -111,9 +112,9 @@ impl ProfileFile {
         }
     }
 
-    /// The knowledge that choices rest on under an MPI of this name: the profile's, or the default machine model's.
+    /// Returns what is known of the machine under the MPI named `mpi`: from the profile, or from the default machine model.
     pub fn knowledge(&self, mpi: &str, complaints: &mut Vec<String>) -> Knowledge {
-        let Some(profile) = self.read(complaints) else { return Knowledge::nominal(Vendor::of(mpi)) };
+        let Some(profile) = self.read(complaints) else { return Knowledge::defaults(Vendor::of(mpi)) };
         let (knowledge, why) = profile.knowledge(mpi);
         complaints.extend(why);
         knowledge
@@ -130,7 +131,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("bruckner-profile-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let at = |name: &str| directory.join(name);
-        let found = |name: &str| ProfileFile::find(&ProfilePlace::File(at(name)));
+        let found = |name: &str| ProfileFile::find(&ProfileSource::File(at(name)));
         let refused = |name: &str, why: &str| {
             let ProfileFile::Refused(said) = found(name) else { panic!("{name} is read") };
             assert!(said.ends_with(why), "{said}");
@@ -144,13 +145,13 @@ mod tests {
         refused("link", "is not read: it is a symbolic link");
         std::fs::write(at("open"), "").unwrap();
         std::fs::set_permissions(at("open"), std::fs::Permissions::from_mode(0o666)).unwrap();
-        refused("open", "others may write to it");
+        refused("open", "other users may write to it");
         let huge = std::fs::File::create(at("huge")).unwrap();
         huge.set_len(1 << 40).unwrap();
         huge.set_permissions(std::fs::Permissions::from_mode(0o644)).unwrap();
         refused("huge", "more than 1048576");
         std::fs::remove_dir_all(directory).unwrap();
-        assert_eq!(ProfileFile::find(&ProfilePlace::Off), ProfileFile::Missing);
+        assert_eq!(ProfileFile::find(&ProfileSource::Off), ProfileFile::Missing);
     }
 
     #[test]
@@ -158,7 +159,7 @@ mod tests {
         let found = |path: &str, text: &str| ProfileFile::Found { path: path.into(), text: text.into() };
         for file in [
             ProfileFile::Missing,
-            ProfileFile::Refused("p is not read: it is no file".into()),
+            ProfileFile::Refused("p is not read: it is not a regular file".into()),
             found("p", ""),
             found("/a b/p.toml", "name = 'm'\nabout = ''\n"),
         ] {
@@ -172,11 +173,14 @@ mod tests {
         let of = |text: &str| {
             let mut complaints = Vec::new();
             let known = ProfileFile::of_text(text).knowledge("MPICH 5.0.0", &mut complaints);
-            assert_eq!(known, Knowledge::nominal(Vendor::Mpich));
+            assert_eq!(known, Knowledge::defaults(Vendor::Mpich));
             complaints.join("; ")
         };
         assert_eq!(of(""), "");
-        assert_eq!(of("!p is not read: it is no file"), "the profile p is not read: it is no file");
+        assert_eq!(
+            of("!p is not read: it is not a regular file"),
+            "profile p is not read: it is not a regular file"
+        );
         assert_eq!(
             of("p\nname ="),
             "p, line 1: string values must be quoted, expected literal string: the profile is not used"

@@ -1,67 +1,67 @@
-//! The settings: their table, and the values that all ranks have.
+//! The table of settings, and their values, which are the same on all ranks.
 
 use std::path::Path;
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
-use bruckner_algorithms::written::without_files;
+use bruckner_algorithms::user_schedule::strip_files;
 use bruckner_choose::{BadRule, Name, Policy, Rules};
 use bruckner_mpi::variable;
 use bruckner_schedule::Topology;
 
-use crate::profile::ProfilePlace;
+use crate::profile::ProfileSource;
 
-/// Whether the library serves.
+/// Which calls the library handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// It does not.
+    /// No calls.
     Off,
-    /// Where that is known to be better.
+    /// Calls for which the library is expected to be faster than the MPI.
     On,
-    /// Whatever has a right algorithm: for tests.
+    /// Every call for which there is a correct algorithm; for tests.
     Always,
 }
 
-/// Where the report goes.
+/// Destination of the report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// Text on standard error.
     Stderr,
-    /// JSON in a file; its name may have `%j`, `%h` and `%p`.
+    /// JSON in a file, whose name may contain `%j`, `%h` and `%p`.
     File(String),
 }
 
 /// The settings, the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Whether the library handles calls.
+    /// Which calls the library handles.
     pub mode: Mode,
-    /// The algorithms that the user named.
+    /// Algorithms that the user named, by collective.
     pub rules: Rules,
-    /// Collectives whose MPI functions are not taken over.
-    pub left: Vec<Name>,
-    /// The placement of ranks, if it is given.
+    /// Collectives whose MPI functions are not intercepted.
+    pub not_intercepted: Vec<Name>,
+    /// Topology to assume instead of the one that is detected, if set.
     pub topology: Option<Topology>,
     /// Whether ranks of a node use shared memory.
     pub shared_memory: bool,
     /// Whether ranks of a node may read each other's buffers.
-    pub reads: bool,
-    /// Every so many calls one is compared with the MPI's own; 0 for none.
-    pub check: u64,
-    /// Where the report goes, if there is to be one.
+    pub peer_reads: bool,
+    /// Every `check`-th call is compared with the MPI's own collective; 0 disables the comparison.
+    pub check_interval: u64,
+    /// Destination of the report, if one is wanted.
     pub report: Option<Destination>,
-    /// Calls on a communicator before it is served.
+    /// Number of calls on a communicator before the library handles its calls.
     pub after: u32,
-    /// The most temporary memory of a plan.
-    pub memory: u64,
-    /// Whether ranks may get different roundings of one floating-point result.
+    /// Maximum temporary memory of a plan, in bytes.
+    pub max_plan_bytes: u64,
+    /// Whether ranks may get differently rounded results of one floating-point reduction.
     pub fast_math: bool,
-    /// Whether messages may be measured where there is no profile.
-    pub measure: bool,
-    /// Whether what serves is compared with what else might, while a program runs.
-    pub watch: bool,
-    /// Where the profile of the machine is.
-    pub profiles: ProfilePlace,
+    /// Whether the machine may be calibrated by measuring messages if there is no profile.
+    pub calibrate: bool,
+    /// Whether online tuning compares the algorithms in use with alternatives while a program runs.
+    pub online_tuning: bool,
+    /// Where to look for the profile of the machine.
+    pub profile_source: ProfileSource,
     /// Complaints about wrong values.
     pub complaints: Vec<String>,
 }
@@ -71,39 +71,39 @@ impl Default for Settings {
         Settings {
             mode: Mode::On,
             rules: Rules::default(),
-            left: Vec::new(),
+            not_intercepted: Vec::new(),
             topology: None,
             shared_memory: true,
-            reads: true,
-            check: 0,
+            peer_reads: true,
+            check_interval: 0,
             report: None,
             after: 3,
-            memory: 64 << 20,
+            max_plan_bytes: 64 << 20,
             fast_math: false,
-            measure: true,
-            watch: true,
-            profiles: ProfilePlace::Standard,
+            calibrate: true,
+            online_tuning: true,
+            profile_source: ProfileSource::Standard,
             complaints: Vec::new(),
         }
     }
 }
 
-/// A setting: its name, its usual value, what it is about, and how a value is taken in.
+/// A setting: name, default value, description, and the function that parses and stores a value.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
-    pub(crate) usual: &'static str,
+    pub(crate) default: &'static str,
     pub(crate) about: &'static str,
     take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-/// The setting that may name files.
+/// Name of the setting whose value may refer to files.
 pub(crate) const ALGORITHM: &str = "BRUCKNER_ALGORITHM";
 
 pub(crate) const SETTINGS: [Setting; 14] = [
     Setting {
         name: "BRUCKNER",
-        usual: "on",
-        about: "on, off: nothing is served, or always: whatever has a right algorithm is, for tests",
+        default: "on",
+        about: "on; off: pass all calls through to the MPI; always: handle every call that has a correct algorithm, for tests",
         take: |to, value| {
             to.mode = match value {
                 "off" | "0" => Mode::Off,
@@ -116,17 +116,17 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: ALGORITHM,
-        usual: "",
-        about: "algorithms by collective, as allreduce=locality(node); allgather=sparbit",
+        default: "",
+        about: "algorithm for each collective, for example allreduce=locality(node); allgather=sparbit",
         take: |to, value| {
             to.rules = value.parse().map_err(|error: BadRule| error.to_string())?;
             Ok(())
         },
     },
     Setting {
-        name: "BRUCKNER_LEAVE",
-        usual: "",
-        about: "collectives that are left to the MPI, as alltoall, bcast, or all",
+        name: "BRUCKNER_PASS_THROUGH",
+        default: "",
+        about: "collectives to pass through to the MPI, for example alltoall, bcast, or all",
         take: |to, value| {
             let names = value.split([',', ' ', ';']).filter(|name| !name.is_empty());
             let read = |name: &str| match name {
@@ -135,14 +135,14 @@ pub(crate) const SETTINGS: [Setting; 14] = [
                     .map(|name| vec![name])
                     .ok_or_else(|| format!("`{name}` is not one of all, {}", Name::list())),
             };
-            to.left = names.map(read).collect::<Result<Vec<_>, _>>()?.concat();
+            to.not_intercepted = names.map(read).collect::<Result<Vec<_>, _>>()?.concat();
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_TOPOLOGY",
-        usual: "",
-        about: "takes ranks to be placed so, as 4,4,2; for tests",
+        default: "",
+        about: "topology to assume instead of the detected one, for example 4,4,2; for tests",
         take: |to, value| {
             to.topology = Some(value.parse().map_err(|error| format!("{error}"))?);
             Ok(())
@@ -150,40 +150,40 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_SHM",
-        usual: "on",
+        default: "on",
         about: "whether ranks of a node use shared memory",
         take: |to, value| {
-            to.shared_memory = truth(value)?;
+            to.shared_memory = parse_switch(value)?;
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_READ",
-        usual: "on",
+        default: "on",
         about: "whether ranks of a node may read each other's buffers",
         take: |to, value| {
-            to.reads = truth(value)?;
+            to.peer_reads = parse_switch(value)?;
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_CHECK",
-        usual: "0",
-        about: "every so many calls one is compared with native",
+        default: "0",
+        about: "compare every N-th call with native; 0: never",
         take: |to, value| {
-            to.check = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
+            to.check_interval = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_REPORT",
-        usual: "",
-        about: "where the report goes: stderr, or a file as run-%j.json",
+        default: "",
+        about: "destination of the report: stderr, or a file such as run-%j.json",
         take: |to, value| {
             to.report = Some(match value {
                 "stderr" => Destination::Stderr,
                 file if Path::new(file).extension().is_some_and(|e| e == "json") => {
-                    // Where it is now: a program may go elsewhere.
+                    // Made absolute now, because the program may change its working directory.
                     let file = std::path::absolute(file).map_err(|why| why.to_string())?;
                     Destination::File(file.display().to_string())
                 }
@@ -194,8 +194,8 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_AFTER",
-        usual: "3",
-        about: "calls on a communicator before it is served",
+        default: "3",
+        about: "number of calls on a communicator before the library handles its calls",
         take: |to, value| {
             to.after = value.parse().map_err(|_| "expected a number of calls".to_owned())?;
             Ok(())
@@ -203,55 +203,55 @@ pub(crate) const SETTINGS: [Setting; 14] = [
     },
     Setting {
         name: "BRUCKNER_MEMORY",
-        usual: "64M",
-        about: "the most temporary memory of a plan",
+        default: "64M",
+        about: "maximum temporary memory of a plan",
         take: |to, value| {
-            to.memory = parse_bytes(value)?;
+            to.max_plan_bytes = parse_bytes(value)?;
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_PROFILE",
-        usual: "",
-        about: "a profile of bruckner tune; off: none",
+        default: "",
+        about: "path of a machine profile written by bruckner tune; off: use none",
         take: |to, value| {
-            to.profiles = match value {
-                "off" | "0" => ProfilePlace::Off,
-                file => ProfilePlace::File(file.into()),
+            to.profile_source = match value {
+                "off" | "0" => ProfileSource::Off,
+                file => ProfileSource::File(file.into()),
             };
             Ok(())
         },
     },
     Setting {
-        name: "BRUCKNER_MEASURE",
-        usual: "on",
-        about: "whether messages may be measured at first use of several nodes",
+        name: "BRUCKNER_CALIBRATE",
+        default: "on",
+        about: "whether to calibrate the machine model with messages when several nodes are first used",
         take: |to, value| {
-            to.measure = truth(value)?;
+            to.calibrate = parse_switch(value)?;
             Ok(())
         },
     },
     Setting {
-        name: "BRUCKNER_WATCH",
-        usual: "on",
-        about: "whether what serves is compared with what else might",
+        name: "BRUCKNER_ONLINE_TUNING",
+        default: "on",
+        about: "online tuning: whether to compare the algorithms in use with alternatives while the program runs",
         take: |to, value| {
-            to.watch = truth(value)?;
+            to.online_tuning = parse_switch(value)?;
             Ok(())
         },
     },
     Setting {
         name: "BRUCKNER_FAST_MATH",
-        usual: "off",
-        about: "whether ranks may get different roundings of one result",
+        default: "off",
+        about: "whether ranks may get differently rounded results of one reduction",
         take: |to, value| {
-            to.fast_math = truth(value)?;
+            to.fast_math = parse_switch(value)?;
             Ok(())
         },
     },
 ];
 
-fn truth(value: &str) -> Result<bool, String> {
+fn parse_switch(value: &str) -> Result<bool, String> {
     match value {
         "on" | "1" => Ok(true),
         "off" | "0" => Ok(false),
@@ -259,7 +259,7 @@ fn truth(value: &str) -> Result<bool, String> {
     }
 }
 
-/// A number of bytes as people write it: 8, 64K, 1MiB.
+/// Parses a number of bytes as people write it: 8, 64K, 1MiB.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let expected = || "expected bytes such as 8, 64K or 1MiB".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -284,23 +284,23 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too many bytes".to_owned())
 }
 
-/// Whether this process's environment alone says that nothing is to be served.
+/// Whether the environment of this process, without any file, switches the library off.
 pub fn is_off_here() -> bool {
     variable("BRUCKNER").is_some_and(|value| value == "off" || value == "0")
 }
 
-/// Whether this process's environment alone asks for a report.
+/// Whether the environment of this process, without any file, requests a report.
 pub fn is_report_wanted_here() -> bool {
     variable("BRUCKNER_REPORT").is_some_and(|value| !value.is_empty())
 }
 
 impl Settings {
-    /// The limits of what may be chosen.
+    /// Returns the policy for choosing algorithms.
     pub fn policy(&self) -> Policy {
         Policy { always: self.mode == Mode::Always, fast_math: self.fast_math }
     }
 
-    /// The settings of a text that [`find_settings`] made, for a job of this many ranks.
+    /// Parses the text that [`find_settings`](crate::find_settings) made, for a job of `ranks` ranks.
     pub fn of(text: &str, ranks: u32) -> Settings {
         let mut settings = Settings::default();
         for line in text.lines() {
@@ -310,7 +310,7 @@ impl Settings {
                 && let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name)
                 && let Err(why) = (setting.take)(&mut settings, value)
             {
-                settings.complaints.push(without_files(&format!("{name}={value}: {why}")));
+                settings.complaints.push(strip_files(&format!("{name}={value}: {why}")));
             }
         }
         if let Some(topology) = &settings.topology
@@ -319,7 +319,7 @@ impl Settings {
             let has = topology.ranks();
             settings
                 .complaints
-                .push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, and there are {ranks}"));
+                .push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, but the job has {ranks}"));
             settings.topology = None;
         }
         settings
@@ -327,8 +327,9 @@ impl Settings {
 }
 
 impl Settings {
-    /// Whether a collective is to be served as far as it can be.
-    pub fn asks_for(&self, name: Name) -> bool {
+    /// Whether every supported call of a collective is to be handled: the user named an algorithm other than `native`, or named none and
+    /// the mode is [`Mode::Always`].
+    pub fn handles_all(&self, name: Name) -> bool {
         match self.rules.of(name) {
             Some(algorithm) => *algorithm != Expression::Plain(Plain::Native),
             None => self.mode == Mode::Always,
@@ -346,9 +347,11 @@ mod tests {
 
     #[test]
     fn values_are_taken_in() {
-        let s = of("BRUCKNER=always\nBRUCKNER_LEAVE=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n");
-        assert_eq!((s.mode, s.check, s.memory), (Mode::Always, 10, 1 << 20));
-        assert_eq!(s.left, [Name::Bcast, Name::Reduce]);
+        let s = of(
+            "BRUCKNER=always\nBRUCKNER_PASS_THROUGH=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n",
+        );
+        assert_eq!((s.mode, s.check_interval, s.max_plan_bytes), (Mode::Always, 10, 1 << 20));
+        assert_eq!(s.not_intercepted, [Name::Bcast, Name::Reduce]);
         assert!(s.complaints.is_empty());
         assert_eq!(of("BRUCKNER_REPORT=/a/b.json").report, Some(Destination::File("/a/b.json".into())));
         assert_ne!(of("BRUCKNER_REPORT=a/b.json").report, Some(Destination::File("a/b.json".into())));
@@ -364,24 +367,27 @@ mod tests {
             s.complaints[0].clone()
         };
         assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe: expected off, on or always");
-        assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, and there are 4");
+        assert_eq!(
+            complaint("BRUCKNER_TOPOLOGY=2x1"),
+            "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, but the job has 4"
+        );
         assert_eq!(
             complaint("BRUCKNER_REPORT=x.txt"),
             "BRUCKNER_REPORT=x.txt: expected stderr or a file that ends in .json"
         );
-        assert!(complaint("BRUCKNER_LEAVE=scan").contains("`scan` is not one of all, allgather"));
+        assert!(complaint("BRUCKNER_PASS_THROUGH=scan").contains("`scan` is not one of all, allgather"));
         assert!(
             complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: ")
         );
         assert!(complaint("BRUCKNER_MEMORY=64X").ends_with("expected bytes such as 8, 64K or 1MiB"));
     }
 
-    /// The usual values are those that the library has.
+    /// The default values in the table are those of `Settings::default()`.
     #[test]
     fn usual_values_change_nothing() {
-        for setting in SETTINGS.iter().filter(|setting| !setting.usual.is_empty()) {
+        for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
             assert_eq!(
-                of(&format!("{}={}", setting.name, setting.usual)),
+                of(&format!("{}={}", setting.name, setting.default)),
                 Settings::default(),
                 "{}",
                 setting.name

@@ -1,40 +1,41 @@
-//! Where settings are found: files that can be trusted, and the environment; what comes later counts.
+//! Sources of settings: trusted files and the environment. Later sources override earlier ones.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bruckner_algorithms::written::with_files;
+use bruckner_algorithms::aliases::{Context, current};
+use bruckner_algorithms::user_schedule::embed_files;
 use bruckner_mpi::{has_raised_privileges, variable};
 
 use crate::files;
 use crate::settings::{ALGORITHM, SETTINGS, Settings};
 
-/// The administrator's file: defaults, which users may change, and what they cannot.
+/// Path of the administrator's file: defaults, which users may change, and fixed values, which they cannot.
 const ADMINISTRATORS: &str = "/etc/bruckner.conf";
 
-/// No file of settings is longer.
+/// Maximum size of a settings file or algorithm file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Variables that are read elsewhere; the last is what module files say where things are by.
+/// Variables that are no settings and are read elsewhere; module files set the last one to the installation directory.
 const OTHERS: [&str; 5] =
     ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC", "BRUCKNER_ROOT"];
 
-/// A value, and where it was found.
+/// Value of a setting, and the place where it was found.
 struct Value {
     text: String,
     place: String,
 }
 
-/// The settings that rank 0 found: values by name, each behind those that it replaces, and complaints about files.
+/// Settings that a process found: values by name, highest precedence last, and complaints about files.
 #[derive(Default)]
-struct Found {
+struct FoundSettings {
     values: BTreeMap<String, Vec<Value>>,
     complaints: Vec<String>,
 }
 
-/// The part of the administrator's file that a line is in.
+/// Section of the administrator's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Defaults, which users may change.
@@ -43,19 +44,21 @@ enum Part {
     Fixed,
 }
 
-impl Found {
-    fn put(&mut self, name: &str, value: &str, place: &str) {
+impl FoundSettings {
+    fn add(&mut self, name: &str, value: &str, place: &str) {
+        let name = current(Context::Setting, name);
         if SETTINGS.iter().any(|setting| setting.name == name) {
             let text = value.replace('\n', " ").trim().to_owned();
             self.values.entry(name.to_owned()).or_default().push(Value { text, place: place.to_owned() });
         } else if !OTHERS.contains(&name) {
             let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
             let place = if place == ENVIRONMENT { String::new() } else { format!("{place}: ") };
-            self.complaints.push(format!("{place}`{name}` is no setting; there are {}", known.join(", ")));
+            self.complaints
+                .push(format!("{place}`{name}` is not a setting; the settings are {}", known.join(", ")));
         }
     }
 
-    /// The lines `NAME = value` of a file, if it is there and belongs to whom it must: each with its number and its part.
+    /// Returns the lines `NAME = value` of a file, each with line number and section; none if the file is missing or not trusted.
     fn lines(&mut self, path: &Path, trusted: &[u32]) -> Vec<(usize, Part, String)> {
         let mut complain = |why: String| self.complaints.push(format!("{}: {why}", path.display()));
         let text = match files::read(path, trusted, LONGEST) {
@@ -80,24 +83,24 @@ impl Found {
         lines
     }
 
-    /// Takes in lines of a file.
-    fn take(&mut self, path: &Path, lines: &[(usize, Part, String)], kind: &str) {
+    /// Adds the values in some lines of a file.
+    fn add_lines(&mut self, path: &Path, lines: &[(usize, Part, String)], kind: &str) {
         for (number, _, line) in lines {
             let place = format!("{}, line {number}{kind}", path.display());
             match line.split_once('=') {
-                Some((name, value)) => self.put(name.trim(), value, &place),
+                Some((name, value)) => self.add(name.trim(), value, &place),
                 None => self.complaints.push(format!("{place}: expected NAME = value, [default] or [fixed]")),
             }
         }
     }
 
-    /// Takes in all lines of a user's file, which nothing is fixed by.
-    fn file(&mut self, path: &Path, trusted: &[u32]) {
+    /// Adds the values in all lines of a user's file, where sections have no effect.
+    fn add_user_file(&mut self, path: &Path, trusted: &[u32]) {
         let lines = self.lines(path, trusted);
-        self.take(path, &lines, "");
+        self.add_lines(path, &lines, "");
     }
 
-    /// Takes in a variable of the environment, if it is one of ours.
+    /// Adds the value of an environment variable, if its name is `BRUCKNER` or begins with `BRUCKNER_`.
     fn variable(&mut self, name: &OsStr, value: &OsStr) {
         let Some(name) = name.to_str().filter(|name| *name == "BRUCKNER" || name.starts_with("BRUCKNER_"))
         else {
@@ -105,12 +108,12 @@ impl Found {
         };
         match value.to_str().map(str::trim) {
             Some("") => {}
-            Some(value) => self.put(name, value, ENVIRONMENT),
-            None => self.complaints.push(format!("{name}: {value:?} is no UTF-8: not used")),
+            Some(value) => self.add(name, value, ENVIRONMENT),
+            None => self.complaints.push(format!("{name}: {value:?} is not valid UTF-8 and is ignored")),
         }
     }
 
-    /// Puts what files of algorithms say in the place of their names: other ranks may not have them.
+    /// Replaces the names of algorithm files by the contents of the files, because other ranks may not have them.
     fn read_algorithms(&mut self) {
         let me = user();
         let read = |name: &str| match files::read(Path::new(name), &[0, me], LONGEST) {
@@ -120,7 +123,7 @@ impl Found {
         };
         let Some(values) = self.values.get_mut(ALGORITHM) else { return };
         let Some(value) = values.last_mut() else { return };
-        match with_files(&value.text, read) {
+        match embed_files(&value.text, read) {
             Ok(text) => value.text = text,
             Err(why) => {
                 self.complaints.push(format!("{ALGORITHM}: {why}"));
@@ -143,43 +146,43 @@ impl Found {
     }
 }
 
-/// Where a variable is found.
+/// Place of a value from an environment variable, as shown in messages.
 const ENVIRONMENT: &str = "environment";
 
-/// The settings that this process finds, as text for [`Settings::of`].
+/// Returns the settings that this process finds, as text for [`Settings::of`].
 pub fn find_settings() -> String {
     let mut found = found();
     found.read_algorithms();
     found.text()
 }
 
-/// The administrator's defaults, then the user's file, then the environment, then what the administrator fixed: what comes later counts.
-fn found() -> Found {
+/// Collects values in order of precedence, lowest first: administrator's defaults, user's file, environment, administrator's fixed values.
+fn found() -> FoundSettings {
     let me = user();
-    let mut found = Found::default();
+    let mut found = FoundSettings::default();
     let administrators = Path::new(ADMINISTRATORS);
     let lines = found.lines(administrators, &[0]);
     let (defaults, fixed): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|(_, part, _)| *part == Part::Default);
-    found.take(administrators, &defaults, ", default");
+    found.add_lines(administrators, &defaults, ", default");
     if let Some(file) = users_file() {
-        found.file(&file, &[0, me]);
+        found.add_user_file(&file, &[0, me]);
     }
     let all = if has_raised_privileges() { None } else { Some(std::env::vars_os()) };
     for (name, value) in all.into_iter().flatten() {
         found.variable(&name, &value);
     }
-    found.take(administrators, &fixed, ", fixed");
+    found.add_lines(administrators, &fixed, ", fixed");
     found
 }
 
-/// The user that this process runs as.
+/// Effective user ID of this process.
 fn user() -> u32 {
-    // SAFETY: always succeeds.
+    // SAFETY: `geteuid` always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// The user's file, which need not be there.
+/// Path of the user's settings file, which need not exist.
 fn users_file() -> Option<PathBuf> {
     variable("BRUCKNER_CONFIG").map(PathBuf::from).or_else(|| {
         let home = variable("HOME")?;
@@ -187,40 +190,40 @@ fn users_file() -> Option<PathBuf> {
     })
 }
 
-/// A setting as this process finds it, for people.
+/// A setting as this process finds it, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SettingShown {
-    /// Its name.
+pub struct ShownSetting {
+    /// Name of the setting.
     pub name: &'static str,
-    /// Its value; nothing, where there is none.
+    /// Value of the setting; empty if it has none.
     pub value: String,
-    /// Where it was found.
+    /// Place where the value was found.
     pub source: String,
-    /// The values that it replaces, with their places.
+    /// Values of lower precedence that are overridden, with their places.
     pub replaces: Vec<(String, String)>,
-    /// Its description.
+    /// Description of the setting.
     pub about: &'static str,
 }
 
-/// All settings as this process finds them, and what is wrong with them.
-pub fn show_settings() -> (Vec<SettingShown>, Vec<String>) {
+/// Returns all settings as this process finds them, and complaints about wrong values.
+pub fn show_settings() -> (Vec<ShownSetting>, Vec<String>) {
     let mut found = found();
     let shown = SETTINGS.iter().map(|setting| {
-        let usual = (setting.usual.to_owned(), "usual".to_owned());
+        let usual = (setting.default.to_owned(), "default".to_owned());
         let others = found.values.get(setting.name).into_iter().flatten();
         let mut all: Vec<(String, String)> = [usual]
             .into_iter()
             .chain(others.map(|value| (value.text.clone(), value.place.clone())))
             .collect();
         let (value, source) = all.pop().unwrap_or_default();
-        // The usual value is no news.
+        // The default value is not listed among those replaced.
         let replaces = all.into_iter().skip(1).collect();
-        SettingShown { name: setting.name, value, source, replaces, about: setting.about }
+        ShownSetting { name: setting.name, value, source, replaces, about: setting.about }
     });
     let shown = shown.collect();
     found.read_algorithms();
     let mut complaints = Settings::of(&found.text(), 0).complaints;
-    complaints.retain(|complaint| !complaint.ends_with("and there are 0"));
+    complaints.retain(|complaint| !complaint.ends_with("but the job has 0"));
     if let Some(file) = variable("BRUCKNER_CONFIG").map(PathBuf::from).filter(|file| !file.exists()) {
         complaints.push(format!("BRUCKNER_CONFIG={}: there is no such file", file.display()));
     }
@@ -230,7 +233,7 @@ pub fn show_settings() -> (Vec<SettingShown>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{create_new, numbered};
+    use crate::files::{create_new, with_number};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
     fn of(text: &str) -> Settings {
@@ -244,27 +247,28 @@ mod tests {
             .unwrap();
         let me = std::fs::metadata(&path).unwrap().uid();
         let read = |trusted: u32| {
-            let mut found = Found::default();
-            found.file(&path, &[trusted]);
+            let mut found = FoundSettings::default();
+            found.add_user_file(&path, &[trusted]);
             of(&found.text())
         };
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let settings = read(me);
-        assert_eq!(settings.check, 7);
+        assert_eq!(settings.check_interval, 7);
         assert!(
-            settings.complaints[0].contains("line 3: `BRUCKNER_CHEK` is no setting; there are BRUCKNER, ")
+            settings.complaints[0]
+                .contains("line 3: `BRUCKNER_CHEK` is not a setting; the settings are BRUCKNER, ")
         );
         assert!(settings.complaints[1].ends_with("line 4: expected NAME = value, [default] or [fixed]"));
         assert!(read(me + 1).complaints[0].contains("it belongs to user"));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
-        assert!(read(me).complaints[0].ends_with("others may write to it"));
+        assert!(read(me).complaints[0].ends_with("other users may write to it"));
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn variables_that_are_no_text_are_told() {
         use std::os::unix::ffi::OsStrExt as _;
-        let mut found = Found::default();
+        let mut found = FoundSettings::default();
         for (name, value) in [
             ("BRUCKNER_ALGORITHM", b"allreduce=ring\xff"),
             ("BRUCKNER_CHECK", b"              5"),
@@ -274,14 +278,26 @@ mod tests {
             found.variable(name.as_ref(), OsStr::from_bytes(value));
         }
         let settings = of(&found.text());
-        assert_eq!(settings.check, 5);
+        assert_eq!(settings.check_interval, 5);
         assert_eq!(
             settings.complaints,
-            [r#"BRUCKNER_ALGORITHM: "allreduce=ring\xFF" is no UTF-8: not used"#]
+            [r#"BRUCKNER_ALGORITHM: "allreduce=ring\xFF" is not valid UTF-8 and is ignored"#]
         );
     }
 
-    /// A fixed value replaces the environment's, which replaces a default.
+    /// A line is fixed unless it is in a section `[default]`.
+    #[test]
+    fn names_of_earlier_versions_are_read() {
+        let mut found = FoundSettings::default();
+        let old = ["BRUCKNER_LEAVE=bcast", "BRUCKNER_MEASURE=off", "BRUCKNER_WATCH=off"];
+        for (name, value) in old.iter().filter_map(|line| line.split_once('=')) {
+            found.variable(name.as_ref(), value.as_ref());
+        }
+        let new = "BRUCKNER_PASS_THROUGH=bcast\nBRUCKNER_CALIBRATE=off\nBRUCKNER_ONLINE_TUNING=off\n";
+        assert_eq!(of(&found.text()), of(new));
+        assert_eq!(of(&found.text()).complaints, [""; 0]);
+    }
+
     #[test]
     fn defaults_and_what_is_fixed_are_told_apart() {
         let path = std::env::temp_dir().join(format!("bruckner-parts-{}", std::process::id()));
@@ -292,7 +308,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let me = std::fs::metadata(&path).unwrap().uid();
-        let mut found = Found::default();
+        let mut found = FoundSettings::default();
         let lines = found.lines(&path, &[me]);
         std::fs::remove_file(&path).unwrap();
         let parts: Vec<(usize, bool)> =
@@ -311,20 +327,20 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let me = std::fs::metadata(&file).unwrap().uid();
         let read = |path: &Path| {
-            let mut found = Found::default();
-            found.file(path, &[me]);
+            let mut found = FoundSettings::default();
+            found.add_user_file(path, &[me]);
             of(&found.text())
         };
-        assert_eq!(read(&file).check, 7);
+        assert_eq!(read(&file).check_interval, 7);
         let settings = read(&link);
-        assert_eq!(settings.check, 0);
+        assert_eq!(settings.check_interval, 0);
         assert!(settings.complaints[0].ends_with("link: is not read: it is a symbolic link"));
-        assert!(read(&place).complaints[0].ends_with("is not read: it is no file"));
+        assert!(read(&place).complaints[0].ends_with("is not read: it is not a regular file"));
         assert!(read(&place.join("nothing")).complaints.is_empty());
-        // Nor where a report is written to, and what is there is left alone.
+        // Reports are not written through links either, and existing files are left alone.
         let (new, taken) = (place.join("new.json"), |path: &Path| create_new(path).unwrap().1);
-        assert_eq!(taken(&link), Some(numbered(&link, 1)));
-        assert_eq!(taken(&file), Some(numbered(&file, 1)));
+        assert_eq!(taken(&link), Some(with_number(&link, 1)));
+        assert_eq!(taken(&file), Some(with_number(&file, 1)));
         assert_eq!(
             (taken(&new), taken(&new), taken(&new)),
             (None, Some(place.join("new-1.json")), Some(place.join("new-2.json")))

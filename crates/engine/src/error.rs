@@ -1,39 +1,39 @@
-//! Errors.
+//! The engine's error type.
 
 use bruckner_choose::BadRule;
 use bruckner_mpi::{Handle, MpiError, NoMpi};
-use bruckner_runtime::Failure;
+use bruckner_runtime::TransportError;
 
 use crate::backend::Backend;
 
-/// Why a call did not do what it was asked. In C these are codes, the same numbers.
+/// Error of an engine call. [`Error::code`] returns its number in the C API.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no MPI here, or none that is understood.
+    /// No MPI library was found, or none that is supported.
     #[error("{0}")]
     NoMpi(#[from] NoMpi),
-    /// MPI is not initialised, or finalised already.
-    #[error("MPI is not running: call MPI_Init first, and nothing after MPI_Finalize")]
+    /// MPI is not initialised yet, or is already finalised.
+    #[error("MPI is not running: call this between MPI_Init and MPI_Finalize")]
     NotRunning,
     /// An MPI function failed.
     #[error("{0}")]
     Mpi(#[from] MpiError),
-    /// An argument is wrong.
+    /// An argument is invalid.
     #[error("{0}")]
     Argument(String),
     /// A count is negative.
     #[error("a count is negative: {0}")]
     Negative(i64),
-    /// A plan is started already, or not a plan.
+    /// A plan is null or already started, another thread is using the communicator, or an internal error occurred.
     #[error("{0}")]
     Plan(&'static str),
-    /// The communicator cannot be served, and there is no native call to fall back on.
+    /// The library cannot handle the communicator, and there is no native call to fall back on.
     #[error("{0}")]
-    NotServed(String),
+    Unsupported(String),
 }
 
 impl Error {
-    /// The number of an error in C; 0 is success.
+    /// Returns the error's number in the C API, where 0 is success.
     pub fn code(&self) -> i32 {
         match self {
             Error::NoMpi(_) => 1,
@@ -41,7 +41,7 @@ impl Error {
             Error::Mpi(_) => 3,
             Error::Argument(_) | Error::Negative(_) => 4,
             Error::Plan(_) => 5,
-            Error::NotServed(_) => 6,
+            Error::Unsupported(_) => 6,
         }
     }
 }
@@ -52,13 +52,13 @@ impl From<BadRule> for Error {
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
+impl From<TransportError> for Error {
+    fn from(failure: TransportError) -> Error {
         Error::Mpi(MpiError { call: failure.call, code: failure.code })
     }
 }
 
-/// Raises an error on a communicator of the user's, as MPI would; what its handler returns.
+/// Raises an error on a user's communicator, as MPI would, and returns its error code.
 pub(crate) fn raise<B: Backend>(backend: &B, comm: Handle, error: &Error) -> i32 {
     let code = match error {
         Error::Mpi(error) => error.code,

@@ -1,21 +1,21 @@
-//! The engine of a process: a call comes in; choose, plan, agree, keep, run.
+//! The engine: chooses an algorithm for each collective call of a process, plans it, agrees on the plan with all ranks, and runs it.
 //!
-//! [`Engine`] serves a process: a [`Call`] comes in, an algorithm is chosen, planned, agreed on by all ranks, kept and run;
-//! what is not understood goes to the MPI's own function. It runs on a [`Backend`]: a real MPI, found at run time and never
-//! linked, or, in tests, ranks that are threads of one process (crate `bruckner-threads`).
+//! [`Engine`] handles the collectives of a process: for each [`Call`] it chooses an algorithm, makes a plan on which all ranks agree,
+//! caches the plan and runs it. Calls that it does not support are passed through to the MPI's own function. It runs on a [`Backend`]: a
+//! real MPI, found at run time and never linked, or, in tests, ranks that are threads of one process (crate `bruckner-threads`).
 //!
-//! # What unsafe code rests on
+//! # Invariants of the unsafe code
 //!
-//! Few things, each stated here and cited by name:
+//! The SAFETY comments of this crate cite these invariants by name:
 //!
-//! - **ARGUMENTS**: the arguments are right for the MPI function of the same name: handles are valid, and buffers and lists are
-//!   as long as counts and datatypes say. Whoever calls an unsafe function of the engine vouches for that.
-//! - **UNTIL DONE**: from its start until it is done, the buffers of an operation are its own; nobody else reads what it writes or
-//!   writes what it reads. Whoever starts it vouches for that.
-//! - **TURN**: whoever has taken a turn (`progress/turn.rs`) is alone with its value until it is given back.
-//! - **GENERATION**: what is kept with a communicator lives until that is freed, and freeing one changes
-//!   [`Communicators::generation`](world::Communicators::generation). So an address that was remembered with a generation is good
-//!   as long as the generation is the same.
+//! - **ARGUMENTS**: the arguments are valid for the MPI function of the same name: handles are valid, and buffers and lists are as
+//!   long as counts and datatypes say. The caller of an unsafe function of the engine guarantees this.
+//! - **UNTIL DONE**: an operation owns its buffers from its start until it is done: no other code reads what it writes or writes
+//!   what it reads. The caller that starts the operation guarantees this.
+//! - **TURN**: the thread that has taken a turn (`progress/turn.rs`) has exclusive access to its value until it gives the turn back.
+//! - **GENERATION**: the value attached to a communicator lives until the communicator is freed, and freeing one changes
+//!   [`Communicators::generation`](backend::Communicators::generation). So an address that was remembered with a generation is
+//!   valid as long as the generation is the same.
 
 mod account;
 pub mod backend;
@@ -42,5 +42,5 @@ pub use bruckner_mpi::Mpi;
 pub use call::Call;
 pub use engine::{Engine, EntryPoint, Findings};
 pub use error::Error;
-pub use requests::Requests;
+pub use requests::PersistentRequests;
 pub use run::Persistent;

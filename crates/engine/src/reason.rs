@@ -1,45 +1,45 @@
-//! Why a call is served by an algorithm, or goes to the MPI's own function.
+//! The reason why a call is handled by an algorithm, or passed through to the MPI's own function.
 
 use std::fmt;
 
-/// The reason; the same on all ranks.
+/// Why a call is handled by an algorithm or passed through; the same on all ranks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reason {
-    /// An algorithm, or `native`, was chosen.
+    /// The chooser selected an algorithm, or `native`.
     Chosen(bruckner_choose::Reason),
-    /// The communicator has two groups.
+    /// The communicator is the communicator is an intercommunicator.
     Intercommunicator,
     /// The communicator has one rank.
     OneRank,
-    /// Too many communicators have a hidden one of their own.
+    /// Too many communicators have an internal communicator of their own.
     Quota,
-    /// The settings say so.
+    /// The settings switch the library off.
     Off,
-    /// Some ranks are of another world.
+    /// Some ranks of the communicator are outside `MPI_COMM_WORLD`.
     OutsideWorld,
-    /// The communicator is being freed: this is a callback of one of its attributes.
+    /// The communicator is being freed: the call comes from a delete callback of one of its attributes.
     BeingFreed,
-    /// Tags are used up.
+    /// No message tags are left for the communicator.
     NoTags,
-    /// A rank could not prepare, or may have buffers in device memory.
+    /// A rank failed to prepare the communicator, or may have buffers in device memory.
     Unprepared,
-    /// A communicator is served only after some calls.
+    /// The communicator has not yet had the number of calls after which the library handles it.
     FirstCalls,
-    /// Nobody gives anything to anybody.
+    /// A zero-byte call: no rank sends any data.
     NothingToDo,
-    /// The operation is not defined for the datatype.
+    /// The built-in operation is not defined for the datatype.
     Undefined,
-    /// An element of more than 4 GiB.
+    /// An element of the datatype has more than 4 GiB.
     HugeElement,
-    /// Elements without data.
+    /// The elements of the datatype have no data.
     EmptyElement,
-    /// MPI itself is to judge the arguments.
+    /// The arguments are invalid: the MPI's own function checks them and raises its error.
     LeftToMpi,
-    /// Ranks are in different calls.
+    /// Ranks make different calls.
     Different,
-    /// A persistent request with an operation of the user's.
+    /// A persistent request with a user-defined operation, which may be freed before the last start.
     UsersOperation,
-    /// A persistent request for which an algorithm was chosen that nothing would advance here.
+    /// A persistent request: the chosen algorithm has several rounds, and this MPI has no hook by which to advance them.
     NotAdvanced(bruckner_choose::Reason),
 }
 
@@ -54,24 +54,26 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Reason::Chosen(reason) => return reason.fmt(f),
             Reason::NotAdvanced(reason) => {
-                return write!(f, "{reason}; nothing would advance a plan of several rounds here");
+                return write!(f, "{reason}; this MPI cannot advance an algorithm of several rounds");
             }
-            Reason::Intercommunicator => "an intercommunicator",
-            Reason::OneRank => "one rank",
-            Reason::Quota => "too many communicators without bruckner_init",
-            Reason::Off => "BRUCKNER=off",
-            Reason::OutsideWorld => "not inside MPI_COMM_WORLD",
+            Reason::Intercommunicator => "the communicator is an intercommunicator",
+            Reason::OneRank => "the communicator has one rank",
+            Reason::Quota => "more than 64 communicators without bruckner_init",
+            Reason::Off => "the library is switched off (BRUCKNER=off)",
+            Reason::OutsideWorld => "some ranks are outside MPI_COMM_WORLD",
             Reason::BeingFreed => "the communicator is being freed",
-            Reason::NoTags => "no tags are left",
-            Reason::Unprepared => "a rank has a GPU runtime loaded, or failed to prepare",
-            Reason::FirstCalls => "the first calls on a communicator",
-            Reason::NothingToDo => "there is nothing to do",
-            Reason::Undefined => "the built-in operation is not known for this datatype",
-            Reason::HugeElement => "an element of more than 4 GiB",
-            Reason::EmptyElement => "elements without data",
-            Reason::LeftToMpi => "arguments that are left to MPI",
-            Reason::Different => "ranks make different calls",
-            Reason::UsersOperation => "an operation of the user's, which may be freed before the last start",
+            Reason::NoTags => "no message tags are left for the communicator",
+            Reason::Unprepared => "some rank has loaded a GPU runtime, or failed to prepare the communicator",
+            Reason::FirstCalls => "the first calls on a communicator are passed through (BRUCKNER_AFTER)",
+            Reason::NothingToDo => "a zero-byte call",
+            Reason::Undefined => "the operation is not supported for this datatype",
+            Reason::HugeElement => "an element of the datatype has more than 4 GiB",
+            Reason::EmptyElement => "the elements of the datatype have no data",
+            Reason::LeftToMpi => "invalid arguments, which the MPI reports itself",
+            Reason::Different => "ranks made different calls",
+            Reason::UsersOperation => {
+                "a persistent request with a user-defined operation, which may be freed before the last start"
+            }
         })
     }
 }

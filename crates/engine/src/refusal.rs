@@ -1,32 +1,32 @@
-//! Why something is not served.
+//! The reasons why the library does not handle a communicator, a call or a request.
 
 use bruckner_mpi::MpiError;
 
 use crate::Error;
 use crate::reason::Reason;
 
-/// Why a communicator, a call or a request is not served.
+/// Why the library does not handle a communicator, a call or a request.
 pub(crate) enum Refusal {
-    /// It goes to the MPI's own function, on all ranks.
-    Native(Reason),
-    /// Something is wrong: with the arguments, in a way that MPI finds before it talks to anybody, or with the MPI.
-    Wrong(Error),
+    /// Passed through to the MPI's own function, on all ranks.
+    PassThrough(Reason),
+    /// An error: an invalid argument that MPI detects before it communicates, or a failed MPI function.
+    Error(Error),
 }
 
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Refusal {
-        Refusal::Native(reason)
+        Refusal::PassThrough(reason)
     }
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
-        Refusal::Wrong(error)
+        Refusal::Error(error)
     }
 }
 
 impl From<MpiError> for Refusal {
     fn from(error: MpiError) -> Refusal {
-        Refusal::Wrong(error.into())
+        Refusal::Error(error.into())
     }
 }

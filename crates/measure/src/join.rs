@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::results::{Block, Case, Launch, Look, Results};
+use crate::results::{Block, Case, Launch, Results, TimingMethod};
 use crate::statistics::{Comparison, Times, compare, median, ratio, times};
 
 /// One case over all launches that measured it: one collective at one size, on one topology, with one MPI and one set of labels.
-pub struct Joined<'a> {
+pub struct JoinedCase<'a> {
     /// Name and version of the MPI.
     pub mpi: &'a str,
     /// Labels of the launches. Launches with different labels are not joined.
@@ -29,8 +29,8 @@ pub struct Joined<'a> {
 }
 
 /// Returns all cases, in the order in which they were first measured.
-pub fn join(results: &Results) -> Vec<Joined<'_>> {
-    let mut joined: Vec<Joined<'_>> = Vec::new();
+pub fn join_cases(results: &Results) -> Vec<JoinedCase<'_>> {
+    let mut joined: Vec<JoinedCase<'_>> = Vec::new();
     for launch in &results.launches {
         for case in &launch.cases {
             let counts = case.counts.as_deref();
@@ -41,7 +41,7 @@ pub fn join(results: &Results) -> Vec<Joined<'_>> {
             let one = match same {
                 Some(one) => one,
                 None => {
-                    joined.push(Joined {
+                    joined.push(JoinedCase {
                         mpi: &launch.mpi.name,
                         labels: &launch.labels,
                         topology: &launch.topology,
@@ -75,7 +75,7 @@ pub fn join(results: &Results) -> Vec<Joined<'_>> {
 }
 
 /// Returns the times of a contender in a block, in seconds.
-fn of_block(block: &Block, contender: usize, look: Look) -> Option<Vec<f64>> {
+fn of_block(block: &Block, contender: usize, look: TimingMethod) -> Option<Vec<f64>> {
     block.runs.iter().find(|run| run.contender == contender).map(|run| run.times(look))
 }
 
@@ -83,9 +83,9 @@ fn number(case: &Case, name: &str) -> Option<usize> {
     case.contenders.iter().position(|contender| contender.name == name)
 }
 
-impl Joined<'_> {
+impl JoinedCase<'_> {
     /// Returns the name of the measured function. With counts of each rank it has a `v` at the end, except for `reduce_scatter`.
-    pub fn function(&self) -> String {
+    pub fn function_name(&self) -> String {
         match self.counts {
             Some(_) if self.collective != "reduce_scatter" => format!("{}v", self.collective),
             _ => self.collective.to_owned(),
@@ -93,7 +93,7 @@ impl Joined<'_> {
     }
 
     /// Returns the times of a contender in launches that also measured the contender `beside`, since only these are comparable.
-    pub fn times(&self, contender: &str, beside: &str, look: Look) -> Option<Times> {
+    pub fn times(&self, contender: &str, beside: &str, look: TimingMethod) -> Option<Times> {
         let mut blocks = Vec::new();
         for (_, case) in &self.cases {
             let (Some(contender), Some(_)) = (number(case, contender), number(case, beside)) else {
@@ -105,28 +105,34 @@ impl Joined<'_> {
     }
 
     /// Returns the time ratios of two contenders in the blocks of each launch.
-    fn ratios(&self, contender: &str, with: &str, look: Look) -> Vec<Vec<f64>> {
+    fn ratios(&self, contender: &str, with: &str, look: TimingMethod) -> Vec<Vec<f64>> {
         self.cases.iter().map(|(_, case)| ratios(case, contender, with, look)).collect()
     }
 
     /// Compares two contenders: the time of `contender` divided by the time of `with` in the same block.
-    pub fn compare(&self, contender: &str, with: &str, look: Look, confidence: f64) -> Option<Comparison> {
+    pub fn compare(
+        &self,
+        contender: &str,
+        with: &str,
+        look: TimingMethod,
+        confidence: f64,
+    ) -> Option<Comparison> {
         compare(&self.ratios(contender, with, look), confidence)
     }
 
-    /// Returns the median time ratio of two contenders without an interval, which is much faster than [`Joined::compare`].
-    pub fn ratio(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
+    /// Returns the median time ratio of two contenders without an interval, which is much faster than [`JoinedCase::compare`].
+    pub fn ratio(&self, contender: &str, with: &str, look: TimingMethod) -> Option<f64> {
         ratio(&self.ratios(contender, with, look))
     }
 
     /// Returns the median time ratio of two contenders in all launches, including trials of the MPI's settings.
-    pub fn ratio_in_trials(&self, contender: &str, with: &str, look: Look) -> Option<f64> {
+    pub fn ratio_in_trials(&self, contender: &str, with: &str, look: TimingMethod) -> Option<f64> {
         let cases = self.trials.iter().copied().chain(self.cases.iter().map(|(_, case)| *case));
         ratio(&cases.map(|case| ratios(case, contender, with, look)).collect::<Vec<_>>())
     }
 
     /// Whether settings of the MPI's own function were tried in trial launches.
-    pub fn was_tried(&self) -> bool {
+    pub fn has_trials(&self) -> bool {
         !self.trials.is_empty()
     }
 
@@ -136,7 +142,7 @@ impl Joined<'_> {
     }
 
     /// Returns the median time of an 8-byte message from the first rank to the last, in seconds.
-    pub fn hop(&self) -> f64 {
+    pub fn latency(&self) -> f64 {
         self.seconds(|case| &case.hops)
     }
 
@@ -158,7 +164,7 @@ impl Joined<'_> {
 }
 
 /// Returns the time of contender `above` divided by that of `below`, in each block of a case that measured both.
-pub fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
+pub fn ratios(case: &Case, above: &str, below: &str, look: TimingMethod) -> Vec<f64> {
     let (Some(above), Some(below)) = (number(case, above), number(case, below)) else { return Vec::new() };
     let of = |block: &Block| {
         let (above, below) = (of_block(block, above, look)?, of_block(block, below, look)?);
@@ -171,12 +177,12 @@ pub fn ratios(case: &Case, above: &str, below: &str, look: Look) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Contender, Run};
-    use crate::statistics::Verdict;
+    use crate::results::{BlockTimes, Contender};
+    use crate::statistics::ComparisonResult;
 
     /// Makes a launch with the given contenders and their times in nanoseconds.
     fn launch(of: &[(&str, u64)]) -> Launch {
-        let run = |(contender, (_, nanos)): (usize, &(&str, u64))| Run {
+        let run = |(contender, (_, nanos)): (usize, &(&str, u64))| BlockTimes {
             contender,
             from_barrier: vec![vec![*nanos, nanos + 2], vec![nanos / 2, nanos + 4]],
             back_to_back: vec![nanos * 10, nanos * 5],
@@ -205,13 +211,13 @@ mod tests {
     fn a_repetition_takes_as_long_as_its_slowest_rank() {
         let mut results = Results::default();
         results.launches.push(launch(&[("native", 1000)]));
-        let joined = &join(&results)[0];
-        let times = joined.times("native", "native", Look::FromBarrier).unwrap();
-        assert_eq!((times.least, times.samples), (1000.0 * 1e-9, 16));
-        let times = joined.times("native", "native", Look::BackToBack).unwrap();
+        let joined = &join_cases(&results)[0];
+        let times = joined.times("native", "native", TimingMethod::FromBarrier).unwrap();
+        assert_eq!((times.min, times.samples), (1000.0 * 1e-9, 16));
+        let times = joined.times("native", "native", TimingMethod::BackToBack).unwrap();
         assert_eq!((times.median, times.samples), (1000.0 * 1e-9, 8));
         assert!((joined.skew() - 200e-9).abs() < 1e-15);
-        assert!((joined.hop() - 50e-9).abs() < 1e-15);
+        assert!((joined.latency() - 50e-9).abs() < 1e-15);
     }
 
     #[test]
@@ -221,16 +227,16 @@ mod tests {
         // The next two launches are ten times as slow, which does not change the ratio of `ring` and `native`.
         results.launches.push(launch(&[("forced", 8000), ("ring", 5000)]));
         results.launches.push(launch(&[("native", 10_000), ("ring", 5000)]));
-        let joined = join(&results);
+        let joined = join_cases(&results);
         assert_eq!(joined.len(), 1);
         let joined = &joined[0];
         assert_eq!(joined.contenders, ["native", "ring", "forced"]);
-        let comparison = joined.compare("ring", "native", Look::BackToBack, 0.99).unwrap();
+        let comparison = joined.compare("ring", "native", TimingMethod::BackToBack, 0.99).unwrap();
         assert!((comparison.ratio - 0.5).abs() < 1e-9);
-        assert_eq!((comparison.launches, comparison.verdict()), (2, Verdict::Faster));
-        let comparison = joined.compare("ring", "forced", Look::BackToBack, 0.99).unwrap();
+        assert_eq!((comparison.launches, comparison.result()), (2, ComparisonResult::Faster));
+        let comparison = joined.compare("ring", "forced", TimingMethod::BackToBack, 0.99).unwrap();
         assert!((comparison.ratio - 0.625).abs() < 1e-9);
-        assert!(joined.compare("native", "forced", Look::BackToBack, 0.99).is_none());
+        assert!(joined.compare("native", "forced", TimingMethod::BackToBack, 0.99).is_none());
     }
 
     #[test]
@@ -239,18 +245,21 @@ mod tests {
         results.launches.push(launch(&[("native", 1000), ("ring", 500)]));
         results.launches.push(Launch { trial: true, ..launch(&[("native: slow", 9000), ("ring", 4500)]) });
         results.launches.push(Launch { trial: true, ..launch(&[("native: good", 3000), ("ring", 4500)]) });
-        let joined = &join(&results)[0];
+        let joined = &join_cases(&results)[0];
         assert_eq!(joined.contenders, ["native", "ring"]);
-        assert!((joined.times("ring", "native", Look::BackToBack).unwrap().median - 500e-9).abs() < 1e-15);
         assert!(
-            (joined.ratio_in_trials("native: good", "ring", Look::BackToBack).unwrap() - 2.0 / 3.0).abs()
+            (joined.times("ring", "native", TimingMethod::BackToBack).unwrap().median - 500e-9).abs() < 1e-15
+        );
+        assert!(
+            (joined.ratio_in_trials("native: good", "ring", TimingMethod::BackToBack).unwrap() - 2.0 / 3.0)
+                .abs()
                 < 1e-9
         );
         assert_eq!(crate::native::best(joined), None);
         results.launches.push(launch(&[("native: good", 300), ("ring", 450)]));
-        let joined = &join(&results)[0];
+        let joined = &join_cases(&results)[0];
         assert_eq!(crate::native::best(joined), Some("native: good"));
-        let beside = joined.times("ring", "native: good", Look::BackToBack).unwrap();
+        let beside = joined.times("ring", "native: good", TimingMethod::BackToBack).unwrap();
         assert!((beside.median - 450e-9).abs() < 1e-15);
     }
 
@@ -266,9 +275,12 @@ mod tests {
         assert_eq!(format!("{again:?}"), format!("{results:?}"));
         std::fs::write(&path, "{\"format\": \"bruckner-bench 99\", \"launches\": []}").unwrap();
         let error = Results::read(&path).unwrap_err().to_string();
-        assert_eq!(error, "its format is `bruckner-bench 99`, and this is for `bruckner-bench 1`");
+        assert_eq!(
+            error,
+            "the file has format `bruckner-bench 99`, but this version reads `bruckner-bench 1`"
+        );
         std::fs::write(&path, "[]").unwrap();
-        assert!(Results::read(&path).unwrap_err().to_string().starts_with("these are no results"));
+        assert!(Results::read(&path).unwrap_err().to_string().starts_with("not a results file"));
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Measured times: the results file of `bruckner bench`, and the statistics of its samples. No MPI and no clock.
 //!
 //! [`Results`] are the contents of a file that `bruckner bench` writes: launches consist of cases, cases of blocks, and a block has the
-//! times of all repetitions of each contender on every rank. [`Joined`] is one case over all launches. It gives the [`Times`] of one
+//! times of all repetitions of each contender on every rank. [`JoinedCase`] is one case over all launches. It gives the [`Times`] of one
 //! contender and a [`Comparison`] of two, which uses only times measured in the same block.
 //!
 //! ```
@@ -19,10 +19,13 @@ mod results;
 mod said;
 mod statistics;
 
-pub use join::{Joined, join, ratios};
-pub use random::Random;
-pub use results::{Block, Case, Contender, Launch, Look, Machine, MpiInfo, Results, Run, WrongFile};
+pub use join::{JoinedCase, join_cases, ratios};
+pub use random::SplitMix64;
+pub use results::{
+    Block, BlockTimes, Case, Contender, Host, Launch, MpiInfo, Results, ResultsError, TimingMethod,
+};
 pub use said::{bytes as bytes_text, shortened, time as time_text};
 pub use statistics::{
-    Comparison, Interval, Times, Verdict, compare, median, median_interval, paired, quantile, times,
+    Comparison, ComparisonResult, Interval, Times, compare, median, median_interval, quantile, times,
+    wilcoxon_interval,
 };

@@ -1,13 +1,13 @@
 //! Names of contenders that are the MPI's own function, with its default algorithm or forced to another one.
 
-use crate::join::Joined;
-use crate::results::Look;
+use crate::join::JoinedCase;
+use crate::results::TimingMethod;
 
 /// Name of the contender that is the MPI's own function with its default algorithm.
 pub const NATIVE: &str = "native";
 
 /// Name of the contender that is the library with the algorithm it selects, which may be the MPI's own function.
-pub const CHOSEN: &str = "chosen";
+pub const LIBRARY_SELECTION: &str = "chosen";
 
 const PREFIX: &str = "native: ";
 
@@ -33,9 +33,9 @@ pub fn is_native(contender: &str) -> bool {
 
 /// Returns the contender with the setting of the MPI that was fastest in the trials, which is then measured in full. Files joined from
 /// several runs may have several; then it is the fastest relative to an algorithm of the library.
-pub fn best<'a>(case: &Joined<'a>) -> Option<&'a str> {
+pub fn best<'a>(case: &JoinedCase<'a>) -> Option<&'a str> {
     let forced: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_forced(name)).collect();
-    let ours = case.contenders.iter().find(|name| !is_native(name) && **name != CHOSEN)?;
-    let ratio = |native: &str| case.ratio(native, ours, Look::FromBarrier).unwrap_or(f64::INFINITY);
+    let ours = case.contenders.iter().find(|name| !is_native(name) && **name != LIBRARY_SELECTION)?;
+    let ratio = |native: &str| case.ratio(native, ours, TimingMethod::FromBarrier).unwrap_or(f64::INFINITY);
     forced.into_iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)))
 }

@@ -2,16 +2,16 @@
 
 /// Generator SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// Makes a generator from a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
     }
 
     /// Returns the next number.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// Returns a number in `0..below`; `below` is at least 1.
     pub fn below(&mut self, below: usize) -> usize {
-        ((u128::from(self.number()) * below as u128) >> 64) as usize
+        ((u128::from(self.next_u64()) * below as u128) >> 64) as usize
     }
 
     /// Returns the numbers `0..count` in random order.
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn every_order_is_about_as_frequent_as_any_other() {
-        let mut random = Random::new(7);
+        let mut random = SplitMix64::new(7);
         let mut seen = std::collections::BTreeMap::new();
         (0..60_000).for_each(|_| *seen.entry(random.order(3)).or_insert(0) += 1);
         assert_eq!(seen.len(), 6);

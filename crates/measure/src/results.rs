@@ -32,7 +32,7 @@ pub struct Launch {
     /// MPI that the launch used.
     pub mpi: MpiInfo,
     /// Machine on which the launch ran.
-    pub machine: Machine,
+    pub machine: Host,
     /// Topology of nodes and ranks, as the option `bruckner explain --topology` takes it.
     pub topology: String,
     /// Number of ranks.
@@ -60,7 +60,7 @@ pub struct MpiInfo {
 
 /// Description of the machine by its ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
+pub struct Host {
     /// Host name of each rank.
     pub hosts: Vec<String>,
     /// List of the cores on which each rank may run.
@@ -110,12 +110,12 @@ pub struct Contender {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
     /// Runs of the measured contenders, in the order of execution.
-    pub runs: Vec<Run>,
+    pub runs: Vec<BlockTimes>,
 }
 
 /// Times of one contender in one block, in nanoseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct BlockTimes {
     /// Index of the contender in [`Case::contenders`].
     pub contender: usize,
     /// For each rank, the time of each repetition, from a barrier to the end of the call.
@@ -128,36 +128,36 @@ pub struct Run {
 
 /// Method of timing a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Look {
+pub enum TimingMethod {
     /// Time from a barrier to the end of the call on the slowest rank.
     FromBarrier,
     /// Time per call of consecutive calls without a barrier between them.
     BackToBack,
 }
 
-impl Look {
+impl TimingMethod {
     /// Both methods.
-    pub const ALL: [Look; 2] = [Look::FromBarrier, Look::BackToBack];
+    pub const ALL: [TimingMethod; 2] = [TimingMethod::FromBarrier, TimingMethod::BackToBack];
 
     /// Returns the name of the method in reports.
     pub fn text(self) -> &'static str {
         match self {
-            Look::FromBarrier => "from a barrier to the last end",
-            Look::BackToBack => "back to back",
+            TimingMethod::FromBarrier => "from a barrier, slowest rank",
+            TimingMethod::BackToBack => "back to back",
         }
     }
 }
 
-impl Run {
+impl BlockTimes {
     /// Returns the time of the slowest rank in each repetition, in seconds. Back to back, there is one value: the time per call.
-    pub fn times(&self, look: Look) -> Vec<f64> {
+    pub fn times(&self, look: TimingMethod) -> Vec<f64> {
         match look {
-            Look::FromBarrier => {
+            TimingMethod::FromBarrier => {
                 let count = self.from_barrier.iter().map(Vec::len).min().unwrap_or(0);
                 let slowest = |at: usize| self.from_barrier.iter().map(|rank| rank[at]).max().unwrap_or(0);
                 (0..count).map(|at| slowest(at) as f64 * 1e-9).collect()
             }
-            Look::BackToBack => {
+            TimingMethod::BackToBack => {
                 let all = self.back_to_back.iter().max();
                 all.map(|&all| all as f64 * 1e-9 / f64::from(self.calls.max(1))).into_iter().collect()
             }
@@ -167,24 +167,24 @@ impl Run {
 
 /// Error for a results file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum WrongFile {
+pub enum ResultsError {
     /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The file is not JSON with the expected fields.
-    #[error("these are no results of `bruckner bench`: {reason}")]
+    #[error("not a results file of `bruckner bench`: {reason}")]
     Json {
         /// Error message of the JSON parser.
         reason: String,
     },
     /// The file has another format or version.
-    #[error("its format is `{0}`, and this is for `{FORMAT}`")]
+    #[error("the file has format `{0}`, but this version reads `{FORMAT}`")]
     Format(String),
 }
 
-impl From<serde_json::Error> for WrongFile {
-    fn from(error: serde_json::Error) -> WrongFile {
-        WrongFile::Json { reason: error.to_string() }
+impl From<serde_json::Error> for ResultsError {
+    fn from(error: serde_json::Error) -> ResultsError {
+        ResultsError::Json { reason: error.to_string() }
     }
 }
 
@@ -202,16 +202,16 @@ impl Results {
     }
 
     /// Reads a results file.
-    pub fn read(path: &Path) -> Result<Results, WrongFile> {
+    pub fn read(path: &Path) -> Result<Results, ResultsError> {
         let results: Results = serde_json::from_slice(&std::fs::read(path)?)?;
         match results.format == FORMAT {
             true => Ok(results),
-            false => Err(WrongFile::Format(results.format)),
+            false => Err(ResultsError::Format(results.format)),
         }
     }
 
     /// Writes a results file, either completely or not at all.
-    pub fn write(&self, path: &Path) -> Result<(), WrongFile> {
+    pub fn write(&self, path: &Path) -> Result<(), ResultsError> {
         // If the path is a symbolic link, its target is written.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = path.file_name().unwrap_or_default().to_string_lossy();

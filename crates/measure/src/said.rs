@@ -4,7 +4,7 @@
 pub fn time(seconds: f64) -> String {
     let (number, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
-        s if s < 1e-2 => (s * 1e6, "us"),
+        s if s < 1e-2 => (s * 1e6, "µs"),
         s => (s * 1e3, "ms"),
     };
     let digits = usize::from(number < 100.0);
@@ -41,8 +41,8 @@ mod tests {
     #[test]
     fn times_and_sizes_have_units_that_suit_them() {
         assert_eq!(time(2.5e-7), "250 ns");
-        assert_eq!(time(1.4956e-3), "1496 us");
-        assert_eq!(time(4.2e-6), "4.2 us");
+        assert_eq!(time(1.4956e-3), "1496 µs");
+        assert_eq!(time(4.2e-6), "4.2 µs");
         assert_eq!(time(0.0231), "23.1 ms");
         let said = (bytes(8), bytes(4096), bytes(1 << 20), bytes(90_464));
         assert_eq!(said, ("8 B".into(), "4 KiB".into(), "1 MiB".into(), "90464 B".into()));

@@ -1,6 +1,6 @@
 //! Medians, confidence intervals without assumptions about distributions, and ratios.
 
-use crate::random::Random;
+use crate::random::SplitMix64;
 
 /// A confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -69,7 +69,7 @@ pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
 /// Returns the centre of the differences of pairs and its confidence interval, for any symmetric distribution: Hodges and Lehmann's
 /// estimate, and Wilcoxon's signed ranks. The interval has at least this confidence. With too few values it is their whole range. Returns
 /// `None` without values.
-pub fn paired(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
+pub fn wilcoxon_interval(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
     let n = values.len();
     let each = |a: usize| (a..n).map(move |b| (values[a] + values[b]) / 2.0);
     let means = sorted(&(0..n).flat_map(each).collect::<Vec<_>>());
@@ -107,7 +107,7 @@ pub struct Times {
     /// Confidence interval of the median, at 95 %.
     pub interval: Interval,
     /// Shortest time.
-    pub least: f64,
+    pub min: f64,
     /// 95th percentile.
     pub p95: f64,
     /// Number of times.
@@ -123,7 +123,7 @@ pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
     (!all.is_empty()).then(|| Times {
         median: median(&all),
         interval: median_interval(&medians, 0.95),
-        least: quantile(&all, 0.0),
+        min: quantile(&all, 0.0),
         p95: quantile(&all, 0.95),
         samples: all.len(),
     })
@@ -146,7 +146,7 @@ pub struct Comparison {
 
 /// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ComparisonResult {
     /// The interval lies below 1.
     Faster,
     /// The interval lies above 1.
@@ -159,19 +159,19 @@ pub enum Verdict {
 
 impl Comparison {
     /// Returns the result of the comparison.
-    pub fn verdict(&self) -> Verdict {
+    pub fn result(&self) -> ComparisonResult {
         if self.too_few {
-            return Verdict::TooFew;
+            return ComparisonResult::TooFew;
         }
         match (self.interval.high < 1.0, self.interval.low > 1.0) {
-            (true, _) => Verdict::Faster,
-            (_, true) => Verdict::Slower,
-            _ => Verdict::NoDifference,
+            (true, _) => ComparisonResult::Faster,
+            (_, true) => ComparisonResult::Slower,
+            _ => ComparisonResult::NoDifference,
         }
     }
 
     /// Returns the comparison with the contenders exchanged. Its ratio is the speedup of the first contender over the second.
-    pub fn inverted(&self) -> Comparison {
+    pub fn swapped(&self) -> Comparison {
         let interval = Interval { low: 1.0 / self.interval.high, high: 1.0 / self.interval.low };
         Comparison { ratio: 1.0 / self.ratio, interval, ..*self }
     }
@@ -185,10 +185,10 @@ pub(crate) fn ratio(launches: &[Vec<f64>]) -> Option<f64> {
 }
 
 /// Number of blocks from which on the bootstrap interval alone has the requested confidence.
-const ENOUGH: usize = 30;
+const MIN_BOOTSTRAP_BLOCKS: usize = 30;
 
 /// Number of bootstrap samples.
-const DRAWS: usize = 4000;
+const BOOTSTRAP_SAMPLES: usize = 4000;
 
 /// Compares two contenders by the ratios of their times in the blocks of each launch. The bootstrap draws launches with replacement, and
 /// blocks within each, because times vary more between launches than within one. Returns `None` without any block.
@@ -198,7 +198,7 @@ pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
     let ratio = ratio(launches)?;
     let launches: Vec<&Vec<f64>> = launches.iter().filter(|blocks| !blocks.is_empty()).collect();
     // The seed is fixed, so the same data always give the same interval.
-    let mut random = Random::new(0x6272_7563_6b6e_6572);
+    let mut random = SplitMix64::new(0x6272_7563_6b6e_6572);
     let mut drawn = Vec::new();
     let mut launch = || {
         let from = launches[random.below(launches.len())];
@@ -211,11 +211,11 @@ pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
         some.fill_with(&mut launch);
         median_of(&mut some)
     };
-    let medians: Vec<f64> = (0..DRAWS).map(|_| all()).collect();
+    let medians: Vec<f64> = (0..BOOTSTRAP_SAMPLES).map(|_| all()).collect();
     let tail = (1.0 - confidence) / 2.0;
     let mut interval = Interval { low: quantile(&medians, tail), high: quantile(&medians, 1.0 - tail) };
     let all: Vec<f64> = launches.iter().flat_map(|blocks| blocks.iter().copied()).collect();
-    if all.len() < ENOUGH {
+    if all.len() < MIN_BOOTSTRAP_BLOCKS {
         // With few blocks, the bootstrap interval alone is too narrow.
         let plain = median_interval(&all, confidence);
         interval = Interval { low: interval.low.min(plain.low), high: interval.high.max(plain.high) };
@@ -232,8 +232,8 @@ mod tests {
     use super::*;
 
     /// Returns a normally distributed number, by the sum of twelve uniform ones.
-    fn normal(random: &mut Random) -> f64 {
-        (0..12).map(|_| random.number() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
+    fn normal(random: &mut SplitMix64) -> f64 {
+        (0..12).map(|_| random.next_u64() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
     /// By tables of the signed-rank test, the interval of 10 pairs at 95 % leaves out eight means at each end; those of 8 pairs at 99 %
@@ -246,14 +246,14 @@ mod tests {
             .map(|(a, b)| (values[a] + values[b]) / 2.0)
             .collect();
         means.sort_by(f64::total_cmp);
-        let (_, interval) = paired(&values, 0.95).unwrap();
+        let (_, interval) = wilcoxon_interval(&values, 0.95).unwrap();
         assert_eq!((interval.low, interval.high), (means[8], means[means.len() - 9]));
-        let (_, interval) = paired(&values[..8], 0.99).unwrap();
+        let (_, interval) = wilcoxon_interval(&values[..8], 0.99).unwrap();
         assert_eq!((interval.low, interval.high), (1.0, 64.0));
-        let (middle, interval) = paired(&values[..5], 0.95).unwrap();
+        let (middle, interval) = wilcoxon_interval(&values[..5], 0.95).unwrap();
         assert_eq!((interval.low, interval.high), (1.0, 25.0));
         assert!(interval.low < middle && middle < interval.high);
-        assert_eq!(paired(&[], 0.95), None);
+        assert_eq!(wilcoxon_interval(&[], 0.95), None);
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_holds_it_as_often_as_it_says() {
-        let mut random = Random::new(1);
+        let mut random = SplitMix64::new(1);
         let held = (0..4000).filter(|_| {
             let values: Vec<f64> = (0..25).map(|_| normal(&mut random).exp()).collect();
             let interval = median_interval(&values, 0.95);
@@ -289,14 +289,14 @@ mod tests {
 
     /// Returns how many of 200 comparisons find a difference, if the true ratio is `difference` and launches vary by `between`.
     fn found(difference: f64, launches: usize, between: f64) -> usize {
-        let mut random = Random::new(2);
+        let mut random = SplitMix64::new(2);
         let mut one = || {
-            let launch = |random: &mut Random| {
+            let launch = |random: &mut SplitMix64| {
                 let shift = between * normal(random);
                 (0..30).map(|_| (shift + 0.04 * normal(random)).exp() * difference).collect::<Vec<_>>()
             };
             let launches: Vec<_> = (0..launches).map(|_| launch(&mut random)).collect();
-            compare(&launches, 0.99).unwrap().verdict() != Verdict::NoDifference
+            compare(&launches, 0.99).unwrap().result() != ComparisonResult::NoDifference
         };
         (0..200).filter(|_| one()).count()
     }
@@ -311,19 +311,19 @@ mod tests {
     #[test]
     fn a_few_blocks_show_nothing() {
         let comparison = |blocks: usize| compare(&[vec![0.5; blocks]], 0.99).unwrap();
-        assert_eq!(comparison(2).verdict(), Verdict::TooFew);
-        assert_eq!(comparison(7).verdict(), Verdict::TooFew);
-        assert_eq!(comparison(8).verdict(), Verdict::Faster);
+        assert_eq!(comparison(2).result(), ComparisonResult::TooFew);
+        assert_eq!(comparison(7).result(), ComparisonResult::TooFew);
+        assert_eq!(comparison(8).result(), ComparisonResult::Faster);
     }
 
     /// Comparisons of equal contenders with few blocks rarely find a difference.
     #[test]
     fn with_few_blocks_equal_contenders_differ_rarely_too() {
-        let mut random = Random::new(3);
+        let mut random = SplitMix64::new(3);
         for blocks in [8, 10, 15, 20] {
             let mut one = || {
                 let ratios: Vec<f64> = (0..blocks).map(|_| (0.04 * normal(&mut random)).exp()).collect();
-                compare(&[ratios], 0.99).unwrap().verdict() != Verdict::NoDifference
+                compare(&[ratios], 0.99).unwrap().result() != ComparisonResult::NoDifference
             };
             let found = (0..300).filter(|_| one()).count();
             assert!(found <= 9, "{found} of 300 with {blocks} blocks");
@@ -334,14 +334,14 @@ mod tests {
         #[test]
         fn a_comparison_the_other_way_round_says_the_same(ratios in prop::collection::vec(0.1f64..10.0, 8..40)) {
             let one = compare(&[ratios], 0.99).unwrap();
-            let other = one.inverted();
+            let other = one.swapped();
             prop_assert!((one.ratio * other.ratio - 1.0).abs() < 1e-12);
-            let opposite = match one.verdict() {
-                Verdict::Faster => Verdict::Slower,
-                Verdict::Slower => Verdict::Faster,
+            let opposite = match one.result() {
+                ComparisonResult::Faster => ComparisonResult::Slower,
+                ComparisonResult::Slower => ComparisonResult::Faster,
                 other => other,
             };
-            prop_assert_eq!(other.verdict(), opposite);
+            prop_assert_eq!(other.result(), opposite);
         }
     }
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use bruckner_schedule::{Flag, Level, Rank, Topology};
 use rustc_hash::FxHashMap;
 
-use crate::steps::{Partner, Step, Steps};
+use crate::steps::{CostStep, Partner, Steps};
 
 /// A class: ranks that do the same at the same time.
 #[derive(Debug)]
 pub(crate) struct Class {
-    pub(crate) steps: Arc<[Step]>,
+    pub(crate) steps: Arc<[CostStep]>,
     /// For each step with a partner: class of the partner, and index of the matching step in the partner's list of partners.
     pub(crate) partners: Box<[(u32, u32)]>,
     /// Index in [`Classes::regions`] of the region at each level.
@@ -49,7 +49,7 @@ pub(crate) struct Classes {
 
 /// Error for a message that has a sender but no receiver, or a receiver but no sender.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("rank {rank} has a message with rank {other} that the other does not know of")]
+#[error("rank {rank} has a message with rank {other} for which rank {other} has no matching send or receive")]
 pub struct Unmatched {
     /// Rank that sends or receives the message.
     pub rank: u32,
@@ -59,33 +59,35 @@ pub struct Unmatched {
 
 /// Type of a step with a partner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Way {
+enum StepKind {
     Send,
     Recv,
     /// Wait for a flag, with the number of earlier waits for it.
     Wait(Flag, u32),
     /// Wait for a flag right after another wait, with the number of earlier waits for it. The order of consecutive waits does not matter.
-    WaitToo(Flag, u32),
+    FurtherWait(Flag, u32),
 }
 
-impl Way {
+impl StepKind {
     /// Returns the type of the matching step of the partner, if the step is a message.
-    fn other(self) -> Option<Way> {
+    fn other(self) -> Option<StepKind> {
         match self {
-            Way::Send => Some(Way::Recv),
-            Way::Recv => Some(Way::Send),
+            StepKind::Send => Some(StepKind::Recv),
+            StepKind::Recv => Some(StepKind::Send),
             _ => None,
         }
     }
 
     /// Returns the types of all steps with a partner.
-    fn all(steps: &[Step]) -> Box<[Way]> {
+    fn all(steps: &[CostStep]) -> Box<[StepKind]> {
         let before = [None].into_iter().chain(steps.iter().map(Some));
-        let way = |(step, before): (&Step, Option<&Step>)| match (step, before) {
-            (Step::Send { .. }, _) => Some(Way::Send),
-            (Step::Recv { .. }, _) => Some(Way::Recv),
-            (Step::Wait { flag, before }, Some(Step::Wait { .. })) => Some(Way::WaitToo(*flag, *before)),
-            (Step::Wait { flag, before }, _) => Some(Way::Wait(*flag, *before)),
+        let way = |(step, before): (&CostStep, Option<&CostStep>)| match (step, before) {
+            (CostStep::Send { .. }, _) => Some(StepKind::Send),
+            (CostStep::Recv { .. }, _) => Some(StepKind::Recv),
+            (CostStep::Wait { flag, before }, Some(CostStep::Wait { .. })) => {
+                Some(StepKind::FurtherWait(*flag, *before))
+            }
+            (CostStep::Wait { flag, before }, _) => Some(StepKind::Wait(*flag, *before)),
             _ => None,
         };
         steps.iter().zip(before).filter_map(way).collect()
@@ -94,14 +96,14 @@ impl Way {
 
 /// A list of steps, without partners, that one or more ranks have.
 struct List {
-    steps: Arc<[Step]>,
+    steps: Arc<[CostStep]>,
     /// Type of each step with a partner.
-    ways: Box<[Way]>,
+    ways: Box<[StepKind]>,
     hash: u64,
 }
 
 /// Steps and partners of a range of ranks.
-struct Stretch {
+struct RankRange {
     lists: Vec<List>,
     /// For each rank, the index of its steps in `lists`.
     list: Vec<u32>,
@@ -117,7 +119,7 @@ fn mix(state: u64, word: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
-fn hash_of(steps: &[Step]) -> u64 {
+fn hash_of(steps: &[CostStep]) -> u64 {
     use std::hash::{Hash, Hasher};
     struct Mixer(u64);
     impl Hasher for Mixer {
@@ -142,14 +144,15 @@ fn hash_of(steps: &[Step]) -> u64 {
     mixer.finish()
 }
 
-fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> Stretch {
-    let mut stretch = Stretch { lists: Vec::new(), list: Vec::new(), starts: vec![0], partners: Vec::new() };
+fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> RankRange {
+    let mut stretch =
+        RankRange { lists: Vec::new(), list: Vec::new(), starts: vec![0], partners: Vec::new() };
     let mut known: FxHashMap<u64, u32> = FxHashMap::default();
     for rank in ranks {
         let Steps { steps, partners } = steps_of(Rank(rank));
         let hash = hash_of(&steps);
         let list = *known.entry(hash).or_insert_with(|| {
-            let ways = Way::all(&steps);
+            let ways = StepKind::all(&steps);
             stretch.lists.push(List { steps: steps.into(), ways, hash });
             stretch.lists.len() as u32 - 1
         });
@@ -162,12 +165,12 @@ fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> Stretch {
 
 /// Steps and partners of all ranks, in ranges that were processed in parallel.
 struct Gathered {
-    stretches: Vec<Stretch>,
+    stretches: Vec<RankRange>,
     each: u32,
 }
 
 impl Gathered {
-    fn at(&self, rank: u32) -> (&Stretch, usize) {
+    fn at(&self, rank: u32) -> (&RankRange, usize) {
         (&self.stretches[(rank / self.each) as usize], (rank % self.each) as usize)
     }
 
@@ -183,7 +186,7 @@ impl Gathered {
 
     /// Returns, for each message of a rank, the index of the matching step in the partner's list of partners: the n-th message with a tag
     /// from one rank to another matches the n-th receive there.
-    fn met(&self, rank: u32, index: &mut Index) -> Result<Vec<u32>, Unmatched> {
+    fn match_partners(&self, rank: u32, index: &mut Index) -> Result<Vec<u32>, Unmatched> {
         let (partners, ways) = (self.partners(rank), &self.list(rank).ways);
         let mut met = Vec::with_capacity(partners.len());
         index.begin(partners.len());
@@ -215,7 +218,7 @@ impl Gathered {
 /// Counts a rank's messages to and from each partner.
 #[derive(Default)]
 struct Index {
-    counts: FxHashMap<(Partner, Way), usize>,
+    counts: FxHashMap<(Partner, StepKind), usize>,
     counted: bool,
 }
 
@@ -228,7 +231,7 @@ impl Index {
         self.counted = partners > Index::FEW;
     }
 
-    fn nth(&mut self, partners: &[Partner], ways: &[Way], at: usize) -> usize {
+    fn nth(&mut self, partners: &[Partner], ways: &[StepKind], at: usize) -> usize {
         let this = (partners[at], ways[at]);
         if self.counted {
             let count = self.counts.entry(this).or_default();
@@ -241,7 +244,7 @@ impl Index {
 
 /// Calls `work` for ranges of ranks, in parallel on all cores. Returns the results in order of rank, and the number of ranks in each
 /// range.
-fn in_stretches<T: Send>(ranks: u32, work: impl Fn(Range<u32>) -> T + Sync) -> (Vec<T>, u32) {
+fn in_parallel<T: Send>(ranks: u32, work: impl Fn(Range<u32>) -> T + Sync) -> (Vec<T>, u32) {
     let workers = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let each = ranks.div_ceil(workers).max(1);
     let results = std::thread::scope(|scope| {
@@ -260,12 +263,12 @@ pub(crate) fn classes(
     arrival: impl Fn(Rank) -> f64 + Sync,
 ) -> Result<Classes, Unmatched> {
     let ranks = topology.ranks();
-    let (stretches, each) = in_stretches(ranks, |range| gather(range, &steps_of));
+    let (stretches, each) = in_parallel(ranks, |range| gather(range, &steps_of));
     let gathered = Gathered { stretches, each };
-    let (met, _) = in_stretches(ranks, |range| {
+    let (met, _) = in_parallel(ranks, |range| {
         let mut index = Index::default();
         range
-            .map(|rank| gathered.met(rank, &mut index))
+            .map(|rank| gathered.match_partners(rank, &mut index))
             .collect::<Result<Vec<_>, _>>()
             .map(|met| met.concat())
     });
@@ -279,7 +282,7 @@ pub(crate) fn classes(
     let mut count = distinct(&colours);
     loop {
         let shared = regions_of(topology, &colours);
-        let (next, _) = in_stretches(ranks, |range| {
+        let (next, _) = in_parallel(ranks, |range| {
             let one = |rank: u32| {
                 let colour = recoloured(&colours, rank, &gathered, met_of(rank));
                 (0..topology.levels()).fold(colour, |colour, level| {
@@ -301,7 +304,7 @@ pub(crate) fn classes(
         }
         count = now;
     }
-    Ok(collect(topology, &gathered, met_of, &colours, arrival))
+    Ok(build_classes(topology, &gathered, met_of, &colours, arrival))
 }
 
 /// Returns a rank's new colour (hash of its class): its old colour mixed with those of its partners. Consecutive waits are mixed
@@ -312,15 +315,15 @@ fn recoloured(colours: &[u64], rank: u32, gathered: &Gathered, met: &[u32]) -> u
     for ((partner, way), met) in partners {
         let of = colours[partner.rank.0 as usize];
         match way {
-            Way::Send | Way::Recv => colour = mix(mix(mix(colour, flags), of), u64::from(*met) + 1),
-            Way::Wait(..) => colour = mix(colour, flags),
-            Way::WaitToo(..) => {}
+            StepKind::Send | StepKind::Recv => colour = mix(mix(mix(colour, flags), of), u64::from(*met) + 1),
+            StepKind::Wait(..) => colour = mix(colour, flags),
+            StepKind::FurtherWait(..) => {}
         }
         let awaited = |flag: &Flag, before: &u32| mix(mix(of, u64::from(flag.0) + 2), u64::from(*before));
         flags = match way {
-            Way::Send | Way::Recv => 0,
-            Way::Wait(flag, before) => awaited(flag, before),
-            Way::WaitToo(flag, before) => flags.wrapping_add(awaited(flag, before)),
+            StepKind::Send | StepKind::Recv => 0,
+            StepKind::Wait(flag, before) => awaited(flag, before),
+            StepKind::FurtherWait(flag, before) => flags.wrapping_add(awaited(flag, before)),
         };
     }
     mix(colour, flags)
@@ -343,7 +346,7 @@ fn regions_of(topology: &Topology, colours: &[u64]) -> Vec<Vec<u64>> {
     shared
 }
 
-fn collect<'m>(
+fn build_classes<'m>(
     topology: &Topology,
     gathered: &Gathered,
     met_of: impl Fn(u32) -> &'m [u32],

@@ -2,10 +2,10 @@
 //!
 //! A rank's rounds run one after the other; messages of one round run concurrently. A rank's cost is the sum of its rounds and its local
 //! work. If all ranks do the same, this is the total cost, in the time that it takes to read one rank's steps. Only the
-//! [simulation](crate::Played) accounts for ranks that wait for others with more work.
+//! [simulation](crate::Simulation) accounts for ranks that wait for others with more work.
 
 use crate::machine::Machine;
-use crate::steps::{Reach, Step};
+use crate::steps::{CostStep, LinkClass};
 
 /// Cost model from the literature. Each model refines the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -36,21 +36,21 @@ struct Round {
 
 impl Model {
     /// Returns the cost of a rank's steps by this model, in seconds, with `on_node` ranks on its node.
-    pub fn cost(self, machine: &Machine, steps: &[Step], on_node: u32) -> f64 {
+    pub fn cost(self, machine: &Machine, steps: &[CostStep], on_node: u32) -> f64 {
         let costs = &machine.rank;
         let is_loggp = self == Model::LogGp;
         let overhead = if is_loggp { costs.overhead } else { 0.0 };
-        let message = |bytes: u64, reach: Reach| {
-            let reach = if self == Model::Postal { Reach::Network } else { reach };
-            let protocol = machine.wire(reach).protocol(bytes);
+        let message = |bytes: u64, reach: LinkClass| {
+            let reach = if self == Model::Postal { LinkClass::Network } else { reach };
+            let protocol = machine.link(reach).protocol(bytes);
             (protocol.latency, bytes as f64 * protocol.per_byte)
         };
         // Inter-node messages share the rate limit of the node, which all its ranks use, and the rate limit of the rank.
-        let shared = |bytes: u64, reach: Reach| {
-            if self < Model::MaxRate || reach != Reach::Network {
+        let shared = |bytes: u64, reach: LinkClass| {
+            if self < Model::MaxRate || reach != LinkClass::Network {
                 return 0.0;
             }
-            let node = machine.limit(bytes).map_or(0.0, |rate| f64::from(on_node) / rate);
+            let node = machine.injection_rate(bytes).map_or(0.0, |rate| f64::from(on_node) / rate);
             bytes as f64 * node.max(costs.rate.map_or(0.0, |rate| 1.0 / rate))
         };
         let (mut total, mut round) = (0.0, Round::default());
@@ -60,11 +60,11 @@ impl Model {
         };
         let mut others = 0.0;
         for (at, step) in steps.iter().enumerate() {
-            if round.finished > 0 && !matches!(step, Step::Finish { .. }) {
+            if round.finished > 0 && !matches!(step, CostStep::Finish { .. }) {
                 close(&mut round);
             }
             match *step {
-                Step::Send { bytes, reach } => {
+                CostStep::Send { bytes, reach } => {
                     let (latency, transfer) = message(bytes, reach);
                     let (start, share) = (round.busy + latency, shared(bytes, reach));
                     round.longest = round.longest.max(start + transfer);
@@ -75,18 +75,18 @@ impl Model {
                     round.busy += if is_loggp { machine.gap(reach) } else { 0.0 };
                     round.messages += 1;
                 }
-                Step::Recv { bytes, reach } => {
+                CostStep::Recv { bytes, reach } => {
                     let (latency, transfer) = message(bytes, reach);
                     round.longest = round.longest.max(latency + transfer.max(shared(bytes, reach)));
                     round.messages += 1;
                 }
-                Step::Finish { .. } => round.finished += 1,
-                Step::Work(work) => others += machine.work(&work),
-                Step::Signal(_) => {}
+                CostStep::Finish { .. } => round.finished += 1,
+                CostStep::Work(work) => others += machine.work(&work),
+                CostStep::Signal(_) => {}
                 // Consecutive waits take the time of one, because the flags are seen at the same time.
-                Step::Wait { .. } if matches!(steps.get(at + 1), Some(Step::Wait { .. })) => {}
-                Step::Wait { .. } => others += machine.flag(),
-                Step::Barrier(_) => others += machine.meeting(on_node),
+                CostStep::Wait { .. } if matches!(steps.get(at + 1), Some(CostStep::Wait { .. })) => {}
+                CostStep::Wait { .. } => others += machine.flag(),
+                CostStep::Barrier(_) => others += machine.barrier(on_node),
             }
         }
         close(&mut round);
@@ -98,11 +98,11 @@ impl Model {
 mod tests {
     //! Closed formulas from the papers. If a formula in a paper is wrong, the test uses the corrected one and its comment gives the
     //! difference.
-    use bruckner_algorithms::{Plan, Task, plan};
+    use bruckner_algorithms::{Task, TaskPlan, plan};
     use bruckner_schedule::{Collective, Level, Rank};
 
     use super::*;
-    use crate::machine::{Injection, Protocol, Wire};
+    use crate::machine::{Injection, Link, Protocol};
     use crate::steps_of;
 
     const ALPHA: f64 = 1e-6;
@@ -112,9 +112,9 @@ mod tests {
 
     /// Makes a machine with a network and a cost of reductions, and with intra-node parameters and an injection limit if they are given.
     fn machine(near: Option<(f64, f64)>, rate: Option<f64>) -> Machine {
-        let mut machine = Machine::plain(ALPHA, BETA);
+        let mut machine = Machine::postal(ALPHA, BETA);
         machine.rank.reduce = GAMMA;
-        machine.socket = near.map(|(latency, per_byte)| Wire {
+        machine.socket = near.map(|(latency, per_byte)| Link {
             source: String::new(),
             gap: None,
             protocols: vec![Protocol { below: None, latency, per_byte, rendezvous: false, injection: None }],
@@ -123,12 +123,12 @@ mod tests {
         machine
     }
 
-    fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> Plan {
+    fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> TaskPlan {
         let task = Task::new(collective, topology.parse().unwrap()).bytes(bytes);
         plan(&task, &algorithm.parse().unwrap()).unwrap()
     }
 
-    fn cost(model: Model, machine: &Machine, plan: &Plan, rank: u32) -> f64 {
+    fn cost(model: Model, machine: &Machine, plan: &TaskPlan, rank: u32) -> f64 {
         let steps = steps_of(plan, Rank(rank)).steps;
         model.cost(machine, &steps, plan.topology.span(Level::NODE, 0).len() as u32)
     }
@@ -187,9 +187,9 @@ mod tests {
     /// a node, these algorithms use shared memory here.
     #[test]
     fn leaders_and_nap_of_bienz() {
-        let far = |plan: &Plan, rank| {
+        let far = |plan: &TaskPlan, rank| {
             let steps = steps_of(plan, Rank(rank)).steps;
-            let sends = |step: &&Step| matches!(step, Step::Send { reach: Reach::Network, .. });
+            let sends = |step: &&CostStep| matches!(step, CostStep::Send { reach: LinkClass::Network, .. });
             steps.iter().filter(sends).count()
         };
         let leader = planned(Collective::Allreduce, "16x4", "leader(node, between=recursive-doubling)", 8);
@@ -207,7 +207,7 @@ mod tests {
             let bytes = |rank| {
                 let steps = steps_of(&plan, Rank(rank)).steps;
                 let far = steps.iter().map(|step| match step {
-                    Step::Send { bytes, reach: Reach::Network } => *bytes,
+                    CostStep::Send { bytes, reach: LinkClass::Network } => *bytes,
                     _ => 0,
                 });
                 far.sum::<u64>()

@@ -12,20 +12,20 @@
 //! ```
 
 use crate::machine::{Machine, Protocol};
-use crate::played::Played;
-use crate::simulate::Stuck;
+use crate::simulate::Deadlock;
+use crate::simulation::Simulation;
 
 /// Size of a message in bytes, and its time in seconds.
 pub type Sample = (u64, f64);
 
 /// Maximum number of protocols that are fitted to one series of samples.
-const MOST: usize = 4;
+const MAX_PROTOCOLS: usize = 4;
 
 /// Factor by which a further protocol must reduce the sum of squared relative errors.
-const BETTER: f64 = 3.0;
+const MIN_IMPROVEMENT: f64 = 3.0;
 
 /// Root mean square of the relative errors below which no further protocol is added.
-const GOOD: f64 = 0.05;
+const GOOD_FIT_RMS: f64 = 0.05;
 
 /// Fits protocols to message times, given in ascending order of size. Messages of at least `waits_from` bytes use a rendezvous.
 ///
@@ -63,12 +63,12 @@ fn pieces(samples: &[Sample], rendezvous: bool) -> Vec<Protocol> {
         return Vec::new();
     }
     let mut best = cut(samples, 1);
-    for count in 2..=MOST.min(samples.len() / 2) {
-        if best.0 <= GOOD * GOOD * samples.len() as f64 {
+    for count in 2..=MAX_PROTOCOLS.min(samples.len() / 2) {
+        if best.0 <= GOOD_FIT_RMS * GOOD_FIT_RMS * samples.len() as f64 {
             break;
         }
         let more = cut(samples, count);
-        if more.0 * BETTER > best.0 {
+        if more.0 * MIN_IMPROVEMENT > best.0 {
             break;
         }
         best = more;
@@ -124,16 +124,16 @@ fn line(samples: &[Sample]) -> (f64, f64) {
 
 /// Sets a cost of the machine so that the simulated collective takes the time `measured`. The cost becomes 0 if the collective takes
 /// longer even then, and stays unchanged if the collective does not depend on it.
-pub fn calibrate(
+pub fn fit_cost(
     machine: &mut Machine,
-    played: &Played,
+    played: &Simulation,
     measured: f64,
     set: impl Fn(&mut Machine, f64),
-) -> Result<(), Stuck> {
+) -> Result<(), Deadlock> {
     let takes = |value: f64| {
         let mut tried = machine.clone();
         set(&mut tried, value);
-        Ok::<f64, Stuck>(played.on(&tried)?.last())
+        Ok::<f64, Deadlock>(played.run(&tried)?.last())
     };
     let (mut low, mut high) = (0.0, measured);
     // An operation that happens at least once takes no longer than the whole collective, so `measured` is an upper bound of the cost.
@@ -209,20 +209,20 @@ mod tests {
     #[test]
     fn a_cost_is_found_by_what_depends_on_it() {
         let task = Task::new(Collective::Allreduce, "1x4".parse().unwrap()).bytes(65536);
-        let played = Played::of(&plan(&task, &"shm".parse().unwrap()).unwrap()).unwrap();
-        let mut machine = Machine::plain(1e-6, 1e-9);
+        let played = Simulation::of(&plan(&task, &"shm".parse().unwrap()).unwrap()).unwrap();
+        let mut machine = Machine::postal(1e-6, 1e-9);
         (machine.rank.flag, machine.rank.share, machine.rank.reduce) = (Some(1e-7), Some(1e-10), 2.5e-10);
-        let measured = played.on(&machine).unwrap().last();
+        let measured = played.run(&machine).unwrap().last();
         machine.rank.reduce = 0.0;
-        calibrate(&mut machine, &played, measured, |machine, value| machine.rank.reduce = value).unwrap();
+        fit_cost(&mut machine, &played, measured, |machine, value| machine.rank.reduce = value).unwrap();
         assert!((machine.rank.reduce / 2.5e-10 - 1.0).abs() < 1e-6, "{}", machine.rank.reduce);
         // If the collective takes longer than `measured` even without the cost, the cost becomes 0.
-        calibrate(&mut machine, &played, measured / 10.0, |machine, value| machine.rank.reduce = value)
+        fit_cost(&mut machine, &played, measured / 10.0, |machine, value| machine.rank.reduce = value)
             .unwrap();
         assert_eq!(machine.rank.reduce, 0.0);
         // A cost on which the collective does not depend stays unchanged.
         machine.rank.ask = 7.0;
-        calibrate(&mut machine, &played, 2.0 * measured, |machine, value| machine.rank.ask = value).unwrap();
+        fit_cost(&mut machine, &played, 2.0 * measured, |machine, value| machine.rank.ask = value).unwrap();
         assert_eq!(machine.rank.ask, 7.0);
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use bruckner_algorithms::{Task, plan};
-//! use bruckner_model::{Machine, Played};
+//! use bruckner_model::{Machine, Simulation};
 //! use bruckner_schedule::Collective;
 //!
 //! let task = Task::new(Collective::Allgather, "8x1".parse().unwrap()).bytes(8);
 //! let plan = plan(&task, &"bruck(2)".parse().unwrap()).unwrap();
 //! // Three rounds of one latency each, and 7 blocks of 8 bytes.
-//! let time = Played::of(&plan).unwrap().on(&Machine::plain(1e-6, 1e-9)).unwrap().last();
+//! let time = Simulation::of(&plan).unwrap().run(&Machine::postal(1e-6, 1e-9)).unwrap().last();
 //! assert!((time - (3e-6 + 56e-9)).abs() < 1e-15);
 //! ```
 
@@ -16,15 +16,15 @@ mod classes;
 mod cost;
 pub mod fit;
 pub mod machine;
-mod played;
 mod simulate;
+mod simulation;
 mod sketch;
 pub mod steps;
 
 pub use classes::Unmatched;
 pub use cost::Model;
 pub use machine::Machine;
-pub use played::{Outcome, Played, program_steps, steps_of};
-pub use simulate::Stuck;
+pub use simulate::Deadlock;
+pub use simulation::{Outcome, Simulation, program_steps, steps_of};
 pub use sketch::{Shape, Sketch};
-pub use steps::Reach;
+pub use steps::LinkClass;

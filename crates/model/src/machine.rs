@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use bruckner_model::Machine;
-//! let lassen = Machine::known("lassen").unwrap();
+//! let lassen = Machine::builtin("lassen").unwrap();
 //! assert_eq!(lassen.network.protocol(8).latency, 1.27e-6);
 //! ```
 
 use serde::Deserialize;
 
-use crate::steps::{Reach, Work};
+use crate::steps::{LinkClass, LocalWork};
 
 /// Cost parameters of a machine. Times are in seconds, rates in bytes per second.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -19,11 +19,11 @@ pub struct Machine {
     /// Description of the machine.
     pub about: String,
     /// Parameters of messages between nodes.
-    pub network: Wire,
+    pub network: Link,
     /// Parameters of messages between sockets of a node. If missing, `socket` applies, or else `network`.
-    pub node: Option<Wire>,
+    pub node: Option<Link>,
     /// Parameters of messages within a socket. If missing, `node` applies, or else `network`.
-    pub socket: Option<Wire>,
+    pub socket: Option<Link>,
     /// Limit of the rate at which all ranks of a node together send to other nodes.
     pub injection: Option<Injection>,
     /// Costs of a rank's own work.
@@ -34,7 +34,7 @@ pub struct Machine {
 /// Parameters of the messages of one link class: within a socket, within a node, or between nodes.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wire {
+pub struct Link {
     /// Source of the numbers.
     pub source: String,
     /// Time between the starts of two consecutive messages of a rank. If missing, [`Costs::gap`] applies.
@@ -115,9 +115,9 @@ pub enum MachineError {
 impl Machine {
     /// Returns the machine with scaled latencies: those between nodes are multiplied by `far`; those within a node, including flags and
     /// system calls, by `near`.
-    pub fn with_latencies(&self, far: f64, near: f64) -> Machine {
+    pub fn scale_latencies(&self, far: f64, near: f64) -> Machine {
         let mut machine = self.clone();
-        let slow = |wire: &mut Wire, by: f64| {
+        let slow = |wire: &mut Link, by: f64| {
             wire.protocols.iter_mut().for_each(|protocol| protocol.latency *= by);
         };
         slow(&mut machine.network, far);
@@ -128,7 +128,7 @@ impl Machine {
     }
 }
 
-impl Wire {
+impl Link {
     /// Returns the protocol that messages of `bytes` use.
     pub fn protocol(&self, bytes: u64) -> &Protocol {
         let fits = |protocol: &&Protocol| protocol.below.is_none_or(|below| bytes < below);
@@ -137,21 +137,25 @@ impl Wire {
 
     fn fault(&self) -> Option<String> {
         let Some((last, others)) = self.protocols.split_last() else {
-            return Some("a wire has at least one protocol".to_owned());
+            return Some("`protocols` must have at least one entry".to_owned());
         };
         if last.below.is_some() || others.iter().any(|protocol| protocol.below.is_none()) {
-            return Some("all protocols but the last have `below`".to_owned());
+            return Some("every protocol but the last must have `below`, and the last must not".to_owned());
         }
         if others.windows(2).any(|pair| pair[0].below >= pair[1].below) {
-            return Some("protocols come in order of size".to_owned());
+            return Some("protocols must be in ascending order of `below`".to_owned());
         }
         let numbers = self.protocols.iter().flat_map(|protocol| [protocol.latency, protocol.per_byte]);
         let wrong = numbers
             .chain(self.gap)
             .find(|number| !is_time(*number))
-            .map(|number| format!("{number} is no time"));
+            .map(|number| format!("{number} is not a valid time: expected 0 to 1e6 seconds"));
         let mut limits = self.protocols.iter().filter_map(|protocol| protocol.injection);
-        wrong.or_else(|| limits.find(|rate| !is_rate(*rate)).map(|rate| format!("{rate} is no rate")))
+        wrong.or_else(|| {
+            limits
+                .find(|rate| !is_rate(*rate))
+                .map(|rate| format!("{rate} is not a valid rate: expected at least 1 byte per second"))
+        })
     }
 }
 
@@ -197,16 +201,16 @@ impl Machine {
     /// Returns the machine if its numbers are valid.
     fn checked(machine: Machine) -> Result<Machine, MachineError> {
         let wires = [Some(&machine.network), machine.node.as_ref(), machine.socket.as_ref()];
-        let mut fault = wires.into_iter().flatten().find_map(Wire::fault);
+        let mut fault = wires.into_iter().flatten().find_map(Link::fault);
         let work = &machine.rank;
         let times = [work.overhead, work.gap, work.reduce, work.copy, work.read, work.ask];
         let others = [work.share, work.flag].into_iter().flatten();
         if let Some(wrong) = times.into_iter().chain(others).find(|time| !is_time(*time)) {
-            fault = Some(format!("{wrong} is no time"));
+            fault = Some(format!("{wrong} is not a valid time: expected 0 to 1e6 seconds"));
         }
         let limits = [machine.injection.as_ref().map(|limit| limit.rate), work.rate];
         if let Some(wrong) = limits.into_iter().flatten().find(|rate| !is_rate(*rate)) {
-            fault = Some(format!("{wrong} is no rate"));
+            fault = Some(format!("{wrong} is not a valid rate: expected at least 1 byte per second"));
         }
         match fault {
             Some(what) => Err(MachineError::Value { machine: machine.name, what }),
@@ -294,7 +298,7 @@ impl Machine {
     }
 
     /// Returns the machine named `name`, if it comes with the library.
-    pub fn known(name: &str) -> Option<Machine> {
+    pub fn builtin(name: &str) -> Option<Machine> {
         Machine::all().find(|machine| machine.name == name)
     }
 
@@ -304,12 +308,12 @@ impl Machine {
     }
 
     /// Makes a machine with one latency and one transfer rate for all messages, on which everything else is free.
-    pub fn plain(latency: f64, per_byte: f64) -> Machine {
+    pub fn postal(latency: f64, per_byte: f64) -> Machine {
         let protocol = Protocol { below: None, latency, per_byte, rendezvous: false, injection: None };
         Machine {
             name: "plain".to_owned(),
             about: "one latency and one rate".to_owned(),
-            network: Wire { source: "given".to_owned(), gap: None, protocols: vec![protocol] },
+            network: Link { source: "given".to_owned(), gap: None, protocols: vec![protocol] },
             node: None,
             socket: None,
             injection: None,
@@ -325,7 +329,7 @@ impl Machine {
     }
 
     /// Returns the machine with inter-node latencies scaled so that [`Machine::ratio`] is `ratio`; `None` if it has no such ratio.
-    pub fn stretched(&self, ratio: f64) -> Option<Machine> {
+    pub fn with_ratio(&self, ratio: f64) -> Option<Machine> {
         let factor = ratio / self.ratio()?;
         let mut machine = self.clone();
         machine.network.protocols.iter_mut().for_each(|protocol| protocol.latency *= factor);
@@ -334,11 +338,11 @@ impl Machine {
 
     /// Returns the machine and variations of it: latencies and rates, between nodes and within them, each multiplied by 1 - `by` or 1 +
     /// `by`. A result that holds on all of them does not depend on the accuracy of the parameters.
-    pub fn varied(&self, by: f64) -> Vec<Machine> {
+    pub fn variations(&self, by: f64) -> Vec<Machine> {
         let factor = |which: u32, corner: u32| if corner >> which & 1 == 0 { 1.0 - by } else { 1.0 + by };
         let corner = |corner: u32| {
             let mut machine = self.clone();
-            let vary = |wire: &mut Wire, latencies: f64, rates: f64| {
+            let vary = |wire: &mut Link, latencies: f64, rates: f64| {
                 for protocol in &mut wire.protocols {
                     protocol.latency *= latencies;
                     protocol.per_byte /= rates;
@@ -361,50 +365,50 @@ impl Machine {
     }
 
     /// Returns the limit of the rate at which a node sends messages of `bytes`, in bytes per second.
-    pub fn limit(&self, bytes: u64) -> Option<f64> {
+    pub fn injection_rate(&self, bytes: u64) -> Option<f64> {
         self.network.protocol(bytes).injection.or(self.injection.as_ref().map(|limit| limit.rate))
     }
 
     /// Returns the time of a rank's local work in seconds.
-    pub fn work(&self, work: &Work) -> f64 {
+    pub fn work(&self, work: &LocalWork) -> f64 {
         let costs = &self.rank;
         let share = |bytes: u64| match (bytes, costs.share) {
             (0, _) => 0.0,
             (bytes, Some(each)) => bytes as f64 * each,
-            (bytes, None) => bytes as f64 * self.wire(Reach::Socket).protocol(bytes).per_byte,
+            (bytes, None) => bytes as f64 * self.link(LinkClass::Socket).protocol(bytes).per_byte,
         };
         let each = [
-            (work.copied, costs.copy),
-            (work.read, costs.read),
-            (u64::from(work.asked), costs.ask),
-            (work.reduced, costs.reduce),
+            (work.copied_bytes, costs.copy),
+            (work.read_bytes, costs.read),
+            (u64::from(work.syscalls), costs.ask),
+            (work.reduced_bytes, costs.reduce),
         ];
-        each.into_iter().map(|(times, cost)| times as f64 * cost).sum::<f64>() + share(work.shared)
+        each.into_iter().map(|(times, cost)| times as f64 * cost).sum::<f64>() + share(work.segment_bytes)
     }
 
     /// Returns the time from raising a flag until another rank of the node sees it, in seconds.
     pub fn flag(&self) -> f64 {
-        self.rank.flag.unwrap_or_else(|| self.wire(Reach::Socket).protocol(0).latency)
+        self.rank.flag.unwrap_or_else(|| self.link(LinkClass::Socket).protocol(0).latency)
     }
 
     /// Returns the time of a barrier among `ranks` ranks of a node, in seconds: one flag time for each doubling of their number.
-    pub fn meeting(&self, ranks: u32) -> f64 {
+    pub fn barrier(&self, ranks: u32) -> f64 {
         // Integer arithmetic: all ranks must compute the same time, even if their mathematical libraries differ.
         self.flag() * f64::from(ranks.max(1).next_power_of_two().ilog2())
     }
 
     /// Returns the time between the starts of two consecutive messages of a rank over a link class, in seconds.
-    pub fn gap(&self, reach: Reach) -> f64 {
-        self.wire(reach).gap.unwrap_or(self.rank.gap)
+    pub fn gap(&self, reach: LinkClass) -> f64 {
+        self.link(reach).gap.unwrap_or(self.rank.gap)
     }
 
     /// Returns the parameters of messages of a link class.
-    pub fn wire(&self, reach: Reach) -> &Wire {
+    pub fn link(&self, reach: LinkClass) -> &Link {
         let on_node = || self.socket.as_ref().or(self.node.as_ref()).unwrap_or(&self.network);
         match reach {
-            Reach::Network => &self.network,
-            Reach::Node => self.node.as_ref().unwrap_or_else(on_node),
-            Reach::Socket => on_node(),
+            LinkClass::Network => &self.network,
+            LinkClass::Node => self.node.as_ref().unwrap_or_else(on_node),
+            LinkClass::Socket => on_node(),
         }
     }
 }
@@ -418,16 +422,18 @@ mod tests {
         let names: Vec<String> = Machine::all().map(|machine| machine.name).collect();
         assert_eq!(names.len(), KNOWN.len());
         for name in &names {
-            let machine = Machine::known(name).unwrap();
+            let machine = Machine::builtin(name).unwrap();
             assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
             assert!(!machine.network.source.is_empty());
-            assert!(machine.wire(Reach::Socket).protocol(8).latency <= machine.network.protocol(8).latency);
+            assert!(
+                machine.link(LinkClass::Socket).protocol(8).latency <= machine.network.protocol(8).latency
+            );
         }
     }
 
     #[test]
     fn what_is_written_can_be_read() {
-        let mut machine = Machine::known("lassen").unwrap();
+        let mut machine = Machine::builtin("lassen").unwrap();
         machine.about = "a \"name\" with \\ and Ω".to_owned();
         (machine.rank.flag, machine.rank.rate, machine.rank.read) = (Some(0.0), Some(1e4 / 3.0), 1e-12);
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
@@ -437,8 +443,8 @@ mod tests {
 
     #[test]
     fn a_machine_is_varied_in_all_directions() {
-        let lassen = Machine::known("lassen").unwrap();
-        let around = lassen.varied(0.3);
+        let lassen = Machine::builtin("lassen").unwrap();
+        let around = lassen.variations(0.3);
         assert_eq!((around.len(), &around[0]), (17, &lassen));
         let nears = |machine: &Machine| machine.socket.as_ref().unwrap().protocol(8).latency;
         for (far, near) in [(0.7, 0.7), (0.7, 1.3), (1.3, 0.7), (1.3, 1.3)] {
@@ -450,18 +456,18 @@ mod tests {
             assert_eq!(around.iter().filter(same).count(), 4);
         }
         // Without intra-node parameters, only those between nodes vary.
-        assert_eq!(Machine::known("trinity").unwrap().varied(0.3).len(), 5);
+        assert_eq!(Machine::builtin("trinity").unwrap().variations(0.3).len(), 5);
     }
 
     #[test]
     fn only_what_is_known_is_stretched() {
-        let lassen = Machine::known("lassen").unwrap().stretched(100.0).unwrap();
+        let lassen = Machine::builtin("lassen").unwrap().with_ratio(100.0).unwrap();
         assert!((lassen.ratio().unwrap() - 100.0).abs() < 1e-9);
         // There is no ratio without intra-node parameters, or if intra-node latency is zero.
-        assert_eq!(Machine::known("trinity").unwrap().stretched(2.0), None);
-        let mut machine = Machine::plain(0.0, 1e-9);
+        assert_eq!(Machine::builtin("trinity").unwrap().with_ratio(2.0), None);
+        let mut machine = Machine::postal(0.0, 1e-9);
         machine.socket = Some(machine.network.clone());
-        assert_eq!(machine.stretched(2.0), None);
+        assert_eq!(machine.with_ratio(2.0), None);
     }
 
     #[test]
@@ -469,14 +475,20 @@ mod tests {
         let wrong = |text: &str| Machine::read(text).unwrap_err().to_string();
         let head = "name = 'm'\nabout = ''\n[network]\nsource = ''\n";
         assert!(wrong("name = 3").contains("invalid type"));
-        assert_eq!(wrong(&format!("{head}protocols = []")), "m: a wire has at least one protocol");
+        assert_eq!(wrong(&format!("{head}protocols = []")), "m: `protocols` must have at least one entry");
         let two = "protocols = [{ latency = 1e-6, per_byte = 1e-9 }, { latency = 1e-6, per_byte = 1e-9 }]";
-        assert_eq!(wrong(&format!("{head}{two}")), "m: all protocols but the last have `below`");
+        assert_eq!(
+            wrong(&format!("{head}{two}")),
+            "m: every protocol but the last must have `below`, and the last must not"
+        );
         let negative = "protocols = [{ latency = -1.0, per_byte = 1e-9 }]";
-        assert_eq!(wrong(&format!("{head}{negative}")), "m: -1 is no time");
+        assert_eq!(
+            wrong(&format!("{head}{negative}")),
+            "m: -1 is not a valid time: expected 0 to 1e6 seconds"
+        );
         let endless = "protocols = [{ latency = 1e308, per_byte = 1e-9, injection = 1e-300 }]";
-        assert!(wrong(&format!("{head}{endless}")).ends_with("is no time"));
+        assert!(wrong(&format!("{head}{endless}")).ends_with("expected 0 to 1e6 seconds"));
         let still = "protocols = [{ latency = 1e-6, per_byte = 1e-9, injection = 1e-300 }]";
-        assert!(wrong(&format!("{head}{still}")).ends_with("is no rate"));
+        assert!(wrong(&format!("{head}{still}")).ends_with("expected at least 1 byte per second"));
     }
 }

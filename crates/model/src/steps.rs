@@ -1,23 +1,25 @@
 //! Steps of a rank's program that take time: bytes instead of buffer addresses, with partners in a separate list.
 
-use bruckner_schedule::{Area, End, Flag, Instr, Level, Local, Payload, Place, Problem, Rank, Tag, Topology};
+use bruckner_schedule::{
+    Area, End, Flag, Instr, Level, LocalOp, Payload, Place, Problem, Rank, Tag, Topology,
+};
 
 /// A step of a rank's program that takes time. The partners of all steps that have one are in [`Steps::partners`], in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Step {
+pub enum CostStep {
     /// Starts sending a message, as the next request.
     Send {
         /// Size of the message.
         bytes: u64,
         /// Link class of the message.
-        reach: Reach,
+        reach: LinkClass,
     },
     /// Starts receiving a message, as the next request.
     Recv {
         /// Size of the message.
         bytes: u64,
         /// Link class of the message.
-        reach: Reach,
+        reach: LinkClass,
     },
     /// Waits until a request is complete. Requests are numbered from 0 in the order in which they start.
     Finish {
@@ -25,7 +27,7 @@ pub enum Step {
         request: u32,
     },
     /// Does local work: copies and reductions.
-    Work(Work),
+    Work(LocalWork),
     /// Raises a flag.
     Signal(Flag),
     /// Waits until a partner has raised a flag `before + 1` times.
@@ -39,47 +41,47 @@ pub enum Step {
     Barrier(Level),
 }
 
-impl Step {
+impl CostStep {
     /// Whether the step has a partner.
     pub fn has_partner(self) -> bool {
-        matches!(self, Step::Send { .. } | Step::Recv { .. } | Step::Wait { .. })
+        matches!(self, CostStep::Send { .. } | CostStep::Recv { .. } | CostStep::Wait { .. })
     }
 }
 
 /// Local copies and reductions between two other steps, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Work {
+pub struct LocalWork {
     /// Bytes copied within the rank's own memory.
-    pub copied: u64,
+    pub copied_bytes: u64,
     /// Bytes copied to or from a shared-memory segment.
-    pub shared: u64,
+    pub segment_bytes: u64,
     /// Bytes read from another rank's memory by system calls.
-    pub read: u64,
+    pub read_bytes: u64,
     /// Number of system calls that read another rank's memory.
-    pub asked: u32,
+    pub syscalls: u32,
     /// Bytes combined by reductions.
-    pub reduced: u64,
+    pub reduced_bytes: u64,
 }
 
-impl Work {
+impl LocalWork {
     fn copy(&mut self, places: [&Place; 2], bytes: u64) {
         match memory(places) {
-            Memory::Own => self.copied += bytes,
-            Memory::Segment => self.shared += bytes,
+            Memory::Own => self.copied_bytes += bytes,
+            Memory::Segment => self.segment_bytes += bytes,
             Memory::Other => self.ask(bytes),
         }
     }
 
     fn reduce(&mut self, places: [&Place; 2], bytes: u64) {
-        self.reduced += bytes;
+        self.reduced_bytes += bytes;
         if memory(places) == Memory::Other {
             self.ask(bytes);
         }
     }
 
     fn ask(&mut self, bytes: u64) {
-        self.read += bytes;
-        self.asked += 1;
+        self.read_bytes += bytes;
+        self.syscalls += 1;
     }
 }
 
@@ -94,7 +96,7 @@ enum Memory {
 
 /// Link class of a message: how far apart its sender and receiver are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reach {
+pub enum LinkClass {
     /// Within a socket.
     Socket,
     /// Within a node.
@@ -103,13 +105,13 @@ pub enum Reach {
     Network,
 }
 
-impl Reach {
+impl LinkClass {
     /// Returns the link class of messages between two ranks.
-    pub fn between(topology: &Topology, a: Rank, b: Rank) -> Reach {
-        match topology.apart(a, b) {
-            Some(Level::NODE) => Reach::Network,
-            Some(_) => Reach::Node,
-            None => Reach::Socket,
+    pub fn between(topology: &Topology, a: Rank, b: Rank) -> LinkClass {
+        match topology.outermost_difference(a, b) {
+            Some(Level::NODE) => LinkClass::Network,
+            Some(_) => LinkClass::Node,
+            None => LinkClass::Socket,
         }
     }
 }
@@ -127,7 +129,7 @@ pub struct Partner {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Steps {
     /// Steps in order of execution.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CostStep>,
     /// Partners of the steps that have one, in the order of the steps.
     pub partners: Vec<Partner>,
 }
@@ -142,12 +144,12 @@ fn memory(places: [&Place; 2]) -> Memory {
 }
 
 /// Returns the local work at the end of `steps`, adding an empty one if the last step is of another kind.
-fn work(steps: &mut Vec<Step>) -> &mut Work {
-    if !matches!(steps.last(), Some(Step::Work(_))) {
-        steps.push(Step::Work(Work::default()));
+fn work(steps: &mut Vec<CostStep>) -> &mut LocalWork {
+    if !matches!(steps.last(), Some(CostStep::Work(_))) {
+        steps.push(CostStep::Work(LocalWork::default()));
     }
     match steps.last_mut() {
-        Some(Step::Work(work)) => work,
+        Some(CostStep::Work(work)) => work,
         _ => unreachable!("just pushed"),
     }
 }
@@ -169,11 +171,11 @@ pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr
                     Payload::Data => message.places.iter().map(bytes_of).sum(),
                     Payload::Sizes => 8 * message.len(),
                 };
-                let reach = Reach::between(topology, rank, message.peer);
+                let reach = LinkClass::between(topology, rank, message.peer);
                 partners.push(Partner { rank: message.peer, tag: message.tag });
                 steps.push(match message.end {
-                    End::Send => Step::Send { bytes, reach },
-                    End::Recv => Step::Recv { bytes, reach },
+                    End::Send => CostStep::Send { bytes, reach },
+                    End::Recv => CostStep::Recv { bytes, reach },
                 });
                 open.push((request.0, started));
                 started += 1;
@@ -181,27 +183,27 @@ pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr
             Instr::Finish(requests) => {
                 for number in requests.iter() {
                     if let Some(at) = open.iter().position(|(open, _)| u64::from(*open) == number) {
-                        steps.push(Step::Finish { request: open.swap_remove(at).1 });
+                        steps.push(CostStep::Finish { request: open.swap_remove(at).1 });
                     }
                 }
             }
-            Instr::Local(local) if local.is_left_out(problem) => {}
-            Instr::Local(Local::Copy { to, from }) => {
+            Instr::Local(local) if local.is_skipped(problem) => {}
+            Instr::Local(LocalOp::Copy { to, from }) => {
                 work(&mut steps).copy([to, from], bytes_of(to));
             }
-            Instr::Local(Local::Reduce { into, with }) => {
+            Instr::Local(LocalOp::Reduce { into, with }) => {
                 work(&mut steps).reduce([into, with], bytes_of(into));
             }
-            Instr::Local(Local::Signal { flag, .. }) => steps.push(Step::Signal(*flag)),
-            Instr::Local(Local::Wait { flag, of, .. }) => {
+            Instr::Local(LocalOp::Signal { flag, .. }) => steps.push(CostStep::Signal(*flag)),
+            Instr::Local(LocalOp::Wait { flag, of, .. }) => {
                 let before = awaited.iter().filter(|one| **one == (*of, *flag)).count() as u32;
                 awaited.push((*of, *flag));
                 partners.push(Partner { rank: *of, tag: Tag(0) });
-                steps.push(Step::Wait { flag: *flag, before });
+                steps.push(CostStep::Wait { flag: *flag, before });
             }
-            Instr::Local(Local::Barrier(level)) => steps.push(Step::Barrier(*level)),
+            Instr::Local(LocalOp::Barrier(level)) => steps.push(CostStep::Barrier(*level)),
             // These only order one execution after another, so they take no time in a single execution.
-            Instr::Local(Local::Open | Local::Enter { .. } | Local::Leave(_)) => {}
+            Instr::Local(LocalOp::Open | LocalOp::Enter { .. } | LocalOp::Leave(_)) => {}
         }
     }
     Steps { steps, partners }

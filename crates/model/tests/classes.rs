@@ -1,16 +1,16 @@
 //! Simulating one rank of each class gives the same times for every rank as simulating every rank.
 
 use bruckner_algorithms::catalogue::kinds;
-use bruckner_algorithms::{Plan, Task, plan};
-use bruckner_model::{Machine, Played};
+use bruckner_algorithms::{Task, TaskPlan, plan};
+use bruckner_model::{Machine, Simulation};
 use bruckner_schedule::{Collective, Rank, Topology};
 
 const COLLECTIVES: [Collective; 4] =
     [Collective::Allgather, Collective::ReduceScatter, Collective::Allreduce, Collective::Alltoall];
 
 /// Prepares a simulation in which every rank is a class of its own, by arrival times that differ by a negligible amount.
-fn every_rank(plan: &Plan) -> Played {
-    let played = Played::late(plan, |rank| f64::from(rank.0) * 1e-30).unwrap();
+fn every_rank(plan: &TaskPlan) -> Simulation {
+    let played = Simulation::with_arrivals(plan, |rank| f64::from(rank.0) * 1e-30).unwrap();
     assert_eq!(played.classes() as u32, plan.topology.ranks());
     played
 }
@@ -25,10 +25,10 @@ fn classes_say_the_same_as_ranks() {
                 for bytes in [8, 20_000] {
                     let task = Task::new(collective, topology.clone()).bytes(bytes);
                     let Ok(plan) = plan(&task, &expression) else { continue };
-                    let (classes, ranks) = (Played::of(&plan).unwrap(), every_rank(&plan));
+                    let (classes, ranks) = (Simulation::of(&plan).unwrap(), every_rank(&plan));
                     fewer += usize::from(classes.classes() < ranks.classes());
-                    for machine in [Machine::known("lassen").unwrap(), Machine::plain(1e-6, 1e-9)] {
-                        let (one, all) = (classes.on(&machine).unwrap(), ranks.on(&machine).unwrap());
+                    for machine in [Machine::builtin("lassen").unwrap(), Machine::postal(1e-6, 1e-9)] {
+                        let (one, all) = (classes.run(&machine).unwrap(), ranks.run(&machine).unwrap());
                         for rank in (0..topology.ranks()).map(Rank) {
                             let (one, all) = (one.end(rank), all.end(rank));
                             assert!(
@@ -50,11 +50,11 @@ fn classes_say_the_same_as_ranks() {
 /// on its owner.
 #[test]
 fn flags_tell_ranks_apart() {
-    use bruckner_model::steps::{Partner, Step, Steps, Work};
+    use bruckner_model::steps::{CostStep, LocalWork, Partner, Steps};
     use bruckner_schedule::{Flag, Tag};
-    let late = Step::Work(Work { copied: 1000, ..Work::default() });
-    let [first, second] = [Flag(0), Flag(1)].map(Step::Signal);
-    let wait = |flag| Step::Wait { flag, before: 0 };
+    let late = CostStep::Work(LocalWork { copied_bytes: 1000, ..LocalWork::default() });
+    let [first, second] = [Flag(0), Flag(1)].map(CostStep::Signal);
+    let wait = |flag| CostStep::Wait { flag, before: 0 };
     let steps_of = |rank: Rank| {
         let (node, partner) = (rank.0 / 4 * 4, |rank| Partner { rank: Rank(rank), tag: Tag(0) });
         match rank.0 % 4 {
@@ -66,11 +66,11 @@ fn flags_tell_ranks_apart() {
             },
         }
     };
-    let mut machine = Machine::plain(1e-6, 1e-9);
+    let mut machine = Machine::postal(1e-6, 1e-9);
     (machine.rank.copy, machine.rank.flag) = (1e-6, Some(1e-7));
     let topology: Topology = "16x4".parse().unwrap();
-    let played = Played::new(&topology, steps_of, |_| 0.0).unwrap();
-    let outcome = played.on(&machine).unwrap();
+    let played = Simulation::new(&topology, steps_of, |_| 0.0).unwrap();
+    let outcome = played.run(&machine).unwrap();
     for node in 0..16 {
         let ends = [2, 3].map(|rank| outcome.end(Rank(4 * node + rank)));
         assert!((ends[0] - 1e-7).abs() < 1e-12 && (ends[1] - 1.0001e-3).abs() < 1e-12, "{ends:?}");
@@ -86,9 +86,9 @@ fn what_a_node_sends_is_limited_whatever_its_messages_could_use() {
     let time = |algorithm: &str, bytes: u64, per_byte: f64| {
         let task = Task::new(Collective::Allgather, "16x1".parse().unwrap()).bytes(bytes);
         let plan = plan(&task, &algorithm.parse().unwrap()).unwrap();
-        let mut machine = Machine::plain(1e-6, per_byte);
+        let mut machine = Machine::postal(1e-6, per_byte);
         machine.injection = Some(Injection { rate: 1e9, source: String::new() });
-        let simulated = Played::of(&plan).unwrap().on(&machine).unwrap().last();
+        let simulated = Simulation::of(&plan).unwrap().run(&machine).unwrap().last();
         let formula = Model::MaxRate.cost(&machine, &steps_of(&plan, Rank(0)).steps, 1);
         (simulated, formula)
     };
@@ -110,8 +110,8 @@ fn nothing_takes_no_time() {
     for algorithm in ["recursive-doubling", "rabenseifner", "ring"] {
         let task = Task::new(Collective::Allreduce, "2x2".parse().unwrap()).bytes(0);
         let plan = plan(&task, &algorithm.parse().unwrap()).unwrap();
-        let outcome = Played::of(&plan).unwrap();
-        assert_eq!(outcome.on(&Machine::plain(1e-6, 1e-9)).unwrap().last(), 0.0, "{algorithm}");
+        let outcome = Simulation::of(&plan).unwrap();
+        assert_eq!(outcome.run(&Machine::postal(1e-6, 1e-9)).unwrap().last(), 0.0, "{algorithm}");
     }
 }
 
@@ -120,9 +120,9 @@ fn nothing_takes_no_time() {
 fn who_comes_late_delays_those_who_wait_for_it() {
     let task = Task::new(Collective::Allgather, "8x1".parse().unwrap()).bytes(8);
     let plan = plan(&task, &"bruck(2)".parse().unwrap()).unwrap();
-    let machine = Machine::plain(1e-6, 0.0);
-    let late = Played::late(&plan, |rank| if rank == Rank(3) { 5e-6 } else { 0.0 }).unwrap();
-    let outcome = late.on(&machine).unwrap();
+    let machine = Machine::postal(1e-6, 0.0);
+    let late = Simulation::with_arrivals(&plan, |rank| if rank == Rank(3) { 5e-6 } else { 0.0 }).unwrap();
+    let outcome = late.run(&machine).unwrap();
     assert!((outcome.last() - 8e-6).abs() < 1e-12, "{}", outcome.last());
     // The late rank finds the data of the others waiting when it arrives, so it finishes before the ranks that it delays.
     assert!(outcome.end(Rank(3)) < outcome.last());
@@ -137,6 +137,6 @@ fn a_million_ranks_that_do_alike_are_few_classes() {
     ] {
         let task = Task::new(collective, "1024x16".parse().unwrap()).bytes(8);
         let plan = plan(&task, &algorithm.parse().unwrap()).unwrap();
-        assert_eq!(Played::of(&plan).unwrap().classes(), classes, "{algorithm}");
+        assert_eq!(Simulation::of(&plan).unwrap().classes(), classes, "{algorithm}");
     }
 }

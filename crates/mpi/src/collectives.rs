@@ -149,7 +149,7 @@ impl Mpi {
         let code = match self.address(function, flavour, wide) {
             // SAFETY: the caller guarantees that the words are as many as the arguments, and valid.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
-            None => self.constants.must("MPI_ERR_COUNT") as c_int,
+            None => self.constants.required("MPI_ERR_COUNT") as c_int,
         };
         if code == 0 { Ok(()) } else { Err(MpiError { call: function.name(), code }) }
     }

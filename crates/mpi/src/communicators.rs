@@ -9,7 +9,7 @@ use crate::{Mpi, MpiError, check, registry};
 
 /// Operation that combines the values of all ranks in an agreement. It is idempotent, so a value may be included twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Agree {
+pub enum AgreeOp {
     /// The maximum.
     Max,
     /// The minimum.
@@ -18,13 +18,13 @@ pub enum Agree {
     And,
 }
 
-impl Agree {
+impl AgreeOp {
     /// Combines two values by this operation.
     pub fn join(self, a: u64, b: u64) -> u64 {
         match self {
-            Agree::Max => a.max(b),
-            Agree::Min => a.min(b),
-            Agree::And => a & b,
+            AgreeOp::Max => a.max(b),
+            AgreeOp::Min => a.min(b),
+            AgreeOp::And => a & b,
         }
     }
 }
@@ -67,11 +67,11 @@ impl Mpi {
 
     /// Creates an internal communicator with the same processes in the same order, whose errors are returned. Runs no user callbacks.
     /// Collective.
-    pub fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
+    pub fn create_internal(&self, comm: Handle) -> Result<Handle, MpiError> {
         let made = self.split(comm, 0)?;
         // SAFETY: the communicator was just made, and the error handler is a constant.
         check("MPI_Comm_set_errhandler", unsafe {
-            (self.f.comm_set_errhandler)(made, self.constants.must("MPI_ERRORS_RETURN"))
+            (self.f.comm_set_errhandler)(made, self.constants.required("MPI_ERRORS_RETURN"))
         })?;
         let _ = self.quiet.set(made);
         Ok(made)
@@ -120,14 +120,16 @@ impl Mpi {
         })?;
         // SAFETY: the handle is valid; the value is passed to the callback above.
         check("MPI_Comm_set_attr", unsafe {
-            (self.f.comm_set_attr)(self.constants.must("MPI_COMM_SELF"), key, call as *mut c_void)
+            (self.f.comm_set_attr)(self.constants.required("MPI_COMM_SELF"), key, call as *mut c_void)
         })
     }
 
     /// Creates a communicator of the processes of `comm` that share memory with this one. Collective.
     pub fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
-        let (shared, info) =
-            (self.constants.must("MPI_COMM_TYPE_SHARED") as c_int, self.constants.must("MPI_INFO_NULL"));
+        let (shared, info) = (
+            self.constants.required("MPI_COMM_TYPE_SHARED") as c_int,
+            self.constants.required("MPI_INFO_NULL"),
+        );
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
         // SAFETY: the handles are valid, and the cell fits the widest handle.
@@ -170,20 +172,20 @@ impl Mpi {
             (self.f.group_free)((&raw mut to).cast());
         }
         check("MPI_Group_translate_ranks", result)?;
-        let undefined = self.constants.must("MPI_UNDEFINED") as c_int;
+        let undefined = self.constants.required("MPI_UNDEFINED") as c_int;
         Ok(found.into_iter().map(|rank| (rank != undefined).then_some(rank as u32)).collect())
     }
 
     /// Returns the error for a rank that receives more data than expected, or sends more than is received: `MPI_ERR_TRUNCATE`.
     pub fn truncated(&self) -> MpiError {
-        MpiError { call: "a collective", code: self.constants.must("MPI_ERR_TRUNCATE") as c_int }
+        MpiError { call: "a collective", code: self.constants.required("MPI_ERR_TRUNCATE") as c_int }
     }
 
     /// Returns the largest tag that the MPI allows.
     pub fn tag_limit(&self) -> u32 {
         let mut value: *const c_int = std::ptr::null();
         let mut found: c_int = 0;
-        let key = self.constants.must("MPI_TAG_UB") as c_int;
+        let key = self.constants.required("MPI_TAG_UB") as c_int;
         // SAFETY: a predefined attribute of `MPI_COMM_WORLD`, whose value is the address of an integer.
         unsafe { (self.f.comm_get_attr)(self.comm_world(), key, (&raw mut value).cast(), &mut found) };
         if found == 0 || value.is_null() {
@@ -195,11 +197,11 @@ impl Mpi {
 
     /// Combines numbers over all processes of a communicator, by the MPI's own blocking allreduce. A nonblocking one is never used: the
     /// user may have others under way on the same communicator, and Open MPI then mixes them up.
-    pub fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
-        let op = self.constants.must(match how {
-            Agree::Max => "MPI_MAX",
-            Agree::Min => "MPI_MIN",
-            Agree::And => "MPI_BAND",
+    pub fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError> {
+        let op = self.constants.required(match how {
+            AgreeOp::Max => "MPI_MAX",
+            AgreeOp::Min => "MPI_MIN",
+            AgreeOp::And => "MPI_BAND",
         });
         let mine = numbers.to_vec();
         // SAFETY: input and output have the same number of elements.

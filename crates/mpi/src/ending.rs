@@ -8,31 +8,31 @@ use crate::functions::Handle;
 
 /// Handles of the communicators that are being freed.
 #[derive(Debug, Default)]
-pub struct Ending(Mutex<List>);
+pub struct FreeingCommunicators(Mutex<List>);
 
 /// Identifies a call that frees a communicator. Two threads may be in calls with the same handle, if it was reused in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EndingId(u64);
+pub struct FreeId(u64);
 
 #[derive(Debug, Default)]
 struct List {
     /// Number of freeing calls so far.
     begun: u64,
-    all: Vec<One>,
+    all: Vec<Entry>,
 }
 
 #[derive(Debug)]
-struct One {
-    id: EndingId,
+struct Entry {
+    id: FreeId,
     comm: Handle,
     /// Whether our attribute was already deleted, as happens while a communicator is freed.
     deleted: bool,
 }
 
-impl Ending {
+impl FreeingCommunicators {
     /// Creates an empty list.
-    pub const fn new() -> Ending {
-        Ending(Mutex::new(List { begun: 0, all: Vec::new() }))
+    pub const fn new() -> FreeingCommunicators {
+        FreeingCommunicators(Mutex::new(List { begun: 0, all: Vec::new() }))
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
@@ -40,11 +40,11 @@ impl Ending {
     }
 
     /// Records that the user starts to free a communicator that has our attribute. Returns an identifier of the call.
-    pub fn begin(&self, comm: Handle) -> EndingId {
+    pub fn free_begins(&self, comm: Handle) -> FreeId {
         let mut list = self.list();
         list.begun += 1;
-        let id = EndingId(list.begun);
-        list.all.push(One { id, comm, deleted: false });
+        let id = FreeId(list.begun);
+        list.all.push(Entry { id, comm, deleted: false });
         id
     }
 
@@ -54,12 +54,12 @@ impl Ending {
     }
 
     /// Records that a freeing call returns. If our attribute still exists, callbacks are yet to run, and the entry stays.
-    pub fn returned(&self, id: EndingId) {
+    pub fn free_returned(&self, id: FreeId) {
         self.list().all.retain(|one| one.id != id || !one.deleted);
     }
 
     /// Records that a handle refers to a live communicator: a new one, or one that the MPI has refused to free.
-    pub fn lives(&self, comm: Handle) {
+    pub fn mark_live(&self, comm: Handle) {
         self.list().all.retain(|one| one.comm != comm);
     }
 
@@ -71,23 +71,23 @@ impl Ending {
 
 #[cfg(test)]
 mod tests {
-    use super::Ending;
+    use super::FreeingCommunicators;
 
     #[test]
     fn callbacks_may_come_later() {
-        let ending = Ending::new();
+        let ending = FreeingCommunicators::new();
         // The attribute is deleted before the call returns.
-        let id = ending.begin(7);
+        let id = ending.free_begins(7);
         ending.attribute_deleted(7);
         assert!(ending.contains(7));
-        ending.returned(id);
+        ending.free_returned(id);
         assert!(!ending.contains(7));
         // The attribute is deleted later: the entry stays until the handle refers to another communicator.
-        let id = ending.begin(7);
-        ending.returned(id);
+        let id = ending.free_begins(7);
+        ending.free_returned(id);
         ending.attribute_deleted(7);
         assert!(ending.contains(7));
-        ending.lives(7);
+        ending.mark_live(7);
         assert!(!ending.contains(7));
     }
 
@@ -95,15 +95,15 @@ mod tests {
     /// same handle.
     #[test]
     fn a_handle_may_come_again_before_a_call_returns() {
-        let ending = Ending::new();
-        let first = ending.begin(7);
+        let ending = FreeingCommunicators::new();
+        let first = ending.free_begins(7);
         ending.attribute_deleted(7);
-        ending.lives(7);
-        let second = ending.begin(7);
+        ending.mark_live(7);
+        let second = ending.free_begins(7);
         ending.attribute_deleted(7);
-        ending.returned(first);
+        ending.free_returned(first);
         assert!(ending.contains(7));
-        ending.returned(second);
+        ending.free_returned(second);
         assert!(!ending.contains(7));
     }
 }

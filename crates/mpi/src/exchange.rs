@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use bruckner_runtime::{Failure, Peer, Transport};
+use bruckner_runtime::{Peer, Transport, TransportError};
 
-use crate::transport::{Messages, Requests};
+use crate::transport::{MpiTransport, Requests};
 
 /// Tag of all messages of this module.
 const TAG: u32 = 0;
 
-impl Messages {
+impl MpiTransport {
     /// Posts all sends and receives at once, and waits until all are done. The same rank may occur several times.
     pub fn exchange(
         &self,
         requests: &mut Requests,
         sends: &[(u32, &[u8])],
         receives: &mut [(u32, &mut [u8])],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         let all = sends.len() + receives.len();
         if requests.count() < all {
             *requests = self.requests(all);
@@ -41,7 +41,7 @@ impl Messages {
     }
 
     /// Waits for a message from rank `from` without spinning: sleeps for `nap` between two tests.
-    pub fn sleep_until_told(&self, from: u32, nap: Duration) -> Result<(), Failure> {
+    pub fn recv_sleeping(&self, from: u32, nap: Duration) -> Result<(), TransportError> {
         let (mut requests, mut data) = (self.requests(1), [0u8; 1]);
         // SAFETY: the buffer lives until the message has arrived.
         unsafe { self.recv(&mut requests, 0, data.as_mut_ptr(), 1, Peer { rank: from, tag: TAG }) }?;

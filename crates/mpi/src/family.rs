@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 
 use crate::load::Library;
 
@@ -64,9 +64,9 @@ pub(crate) enum Meaning {
     /// The constant has no further meaning.
     Plain,
     /// A datatype whose elements the kernels support.
-    Type(Kind),
+    Type(ElementType),
     /// A datatype of this sort whose size must be queried: Fortran types and address types.
-    Sized(Sort),
+    Sized(SizedKind),
     /// A datatype that is only moved, or reduced by `MPI_Reduce_local`; MPI defines these operations for it.
     Opaque(&'static [Operation]),
     /// An operation that the kernels support.
@@ -75,7 +75,7 @@ pub(crate) enum Meaning {
 
 /// Sort of a datatype whose size depends on the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sort {
+pub(crate) enum SizedKind {
     /// Signed integers.
     Signed,
     /// Floating point.
@@ -185,71 +185,71 @@ table! {
     MPI_REPLACE               0x5800000d   0x3c   ompi_mpi_op_replace               Plain;
     MPI_NO_OP                 0x5800000e   0x3d   ompi_mpi_op_no_op                 Plain;
 
-    MPI_BYTE                  0x4c00010d   0x247  ompi_mpi_byte                     Type(Kind::Byte);
+    MPI_BYTE                  0x4c00010d   0x247  ompi_mpi_byte                     Type(ElementType::Byte);
     MPI_PACKED                0x4c00010f   0x207  ompi_mpi_packed                   Opaque(&[]);
     MPI_CHAR                  0x4c000101   0x243  ompi_mpi_char                     Opaque(&[]);
-    MPI_SIGNED_CHAR           0x4c000118   0x244  ompi_mpi_signed_char              Type(Kind::I8);
-    MPI_UNSIGNED_CHAR         0x4c000102   0x245  ompi_mpi_unsigned_char            Type(Kind::U8);
+    MPI_SIGNED_CHAR           0x4c000118   0x244  ompi_mpi_signed_char              Type(ElementType::I8);
+    MPI_UNSIGNED_CHAR         0x4c000102   0x245  ompi_mpi_unsigned_char            Type(ElementType::U8);
     MPI_WCHAR                 0x4c00040e   0x23c  ompi_mpi_wchar                    Opaque(&[]);
-    MPI_SHORT                 0x4c000203   0x208  ompi_mpi_short                    Type(Kind::I16);
-    MPI_UNSIGNED_SHORT        0x4c000204   0x20c  ompi_mpi_unsigned_short           Type(Kind::U16);
-    MPI_INT                   0x4c000405   0x209  ompi_mpi_int                      Type(Kind::I32);
-    MPI_UNSIGNED              0x4c000406   0x20d  ompi_mpi_unsigned                 Type(Kind::U32);
-    MPI_LONG                  0x4c000807   0x20a  ompi_mpi_long                     Type(Kind::I64);
-    MPI_UNSIGNED_LONG         0x4c000808   0x20e  ompi_mpi_unsigned_long            Type(Kind::U64);
-    MPI_LONG_LONG             0x4c000809   0x20b  ompi_mpi_long_long_int            Type(Kind::I64);
-    MPI_UNSIGNED_LONG_LONG    0x4c000819   0x20f  ompi_mpi_unsigned_long_long       Type(Kind::U64);
-    MPI_FLOAT                 0x4c00040a   0x210  ompi_mpi_float                    Type(Kind::F32);
-    MPI_DOUBLE                0x4c00080b   0x214  ompi_mpi_double                   Type(Kind::F64);
+    MPI_SHORT                 0x4c000203   0x208  ompi_mpi_short                    Type(ElementType::I16);
+    MPI_UNSIGNED_SHORT        0x4c000204   0x20c  ompi_mpi_unsigned_short           Type(ElementType::U16);
+    MPI_INT                   0x4c000405   0x209  ompi_mpi_int                      Type(ElementType::I32);
+    MPI_UNSIGNED              0x4c000406   0x20d  ompi_mpi_unsigned                 Type(ElementType::U32);
+    MPI_LONG                  0x4c000807   0x20a  ompi_mpi_long                     Type(ElementType::I64);
+    MPI_UNSIGNED_LONG         0x4c000808   0x20e  ompi_mpi_unsigned_long            Type(ElementType::U64);
+    MPI_LONG_LONG             0x4c000809   0x20b  ompi_mpi_long_long_int            Type(ElementType::I64);
+    MPI_UNSIGNED_LONG_LONG    0x4c000819   0x20f  ompi_mpi_unsigned_long_long       Type(ElementType::U64);
+    MPI_FLOAT                 0x4c00040a   0x210  ompi_mpi_float                    Type(ElementType::F32);
+    MPI_DOUBLE                0x4c00080b   0x214  ompi_mpi_double                   Type(ElementType::F64);
     MPI_LONG_DOUBLE           0x4c00100c   0x220  ompi_mpi_long_double              Opaque(REAL);
-    MPI_C_BOOL                0x4c00013f   0x238  ompi_mpi_c_bool                   Type(Kind::Bool);
-    MPI_CXX_BOOL              0x4c000133   0x239  ompi_mpi_cxx_bool                 Type(Kind::Bool);
-    MPI_C_FLOAT_COMPLEX       0x4c000840   0x212  ompi_mpi_c_float_complex          Type(Kind::C32);
-    MPI_C_DOUBLE_COMPLEX      0x4c001041   0x216  ompi_mpi_c_double_complex         Type(Kind::C64);
+    MPI_C_BOOL                0x4c00013f   0x238  ompi_mpi_c_bool                   Type(ElementType::Bool);
+    MPI_CXX_BOOL              0x4c000133   0x239  ompi_mpi_cxx_bool                 Type(ElementType::Bool);
+    MPI_C_FLOAT_COMPLEX       0x4c000840   0x212  ompi_mpi_c_float_complex          Type(ElementType::C32);
+    MPI_C_DOUBLE_COMPLEX      0x4c001041   0x216  ompi_mpi_c_double_complex         Type(ElementType::C64);
     MPI_C_LONG_DOUBLE_COMPLEX 0x4c002042   0x224  ompi_mpi_c_long_double_complex    Opaque(COMPLEX);
-    MPI_CXX_FLOAT_COMPLEX     0x4c000834   0x213  ompi_mpi_cxx_cplex                Type(Kind::C32);
-    MPI_CXX_DOUBLE_COMPLEX    0x4c001035   0x217  ompi_mpi_cxx_dblcplex             Type(Kind::C64);
-    MPI_INT8_T                0x4c000137   0x240  ompi_mpi_int8_t                   Type(Kind::I8);
-    MPI_INT16_T               0x4c000238   0x248  ompi_mpi_int16_t                  Type(Kind::I16);
-    MPI_INT32_T               0x4c000439   0x250  ompi_mpi_int32_t                  Type(Kind::I32);
-    MPI_INT64_T               0x4c00083a   0x258  ompi_mpi_int64_t                  Type(Kind::I64);
-    MPI_UINT8_T               0x4c00013b   0x241  ompi_mpi_uint8_t                  Type(Kind::U8);
-    MPI_UINT16_T              0x4c00023c   0x249  ompi_mpi_uint16_t                 Type(Kind::U16);
-    MPI_UINT32_T              0x4c00043d   0x251  ompi_mpi_uint32_t                 Type(Kind::U32);
-    MPI_UINT64_T              0x4c00083e   0x259  ompi_mpi_uint64_t                 Type(Kind::U64);
-    MPI_AINT                  0x4c000843   0x201  ompi_mpi_aint                     Sized(Sort::Signed);
-    MPI_OFFSET                0x4c000844   0x203  ompi_mpi_offset                   Sized(Sort::Signed);
-    MPI_COUNT                 0x4c000845   0x202  ompi_mpi_count                    Sized(Sort::Signed);
-    MPIX_C_FLOAT16            0x4c000246   -      -                                 Type(Kind::F16);
-    MPIX_BFLOAT16             0x4c00024c   -      -                                 Type(Kind::Bf16);
-    MPI_2INT                  0x4c000816   0x22b  ompi_mpi_2int                     Type(Kind::I32Index);
-    MPI_SHORT_INT             (0x8c000003) 0x22c  ompi_mpi_short_int                Type(Kind::I16Index);
-    MPI_LONG_INT              (0x8c000002) 0x22a  ompi_mpi_long_int                 Type(Kind::I64Index);
-    MPI_FLOAT_INT             (0x8c000000) 0x228  ompi_mpi_float_int                Type(Kind::F32Index);
-    MPI_DOUBLE_INT            (0x8c000001) 0x229  ompi_mpi_double_int               Type(Kind::F64Index);
+    MPI_CXX_FLOAT_COMPLEX     0x4c000834   0x213  ompi_mpi_cxx_cplex                Type(ElementType::C32);
+    MPI_CXX_DOUBLE_COMPLEX    0x4c001035   0x217  ompi_mpi_cxx_dblcplex             Type(ElementType::C64);
+    MPI_INT8_T                0x4c000137   0x240  ompi_mpi_int8_t                   Type(ElementType::I8);
+    MPI_INT16_T               0x4c000238   0x248  ompi_mpi_int16_t                  Type(ElementType::I16);
+    MPI_INT32_T               0x4c000439   0x250  ompi_mpi_int32_t                  Type(ElementType::I32);
+    MPI_INT64_T               0x4c00083a   0x258  ompi_mpi_int64_t                  Type(ElementType::I64);
+    MPI_UINT8_T               0x4c00013b   0x241  ompi_mpi_uint8_t                  Type(ElementType::U8);
+    MPI_UINT16_T              0x4c00023c   0x249  ompi_mpi_uint16_t                 Type(ElementType::U16);
+    MPI_UINT32_T              0x4c00043d   0x251  ompi_mpi_uint32_t                 Type(ElementType::U32);
+    MPI_UINT64_T              0x4c00083e   0x259  ompi_mpi_uint64_t                 Type(ElementType::U64);
+    MPI_AINT                  0x4c000843   0x201  ompi_mpi_aint                     Sized(SizedKind::Signed);
+    MPI_OFFSET                0x4c000844   0x203  ompi_mpi_offset                   Sized(SizedKind::Signed);
+    MPI_COUNT                 0x4c000845   0x202  ompi_mpi_count                    Sized(SizedKind::Signed);
+    MPIX_C_FLOAT16            0x4c000246   -      -                                 Type(ElementType::F16);
+    MPIX_BFLOAT16             0x4c00024c   -      -                                 Type(ElementType::Bf16);
+    MPI_2INT                  0x4c000816   0x22b  ompi_mpi_2int                     Type(ElementType::I32Index);
+    MPI_SHORT_INT             (0x8c000003) 0x22c  ompi_mpi_short_int                Type(ElementType::I16Index);
+    MPI_LONG_INT              (0x8c000002) 0x22a  ompi_mpi_long_int                 Type(ElementType::I64Index);
+    MPI_FLOAT_INT             (0x8c000000) 0x228  ompi_mpi_float_int                Type(ElementType::F32Index);
+    MPI_DOUBLE_INT            (0x8c000001) 0x229  ompi_mpi_double_int               Type(ElementType::F64Index);
     MPI_LONG_DOUBLE_INT       (0x8c000004) 0x22d  ompi_mpi_longdbl_int              Opaque(LOCATED);
 
     // Fortran types: the element type follows from the size. Reductions of LOGICAL are left to MPI, because the value of `.true.` depends
     // on the compiler.
     MPI_CHARACTER             0x4c00011a   0x21e  ompi_mpi_character                Opaque(&[]);
     MPI_LOGICAL               0x4c00041d   0x218  ompi_mpi_logical                  Opaque(LOGICAL);
-    MPI_INTEGER               0x4c00041b   0x219  ompi_mpi_integer                  Sized(Sort::Signed);
-    MPI_INTEGER1              0x4c00012d   0x2c1  ompi_mpi_integer1                 Sized(Sort::Signed);
-    MPI_INTEGER2              0x4c00022f   0x2c9  ompi_mpi_integer2                 Sized(Sort::Signed);
-    MPI_INTEGER4              0x4c000430   0x2d1  ompi_mpi_integer4                 Sized(Sort::Signed);
-    MPI_INTEGER8              0x4c000831   0x2d9  ompi_mpi_integer8                 Sized(Sort::Signed);
-    MPI_REAL                  0x4c00041c   0x21a  ompi_mpi_real                     Sized(Sort::Float);
-    MPI_REAL4                 0x4c000427   0x2d2  ompi_mpi_real4                    Sized(Sort::Float);
-    MPI_REAL8                 0x4c000829   0x2da  ompi_mpi_real8                    Sized(Sort::Float);
+    MPI_INTEGER               0x4c00041b   0x219  ompi_mpi_integer                  Sized(SizedKind::Signed);
+    MPI_INTEGER1              0x4c00012d   0x2c1  ompi_mpi_integer1                 Sized(SizedKind::Signed);
+    MPI_INTEGER2              0x4c00022f   0x2c9  ompi_mpi_integer2                 Sized(SizedKind::Signed);
+    MPI_INTEGER4              0x4c000430   0x2d1  ompi_mpi_integer4                 Sized(SizedKind::Signed);
+    MPI_INTEGER8              0x4c000831   0x2d9  ompi_mpi_integer8                 Sized(SizedKind::Signed);
+    MPI_REAL                  0x4c00041c   0x21a  ompi_mpi_real                     Sized(SizedKind::Float);
+    MPI_REAL4                 0x4c000427   0x2d2  ompi_mpi_real4                    Sized(SizedKind::Float);
+    MPI_REAL8                 0x4c000829   0x2da  ompi_mpi_real8                    Sized(SizedKind::Float);
     MPI_REAL16                0x4c00102b   0x2e2  ompi_mpi_real16                   Opaque(REAL);
-    MPI_DOUBLE_PRECISION      0x4c00081f   0x21c  ompi_mpi_dblprec                  Sized(Sort::Float);
-    MPI_COMPLEX               0x4c00081e   0x21b  ompi_mpi_cplex                    Sized(Sort::Complex);
-    MPI_COMPLEX8              0x4c000828   0x2db  ompi_mpi_complex8                 Sized(Sort::Complex);
-    MPI_COMPLEX16             0x4c00102a   0x2e3  ompi_mpi_complex16                Sized(Sort::Complex);
-    MPI_DOUBLE_COMPLEX        0x4c001022   0x21d  ompi_mpi_dblcplex                 Sized(Sort::Complex);
-    MPI_2INTEGER              0x4c000820   0x232  ompi_mpi_2integer                 Sized(Sort::SignedPair);
-    MPI_2REAL                 0x4c000821   0x230  ompi_mpi_2real                    Sized(Sort::FloatPair);
-    MPI_2DOUBLE_PRECISION     0x4c001023   0x231  ompi_mpi_2dblprec                 Sized(Sort::FloatPair);
+    MPI_DOUBLE_PRECISION      0x4c00081f   0x21c  ompi_mpi_dblprec                  Sized(SizedKind::Float);
+    MPI_COMPLEX               0x4c00081e   0x21b  ompi_mpi_cplex                    Sized(SizedKind::Complex);
+    MPI_COMPLEX8              0x4c000828   0x2db  ompi_mpi_complex8                 Sized(SizedKind::Complex);
+    MPI_COMPLEX16             0x4c00102a   0x2e3  ompi_mpi_complex16                Sized(SizedKind::Complex);
+    MPI_DOUBLE_COMPLEX        0x4c001022   0x21d  ompi_mpi_dblcplex                 Sized(SizedKind::Complex);
+    MPI_2INTEGER              0x4c000820   0x232  ompi_mpi_2integer                 Sized(SizedKind::SignedPair);
+    MPI_2REAL                 0x4c000821   0x230  ompi_mpi_2real                    Sized(SizedKind::FloatPair);
+    MPI_2DOUBLE_PRECISION     0x4c001023   0x231  ompi_mpi_2dblprec                 Sized(SizedKind::FloatPair);
 }
 
 /// Values of the constants of an MPI library.
@@ -289,7 +289,7 @@ impl Constants {
     ///
     /// # Panics
     /// If the family has no such constant; this crate uses only names from the table.
-    pub(crate) fn must(&self, name: &str) -> u64 {
+    pub(crate) fn required(&self, name: &str) -> u64 {
         self.get(name).unwrap_or_else(|| panic!("{name} is not in the table"))
     }
 

@@ -114,10 +114,10 @@ functions! {
 }
 
 /// Type of `MPI_Request_get_status_all`: number of requests, requests, whether all are done, statuses.
-type LookAtAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
+type GetStatusAll = unsafe extern "C" fn(c_int, Data, *mut c_int, At) -> c_int;
 
 /// Type of `MPI_Request_get_status_any` and `MPI_Request_get_status_some`: number of requests, requests, two results, statuses.
-type LookAtSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
+type GetStatusSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, At) -> c_int;
 
 /// Type of `MPI_Type_get_envelope_c`: a datatype, its numbers of integers, addresses, large counts and datatypes, its combiner.
 type Envelope = unsafe extern "C" fn(Handle, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
@@ -128,32 +128,32 @@ type Contents =
 
 /// Functions that not every MPI has.
 #[derive(Clone, Copy, Debug)]
-pub struct Extra {
+pub struct OptionalFunctions {
     /// `MPI_Request_get_status_all`.
-    pub request_get_status_all: Option<LookAtAll>,
+    pub request_get_status_all: Option<GetStatusAll>,
     /// `MPI_Request_get_status_any`.
-    pub request_get_status_any: Option<LookAtSome>,
+    pub request_get_status_any: Option<GetStatusSome>,
     /// `MPI_Request_get_status_some`.
-    pub request_get_status_some: Option<LookAtSome>,
+    pub request_get_status_some: Option<GetStatusSome>,
     /// `MPI_Type_get_envelope_c`.
     pub type_get_envelope_c: Option<Envelope>,
     /// `MPI_Type_get_contents_c`.
     pub type_get_contents_c: Option<Contents>,
 }
 
-impl Extra {
-    pub(crate) fn of(library: &Library) -> Extra {
+impl OptionalFunctions {
+    pub(crate) fn of(library: &Library) -> OptionalFunctions {
         let some = |name: &CStr| {
             // SAFETY: the functions of these names have this signature.
             library
                 .symbol(name)
-                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtSome>(symbol) })
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, GetStatusSome>(symbol) })
         };
         let all = library.symbol(c"PMPI_Request_get_status_all");
-        Extra {
+        OptionalFunctions {
             // SAFETY: the function of this name has this signature.
             request_get_status_all: all
-                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, LookAtAll>(symbol) }),
+                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, GetStatusAll>(symbol) }),
             // SAFETY: the function of this name has this signature.
             type_get_envelope_c: library
                 .symbol(c"PMPI_Type_get_envelope_c")

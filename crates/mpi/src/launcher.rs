@@ -38,7 +38,7 @@ const IDENTITY: [&str; 8] = [
 const MOST_SIBLINGS: usize = 512;
 
 /// Information that a process has about how its job was started.
-pub struct Launch<'a> {
+pub struct LaunchContext<'a> {
     /// Returns the value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// Name of the parent process.
@@ -69,7 +69,7 @@ enum Started {
 
 /// Whether all ranks have the library.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum LibraryPresence {
     /// All ranks have the library, for this reason.
     All(&'static str),
     /// It cannot be determined; the text advises the user what to do.
@@ -89,7 +89,7 @@ fn identity(variable: &dyn Fn(&str) -> Option<String>) -> String {
     values.join(":")
 }
 
-impl Launch<'_> {
+impl LaunchContext<'_> {
     fn started(&self) -> Started {
         let (is_named, left) = (!identity(self.variable).trim_matches(':').is_empty(), (self.variable)(MARK));
         let is = |file| left.as_deref() == Some(&mark(self.variable, file));
@@ -102,11 +102,11 @@ impl Launch<'_> {
     }
 
     /// Returns whether all ranks have the library. All ranks that have it get the same result.
-    pub fn reach(&self) -> Reach {
+    pub fn presence(&self) -> LibraryPresence {
         let number = |name: &str| (self.variable)(name).and_then(|value| value.trim().parse::<u32>().ok());
         let programs = number("OMPI_NUM_APP_CTX").unwrap_or(1);
         if self.ranks == 1 {
-            return Reach::All("there is one rank");
+            return LibraryPresence::All("there is one rank");
         }
         let hydra = self.parent.starts_with("hydra_pmi_proxy") || self.parent.starts_with("hydra_bstrap");
         let srun = self.parent == "slurmstepd";
@@ -123,52 +123,56 @@ impl Launch<'_> {
         let several = programs > 1
             || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
         if marked && !several {
-            return Reach::All("started by `bruckner exec`");
+            return LibraryPresence::All("started by `bruckner exec`");
         }
         if here == Some(self.ranks) {
             match (self.siblings)(self.ranks as usize) {
-                Some(false) => return Reach::Unknown("some programs of this job lack the library".into()),
+                Some(false) => {
+                    return LibraryPresence::Unknown(
+                        "some processes of this job have not loaded the library".into(),
+                    );
+                }
                 None if several || started == Started::Another => {}
-                _ => return Reach::All("all ranks are on one node"),
+                _ => return LibraryPresence::All("all ranks are on one node"),
             }
         }
         if started == Started::Another {
-            return Reach::Unknown(
+            return LibraryPresence::Unknown(
                 "`bruckner exec` started a script or another program, which may not hand the library on to all ranks; put \
                  `bruckner exec` before the program inside it, or promise that it does by `bruckner exec --through SCRIPT …`"
                     .into(),
             );
         }
         if hydra && !(marked && several) && !withholds(&self.command) {
-            return Reach::All("the launcher hands on the environment");
+            return LibraryPresence::All("the launcher passes its environment to all ranks");
         }
         if srun {
-            return Reach::All("srun gives all tasks one environment");
+            return LibraryPresence::All("srun passes the same environment to all tasks");
         }
         let launcher = if hydra { "mpiexec" } else { "mpirun" };
-        Reach::Unknown(format!(
+        LibraryPresence::Unknown(format!(
             "on several nodes it cannot tell whether all ranks have the library; start every program of the job by \
              `{launcher} … bruckner exec PROGRAM`"
         ))
     }
 
     /// Returns whether all ranks have the library, for this process as one of `ranks` ranks.
-    pub fn reach_of_this_process(ranks: u32) -> Reach {
+    pub fn presence_in_this_process(ranks: u32) -> LibraryPresence {
         let parent = std::os::unix::process::parent_id();
         let siblings = |ranks: usize| siblings(parent, ranks);
         let read =
             |pid: u32, what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
         let command =
             parent_of(&read(parent, "stat")).map(|above| read(above, "cmdline")).unwrap_or_default();
-        let launch = Launch {
-            variable: &crate::load::told,
+        let launch = LaunchContext {
+            variable: &crate::load::environment_variable,
             parent: read(parent, "comm").trim().to_owned(),
             command: command.split('\0').map(str::to_owned).collect(),
             siblings: &siblings,
             ranks,
             program: file_id(Path::new("/proc/self/exe")),
         };
-        launch.reach()
+        launch.presence()
     }
 }
 
@@ -231,12 +235,17 @@ fn mapped(process: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    fn reach(variables: &[(&str, &str)], parent: &str, command: &str, siblings: Option<bool>) -> Reach {
+    fn reach(
+        variables: &[(&str, &str)],
+        parent: &str,
+        command: &str,
+        siblings: Option<bool>,
+    ) -> LibraryPresence {
         let variable =
             |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let siblings = |_: usize| siblings;
         let command = command.split(' ').map(str::to_owned).collect();
-        Launch {
+        LaunchContext {
             variable: &variable,
             parent: parent.into(),
             command,
@@ -244,11 +253,11 @@ mod tests {
             ranks: 4,
             program: Some((7, 9)),
         }
-        .reach()
+        .presence()
     }
 
-    fn is_all(reach: &Reach) -> bool {
-        matches!(reach, Reach::All(_))
+    fn is_all(reach: &LibraryPresence) -> bool {
+        matches!(reach, LibraryPresence::All(_))
     }
 
     #[test]
@@ -262,7 +271,9 @@ mod tests {
             ]
         };
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", None)));
-        let Reach::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
+        let LibraryPresence::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else {
+            panic!("two nodes")
+        };
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
         // The mark of this job and rank is valid, that of another is not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
@@ -310,7 +321,7 @@ mod tests {
         for unsure in [of("4", Some(false)), of("4", None), of("2", None)] {
             assert!(!is_all(&unsure));
         }
-        let Reach::Unknown(why) = of("2", None) else { panic!("a script on two nodes") };
+        let LibraryPresence::Unknown(why) = of("2", None) else { panic!("a script on two nodes") };
         assert!(why.contains("`bruckner exec --through SCRIPT …`"), "{why}");
         let srun = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_NODES", "2"), (MARK, ":::::::1 7:8")];
         assert!(!is_all(&reach(&srun, "slurmstepd", "", None)));

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use smallvec::{SmallVec, smallvec};
 
 use crate::functions::Handle;
-use crate::types::Shape;
+use crate::types::TypeLayout;
 use crate::{Mpi, registry};
 
 /// The MPI's numbers for the combiners, the ways in which a datatype can be constructed.
@@ -29,7 +29,7 @@ struct Combiners {
 
 impl Combiners {
     fn of(mpi: &Mpi) -> Combiners {
-        let number = |name: &str| mpi.constants.must(name) as c_int as i64;
+        let number = |name: &str| mpi.constants.required(name) as c_int as i64;
         Combiners {
             dup: number("MPI_COMBINER_DUP"),
             contiguous: number("MPI_COMBINER_CONTIGUOUS"),
@@ -51,14 +51,14 @@ impl Combiners {
 type Few<T> = SmallVec<[T; 4]>;
 
 /// Construction of a datatype: its combiner, its integers (counts and lengths before displacements), and its component types.
-struct Made<'a> {
+struct Construction<'a> {
     mpi: &'a Mpi,
     combiner: i64,
     numbers: Few<i64>,
     types: Few<Handle>,
 }
 
-impl Drop for Made<'_> {
+impl Drop for Construction<'_> {
     fn drop(&mut self) {
         let is_built_in = |made: &Envelope| self.mpi.combiners().built_in.contains(&made.combiner);
         let is_derived = |datatype| {
@@ -108,8 +108,8 @@ impl Mpi {
 
     /// Returns whether the bytes of a datatype, whose layout is `shape`, lie in the order in which they are sent. False if it has gaps, or
     /// if the order is unknown.
-    pub fn is_in_order(&self, datatype: Handle, shape: &Shape) -> bool {
-        if !shape.is_whole() || shape.size == 0 {
+    pub fn is_in_order(&self, datatype: Handle, shape: &TypeLayout) -> bool {
+        if !shape.has_no_gaps() || shape.size == 0 {
             return false;
         }
         if self.types().is_named(datatype) {
@@ -130,7 +130,7 @@ impl Mpi {
             return false;
         }
         let Some(envelope) = self.envelope(datatype) else { return false };
-        let Some(made) = self.made(datatype, &envelope) else { return false };
+        let Some(made) = self.construction(datatype, &envelope) else { return false };
         let in_order = self.ascends(&made, left);
         let Combiners { dup, contiguous, .. } = *self.combiners();
         let is_simple = [dup, contiguous].contains(&made.combiner)
@@ -189,7 +189,7 @@ impl Mpi {
     }
 
     /// Returns the construction of a datatype, or `None` if the datatype is predefined or its lists are too long.
-    fn made(&self, datatype: Handle, envelope: &Envelope) -> Option<Made<'_>> {
+    fn construction(&self, datatype: Handle, envelope: &Envelope) -> Option<Construction<'_>> {
         let Envelope { combiner, integers, addresses, counts, types } = *envelope;
         let all = [integers, addresses, counts, types];
         if self.combiners().built_in.contains(&combiner) || all.iter().any(|n| *n > MOST_NUMBERS) {
@@ -232,21 +232,21 @@ impl Mpi {
         // SAFETY: MPI has written `types` handles of the family's width.
         let types =
             (0..types as usize).map(|at| unsafe { self.handle_at(handles.as_ptr().cast(), at) }).collect();
-        Some(Made { mpi: self, combiner, numbers: numbers.collect(), types })
+        Some(Construction { mpi: self, combiner, numbers: numbers.collect(), types })
     }
 
     /// Returns whether the data of a component has no gaps and lies in order.
-    fn is_ascending(&self, datatype: Handle, shape: &Shape, left: &mut u32) -> bool {
+    fn is_ascending(&self, datatype: Handle, shape: &TypeLayout, left: &mut u32) -> bool {
         let dense = shape.lower == 0 && shape.span == shape.size as isize;
         dense && (self.types().is_named(datatype) || self.order(datatype, left))
     }
 
     /// Returns whether the components of a datatype lie one behind the other, each in order. The caller has checked by the datatype's
     /// shape that there are no gaps between them.
-    fn ascends(&self, made: &Made<'_>, left: &mut u32) -> bool {
+    fn ascends(&self, made: &Construction<'_>, left: &mut u32) -> bool {
         let c = self.combiners();
         let numbers = &made.numbers;
-        let mut shapes: Few<Shape> = Few::with_capacity(made.types.len());
+        let mut shapes: Few<TypeLayout> = Few::with_capacity(made.types.len());
         let mut last = None;
         for datatype in &made.types {
             // Neighbouring components often have the same type.
@@ -296,7 +296,7 @@ impl Mpi {
 }
 
 /// Returns whether blocks lie one behind the other. A block is given by its offset in bytes, its number of elements, and their shape.
-fn follow<'a>(mut blocks: impl Iterator<Item = (i64, i64, &'a Shape)>) -> bool {
+fn follow<'a>(mut blocks: impl Iterator<Item = (i64, i64, &'a TypeLayout)>) -> bool {
     let mut end = i64::MIN;
     blocks.all(|(at, length, shape)| {
         if length == 0 || shape.size == 0 {

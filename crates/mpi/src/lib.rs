@@ -1,14 +1,15 @@
 //! Calls the MPI library that is found at run time.
 //!
 //! No MPI is linked and no header is read. The MPI library is found among the objects that the process has loaded, its [`Family`] is
-//! determined by its symbols, and its functions are called by their `PMPI_` names through [`Mpi`]. [`Messages`] carries a program's
-//! messages; [`places`] determines which ranks share a node; [`Mpi::keep`] attaches state to a communicator; [`Tags`] allocates ranges of
+//! determined by its symbols, and its functions are called by their `PMPI_` names through [`Mpi`]. [`MpiTransport`] carries a program's
+//! messages; [`locations`] determines which ranks share a node; [`Mpi::attach`] attaches state to a communicator; [`Tags`] allocates ranges of
 //! tags on an internal communicator that several communicators share.
 
 mod collectives;
 mod communicators;
 mod ending;
 mod exchange;
+mod external;
 mod family;
 mod functions;
 mod hook;
@@ -16,7 +17,6 @@ pub mod launcher;
 mod layout;
 mod load;
 mod registry;
-mod rival;
 mod tags;
 mod topology;
 mod transport;
@@ -27,19 +27,19 @@ use std::sync::OnceLock;
 
 use collectives::Collectives;
 pub use collectives::{Flavour, Function};
-pub use communicators::Agree;
-pub use ending::{Ending, EndingId};
+pub use communicators::AgreeOp;
+pub use ending::{FreeId, FreeingCommunicators};
+pub use external::ExternalCollectives;
 pub use family::{Constants, Family};
-pub use functions::{Extra, Functions, Handle};
+pub use functions::{Functions, Handle, OptionalFunctions};
 use hook::Hook;
 pub use hook::Work;
 pub use load::{Library, NoMpi, has_device_runtime, has_raised_privileges, variable};
-pub use registry::Kept;
-pub use rival::Rival;
+pub use registry::AttachedState;
 pub use tags::{TagRange, Tags};
-pub use topology::{Place, is_pinned, places, sharers};
-pub use transport::{Messages, Requests, Style};
-pub use types::{Shape, Types};
+pub use topology::{Location, is_pinned, locations, processes_and_cores};
+pub use transport::{MpiTransport, PostStyle, Requests};
+pub use types::{TypeLayout, Types};
 
 /// Error code that an MPI function returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ pub struct Mpi {
     /// Functions that every MPI has.
     pub f: Functions,
     /// Functions that not every MPI has.
-    pub extra: Extra,
+    pub extra: OptionalFunctions,
     pub(crate) collectives: Collectives,
     pub(crate) hook: Option<Hook>,
     name: String,
@@ -116,7 +116,7 @@ impl Mpi {
         if let Some(mpi) = LOADED.get() {
             return Ok(mpi);
         }
-        let mpi = Mpi::of(Library::launched()?)?;
+        let mpi = Mpi::of(Library::load_of_launcher()?)?;
         Ok(LOADED.get_or_init(|| mpi))
     }
 
@@ -128,19 +128,19 @@ impl Mpi {
         Ok(Mpi {
             collectives: Collectives::of(&library)?,
             hook: Hook::of(family, &library),
-            extra: Extra::of(&library),
+            extra: OptionalFunctions::of(&library),
             family,
             name,
             width: family.width(),
             mask: if family.width() == 4 { 0xffff_ffff } else { Handle::MAX },
-            in_place: constants.must("MPI_IN_PLACE"),
+            in_place: constants.required("MPI_IN_PLACE"),
             null_comm: constants.get("MPI_COMM_NULL"),
             null_type: constants.get("MPI_DATATYPE_NULL"),
             null_op: constants.get("MPI_OP_NULL"),
-            byte: constants.must("MPI_BYTE"),
-            uint64: constants.must("MPI_UINT64_T"),
-            status_ignore: constants.must("MPI_STATUS_IGNORE") as *mut c_void,
-            any_source: constants.must("MPI_ANY_SOURCE") as c_int,
+            byte: constants.required("MPI_BYTE"),
+            uint64: constants.required("MPI_UINT64_T"),
+            status_ignore: constants.required("MPI_STATUS_IGNORE") as *mut c_void,
+            any_source: constants.required("MPI_ANY_SOURCE") as c_int,
             constants,
             library,
             f,
@@ -201,7 +201,7 @@ impl Mpi {
 
     /// Returns `MPI_COMM_WORLD`.
     pub fn comm_world(&self) -> Handle {
-        self.constants.must("MPI_COMM_WORLD")
+        self.constants.required("MPI_COMM_WORLD")
     }
 
     /// Returns whether this address is `MPI_IN_PLACE`.
@@ -271,7 +271,7 @@ impl Mpi {
 
     /// Initialises MPI, for a command that is not itself an MPI program.
     pub fn start(&self) -> Result<(), MpiError> {
-        let (single, mut provided) = (self.constants.must("MPI_THREAD_SINGLE") as c_int, 0);
+        let (single, mut provided) = (self.constants.required("MPI_THREAD_SINGLE") as c_int, 0);
         // SAFETY: null arguments are allowed since MPI 2.
         check("MPI_Init_thread", unsafe {
             (self.f.init_thread)(std::ptr::null_mut(), std::ptr::null_mut(), single, &mut provided)

@@ -26,13 +26,15 @@ unsafe impl Sync for Library {}
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoMpi {
     /// The process has not loaded any MPI.
-    #[error("this process has no MPI loaded")]
+    #[error("no MPI library is loaded in this process")]
     NotLoaded,
     /// No known launcher started the process, so it is unknown which library to load.
-    #[error("no MPI launcher started this process; start it with mpirun, or name a library in BRUCKNER_MPI")]
+    #[error(
+        "this process was not started by a known MPI launcher; start it with mpirun, or set BRUCKNER_MPI to the path of an MPI library"
+    )]
     NoLauncher,
     /// None of the candidate libraries can be loaded.
-    #[error("none of the MPI libraries {tried} can be loaded: {reason}")]
+    #[error("cannot load an MPI library; tried {tried}; last error: {reason}")]
     CannotLoad {
         /// Names of the candidate libraries.
         tried: String,
@@ -40,12 +42,10 @@ pub enum NoMpi {
         reason: String,
     },
     /// The library is neither MPICH nor Open MPI, and does not follow the MPI-5 ABI.
-    #[error(
-        "{0} is an MPI that Bruckner does not know: it knows Open MPI, MPICH, Intel MPI and the MPI-5 ABI"
-    )]
+    #[error("unsupported MPI: {0}; Bruckner supports Open MPI, MPICH, Intel MPI and the MPI-5 ABI")]
     Unknown(String),
     /// The library lacks a function that is needed.
-    #[error("the MPI library has no function {0}")]
+    #[error("the MPI library lacks the function {0}")]
     Lacks(&'static str),
 }
 
@@ -117,7 +117,7 @@ impl Library {
     }
 
     /// Loads an object whose symbols are invisible to others, and which finds its own symbols first.
-    pub(crate) fn apart(path: &Path) -> Result<Library, NoMpi> {
+    pub(crate) fn open_isolated(path: &Path) -> Result<Library, NoMpi> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         Library::open(path, flags)
             .map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
@@ -134,15 +134,15 @@ impl Library {
         // SAFETY: dlerror returns a C string after a failure, or null.
         let error = unsafe { libc::dlerror() };
         match error.is_null() {
-            true => Err("the dynamic linker gives no reason".into()),
+            true => Err("the dynamic linker reports no reason".into()),
             // SAFETY: dlerror has returned a C string.
             false => Err(unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned()),
         }
     }
 
     /// Loads the MPI of the launcher that started this process.
-    pub(crate) fn launched() -> Result<Library, NoMpi> {
-        let candidates = candidates(&told, &launcher());
+    pub(crate) fn load_of_launcher() -> Result<Library, NoMpi> {
+        let candidates = candidates(&environment_variable, &launcher());
         if candidates.is_empty() {
             return Err(NoMpi::NoLauncher);
         }
@@ -245,7 +245,7 @@ pub fn variable(name: &str) -> Option<OsString> {
 }
 
 /// Returns an environment variable: one of this library, which is ignored if privileges are raised, or one of a launcher.
-pub(crate) fn told(name: &str) -> Option<String> {
+pub(crate) fn environment_variable(name: &str) -> Option<String> {
     let value = if name.starts_with("BRUCKNER") { variable(name) } else { std::env::var_os(name) };
     value.and_then(|value| value.into_string().ok())
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::ending::Ending;
+use crate::ending::FreeingCommunicators;
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
@@ -16,10 +16,10 @@ static KEY: OnceLock<c_int> = OnceLock::new();
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Communicators that are being freed.
-static ENDING: Ending = Ending::new();
+static ENDING: FreeingCommunicators = FreeingCommunicators::new();
 
 /// State attached to a communicator.
-pub type Kept = Arc<dyn Any + Send + Sync>;
+pub type AttachedState = Arc<dyn Any + Send + Sync>;
 
 /// Attribute callback for duplication: the duplicate starts without the attribute.
 pub(crate) unsafe extern "C" fn copy(
@@ -43,7 +43,7 @@ unsafe extern "C" fn delete(comm: Handle, _key: c_int, value: *mut c_void, _extr
         ENDING.attribute_deleted(mpi.handle(comm));
     }
     // SAFETY: the value was created by `keep`, and is dropped only here.
-    drop(unsafe { Box::from_raw(value.cast::<Kept>()) });
+    drop(unsafe { Box::from_raw(value.cast::<AttachedState>()) });
     0
 }
 
@@ -72,23 +72,23 @@ impl Mpi {
     }
 
     /// Begins a new generation, which invalidates all data cached by handle.
-    pub fn renew() {
+    pub fn invalidate_caches() {
         GENERATION.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the list of communicators that are being freed.
-    pub fn ending() -> &'static Ending {
+    pub fn ending() -> &'static FreeingCommunicators {
         &ENDING
     }
 
     /// Records a new communicator, whose handle may have belonged to an earlier one.
-    pub fn begins(comm: Handle) {
-        ENDING.lives(comm);
-        Mpi::renew();
+    pub fn communicator_created(comm: Handle) {
+        ENDING.mark_live(comm);
+        Mpi::invalidate_caches();
     }
 
     /// Attaches state to a communicator until it is freed.
-    pub fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
+    pub fn attach(&self, comm: Handle, value: AttachedState) -> Result<(), MpiError> {
         let (key, value) = (self.key()?, Box::into_raw(Box::new(value)));
         // SAFETY: the handle is valid by contract; `delete` drops the value.
         let result = check("MPI_Comm_set_attr", unsafe { (self.f.comm_set_attr)(comm, key, value.cast()) });
@@ -100,8 +100,8 @@ impl Mpi {
     }
 
     /// Returns the state attached to a communicator.
-    pub fn kept(&self, comm: Handle) -> Option<Kept> {
-        let mut value: *mut Kept = std::ptr::null_mut();
+    pub fn attached(&self, comm: Handle) -> Option<AttachedState> {
+        let mut value: *mut AttachedState = std::ptr::null_mut();
         let mut found: c_int = 0;
         // SAFETY: the handle is valid by contract; MPI writes the value that `keep` has set.
         let result =
@@ -114,7 +114,7 @@ impl Mpi {
     }
 
     /// Removes the state attached to a communicator.
-    pub fn forget(&self, comm: Handle) {
+    pub fn detach(&self, comm: Handle) {
         if let Ok(key) = self.key() {
             // SAFETY: the handle is valid by contract; `delete` drops the value.
             unsafe { (self.f.comm_delete_attr)(comm, key) };

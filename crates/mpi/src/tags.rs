@@ -35,7 +35,7 @@ impl Tags {
     }
 
     /// Returns the number of the first range above all that are taken on this process.
-    pub fn above(&self) -> u64 {
+    pub fn first_above_taken(&self) -> u64 {
         let top = self.free.iter().rposition(|bits| *bits != u64::MAX);
         top.map_or(0, |word| 64 * word as u64 + 64 - u64::from((!self.free[word]).leading_zeros()))
     }
@@ -52,7 +52,7 @@ impl Tags {
     }
 
     /// Returns a range that is free on all processes: the one at index `skip`, counted cyclically, of the bit set `everywhere`.
-    pub fn nth(&self, everywhere: &[u64], skip: u64) -> Option<TagRange> {
+    pub fn nth_free(&self, everywhere: &[u64], skip: u64) -> Option<TagRange> {
         let count: u64 = everywhere.iter().map(|bits| u64::from(bits.count_ones())).sum();
         let is_free = |number: &usize| everywhere[number / 64] >> (number % 64) & 1 == 1;
         let mut free = (0..64 * everywhere.len()).filter(is_free);
@@ -80,30 +80,30 @@ mod tests {
     #[test]
     fn ranges_are_taken_once_and_come_back() {
         let mut tags = Tags::new(32767);
-        let first = tags.nth(tags.free(), 0).unwrap();
+        let first = tags.nth_free(tags.free(), 0).unwrap();
         assert_eq!((first.first, first.count), (0, 16));
         assert!(tags.take(first) && !tags.take(first));
-        assert_eq!(tags.nth(&[0b1011], 4).unwrap().number, 1);
-        let second = tags.nth(tags.free(), 0).unwrap();
+        assert_eq!(tags.nth_free(&[0b1011], 4).unwrap().number, 1);
+        let second = tags.nth_free(tags.free(), 0).unwrap();
         assert_eq!(second.first, 16);
         tags.give_back(first);
-        assert_eq!(tags.nth(tags.free(), 0), Some(first));
+        assert_eq!(tags.nth_free(tags.free(), 0), Some(first));
     }
 
     #[test]
     fn the_first_range_above_all_that_are_taken() {
         let mut tags = Tags::new(32767);
-        assert_eq!(tags.above(), 0);
+        assert_eq!(tags.first_above_taken(), 0);
         let range = |tags: &Tags, number| tags.numbered(number).unwrap();
         for number in [0, 5, 63, 64, 130] {
             let range = range(&tags, number);
             assert!(tags.take(range));
-            assert_eq!(tags.above(), number + 1);
+            assert_eq!(tags.first_above_taken(), number + 1);
         }
         tags.give_back(range(&tags, 130));
-        assert_eq!(tags.above(), 65);
+        assert_eq!(tags.first_above_taken(), 65);
         tags.give_back(range(&tags, 5));
-        assert_eq!(tags.above(), 65);
+        assert_eq!(tags.first_above_taken(), 65);
         assert_eq!(tags.numbered(1 << 20), None);
     }
 
@@ -112,7 +112,7 @@ mod tests {
         for limit in [32767, 65535, 1 << 20, (1 << 28) - 1, i32::MAX as u32] {
             let mut tags = Tags::new(limit);
             let (mut ranges, mut end) = (0, 0);
-            while let Some(range) = tags.nth(tags.free(), 0) {
+            while let Some(range) = tags.nth_free(tags.free(), 0) {
                 assert!(range.first >= end && range.first + range.count <= limit);
                 end = range.first + range.count;
                 ranges += 1;
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn what_is_taken_anywhere_is_not_agreed_on() {
         let (mut here, mut there) = (Tags::new(1 << 20), Tags::new(1 << 20));
-        here.take(here.nth(here.free(), 0).unwrap());
-        let two = there.nth(&[0b10; 1], 0).unwrap();
+        here.take(here.nth_free(here.free(), 0).unwrap());
+        let two = there.nth_free(&[0b10; 1], 0).unwrap();
         there.take(two);
         let both: Vec<u64> = here.free().iter().zip(there.free()).map(|(a, b)| a & b).collect();
-        assert_eq!(here.nth(&both, 0).unwrap().number, 2);
+        assert_eq!(here.nth_free(&both, 0).unwrap().number, 2);
     }
 }

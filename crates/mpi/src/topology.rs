@@ -7,7 +7,7 @@ use crate::{Mpi, MpiError};
 
 /// Where a process runs: its machine, its node and its socket, as numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct Location {
     /// Node, identified by the lowest rank on it.
     pub node: u64,
     /// Socket on the node; 0 for all ranks if any rank may run on several sockets.
@@ -18,18 +18,18 @@ pub struct Place {
 }
 
 /// Returns where the processes of `comm` run, by rank; `node` contains those that share memory with this one. Collective.
-pub fn places(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError> {
+pub fn locations(mpi: &Mpi, comm: Handle, node: Handle) -> Result<Vec<Location>, MpiError> {
     let mut lowest = [u64::from(mpi.rank(comm)?)];
-    mpi.agree(node, crate::Agree::Min, &mut lowest)?;
+    mpi.agree(node, crate::AgreeOp::Min, &mut lowest)?;
     let socket = socket(&cores()).unwrap_or(u64::MAX);
     Ok(numbered(&mpi.gather(comm, &[lowest[0], socket, boot()])?))
 }
 
 /// Converts three numbers of each rank (node, socket, identifier of the machine) to places.
-fn numbered(all: &[u64]) -> Vec<Place> {
+fn numbered(all: &[u64]) -> Vec<Location> {
     let known = all.chunks(3).all(|of| of[1] != u64::MAX);
     let mut machines: HashMap<u64, u64> = HashMap::new();
-    let place = |(rank, of): (usize, &[u64])| Place {
+    let place = |(rank, of): (usize, &[u64])| Location {
         node: of[0],
         socket: if known { of[1] } else { 0 },
         machine: if of[2] == 0 { of[0] } else { *machines.entry(of[2]).or_insert(rank as u64) },
@@ -74,13 +74,13 @@ fn socket(cores: &[usize]) -> Option<u64> {
 }
 
 /// Returns the number of processes on this machine and the number of cores that they may use: `(processes, cores)`. Collective.
-pub fn sharers(mpi: &Mpi, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
+pub fn processes_and_cores(mpi: &Mpi, comm: Handle, places: &[Location]) -> Result<(u32, u32), MpiError> {
     let mut bits = vec![u64::MAX; 16];
     for core in cores().into_iter().filter(|&core| core < 1024) {
         bits[core / 64] &= !(1 << (core % 64));
     }
     let machine = mpi.split(comm, places[mpi.rank(comm)? as usize].machine as u32)?;
-    let agreed = mpi.agree(machine, crate::Agree::And, &mut bits);
+    let agreed = mpi.agree(machine, crate::AgreeOp::And, &mut bits);
     let processes = mpi.size(machine);
     mpi.free(machine);
     agreed?;

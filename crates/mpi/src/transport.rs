@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use bruckner_runtime::{Backoff, Failure, Peer, Transport};
+use bruckner_runtime::{Backoff, Peer, Transport, TransportError};
 
 use crate::Mpi;
 use crate::functions::Handle;
@@ -11,11 +11,11 @@ use crate::hook::{Hook, IsComplete};
 
 /// Transport for a plan's messages on an internal communicator.
 #[derive(Clone, Copy)]
-pub struct Messages {
+pub struct MpiTransport {
     mpi: &'static Mpi,
     comm: Handle,
     /// A tag that no message uses.
-    never_sent: u32,
+    unused_tag: u32,
     /// Backoff for ranks that share cores, because MPI's own waits spin; `None` if each rank has a core of its own.
     backoff: Option<Backoff>,
     /// Function that tests a request without progress, for use inside MPI's own progress, where progress must not be requested.
@@ -24,7 +24,7 @@ pub struct Messages {
 
 /// How messages are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Style {
+pub enum PostStyle {
     /// With a new request for each execution.
     Immediate,
     /// With persistent requests that are started for each execution; for plans whose buffers do not change.
@@ -36,15 +36,21 @@ pub struct Requests {
     mpi: &'static Mpi,
     cells: Vec<u64>,
     count: usize,
-    style: Style,
+    style: PostStyle,
     /// Whether each persistent request has been created.
     made: Vec<bool>,
 }
 
-impl Messages {
+impl MpiTransport {
     /// Creates a transport on a communicator whose errors are returned. No message may use the tag `never_sent`.
-    pub fn new(mpi: &'static Mpi, comm: Handle, never_sent: u32, shared_cores: bool) -> Messages {
-        Messages { mpi, comm, never_sent, backoff: shared_cores.then_some(Backoff::SharedCores), quiet: None }
+    pub fn new(mpi: &'static Mpi, comm: Handle, never_sent: u32, shared_cores: bool) -> MpiTransport {
+        MpiTransport {
+            mpi,
+            comm,
+            unused_tag: never_sent,
+            backoff: shared_cores.then_some(Backoff::SharedCores),
+            quiet: None,
+        }
     }
 
     /// Returns the backoff for waits on anything other than messages.
@@ -53,14 +59,14 @@ impl Messages {
     }
 
     /// Returns this transport for use inside MPI's progress: it tests requests without progress, if the MPI has a function for that.
-    pub fn quiet(mut self) -> Messages {
+    pub fn quiet(mut self) -> MpiTransport {
         self.quiet = self.mpi.hook.as_ref().and_then(Hook::is_complete);
         self
     }
 
     /// Returns whether all of the requests in `which` are complete; if so, frees them.
     fn look(&self, requests: &mut Requests, which: Range<usize>, is_complete: IsComplete) -> bool {
-        let null = self.mpi.constants.must("MPI_REQUEST_NULL");
+        let null = self.mpi.constants.required("MPI_REQUEST_NULL");
         let all = which.clone().all(|at| {
             let request = requests.get(at);
             // SAFETY: the request is valid.
@@ -84,8 +90,8 @@ impl Messages {
         code: c_int,
         requests: &mut Requests,
         which: Range<usize>,
-    ) -> Failure {
-        let constant = |name: &str| self.mpi.constants.must(name) as c_int;
+    ) -> TransportError {
+        let constant = |name: &str| self.mpi.constants.required(name) as c_int;
         let mut code =
             if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
         for at in which {
@@ -95,7 +101,7 @@ impl Messages {
                 code = other;
             }
         }
-        Failure { call, code }
+        TransportError { call, code }
     }
 
     fn peer(&self, peer: Peer) -> (c_int, c_int) {
@@ -111,9 +117,9 @@ impl Messages {
         bytes: usize,
         now: impl FnOnce(c_int, Handle, *mut c_void) -> c_int,
         keep: impl FnOnce(c_int, Handle, *mut c_void) -> c_int,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         let cell = requests.at(at);
-        if requests.style == Style::Immediate {
+        if requests.style == PostStyle::Immediate {
             return self.counted(bytes, |count, datatype| {
                 done("MPI_Isend or MPI_Irecv", now(count, datatype, cell))
             });
@@ -133,13 +139,15 @@ impl Messages {
     fn counted(
         &self,
         bytes: usize,
-        call: impl FnOnce(c_int, Handle) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        call: impl FnOnce(c_int, Handle) -> Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
         if bytes <= c_int::MAX as usize {
             return call(bytes as c_int, self.mpi.byte);
         }
-        let large =
-            self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| Failure { call: e.call, code: e.code })?;
+        let large = self
+            .mpi
+            .large_type(bytes, self.mpi.byte)
+            .map_err(|e| TransportError { call: e.call, code: e.code })?;
         let result = call(1, large);
         // MPI keeps a freed datatype until the messages that use it are done.
         self.mpi.free_type(large);
@@ -167,7 +175,7 @@ impl Requests {
     }
 
     fn set_null(&mut self) {
-        let (mpi, null) = (self.mpi, self.mpi.constants.must("MPI_REQUEST_NULL").to_le_bytes());
+        let (mpi, null) = (self.mpi, self.mpi.constants.required("MPI_REQUEST_NULL").to_le_bytes());
         for i in 0..self.count {
             let cell = self.at(i).cast::<u8>();
             // SAFETY: the copy has the width of a handle and stays within the array.
@@ -176,7 +184,7 @@ impl Requests {
     }
 
     /// Changes how messages are posted from now on. No request may be under way.
-    pub fn set_style(&mut self, style: Style) {
+    pub fn set_style(&mut self, style: PostStyle) {
         if style != self.style {
             self.free();
             self.style = style;
@@ -204,16 +212,16 @@ impl Drop for Requests {
 }
 
 #[inline]
-fn done(call: &'static str, code: c_int) -> Result<(), Failure> {
-    if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
+fn done(call: &'static str, code: c_int) -> Result<(), TransportError> {
+    if code == 0 { Ok(()) } else { Err(TransportError { call, code }) }
 }
 
-impl Transport for Messages {
+impl Transport for MpiTransport {
     type Requests = Requests;
 
-    fn truncated(&self) -> Failure {
+    fn truncated(&self) -> TransportError {
         let error = self.mpi.truncated();
-        Failure { call: error.call, code: error.code }
+        TransportError { call: error.call, code: error.code }
     }
 
     fn requests(&self, count: usize) -> Requests {
@@ -221,7 +229,7 @@ impl Transport for Messages {
             mpi: self.mpi,
             cells: vec![0; count.max(1)],
             count,
-            style: Style::Immediate,
+            style: PostStyle::Immediate,
             made: vec![false; count],
         };
         requests.set_null();
@@ -236,7 +244,7 @@ impl Transport for Messages {
         data: *const u8,
         bytes: usize,
         to: Peer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
         // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
         let now =
@@ -256,7 +264,7 @@ impl Transport for Messages {
         data: *mut u8,
         bytes: usize,
         from: Peer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
         // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
         let now =
@@ -269,7 +277,7 @@ impl Transport for Messages {
     }
 
     #[inline]
-    fn finish(&self, requests: &mut Requests, which: Range<usize>) -> Result<(), Failure> {
+    fn finish(&self, requests: &mut Requests, which: Range<usize>) -> Result<(), TransportError> {
         if let Some(backoff) = self.backoff {
             let mut result = Ok(());
             backoff.wait_for(|| {
@@ -287,7 +295,7 @@ impl Transport for Messages {
         }
     }
 
-    fn test(&self, requests: &mut Requests, which: Range<usize>) -> Result<bool, Failure> {
+    fn test(&self, requests: &mut Requests, which: Range<usize>) -> Result<bool, TransportError> {
         if let Some(is_complete) = self.quiet {
             return Ok(self.look(requests, which, is_complete));
         }
@@ -305,7 +313,7 @@ impl Transport for Messages {
             return;
         }
         let mut flag = 0;
-        let (any, tag) = (self.mpi.any_source, self.never_sent as c_int);
+        let (any, tag) = (self.mpi.any_source, self.unused_tag as c_int);
         // SAFETY: the handles are valid. Probing for a message that never comes makes MPI progress; a probe that finds a message would
         // return at once and progress nothing else.
         unsafe { (self.mpi.f.iprobe)(any, tag, self.comm, &mut flag, self.mpi.status_ignore) };

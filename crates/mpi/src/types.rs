@@ -2,17 +2,17 @@
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 use rustc_hash::FxHashMap as HashMap;
 
-use crate::family::{Family, Meaning, Sort};
+use crate::family::{Family, Meaning, SizedKind};
 use crate::functions::Handle;
 use crate::{Mpi, MpiError, check};
 
 /// Meaning of the predefined datatypes and operations for the reduction kernels.
 #[derive(Clone, Debug)]
 pub struct Types {
-    kinds: HashMap<Handle, Kind>,
+    kinds: HashMap<Handle, ElementType>,
     /// Predefined datatypes without kernels, with the operations that MPI defines for them.
     opaque: HashMap<Handle, &'static [Operation]>,
     /// Predefined C types that have no kernels and no gaps.
@@ -22,7 +22,7 @@ pub struct Types {
 
 /// Memory layout of a datatype, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct TypeLayout {
     /// Size of the data of one element.
     pub size: usize,
     /// Distance from one element to the next (MPI's extent).
@@ -35,28 +35,28 @@ pub struct Shape {
     in_order: bool,
 }
 
-impl Shape {
+impl TypeLayout {
     /// Layout of a single byte.
-    pub const BYTE: Shape = Shape::dense(1);
+    pub const BYTE: TypeLayout = TypeLayout::dense(1);
 
     /// Returns the layout of `size` bytes without gaps.
-    pub const fn dense(size: usize) -> Shape {
-        Shape { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
+    pub const fn dense(size: usize) -> TypeLayout {
+        TypeLayout { size, extent: size as isize, lower: 0, span: size as isize, in_order: true }
     }
 
     /// Returns the layout of elements that have `size` bytes of data each and begin `extent` bytes apart.
-    pub const fn spread(size: usize, extent: isize) -> Shape {
-        Shape { extent, ..Shape::dense(size) }
+    pub const fn spread(size: usize, extent: isize) -> TypeLayout {
+        TypeLayout { extent, ..TypeLayout::dense(size) }
     }
 
     /// Returns whether elements are contiguous and have no gaps; their parts may be sent in any order.
-    pub fn is_whole(self) -> bool {
+    pub fn has_no_gaps(self) -> bool {
         self.lower == 0 && self.extent == self.size as isize && self.span == self.size as isize
     }
 
     /// Returns whether the data sent is known to be exactly the bytes in memory, in the same order.
     pub fn is_dense(self) -> bool {
-        self.is_whole() && self.in_order
+        self.has_no_gaps() && self.in_order
     }
 }
 
@@ -84,7 +84,7 @@ impl Types {
             }
         }
         // The null datatype never counts as a type, even if it has the value of another constant.
-        let null = mpi.constants.must("MPI_DATATYPE_NULL");
+        let null = mpi.constants.required("MPI_DATATYPE_NULL");
         kinds.remove(&null);
         opaque.remove(&null);
         let moved = ["MPI_CHAR", "MPI_PACKED", "MPI_WCHAR", "MPI_LONG_DOUBLE"];
@@ -108,7 +108,7 @@ impl Types {
     }
 
     /// Returns the type of a datatype's elements, if the kernels support it.
-    pub fn kind(&self, datatype: Handle) -> Option<Kind> {
+    pub fn kind(&self, datatype: Handle) -> Option<ElementType> {
         self.kinds.get(&datatype).copied()
     }
 
@@ -118,19 +118,19 @@ impl Types {
     }
 }
 
-fn sized(sort: Sort, size: usize) -> Option<Kind> {
+fn sized(sort: SizedKind, size: usize) -> Option<ElementType> {
     Some(match (sort, size) {
-        (Sort::Signed, 1) => Kind::I8,
-        (Sort::Signed, 2) => Kind::I16,
-        (Sort::Signed, 4) => Kind::I32,
-        (Sort::Signed, 8) => Kind::I64,
-        (Sort::Float, 4) => Kind::F32,
-        (Sort::Float, 8) => Kind::F64,
-        (Sort::Complex, 8) => Kind::C32,
-        (Sort::Complex, 16) => Kind::C64,
-        (Sort::SignedPair, 8) => Kind::I32Index,
-        (Sort::FloatPair, 8) => Kind::F32Pair,
-        (Sort::FloatPair, 16) => Kind::F64Pair,
+        (SizedKind::Signed, 1) => ElementType::I8,
+        (SizedKind::Signed, 2) => ElementType::I16,
+        (SizedKind::Signed, 4) => ElementType::I32,
+        (SizedKind::Signed, 8) => ElementType::I64,
+        (SizedKind::Float, 4) => ElementType::F32,
+        (SizedKind::Float, 8) => ElementType::F64,
+        (SizedKind::Complex, 8) => ElementType::C32,
+        (SizedKind::Complex, 16) => ElementType::C64,
+        (SizedKind::SignedPair, 8) => ElementType::I32Index,
+        (SizedKind::FloatPair, 8) => ElementType::F32Pair,
+        (SizedKind::FloatPair, 16) => ElementType::F64Pair,
         _ => return None,
     })
 }
@@ -152,7 +152,7 @@ impl Mpi {
     }
 
     /// Returns whether an operation is user-defined.
-    pub fn is_users(&self, op: Handle) -> bool {
+    pub fn is_user_defined(&self, op: Handle) -> bool {
         let of_access = ["MPI_REPLACE", "MPI_NO_OP"].iter().any(|name| self.constants.get(name) == Some(op));
         // The two highest bits of an MPICH handle are 1 for predefined objects.
         let built_in = self.family == Family::Mpich && op >> 30 == 1;
@@ -160,14 +160,14 @@ impl Mpi {
     }
 
     /// Returns the memory layout of a datatype. The order of bytes is determined only for predefined ones: see [`Mpi::look_closer`].
-    pub fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
+    pub fn shape(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         let shape = self.bounds(datatype)?;
-        Ok(Shape { in_order: self.types().is_named(datatype), ..shape })
+        Ok(TypeLayout { in_order: self.types().is_named(datatype), ..shape })
     }
 
     /// Returns `shape`, the layout of a datatype, with the order of its bytes determined.
-    pub fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape {
-        Shape { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
+    pub fn look_closer(&self, datatype: Handle, shape: TypeLayout) -> TypeLayout {
+        TypeLayout { in_order: shape.in_order || self.is_in_order(datatype, &shape), ..shape }
     }
 
     /// Returns the number of bytes of data in one element of a datatype.
@@ -179,7 +179,7 @@ impl Mpi {
     }
 
     /// Returns the memory layout of a datatype, without regard to the order of its bytes.
-    pub(crate) fn bounds(&self, datatype: Handle) -> Result<Shape, MpiError> {
+    pub(crate) fn bounds(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         let size = self.type_size(datatype)?;
         let (mut bound, mut extent, mut lower, mut span) = (0isize, 0isize, 0isize, 0isize);
         // SAFETY: the handle is valid by contract; each function writes to the variables passed.
@@ -190,7 +190,7 @@ impl Mpi {
                 (self.f.type_get_true_extent)(datatype, &mut lower, &mut span),
             )?;
         }
-        Ok(Shape { size, extent, lower, span, in_order: true })
+        Ok(TypeLayout { size, extent, lower, span, in_order: true })
     }
 
     /// Returns the size of a datatype whose size does not fit in a C integer.
@@ -199,7 +199,8 @@ impl Mpi {
         let call = "MPI_Type_size_x";
         let symbol =
             [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
-        let symbol = symbol.ok_or(MpiError { call, code: self.constants.must("MPI_ERR_COUNT") as c_int })?;
+        let symbol =
+            symbol.ok_or(MpiError { call, code: self.constants.required("MPI_ERR_COUNT") as c_int })?;
         let mut size = 0i64;
         // SAFETY: both functions have this signature; the handle is valid by contract.
         check(call, unsafe { std::mem::transmute::<*mut c_void, Size>(symbol)(datatype, &mut size) })?;
@@ -254,7 +255,7 @@ impl Mpi {
     }
 
     /// Duplicates a datatype; the duplicate stays valid when the user frees the original. The caller must free it.
-    pub fn same_type(&self, datatype: Handle) -> Result<Handle, MpiError> {
+    pub fn duplicate_type(&self, datatype: Handle) -> Result<Handle, MpiError> {
         let mut made = 0u64;
         // SAFETY: the handle is valid by contract, and the cell fits the widest handle.
         check("MPI_Type_dup", unsafe { (self.f.type_dup)(datatype, (&raw mut made).cast()) })?;

@@ -1,12 +1,12 @@
-/* Bruckner: MPI collectives by proven schedules. Works with any mpi.h and any MPI that is found at run time.
+/* Bruckner: MPI collectives with verified schedules. Works with any mpi.h and with the MPI found at run time.
 
    Every function returns 0, or a code that bruckner_error_text explains; bruckner_last_error has the details.
    Plans: bruckner_*_init makes one, collectively; bruckner_start, bruckner_test and bruckner_wait use it, again and
    again; bruckner_free ends it.
 
-   What advances a started plan: it goes on while any thread of its process is in bruckner_start, bruckner_test or
-   bruckner_wait of any plan, or in a blocking bruckner_* collective that began to wait after it. Calls of MPI itself do not advance it, and neither
-   does time. A rank that has started a plan must not wait in MPI for something that another rank sends only after its
+   Progress: a started plan advances while any thread of its process is in bruckner_start, bruckner_test or bruckner_wait of
+   any plan, or in a blocking bruckner_* collective that began to wait after it. Calls of MPI do not advance it, and it makes
+   no progress on its own. A rank that has started a plan must not wait in MPI for something that another rank sends only after its
    own plan is done.
 
    Made by cbindgen from crates/preload/src; do not edit. */
@@ -27,42 +27,42 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Prepares the library: collective over MPI_COMM_WORLD, after MPI_Init. Without it, communicators other than
- MPI_COMM_WORLD get a hidden communicator each, and only the first 64 are served.
+ Initialises the library. Collective over MPI_COMM_WORLD, after MPI_Init. Without this call, each communicator other than MPI_COMM_WORLD
+ gets an internal communicator of its own, and only the first 64 of them are handled.
  */
 int bruckner_init(void);
 
 /*
- Gives back what the library has; collective over MPI_COMM_WORLD, before MPI_Finalize. It may be left out.
+ Releases the resources of the library. Collective over MPI_COMM_WORLD, before MPI_Finalize. This call is optional.
  */
 int bruckner_finalize(void);
 
 /*
- Uses algorithms on a communicator from now on: "allreduce=locality(node); allgather=sparbit". Collective, with the
- same text on all ranks.
+ Sets the algorithms to use on a communicator from now on, for example "allreduce=locality(node); allgather=sparbit". Collective, with
+ the same text on all ranks.
 
  # Safety
- A valid communicator and a C string.
+ `comm` is a valid communicator and `rules` a C string.
  */
 int bruckner_set_algorithms(MPI_Comm comm,
                             const char *rules);
 
 /*
- Takes the ranks of a communicator to be placed so from now on, as "4,4,1" or "2x2:cyclic": for tests and experiments.
- Collective, with the same text on all ranks. Ranks that are said to share a node must really share one.
+ Overrides the topology of a communicator from now on, for example with "4,4,1" or "2x2:cyclic"; for tests and experiments. Collective,
+ with the same text on all ranks. Ranks that are declared to share a node must really share one.
 
  # Safety
- A valid communicator and a C string.
+ `comm` is a valid communicator and `topology` a C string.
  */
 int bruckner_set_topology(MPI_Comm comm,
                           const char *topology);
 
 /*
- Writes the algorithm that last served a collective ("allreduce") on a communicator: an expression, "native", or
- nothing if there was no call yet. Talks to no other rank.
+ Writes to `algorithm` which algorithm last ran a collective (for example "allreduce") on a communicator: an expression, "native", or an
+ empty string if there was no call yet. Does not communicate.
 
  # Safety
- A valid communicator, a C string, and room for `length` bytes.
+ `comm` is a valid communicator, `collective` a C string, and `algorithm` has room for `length` bytes.
  */
 int bruckner_algorithm(MPI_Comm comm,
                        const char *collective,
@@ -70,25 +70,25 @@ int bruckner_algorithm(MPI_Comm comm,
                        size_t length);
 
 /*
- Writes which MPI this is: its version, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
+ Writes the version of the MPI that is used, and its family ("MPICH", "Open MPI", "MPI-5 ABI").
 
  # Safety
- Room for so many bytes each.
+ `version` has room for `version_length` bytes, and `family` for `family_length` bytes.
  */
 int bruckner_about(char *version, size_t version_length, char *family, size_t family_length);
 
 /*
- The value that the library has for a constant of mpi.h, by its name: for tests. Returns 4 for one that it does not
- have.
+ Writes to `value` the value that the library has for the constant `name` of mpi.h; for tests. Returns 4 if the library has no such
+ constant.
 
  # Safety
- A C string, and room for the value.
+ `name` is a C string, and `value` has room for a long long.
  */
 int bruckner_constant(const char *name,
                       long long *value);
 
 /*
- Does what MPI_Allgather does.
+ Runs the collective MPI_Allgather. All arguments are those of MPI_Allgather.
 
  # Safety
  The arguments are right for MPI_Allgather.
@@ -102,7 +102,7 @@ int bruckner_allgather(const void *send,
                        MPI_Comm comm);
 
 /*
- Does what MPI_Allgatherv does.
+ Runs the collective MPI_Allgatherv. All arguments are those of MPI_Allgatherv.
 
  # Safety
  The arguments are right for MPI_Allgatherv.
@@ -117,7 +117,7 @@ int bruckner_allgatherv(const void *send,
                         MPI_Comm comm);
 
 /*
- Does what MPI_Allreduce does.
+ Runs the collective MPI_Allreduce. All arguments are those of MPI_Allreduce.
 
  # Safety
  The arguments are right for MPI_Allreduce.
@@ -130,7 +130,7 @@ int bruckner_allreduce(const void *send,
                        MPI_Comm comm);
 
 /*
- Does what MPI_Reduce_scatter does.
+ Runs the collective MPI_Reduce_scatter. All arguments are those of MPI_Reduce_scatter.
 
  # Safety
  The arguments are right for MPI_Reduce_scatter.
@@ -143,7 +143,7 @@ int bruckner_reduce_scatter(const void *send,
                             MPI_Comm comm);
 
 /*
- Does what MPI_Reduce_scatter_block does.
+ Runs the collective MPI_Reduce_scatter_block. All arguments are those of MPI_Reduce_scatter_block.
 
  # Safety
  The arguments are right for MPI_Reduce_scatter_block.
@@ -156,7 +156,7 @@ int bruckner_reduce_scatter_block(const void *send,
                                   MPI_Comm comm);
 
 /*
- Does what MPI_Alltoall does.
+ Runs the collective MPI_Alltoall. All arguments are those of MPI_Alltoall.
 
  # Safety
  The arguments are right for MPI_Alltoall.
@@ -170,7 +170,7 @@ int bruckner_alltoall(const void *send,
                       MPI_Comm comm);
 
 /*
- Does what MPI_Alltoallv does.
+ Runs the collective MPI_Alltoallv. All arguments are those of MPI_Alltoallv.
 
  # Safety
  The arguments are right for MPI_Alltoallv.
@@ -186,7 +186,7 @@ int bruckner_alltoallv(const void *send,
                        MPI_Comm comm);
 
 /*
- Does what MPI_Bcast does.
+ Runs the collective MPI_Bcast. All arguments are those of MPI_Bcast.
 
  # Safety
  The arguments are right for MPI_Bcast.
@@ -194,7 +194,7 @@ int bruckner_alltoallv(const void *send,
 int bruckner_bcast(void *data, int count, MPI_Datatype datatype, int root, MPI_Comm comm);
 
 /*
- Does what MPI_Reduce does.
+ Runs the collective MPI_Reduce. All arguments are those of MPI_Reduce.
 
  # Safety
  The arguments are right for MPI_Reduce.
@@ -208,7 +208,7 @@ int bruckner_reduce(const void *send,
                     MPI_Comm comm);
 
 /*
- Does what MPI_Barrier does.
+ Runs the collective MPI_Barrier. All arguments are those of MPI_Barrier.
 
  # Safety
  The arguments are right for MPI_Barrier.
@@ -216,7 +216,7 @@ int bruckner_reduce(const void *send,
 int bruckner_barrier(MPI_Comm comm);
 
 /*
- Makes a plan that does what MPI_Allgather does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Allgather each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -233,7 +233,7 @@ int bruckner_allgather_init(const void *send,
                             struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Allgatherv does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Allgatherv each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -251,7 +251,7 @@ int bruckner_allgatherv_init(const void *send,
                              struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Allreduce does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Allreduce each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -267,7 +267,7 @@ int bruckner_allreduce_init(const void *send,
                             struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Reduce_scatter does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Reduce_scatter each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -283,7 +283,7 @@ int bruckner_reduce_scatter_init(const void *send,
                                  struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Reduce_scatter_block does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Reduce_scatter_block each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -299,7 +299,7 @@ int bruckner_reduce_scatter_block_init(const void *send,
                                        struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Alltoall does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Alltoall each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -316,7 +316,7 @@ int bruckner_alltoall_init(const void *send,
                            struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Alltoallv does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Alltoallv each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -335,7 +335,7 @@ int bruckner_alltoallv_init(const void *send,
                             struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Bcast does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Bcast each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -350,7 +350,7 @@ int bruckner_bcast_init(void *data,
                         struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Reduce does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Reduce each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -367,7 +367,7 @@ int bruckner_reduce_init(const void *send,
                          struct bruckner_plan **plan);
 
 /*
- Makes a plan that does what MPI_Barrier does each time it is started. An algorithm that is named is used or refused;
+ Makes a plan that runs MPI_Barrier each time it is started. If `algorithm` is given, it is used, or the call fails;
  null or "" leaves the choice to the library. Collective.
 
  # Safety
@@ -378,62 +378,63 @@ int bruckner_barrier_init(MPI_Comm comm,
                           struct bruckner_plan **plan);
 
 /*
- Starts a plan. It is active until bruckner_wait returns or bruckner_test says that it is done; an active plan may neither be started
- nor freed, whether it is done on this rank or not. Its communicator is freed after it. Ranks may start different plans in any order, but for plans that are the MPI's own collectives
- (bruckner_plan_is_native): all ranks start those in the same order.
+ Starts a plan. It is active until bruckner_wait returns or bruckner_test reports that it is done; an active plan may be neither started
+ nor freed, even if it is complete on this rank. Free the plan before its communicator. Ranks may start different plans in different
+ orders, except plans that use the MPI's own collectives (bruckner_plan_is_native): all ranks start those in the same order.
 
  # Safety
- A plan, whose buffers are its own until it is done.
+ `plan` is a valid plan, and nothing else uses its buffers until it is done.
  */
 int bruckner_start(struct bruckner_plan *plan);
 
 /*
- Says whether a plan is the MPI's own collective.
+ Stores in `native` whether a plan uses the MPI's own collective: 1 if so, otherwise 0.
 
  # Safety
- A plan, and room for an int.
+ `plan` is a valid plan; `native` points to an int or is null.
  */
 int bruckner_plan_is_native(const struct bruckner_plan *plan, int *native);
 
 /*
- Advances all started plans without waiting, and says whether this one is done.
+ Advances all started plans without waiting, and stores in `done` whether this one is done: 1 if so, otherwise 0.
 
  # Safety
- A plan, and room for an int.
+ `plan` is a valid plan; `done` points to an int or is null.
  */
-int bruckner_test(struct bruckner_plan *plan, int *done);
+int bruckner_test(struct bruckner_plan *plan,
+                  int *done);
 
 /*
- Waits until a plan is done, and advances all others that are started meanwhile.
+ Waits until a plan is done, and meanwhile advances all other plans that are started.
 
  # Safety
- A plan.
+ `plan` is a valid plan.
  */
 int bruckner_wait(struct bruckner_plan *plan);
 
 /*
- Starts a plan and waits until it is done: cheaper than the two one after the other.
+ Starts a plan and waits until it is done; cheaper than bruckner_start followed by bruckner_wait.
 
  # Safety
- As for bruckner_start.
+ The requirements of bruckner_start apply.
  */
 int bruckner_run(struct bruckner_plan *plan);
 
 /*
- Ends a plan that is not active, and sets the pointer to null.
+ Frees a plan that is not active, and sets the pointer to null.
 
  # Safety
- The address of a plan that a bruckner_*_init gave, or of null.
+ `plan` is the address of a plan that a bruckner_*_init function made, or the address of a null pointer.
  */
 int bruckner_free(struct bruckner_plan **plan);
 
 /*
- What a code means; never null.
+ Returns the text of an error code; never null.
  */
 const char *bruckner_error_text(int code);
 
 /*
- What the last failure of this thread was, in words; valid until its next one.
+ Returns the text of the last error in this thread; valid until the next error in this thread.
  */
 const char *bruckner_last_error(void);
 

@@ -7,7 +7,7 @@ use bruckner_engine::mpi::MpiError;
 use bruckner_engine::{Call, Engine, EntryPoint, Error};
 
 use crate::errors::guard;
-use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, word};
+use crate::handles::{MPI_Comm, MPI_Datatype, MPI_Op, handle_value};
 use crate::plans::{bruckner_plan, prepare};
 use crate::table::collectives;
 
@@ -46,8 +46,8 @@ macro_rules! argument {
     (@type Root) => { c_int };
     (@value Count $argument:ident) => { $argument.into() };
     (@value List $argument:ident) => { List::Ints($argument) };
-    (@value Type $argument:ident) => { word($argument.0) };
-    (@value Op $argument:ident) => { word($argument.0) };
+    (@value Type $argument:ident) => { handle_value($argument.0) };
+    (@value Op $argument:ident) => { handle_value($argument.0) };
     (@value $kind:ident $argument:ident) => { $argument };
 }
 

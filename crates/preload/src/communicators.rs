@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use bruckner_engine::Engine;
 use bruckner_engine::mpi::{Handle, Mpi};
 
-use crate::entries::NO_MPI;
+use crate::entries::ERROR_CODE;
 use crate::next::hand_on;
 
 /// Address of a handle that MPI reads or writes.
@@ -30,23 +30,23 @@ fn native(found: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 /// Calls a function that creates a communicator, and registers the new handle, which it stores at `at`.
-fn begun(call: impl FnOnce() -> c_int, at: Place) -> c_int {
+fn create(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     let code = call();
     if let (0, false, Ok(mpi)) = (code, at.is_null(), Mpi::find()) {
         // SAFETY: ARGUMENTS: the function has stored a handle at `at`.
-        Mpi::begins(unsafe { mpi.handle_at(at, 0) });
+        Mpi::communicator_created(unsafe { mpi.handle_at(at, 0) });
     }
     code
 }
 
 /// Calls a function that frees the communicator whose handle is at `at`.
-fn freed(call: impl FnOnce() -> c_int, at: Place) -> c_int {
+fn free(call: impl FnOnce() -> c_int, at: Place) -> c_int {
     match (Engine::current(), at.is_null()) {
         (Some(engine), false) => {
             // SAFETY: ARGUMENTS: `at` points to a handle.
             let comm = unsafe { engine.backend().handle_at(at, 0) };
             // A panic in a callback that runs here must not unwind into C.
-            catch_unwind(AssertUnwindSafe(|| engine.free(comm, call))).unwrap_or(NO_MPI)
+            catch_unwind(AssertUnwindSafe(|| engine.free(comm, call))).unwrap_or(ERROR_CODE)
         }
         _ => call(),
     }
@@ -54,15 +54,15 @@ fn freed(call: impl FnOnce() -> c_int, at: Place) -> c_int {
 
 /// Calls a function that frees an object with an internal communicator of the MPI. That communicator may have copies of the user's
 /// attributes, so what threads have cached is invalidated.
-fn freed_within(call: impl FnOnce() -> c_int, _: Place) -> c_int {
-    Mpi::renew();
+fn free_container(call: impl FnOnce() -> c_int, _: Place) -> c_int {
+    Mpi::invalidate_caches();
     let code = call();
-    Mpi::renew();
+    Mpi::invalidate_caches();
     code
 }
 
 /// Calls `MPI_Finalize`, which ends all communicators.
-fn finalized(call: impl FnOnce() -> c_int, _: Place) -> c_int {
+fn finalize(call: impl FnOnce() -> c_int, _: Place) -> c_int {
     Mpi::finalizes();
     call()
 }
@@ -87,7 +87,7 @@ macro_rules! lives {
                 };
                 let native = native(&FOUND, NAME);
                 if native.is_null() {
-                    return NO_MPI;
+                    return ERROR_CODE;
                 }
                 let call = || {
                     // SAFETY: the MPI's function of the same name; ARGUMENTS.
@@ -103,36 +103,36 @@ macro_rules! lives {
 }
 
 lives! {
-    begun made "MPI_Comm_dup"(comm: Handle, made: Place);
-    begun made "MPI_Comm_dup_with_info"(comm: Handle, info: Handle, made: Place);
-    begun made "MPI_Comm_idup"(comm: Handle, made: Place, request: Place);
-    begun made "MPI_Comm_idup_with_info"(comm: Handle, info: Handle, made: Place, request: Place);
-    begun made "MPI_Comm_create"(comm: Handle, group: Handle, made: Place);
-    begun made "MPI_Comm_create_group"(comm: Handle, group: Handle, tag: c_int, made: Place);
-    begun made "MPI_Comm_create_from_group"(group: Handle, tag: Text, info: Handle, handler: Handle, made: Place);
-    begun made "MPI_Comm_split"(comm: Handle, color: c_int, key: c_int, made: Place);
-    begun made "MPI_Comm_split_type"(comm: Handle, kind: c_int, key: c_int, info: Handle, made: Place);
-    begun made "MPI_Cart_create"(comm: Handle, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
-    begun made "MPI_Cart_sub"(comm: Handle, remain: List, made: Place);
-    begun made "MPI_Graph_create"(comm: Handle, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
-    begun made "MPI_Dist_graph_create"(comm: Handle, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Handle, reorder: c_int, made: Place);
-    begun made "MPI_Dist_graph_create_adjacent"(comm: Handle, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Handle, reorder: c_int, made: Place);
-    begun made "MPI_Intercomm_create"(local: Handle, local_leader: c_int, peers: Handle, remote_leader: c_int, tag: c_int, made: Place);
-    begun made "MPI_Intercomm_create_from_groups"(local: Handle, local_leader: c_int, remote: Handle, remote_leader: c_int, tag: Text, info: Handle, handler: Handle, made: Place);
-    begun made "MPI_Intercomm_merge"(comm: Handle, high: c_int, made: Place);
-    begun made "MPI_Comm_spawn"(command: Text, arguments: List, most: c_int, info: Handle, root: c_int, comm: Handle, made: Place, errors: List);
-    begun made "MPI_Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Handle, made: Place, errors: List);
-    begun made "MPI_Comm_accept"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
-    begun made "MPI_Comm_connect"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
-    begun made "MPI_Comm_join"(socket: c_int, made: Place);
-    begun made "MPIX_Comm_shrink"(comm: Handle, made: Place);
-    begun made "MPIX_Stream_comm_create"(comm: Handle, stream: Handle, made: Place);
-    begun made "MPIX_Stream_comm_create_multiplex"(comm: Handle, count: c_int, streams: List, made: Place);
-    begun made "MPIX_Threadcomm_init"(comm: Handle, threads: c_int, made: Place);
-    finalized NOWHERE "MPI_Finalize"();
-    freed comm "MPI_Comm_free"(comm: Place);
-    freed comm "MPI_Comm_disconnect"(comm: Place);
-    freed_within file "MPI_File_close"(file: Place);
-    freed_within window "MPI_Win_free"(window: Place);
-    freed_within session "MPI_Session_finalize"(session: Place);
+    create made "MPI_Comm_dup"(comm: Handle, made: Place);
+    create made "MPI_Comm_dup_with_info"(comm: Handle, info: Handle, made: Place);
+    create made "MPI_Comm_idup"(comm: Handle, made: Place, request: Place);
+    create made "MPI_Comm_idup_with_info"(comm: Handle, info: Handle, made: Place, request: Place);
+    create made "MPI_Comm_create"(comm: Handle, group: Handle, made: Place);
+    create made "MPI_Comm_create_group"(comm: Handle, group: Handle, tag: c_int, made: Place);
+    create made "MPI_Comm_create_from_group"(group: Handle, tag: Text, info: Handle, handler: Handle, made: Place);
+    create made "MPI_Comm_split"(comm: Handle, color: c_int, key: c_int, made: Place);
+    create made "MPI_Comm_split_type"(comm: Handle, kind: c_int, key: c_int, info: Handle, made: Place);
+    create made "MPI_Cart_create"(comm: Handle, dimensions: c_int, sizes: List, periods: List, reorder: c_int, made: Place);
+    create made "MPI_Cart_sub"(comm: Handle, remain: List, made: Place);
+    create made "MPI_Graph_create"(comm: Handle, nodes: c_int, index: List, edges: List, reorder: c_int, made: Place);
+    create made "MPI_Dist_graph_create"(comm: Handle, nodes: c_int, sources: List, degrees: List, destinations: List, weights: List, info: Handle, reorder: c_int, made: Place);
+    create made "MPI_Dist_graph_create_adjacent"(comm: Handle, sources: c_int, from: List, from_weights: List, destinations: c_int, to: List, to_weights: List, info: Handle, reorder: c_int, made: Place);
+    create made "MPI_Intercomm_create"(local: Handle, local_leader: c_int, peers: Handle, remote_leader: c_int, tag: c_int, made: Place);
+    create made "MPI_Intercomm_create_from_groups"(local: Handle, local_leader: c_int, remote: Handle, remote_leader: c_int, tag: Text, info: Handle, handler: Handle, made: Place);
+    create made "MPI_Intercomm_merge"(comm: Handle, high: c_int, made: Place);
+    create made "MPI_Comm_spawn"(command: Text, arguments: List, most: c_int, info: Handle, root: c_int, comm: Handle, made: Place, errors: List);
+    create made "MPI_Comm_spawn_multiple"(count: c_int, commands: List, arguments: List, most: List, infos: List, root: c_int, comm: Handle, made: Place, errors: List);
+    create made "MPI_Comm_accept"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
+    create made "MPI_Comm_connect"(port: Text, info: Handle, root: c_int, comm: Handle, made: Place);
+    create made "MPI_Comm_join"(socket: c_int, made: Place);
+    create made "MPIX_Comm_shrink"(comm: Handle, made: Place);
+    create made "MPIX_Stream_comm_create"(comm: Handle, stream: Handle, made: Place);
+    create made "MPIX_Stream_comm_create_multiplex"(comm: Handle, count: c_int, streams: List, made: Place);
+    create made "MPIX_Threadcomm_init"(comm: Handle, threads: c_int, made: Place);
+    finalize NOWHERE "MPI_Finalize"();
+    free comm "MPI_Comm_free"(comm: Place);
+    free comm "MPI_Comm_disconnect"(comm: Place);
+    free_container file "MPI_File_close"(file: Place);
+    free_container window "MPI_Win_free"(window: Place);
+    free_container session "MPI_Session_finalize"(session: Place);
 }

@@ -18,31 +18,31 @@ use crate::next::hand_on;
 use crate::table::collectives;
 
 /// Return code of a function if no MPI is found or after a panic: any error code will do.
-pub(crate) const NO_MPI: c_int = 1;
+pub(crate) const ERROR_CODE: c_int = 1;
 
 /// Runs a call that is not known to be passed through.
 unsafe fn run(mpi: &'static Mpi, call: Call, comm: Handle) -> c_int {
     match Engine::current() {
         // SAFETY: ARGUMENTS.
-        Some(engine) if !engine.leaves(call.function) => unsafe { serve(engine, &call, comm) },
+        Some(engine) if !engine.bypasses(call.function) => unsafe { run_handled(engine, &call, comm) },
         // SAFETY: ARGUMENTS.
         _ => unsafe { native(mpi, &call, comm) },
     }
 }
 
-unsafe fn serve(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
+unsafe fn run_handled(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     // SAFETY: ARGUMENTS.
     match unsafe { engine.run_cached_handled(call, comm) } {
         Some(Ok(code)) => code,
         Some(Err(failure)) => engine.raise(comm, &failure.into()),
         // SAFETY: ARGUMENTS.
-        None => unsafe { first(engine, call, comm) },
+        None => unsafe { run_uncached(engine, call, comm) },
     }
 }
 
 /// Runs a call that is not in the call cache.
 #[cold]
-unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
+unsafe fn run_uncached(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_int {
     let run = || {
         // SAFETY: ARGUMENTS.
         unsafe {
@@ -54,7 +54,7 @@ unsafe fn first(engine: &'static Engine<Mpi>, call: &Call, comm: Handle) -> c_in
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => engine.raise(comm, &error),
-        Err(_) => engine.raise(comm, &Error::Plan("an internal error of Bruckner's")),
+        Err(_) => engine.raise(comm, &Error::Plan("internal error of Bruckner")),
     }
 }
 
@@ -84,7 +84,7 @@ unsafe fn persistent(
         let (call, lists) =
             unsafe { narrowed(mpi, &call, Flavour::Persistent, comm) }.unwrap_or((call, Lists::default()));
         match Engine::current() {
-            Some(engine) if !engine.leaves(call.function) => {
+            Some(engine) if !engine.bypasses(call.function) => {
                 // SAFETY: ARGUMENTS.
                 let made = unsafe { engine.request(call, lists, comm, info, request) };
                 made.unwrap_or_else(|error| engine.raise(comm, &error))
@@ -98,7 +98,7 @@ unsafe fn persistent(
             }
         }
     };
-    catch_unwind(AssertUnwindSafe(make)).unwrap_or(NO_MPI)
+    catch_unwind(AssertUnwindSafe(make)).unwrap_or(ERROR_CODE)
 }
 
 /// Converts a call with large counts (`MPI_Count`) to C integers, if the MPI has no large-count function; `None` if nothing is converted.
@@ -164,7 +164,7 @@ macro_rules! entries {
                 request: *mut c_void,
             ) -> c_int {
                 hand_on!($export, ($($argument: argument!(@type $width $kind),)* comm: Handle, info: Handle, request: *mut c_void));
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                let Ok(mpi) = Mpi::find() else { return ERROR_CODE };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: ARGUMENTS.
                 unsafe { persistent(mpi, call, mpi.handle(comm), info, request) }
@@ -195,7 +195,7 @@ macro_rules! entries {
 
             #[inline(never)]
             unsafe extern "C" fn otherwise($($argument: argument!(@type $width $kind),)* comm: Handle) -> c_int {
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                let Ok(mpi) = Mpi::find() else { return ERROR_CODE };
                 let call = Call::$function($(argument!(@word mpi $width $kind $argument)),*);
                 // SAFETY: ARGUMENTS.
                 unsafe { run(mpi, call, mpi.handle(comm)) }
@@ -210,12 +210,12 @@ collectives!(entries);
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Starts the interception after the MPI's own initialisation, on all ranks. After an error nothing is intercepted.
-fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
+fn start_interception(mpi: &'static Mpi, code: c_int) -> c_int {
     BEGUN.store(true, Ordering::Relaxed);
     if code == 0 && Engine::current().is_none() && mpi.is_running() {
-        let taken = catch_unwind(|| Engine::get().and_then(Engine::take_over));
+        let taken = catch_unwind(|| Engine::get().and_then(Engine::enable_interception));
         if let Ok(Err(error)) = taken {
-            eprintln!("bruckner: nothing is taken over: {error}");
+            eprintln!("bruckner: no MPI calls are intercepted: {error}");
         }
     }
     code
@@ -225,8 +225,8 @@ fn begin(mpi: &'static Mpi, code: c_int) -> c_int {
 fn initialised(code: c_int) -> c_int {
     if code == 0 && !BEGUN.load(Ordering::Relaxed) {
         eprintln!(
-            "bruckner: nothing is taken over: a tool that is preloaded behind the library has an MPI_Init that does not call PMPI_Init; \
-             start the program by `bruckner exec`, which puts tools in front"
+            "bruckner: no MPI calls are intercepted: a tool preloaded behind the library has an MPI_Init that does not call PMPI_Init; \
+             start the program with `bruckner exec`, which loads tools before the library"
         );
     }
     code
@@ -239,9 +239,9 @@ macro_rules! beginnings {
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
                 let call = || {
                     hand_on!($export, ($($argument: $type),*));
-                    let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                    let Ok(mpi) = Mpi::find() else { return ERROR_CODE };
                     // SAFETY: ARGUMENTS.
-                    begin(mpi, unsafe { (mpi.f.$field)($($argument),*) })
+                    start_interception(mpi, unsafe { (mpi.f.$field)($($argument),*) })
                 };
                 initialised(call())
             }

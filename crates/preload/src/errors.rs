@@ -26,7 +26,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Error>) -> c_int {
             error.code()
         }
         Err(_) => {
-            remember("an internal error of Bruckner's: please report it");
+            remember("internal error of Bruckner: please report it");
             INTERNAL
         }
     }
@@ -48,14 +48,14 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 pub extern "C" fn bruckner_error_text(code: c_int) -> *const c_char {
     let text: &'static CStr = match code {
         0 => c"success",
-        1 => c"there is no MPI here, or none that is understood",
-        2 => c"MPI is not running",
+        1 => c"no MPI found, or its type is not supported",
+        2 => c"MPI is not initialised, or is already finalised",
         3 => c"an MPI function failed",
-        4 => c"an argument is wrong",
-        5 => c"the plan is not in a state for this",
-        6 => c"the communicator cannot be served",
-        INTERNAL => c"an internal error of Bruckner's",
-        _ => c"no error of Bruckner's",
+        4 => c"invalid argument",
+        5 => c"the operation is not allowed in the plan's state",
+        6 => c"the library does not handle this communicator",
+        INTERNAL => c"internal error of Bruckner",
+        _ => c"not an error code of Bruckner",
     };
     text.as_ptr()
 }

@@ -19,7 +19,7 @@ pub struct MPI_Op(pub(crate) u64);
 
 /// Returns the handle of a datatype or operation without excess bits that a wider register may carry.
 #[inline]
-pub(crate) fn word(handle: u64) -> u64 {
+pub(crate) fn handle_value(handle: u64) -> u64 {
     match Engine::current().or_else(|| Engine::get().ok()) {
         Some(engine) => engine.handle(handle),
         None => handle,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use bruckner_engine::mpi::Mpi;
 
 /// Cached lookup of a function of the same name in a tool behind the library.
-pub(crate) struct Next {
+pub(crate) struct ToolFunction {
     function: AtomicPtr<c_void>,
     state: AtomicU8,
 }
@@ -18,9 +18,9 @@ const UNKNOWN: u8 = 0;
 const NONE: u8 = 1;
 const TOOL: u8 = 2;
 
-impl Next {
-    pub(crate) const fn new() -> Next {
-        Next { function: AtomicPtr::new(null_mut()), state: AtomicU8::new(UNKNOWN) }
+impl ToolFunction {
+    pub(crate) const fn new() -> ToolFunction {
+        ToolFunction { function: AtomicPtr::new(null_mut()), state: AtomicU8::new(UNKNOWN) }
     }
 
     /// Returns the tool's function of this name, if there is one; always `None` for `PMPI_*` names.
@@ -50,7 +50,7 @@ impl Next {
 /// Passes a call to a tool behind the library, if there is one.
 macro_rules! hand_on {
     ($export:expr, ($($argument:ident : $type:ty),*)) => {
-        static NEXT: crate::next::Next = crate::next::Next::new();
+        static NEXT: crate::next::ToolFunction = crate::next::ToolFunction::new();
         if let Some(next) = NEXT.find($export) {
             // SAFETY: a function of the same name, called with the arguments that this one received: ARGUMENTS.
             return unsafe {

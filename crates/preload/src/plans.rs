@@ -38,7 +38,7 @@ pub(crate) unsafe fn prepare(
 
 /// # Safety
 /// `plan` is null or a valid plan.
-unsafe fn with(
+unsafe fn with_plan(
     plan: *const bruckner_plan,
     body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>,
 ) -> c_int {
@@ -58,7 +58,7 @@ unsafe fn with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
-    unsafe { with(plan, |plan| plan.start()) }
+    unsafe { with_plan(plan, |plan| plan.start()) }
 }
 
 /// Stores in `native` whether a plan uses the MPI's own collective: 1 if so, otherwise 0.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn bruckner_start(plan: *mut bruckner_plan) -> c_int {
 pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, native: *mut c_int) -> c_int {
     // SAFETY: ARGUMENTS.
     unsafe {
-        with(plan, |plan| {
+        with_plan(plan, |plan| {
             if !native.is_null() {
                 *native = plan.is_native().into();
             }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn bruckner_plan_is_native(plan: *const bruckner_plan, nat
 pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_int) -> c_int {
     // SAFETY: ARGUMENTS.
     unsafe {
-        with(plan, |plan| {
+        with_plan(plan, |plan| {
             let is_done = plan.test()?;
             if !done.is_null() {
                 *done = is_done.into();
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn bruckner_test(plan: *mut bruckner_plan, done: *mut c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
-    unsafe { with(plan, Persistent::wait) }
+    unsafe { with_plan(plan, Persistent::wait) }
 }
 
 /// Starts a plan and waits until it is done; cheaper than bruckner_start followed by bruckner_wait.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn bruckner_wait(plan: *mut bruckner_plan) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bruckner_run(plan: *mut bruckner_plan) -> c_int {
     // SAFETY: ARGUMENTS.
-    unsafe { with(plan, |plan| plan.run()) }
+    unsafe { with_plan(plan, |plan| plan.run()) }
 }
 
 /// Frees a plan that is not active, and sets the pointer to null.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn bruckner_free(plan: *mut *mut bruckner_plan) -> c_int {
         match unsafe { slot.as_ref() } {
             None => return Ok(()),
             Some(plan) if plan.0.is_active() => {
-                return Err(Error::Plan("the plan is started: wait for it first"));
+                return Err(Error::Plan("the plan is active: wait for it first"));
             }
             Some(_) => {}
         }

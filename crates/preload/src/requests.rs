@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bruckner_engine::Engine;
 use bruckner_engine::mpi::{Handle, Mpi};
 
-use crate::entries::NO_MPI;
+use crate::entries::ERROR_CODE;
 use crate::next::hand_on;
 
 /// Defines each function under both its names. It calls the engine if the engine has any request, and the MPI otherwise.
@@ -20,17 +20,17 @@ macro_rules! requests {
             #[unsafe(export_name = $export)]
             unsafe extern "C" fn entry($($argument: $type),*) -> c_int {
                 hand_on!($export, ($($argument: $type),*));
-                let Ok(mpi) = Mpi::find() else { return NO_MPI };
+                let Ok(mpi) = Mpi::find() else { return ERROR_CODE };
                 let native = requests!(@native mpi $group $field);
                 let engine = match native {
                     // SAFETY: ARGUMENTS.
-                    Some(native) if !knows_any() => return unsafe { native($($argument),*) },
+                    Some(native) if !has_requests() => return unsafe { native($($argument),*) },
                     _ => Engine::get(),
                 };
-                let Ok(engine) = engine else { return NO_MPI };
+                let Ok(engine) = engine else { return ERROR_CODE };
                 // SAFETY: ARGUMENTS.
                 let done = catch_unwind(AssertUnwindSafe(|| unsafe { engine.requests().$method($($argument),*) }));
-                done.unwrap_or(NO_MPI)
+                done.unwrap_or(ERROR_CODE)
             }
         };
     };
@@ -39,7 +39,7 @@ macro_rules! requests {
 }
 
 #[inline]
-fn knows_any() -> bool {
+fn has_requests() -> bool {
     Engine::current().is_some_and(|engine| engine.requests().are_known())
 }
 

@@ -124,7 +124,7 @@ pub unsafe extern "C" fn bruckner_constant(name: *const c_char, value: *mut c_lo
         // SAFETY: ARGUMENTS.
         let name = unsafe { text(name) }?;
         let found = Engine::get()?.constant(name);
-        let found = found.ok_or_else(|| Error::Argument(format!("{name} is not in the table")))?;
+        let found = found.ok_or_else(|| Error::Argument(format!("the library has no constant {name}")))?;
         // SAFETY: ARGUMENTS.
         unsafe { *value = found as c_longlong };
         Ok(())

@@ -27,12 +27,12 @@ fn functions(table: &str) -> String {
         let head = "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn bruckner_";
         let _ = writeln!(
             blocking,
-            "/// Does what {mpi} does.\n///\n/// # Safety\n/// The arguments are right for {mpi}.\n\
+            "/// Runs the collective {mpi}. All arguments are those of {mpi}.\n///\n/// # Safety\n/// The arguments are right for {mpi}.\n\
              {head}{function}({arguments}comm: MPI_Comm) -> c_int {{}}"
         );
         let _ = writeln!(
             plans,
-            "/// Makes a plan that does what {mpi} does each time it is started. An algorithm that is named is used or refused;\n\
+            "/// Makes a plan that runs {mpi} each time it is started. If `algorithm` is given, it is used, or the call fails;\n\
              /// null or \"\" leaves the choice to the library. Collective.\n///\n/// # Safety\n\
              /// The arguments are right for {mpi}, and stay so as long as the plan is used.\n\
              {head}{function}_init({arguments}comm: MPI_Comm, algorithm: *const c_char, plan: *mut *mut bruckner_plan) -> c_int {{}}"

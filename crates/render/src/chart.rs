@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Reason why no picture can be drawn.
 #[derive(Debug, thiserror::Error)]
-pub enum NoPicture {
+pub enum DrawError {
     /// The results hold nothing to show.
     #[error("there is nothing to show: {0}")]
     Empty(String),
@@ -16,9 +16,9 @@ pub enum NoPicture {
     Drawing(String),
 }
 
-impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for NoPicture {
-    fn from(error: DrawingAreaErrorKind<E>) -> NoPicture {
-        NoPicture::Drawing(error.to_string())
+impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for DrawError {
+    fn from(error: DrawingAreaErrorKind<E>) -> DrawError {
+        DrawError::Drawing(error.to_string())
     }
 }
 
@@ -50,7 +50,7 @@ pub enum Scale {
     /// Seconds on a logarithmic axis.
     Seconds,
     /// Speedups on a linear axis from 0, with a line at 1.
-    Times,
+    Speedup,
 }
 
 /// A labelled circle on the line at y = 1.
@@ -70,7 +70,7 @@ pub struct Chart {
     /// Title above the chart.
     pub title: String,
     /// Categories of the x axis.
-    pub places: Vec<String>,
+    pub categories: Vec<String>,
     /// Label of the x axis.
     pub x: String,
     /// Label of the y axis.
@@ -82,7 +82,7 @@ pub struct Chart {
     /// Labelled circles at y = 1, such as break-even points.
     pub marks: Vec<Mark>,
     /// Vertical lines with a label, by position on the x axis, from left to right.
-    pub landmarks: Vec<(f64, String)>,
+    pub vertical_lines: Vec<(f64, String)>,
 }
 
 /// Several charts with one legend.
@@ -113,10 +113,10 @@ pub(crate) const FONT: &str = "Helvetica, Arial, sans-serif";
 
 const WIDTH: i32 = 440;
 const HEIGHT: i32 = 280;
-const HEAD: i32 = 34;
-const ENTRY: i32 = 20;
+const TITLE_HEIGHT: i32 = 34;
+const LEGEND_LINE: i32 = 20;
 /// Approximate width of a letter in the legend, in pixels.
-const LETTER: i32 = 7;
+const LETTER_WIDTH: i32 = 7;
 
 /// Returns the colour of a contender, by its position among the figure's contenders; the MPI's own function is black or grey.
 pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
@@ -143,24 +143,24 @@ impl Figure {
     }
 
     /// Draws the figure as SVG.
-    pub fn svg(&self) -> Result<String, NoPicture> {
+    pub fn svg(&self) -> Result<String, DrawError> {
         if self.charts.iter().all(|chart| chart.series.iter().all(|series| series.points.is_empty())) {
-            return Err(NoPicture::Empty("no contender was measured beside native".into()));
+            return Err(DrawError::Empty("no contender was measured together with native".into()));
         }
         let names = self.names();
         let columns = if self.charts.len() > 4 { 3 } else { self.charts.len().clamp(1, 2) as i32 };
         let rows = (self.charts.len() as i32 + columns - 1) / columns;
         let width = columns * WIDTH;
         let legend = legend(&names, width);
-        let legend_height = legend.last().map_or(0, |(_, y)| y + ENTRY + 6);
-        let height = HEAD + rows * HEIGHT + legend_height;
+        let legend_height = legend.last().map_or(0, |(_, y)| y + LEGEND_LINE + 6);
+        let height = TITLE_HEIGHT + rows * HEIGHT + legend_height;
         let mut text = String::new();
         {
             let root = SVGBackend::with_string(&mut text, (width as u32, height as u32)).into_drawing_area();
             root.fill(&WHITE)?;
             let title = (FONT, 16).into_font().color(&INK);
             root.draw_text(&self.title, &title, (12, 10))?;
-            let (_, body) = root.split_vertically(HEAD);
+            let (_, body) = root.split_vertically(TITLE_HEIGHT);
             let (body, foot) = body.split_vertically(rows * HEIGHT);
             for (chart, area) in self.charts.iter().zip(body.split_evenly((rows as usize, columns as usize)))
             {
@@ -183,9 +183,9 @@ fn legend(names: &[String], width: i32) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (0, 0);
     let mut places = Vec::new();
     for name in names {
-        let needed = 56 + LETTER * name.chars().count() as i32;
+        let needed = 56 + LETTER_WIDTH * name.chars().count() as i32;
         if x > 0 && x + needed > width {
-            (x, y) = (0, y + ENTRY);
+            (x, y) = (0, y + LEGEND_LINE);
         }
         places.push((x, y));
         x += needed;
@@ -199,7 +199,7 @@ impl Chart {
         let points = self.series.iter().flat_map(|series| &series.points);
         let values =
             points.flat_map(|point| [point.low, point.high, point.y]).filter(|y| y.is_finite() && *y > 0.0);
-        let one = (self.scale == Scale::Times).then_some(1.0);
+        let one = (self.scale == Scale::Speedup).then_some(1.0);
         let (low, high) =
             values.chain(one).fold((f64::INFINITY, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
         (low / 1.15, high * 1.15)
@@ -233,7 +233,7 @@ impl Chart {
                     .map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " ")))
                     .collect()
             }
-            Scale::Times => {
+            Scale::Speedup => {
                 let steps = (-1..6).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
                 let step = steps.into_iter().find(|step| high / step <= 7.0).unwrap_or(high);
                 let digits = usize::from(step < 1.0);
@@ -243,12 +243,12 @@ impl Chart {
         }
     }
 
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, names: &[String]) -> Result<(), NoPicture> {
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, names: &[String]) -> Result<(), DrawError> {
         let (low, high) = self.range();
         match self.scale {
             Scale::Seconds => self.over(area, names, (low..high).log_scale(), (low, high)),
             // Speedups lie close together: a linear axis shows them best.
-            Scale::Times => self.over(area, names, 0.0..high, (0.0, high)),
+            Scale::Speedup => self.over(area, names, 0.0..high, (0.0, high)),
         }
     }
 
@@ -259,13 +259,13 @@ impl Chart {
         names: &[String],
         y: Y,
         (low, high): (f64, f64),
-    ) -> Result<(), NoPicture>
+    ) -> Result<(), DrawError>
     where
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
         let small = (FONT, 12).into_font().color(&INK);
-        let ends = -0.3..self.places.len() as f64 - 0.7;
+        let ends = -0.3..self.categories.len() as f64 - 0.7;
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, (FONT, 14).into_font().color(&INK))
             .margin(10)
@@ -300,7 +300,7 @@ impl Chart {
         let upright = (FONT, 11).into_font().transform(FontTransform::Rotate270).color(&INK);
         // Labels of landmarks are at least 12 pixels apart, so that they do not overlap.
         let mut free = i32::MIN;
-        for (x, text) in &self.landmarks {
+        for (x, text) in &self.vertical_lines {
             let ((x, bottom), (_, top)) = (pixel(*x, low), pixel(*x, high));
             area.draw(&PathElement::new(vec![(x, bottom), (x, top)], FAINT.stroke_width(1)))?;
             let beside = free.max(x - 12);
@@ -308,7 +308,7 @@ impl Chart {
             free = beside + 12;
         }
         let below = small.clone().pos(Pos::new(HPos::Center, VPos::Top));
-        for (at, text) in self.places.iter().enumerate() {
+        for (at, text) in self.categories.iter().enumerate() {
             let (x, y) = pixel(at as f64, low);
             area.draw(&PathElement::new(vec![(x, y), (x, y + 4)], INK))?;
             area.draw_text(text, &below, (x, y + 6))?;
@@ -319,7 +319,7 @@ impl Chart {
             area.draw(&PathElement::new(vec![(x - 4, y), (x, y)], INK))?;
             area.draw_text(text, &beside, (x - 7, y))?;
         }
-        if self.scale == Scale::Times {
+        if self.scale == Scale::Speedup {
             chart
                 .draw_series(LineSeries::new([(ends.start, 1.0), (ends.end, 1.0)], BLACK.stroke_width(1)))?;
         }
@@ -356,13 +356,13 @@ mod tests {
         };
         let chart = Chart {
             title: "allreduce".into(),
-            places: vec!["8 B".into(), "1 KiB".into(), "32 KiB".into()],
+            categories: vec!["8 B".into(), "1 KiB".into(), "32 KiB".into()],
             x: "vector".into(),
             y: "time".into(),
             scale: Scale::Seconds,
             series: vec![series("native", 2.0), series("ring", 1.0)],
             marks: Vec::new(),
-            landmarks: Vec::new(),
+            vertical_lines: Vec::new(),
         };
         Figure { title: "on 4x4".into(), charts: vec![chart] }
     }
@@ -383,7 +383,7 @@ mod tests {
             let ticks = chart.ticks(low, high);
             assert!((2..=12).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
         }
-        chart.scale = Scale::Times;
+        chart.scale = Scale::Speedup;
         for high in [1.1, 3.0, 70.0, 340.0] {
             let ticks = chart.ticks(0.0, high);
             assert!((2..=9).contains(&ticks.len()), "{high}: {ticks:?}");
@@ -394,14 +394,14 @@ mod tests {
     fn nothing_is_no_picture() {
         let mut figure = figure();
         figure.charts[0].series.clear();
-        assert!(matches!(figure.svg(), Err(NoPicture::Empty(_))));
+        assert!(matches!(figure.svg(), Err(DrawError::Empty(_))));
     }
 
     #[test]
     fn a_legend_breaks_where_it_must() {
         let names: Vec<String> = (0..6).map(|n| format!("a rather long name {n}")).collect();
         let places = legend(&names, WIDTH);
-        assert!(places.iter().all(|(x, _)| x + 56 + LETTER * 20 <= WIDTH));
+        assert!(places.iter().all(|(x, _)| x + 56 + LETTER_WIDTH * 20 <= WIDTH));
         assert!(places.last().unwrap().1 > 0);
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use bruckner_measure::{Joined, Look, Results, Verdict, bytes_text, join, native};
+use bruckner_measure::{ComparisonResult, JoinedCase, Results, TimingMethod, bytes_text, join_cases, native};
 
-use crate::chart::{Chart, Figure, Mark, NoPicture, Point, Scale, Series};
+use crate::chart::{Chart, DrawError, Figure, Mark, Point, Scale, Series};
 
 /// Name of the contender that stands for the MPI's own function under its fastest setting.
 pub(crate) const NATIVE_BEST: &str = "native-best";
 
 /// Returns the contenders of a case as pairs: the name shown in figures, and the name in the results.
-pub(crate) fn shown<'a>(case: &Joined<'a>) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn shown<'a>(case: &JoinedCase<'a>) -> Vec<(&'a str, &'a str)> {
     let best = native::best(case).map(|best| (NATIVE_BEST, best));
     let mut shown: Vec<_> =
         case.contenders.iter().filter(|name| !native::is_forced(name)).map(|name| (*name, *name)).collect();
@@ -20,7 +20,7 @@ pub(crate) fn shown<'a>(case: &Joined<'a>) -> Vec<(&'a str, &'a str)> {
 }
 
 /// Heading of a figure: the MPI, topology and labels that its cases share, without the label `without`.
-pub(crate) fn heading(case: &Joined<'_>, without: Option<&str>) -> String {
+pub(crate) fn heading(case: &JoinedCase<'_>, without: Option<&str>) -> String {
     let labels = case.labels.iter().filter(|(name, _)| Some(name.as_str()) != without);
     let labels: Vec<String> = labels.map(|(name, value)| format!("{name} {value}")).collect();
     let mut parts = vec![case.mpi.to_owned(), format!("on {}", case.topology)];
@@ -45,7 +45,7 @@ pub(crate) fn group<T>(
 }
 
 /// Label on the size axis for a case: the bytes, and the number of empty blocks where counts differ between ranks.
-pub(crate) fn size(case: &Joined<'_>) -> String {
+pub(crate) fn size(case: &JoinedCase<'_>) -> String {
     match case.counts {
         Some(counts) => {
             let empty = counts.iter().filter(|count| **count == 0).count();
@@ -56,7 +56,7 @@ pub(crate) fn size(case: &Joined<'_>) -> String {
 }
 
 /// Function from a case and a contender to a value with the lower and upper end of its interval.
-type Value<'f> = dyn Fn(&Joined<'_>, &str) -> Option<(f64, f64, f64)> + 'f;
+type Value<'f> = dyn Fn(&JoinedCase<'_>, &str) -> Option<(f64, f64, f64)> + 'f;
 
 /// Makes a chart with one position on the x axis for each case, and `value` of each contender there.
 fn chart(
@@ -64,7 +64,7 @@ fn chart(
     x: &str,
     y: String,
     scale: Scale,
-    cases: &[(String, &Joined<'_>)],
+    cases: &[(String, &JoinedCase<'_>)],
     value: &Value<'_>,
 ) -> Chart {
     let mut series: Vec<Series> = Vec::new();
@@ -79,12 +79,21 @@ fn chart(
         }
     }
     let places = cases.iter().map(|(place, _)| place.clone()).collect();
-    Chart { title, places, x: x.to_owned(), y, scale, series, marks: Vec::new(), landmarks: Vec::new() }
+    Chart {
+        title,
+        categories: places,
+        x: x.to_owned(),
+        y,
+        scale,
+        series,
+        marks: Vec::new(),
+        vertical_lines: Vec::new(),
+    }
 }
 
 /// Figures of time against size: one figure for each MPI, topology and label, one chart for each collective.
-pub fn times(results: &Results, look: Look) -> Vec<Figure> {
-    let value = |case: &Joined<'_>, name: &str| {
+pub fn times(results: &Results, look: TimingMethod) -> Vec<Figure> {
+    let value = |case: &JoinedCase<'_>, name: &str| {
         // Times from launches that also measured plain `native`; a contender that never ran beside it takes its times from all launches.
         let times = case.times(name, native::NATIVE, look).or_else(|| case.times(name, name, look))?;
         Some((times.median, times.interval.low, times.interval.high))
@@ -94,24 +103,24 @@ pub fn times(results: &Results, look: Look) -> Vec<Figure> {
 }
 
 /// Figures of speedup over native against size.
-pub fn speeds(results: &Results, look: Look, confidence: f64) -> Vec<Figure> {
-    let y = "times as fast as native";
-    by_size(results, y, Scale::Times, &|case, name| speed(case, name, look, confidence))
+pub fn speedups(results: &Results, look: TimingMethod, confidence: f64) -> Vec<Figure> {
+    let y = "speedup over native";
+    by_size(results, y, Scale::Speedup, &|case, name| speed(case, name, look, confidence))
 }
 
 /// Speedup of `name` over native with its interval, from blocks in which both were measured; `None` for native itself.
-fn speed(case: &Joined<'_>, name: &str, look: Look, confidence: f64) -> Option<(f64, f64, f64)> {
+fn speed(case: &JoinedCase<'_>, name: &str, look: TimingMethod, confidence: f64) -> Option<(f64, f64, f64)> {
     if name == native::NATIVE {
         return None;
     }
-    let speed = case.compare(name, native::NATIVE, look, confidence)?.inverted();
+    let speed = case.compare(name, native::NATIVE, look, confidence)?.swapped();
     Some((speed.ratio, speed.interval.low, speed.interval.high))
 }
 
 fn by_size(results: &Results, y: &str, scale: Scale, value: &Value<'_>) -> Vec<Figure> {
-    let joined = join(results);
+    let joined = join_cases(results);
     let figures = group(&joined, |case| heading(case, None));
-    let figure = |(title, cases): (String, Vec<&Joined<'_>>)| {
+    let figure = |(title, cases): (String, Vec<&JoinedCase<'_>>)| {
         let charts =
             group(cases, |case| case.collective.to_owned()).into_iter().map(|(collective, mut cases)| {
                 cases.sort_by_key(|case| case.bytes);
@@ -158,7 +167,7 @@ fn number(text: &str) -> Option<(f64, Unit)> {
 }
 
 /// Formats a number with its unit.
-fn said(number: f64, unit: Unit) -> String {
+fn format_number(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Plain => format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
         Unit::Seconds => bruckner_measure::time_text(number),
@@ -168,7 +177,7 @@ fn said(number: f64, unit: Unit) -> String {
 }
 
 /// Returns the fastest contender relative to native, other than the MPI's own function.
-fn best_of_ours<'a>(case: &Joined<'a>, look: Look) -> Option<&'a str> {
+fn fastest_algorithm<'a>(case: &JoinedCase<'a>, look: TimingMethod) -> Option<&'a str> {
     let ours = case.contenders.iter().copied().filter(|name| !native::is_native(name));
     let rated = ours.filter_map(|name| Some((case.ratio(name, native::NATIVE, look)?, name)));
     rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
@@ -176,40 +185,45 @@ fn best_of_ours<'a>(case: &Joined<'a>, look: Look) -> Option<&'a str> {
 
 /// Figures of the speedup of our best contender over native, and over the MPI's best setting, against the numeric value of `label`. Each
 /// collective and size has a chart, with a mark at each break-even point.
-pub fn against(
+pub fn by_label(
     results: &Results,
     label: &str,
-    look: Look,
+    look: TimingMethod,
     confidence: f64,
-) -> Result<Vec<Figure>, NoPicture> {
-    let joined = join(results);
-    let mut labelled: Vec<(f64, &Joined<'_>)> = Vec::new();
+) -> Result<Vec<Figure>, DrawError> {
+    let joined = join_cases(results);
+    let mut labelled: Vec<(f64, &JoinedCase<'_>)> = Vec::new();
     let mut unit = None;
     for case in &joined {
         let Some(text) = case.labels.get(label) else { continue };
         let (value, own) = number(text).ok_or_else(|| {
-            NoPicture::Empty(format!("`{text}`, a value of `{label}`, is no number with a unit"))
+            DrawError::Empty(format!("the value `{text}` of label `{label}` is not a number with a unit (ns, us, ms, s, bit, kbit, mbit, gbit, B, KiB, MiB)"))
         })?;
         if *unit.get_or_insert(own) != own {
-            return Err(NoPicture::Empty(format!("values of `{label}` have units of different kinds")));
+            return Err(DrawError::Empty(format!(
+                "values of label `{label}` mix different units, such as times and sizes"
+            )));
         }
         labelled.push((value, case));
     }
     let unit = unit.ok_or_else(|| {
         let names: Vec<&str> = labels(results).into_keys().collect();
-        NoPicture::Empty(format!("no result has the label `{label}`; there are: {}", names.join(", ")))
+        DrawError::Empty(format!(
+            "no result has the label `{label}`; labels in these results: {}",
+            names.join(", ")
+        ))
     })?;
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
-    let figure = |(title, cases): (String, Vec<(f64, &Joined<'_>)>)| {
-        let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.function(), size(case)));
+    let figure = |(title, cases): (String, Vec<(f64, &JoinedCase<'_>)>)| {
+        let mut kinds = group(cases, |(_, case)| format!("{}, {}", case.function_name(), size(case)));
         // A single value of the label makes no line.
         kinds.retain(|(_, cases)| cases.iter().any(|(at, _)| *at != cases[0].0));
         let charts = kinds.into_iter().map(|(kind, mut cases)| {
             cases.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let line = |name: &str, base: &dyn Fn(&Joined<'_>) -> Option<String>| {
-                let point = |(x, (_, case)): (usize, &(f64, &Joined<'_>))| {
-                    let ours = best_of_ours(case, look)?;
-                    let speed = case.compare(ours, &base(case)?, look, confidence)?.inverted();
+            let line = |name: &str, base: &dyn Fn(&JoinedCase<'_>) -> Option<String>| {
+                let point = |(x, (_, case)): (usize, &(f64, &JoinedCase<'_>))| {
+                    let ours = fastest_algorithm(case, look)?;
+                    let speed = case.compare(ours, &base(case)?, look, confidence)?.swapped();
                     let (y, low, high) = (speed.ratio, speed.interval.low, speed.interval.high);
                     Some(Point { x: x as f64, y, low, high })
                 };
@@ -217,19 +231,19 @@ pub fn against(
                 Series { name: name.to_owned(), points }
             };
             let series: Vec<Series> = vec![
-                line("our best against native", &|_| Some(native::NATIVE.to_owned())),
-                line("our best against native-best", &|case| native::best(case).map(str::to_owned)),
+                line("best algorithm over native", &|_| Some(native::NATIVE.to_owned())),
+                line("best algorithm over native-best", &|case| native::best(case).map(str::to_owned)),
             ];
             let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
             let at: Vec<f64> = cases.iter().map(|(at, _)| *at).collect();
             Chart {
                 title: kind,
-                places: cases.iter().map(|(_, case)| case.labels[label].clone()).collect(),
+                categories: cases.iter().map(|(_, case)| case.labels[label].clone()).collect(),
                 x: label.to_owned(),
-                y: "times as fast".to_owned(),
-                scale: Scale::Times,
+                y: "speedup".to_owned(),
+                scale: Scale::Speedup,
                 marks: series.iter().flat_map(|series| break_even(series, &at, unit)).collect(),
-                landmarks: Vec::new(),
+                vertical_lines: Vec::new(),
                 series,
             }
         });
@@ -251,7 +265,7 @@ fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
         }
         let part = (1.0 - a.y) / (b.y - a.y);
         let value = at[a.x as usize] + part * (at[b.x as usize] - at[a.x as usize]);
-        let text = said(value, unit);
+        let text = format_number(value, unit);
         Some(Mark { x: a.x + part * (b.x - a.x), text, series: series.name.clone() })
     };
     let between = |ends: &[usize]| {
@@ -266,22 +280,27 @@ fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
 
 /// Returns the winner of each case: the fastest contender whose speedup interval over the MPI's best setting (or native, where no setting
 /// was measured) lies above 1, or else the MPI's own function.
-pub(crate) fn winners(results: &Results, look: Look, confidence: f64) -> Vec<Group> {
-    let joined = join(results);
-    let of = |case: &Joined<'_>| {
+pub(crate) fn winners(results: &Results, look: TimingMethod, confidence: f64) -> Vec<Group> {
+    let joined = join_cases(results);
+    let of = |case: &JoinedCase<'_>| {
         let base = native::best(case).unwrap_or(native::NATIVE);
         let mut best = (base.to_owned(), 1.0);
         for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {
             let Some(comparison) = case.compare(name, base, look, confidence) else { continue };
-            let speed = comparison.inverted().ratio;
-            if comparison.verdict() == Verdict::Faster && speed > best.1 {
+            let speed = comparison.swapped().ratio;
+            if comparison.result() == ComparisonResult::Faster && speed > best.1 {
                 best = (name.to_owned(), speed);
             }
         }
         let counts = case.counts.map(<[u64]>::to_vec);
-        Winner { row: case.function(), column: (case.bytes, size(case), counts), name: best.0, speed: best.1 }
+        Winner {
+            row: case.function_name(),
+            column: (case.bytes, size(case), counts),
+            name: best.0,
+            speed: best.1,
+        }
     };
-    let group_of = |(title, cases): (String, Vec<&Joined<'_>>)| {
+    let group_of = |(title, cases): (String, Vec<&JoinedCase<'_>>)| {
         let mut names: Vec<String> = Vec::new();
         for name in cases.iter().flat_map(|case| &case.contenders) {
             if !names.iter().any(|known| known == name) {
@@ -333,7 +352,7 @@ mod tests {
         let marks = break_even(&series, &[0.0, 50e-6, 200e-6], Unit::Seconds);
         assert_eq!(marks.len(), 1);
         assert!((marks[0].x - 0.5).abs() < 1e-9);
-        assert_eq!(marks[0].text, "25.0 us");
+        assert_eq!(marks[0].text, "25.0 µs");
     }
 
     #[test]

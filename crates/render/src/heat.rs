@@ -1,29 +1,29 @@
 //! Heat map of the fastest contender for each collective and size.
 
-use bruckner_measure::{Look, Results, native, shortened};
+use bruckner_measure::{Results, TimingMethod, native, shortened};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::chart::{FONT, INK, NoPicture, colour};
+use crate::chart::{DrawError, FONT, INK, colour};
 use crate::figures::{Group, winners};
 
 /// Heat map of winners: for each collective and size the fastest contender that is significantly faster than the MPI's best setting (its
 /// default where none was forced), with its speedup; otherwise the MPI's own function.
-pub struct Heat(Group);
+pub struct HeatMap(Group);
 
 const CELL: (i32, i32) = (164, 46);
 const ROWS: i32 = 130;
 const HEAD: i32 = 64;
 
-impl Heat {
+impl HeatMap {
     /// Makes one map for each MPI, topology and label.
-    pub fn of(results: &Results, look: Look, confidence: f64) -> Vec<Heat> {
-        winners(results, look, confidence).into_iter().map(Heat).collect()
+    pub fn of(results: &Results, look: TimingMethod, confidence: f64) -> Vec<HeatMap> {
+        winners(results, look, confidence).into_iter().map(HeatMap).collect()
     }
 
     /// Draws the map as SVG.
-    pub fn svg(&self) -> Result<String, NoPicture> {
-        let Heat(Group { title, names, winners }) = self;
+    pub fn svg(&self) -> Result<String, DrawError> {
+        let HeatMap(Group { title, names, winners }) = self;
         let mut rows: Vec<&str> = Vec::new();
         let mut columns = Vec::new();
         for winner in winners {
@@ -35,7 +35,7 @@ impl Heat {
             }
         }
         if rows.is_empty() {
-            return Err(NoPicture::Empty("nothing was measured".into()));
+            return Err(DrawError::Empty("nothing was measured".into()));
         }
         columns.sort();
         let width = (ROWS + CELL.0 * columns.len() as i32 + 12).max(480);

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
+use bruckner_measure::{
+    Comparison, ComparisonResult, JoinedCase, Results, TimingMethod, join_cases, native, time_text,
+};
 
 use crate::figures::{group, heading, shown, size};
 
 /// Returns a table for each MPI, topology and label. Cells are speedups over native; the fastest contender of a row is bold.
-pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
-    let joined = join(results);
+pub fn markdown(results: &Results, look: TimingMethod, confidence: f64) -> String {
+    let joined = join_cases(results);
     let mut text = String::new();
     for (title, cases) in group(&joined, |case| heading(case, None)) {
         let mut names: Vec<&str> = Vec::new();
@@ -28,10 +30,10 @@ pub fn markdown(results: &Results, look: Look, confidence: f64) -> String {
     text
 }
 
-fn row(text: &mut String, case: &Joined<'_>, names: &[&str], look: Look, confidence: f64) {
+fn row(text: &mut String, case: &JoinedCase<'_>, names: &[&str], look: TimingMethod, confidence: f64) {
     let time =
         |name: &str| case.times(name, name, look).map(|times| time_text(times.median)).unwrap_or_default();
-    let _ = write!(text, "| {} | {} | {} |", case.function(), size(case), time(native::NATIVE));
+    let _ = write!(text, "| {} | {} | {} |", case.function_name(), size(case), time(native::NATIVE));
     let shown = shown(case);
     let found: Vec<Option<Comparison>> = names
         .iter()
@@ -56,11 +58,11 @@ fn row(text: &mut String, case: &Joined<'_>, names: &[&str], look: Look, confide
 }
 
 fn ratio(found: &Comparison, fastest: bool) -> String {
-    let speed = found.inverted();
+    let speed = found.swapped();
     let numbers = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
-    match found.verdict() {
-        Verdict::NoDifference => "no difference".to_owned(),
-        Verdict::TooFew => format!("{:.2}, too few blocks", speed.ratio),
+    match found.result() {
+        ComparisonResult::NoDifference => "no difference".to_owned(),
+        ComparisonResult::TooFew => format!("{:.2}, too few blocks", speed.ratio),
         _ if fastest => format!("**{numbers}**"),
         _ => numbers,
     }

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use bruckner_measure::{Comparison, Joined, Look, Results, Verdict, join, native, time_text};
+use bruckner_measure::{
+    Comparison, ComparisonResult, JoinedCase, Results, TimingMethod, join_cases, native, time_text,
+};
 
-use crate::chart::{Figure, NoPicture};
-use crate::figures::{against, heading, labels, shown, size, speeds, times};
-use crate::heat::Heat;
+use crate::chart::{DrawError, Figure};
+use crate::figures::{by_label, heading, labels, shown, size, speedups, times};
+use crate::heat::HeatMap;
 
 const STYLE: &str = "body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#282828;max-width:980px;margin:2em auto;padding:0 1em}\
 h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em}table{border-collapse:collapse;font-size:13px}\
@@ -20,9 +22,9 @@ fn escaped(text: &str) -> String {
 }
 
 /// Returns the report as an HTML page.
-pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
+pub fn report(results: &Results, confidence: f64) -> Result<String, DrawError> {
     if results.launches.iter().all(|launch| launch.cases.is_empty()) {
-        return Err(NoPicture::Empty("there are no measurements in these results".into()));
+        return Err(DrawError::Empty("there are no measurements in these results".into()));
     }
     let mut page = String::new();
     let _ = write!(
@@ -31,38 +33,42 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, NoPicture> {
          <style>{STYLE}</style></head><body>\n<h1>MPI collectives, measured side by side</h1>\n"
     );
     about(&mut page, results, confidence);
-    let look = Look::FromBarrier;
+    let look = TimingMethod::FromBarrier;
     section(
         &mut page,
-        "Who wins",
-        "The fastest contender that is known to be faster than the MPI's best, or than its default where nothing was \
-         forced, and how many times as fast it is; otherwise the MPI's own.",
+        "Fastest contender",
+        "The fastest contender that is significantly faster than the MPI under its best setting (or its default, where no \
+         setting was forced), with its speedup; otherwise the MPI's own function.",
     );
-    for heat in Heat::of(results, look, confidence) {
+    for heat in HeatMap::of(results, look, confidence) {
         page.push_str(&heat.svg()?);
     }
     for (label, values) in labels(results) {
         if values.len() < 2 {
             continue;
         }
-        let text = format!("Circles mark where a contender breaks even, with the value of {label} there.");
+        let text = format!("Circles mark break-even points, with the value of {label}.");
         section(&mut page, &format!("Against {label}"), &text);
-        if let Ok(found) = against(results, label, look, confidence) {
+        if let Ok(found) = by_label(results, label, look, confidence) {
             figures(&mut page, &found);
         }
     }
     section(
         &mut page,
-        "How many times as fast as native",
-        &format!("Bars are intervals of {} %.", confidence * 100.0),
+        "Speedup over native",
+        &format!("Bars are {} % confidence intervals.", confidence * 100.0),
     );
-    figures(&mut page, &speeds(results, look, confidence));
-    section(&mut page, "Time", "Medians over all repetitions and launches; bars are intervals of 95 %.");
+    figures(&mut page, &speedups(results, look, confidence));
+    section(
+        &mut page,
+        "Time",
+        "Medians over all repetitions and launches; bars are 95 % confidence intervals.",
+    );
     figures(&mut page, &times(results, look));
     section(
         &mut page,
         "All numbers",
-        "Times are medians. Ratios are native's time divided by the contender's, block by block.",
+        "Times are medians. Speedups are native's time divided by the contender's, taken within each block.",
     );
     table(&mut page, results, confidence);
     page.push_str("</body></html>\n");
@@ -96,14 +102,17 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
         ("kernel", first.machine.kernel.clone()),
         (
             "launches",
-            format!("{full}, and {} short trials of the MPI's settings", results.launches.len() - full),
+            format!("{full}, plus {} short trials of the MPI's settings", results.launches.len() - full),
         ),
         ("intervals", format!("{} % for ratios, 95 % for times", confidence * 100.0)),
         ("synchronised", format!("by one barrier for all contenders ({})", first.barrier)),
         ("Bruckner", first.version.clone()),
     ];
     if crowded {
-        items.push(("crowded", "ranks outnumber cores: times tell of the scheduler, too".to_owned()));
+        items.push((
+            "oversubscribed",
+            "more ranks than cores: times include waiting for the scheduler".to_owned(),
+        ));
     }
     page.push_str("<dl>");
     for (name, value) in items {
@@ -115,21 +124,21 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
 /// Formats a comparison as a table cell with its speedup; the verdict is the CSS class.
 fn cell(comparison: Option<Comparison>) -> String {
     let Some(comparison) = comparison else { return "<td></td>".to_owned() };
-    let speed = comparison.inverted();
+    let speed = comparison.swapped();
     let numbers = format!("{:.2} ({:.2} to {:.2})", speed.ratio, speed.interval.low, speed.interval.high);
-    match comparison.verdict() {
-        Verdict::Faster => format!("<td class=\"faster\">{numbers}</td>"),
-        Verdict::Slower => format!("<td class=\"slower\">{numbers}</td>"),
-        Verdict::NoDifference => "<td class=\"same\">no difference</td>".to_owned(),
-        Verdict::TooFew => format!("<td class=\"same\">{:.2}, too few blocks</td>", speed.ratio),
+    match comparison.result() {
+        ComparisonResult::Faster => format!("<td class=\"faster\">{numbers}</td>"),
+        ComparisonResult::Slower => format!("<td class=\"slower\">{numbers}</td>"),
+        ComparisonResult::NoDifference => "<td class=\"same\">no difference</td>".to_owned(),
+        ComparisonResult::TooFew => format!("<td class=\"same\">{:.2}, too few blocks</td>", speed.ratio),
     }
 }
 
 fn table(page: &mut String, results: &Results, confidence: f64) {
-    let cases = join(results);
+    let cases = join_cases(results);
     let with_best = cases.iter().any(|case| native::best(case).is_some());
     page.push_str("<div class=\"scroll\"><table><tr><th></th>");
-    for look in Look::ALL {
+    for look in TimingMethod::ALL {
         let best = if with_best { "<th>against native-best</th>" } else { "" };
         let _ = write!(page, "<th>{}</th><th>against native</th>{best}", look.text());
     }
@@ -138,7 +147,7 @@ fn table(page: &mut String, results: &Results, confidence: f64) {
         let _ = writeln!(
             page,
             "<tr class=\"case\"><th colspan=\"7\">{}, {}, {}</th></tr>",
-            case.function(),
+            case.function_name(),
             size(&case),
             escaped(&heading(&case, None))
         );
@@ -147,18 +156,18 @@ fn table(page: &mut String, results: &Results, confidence: f64) {
     page.push_str("</table></div>\n");
 }
 
-fn rows(page: &mut String, case: &Joined<'_>, with_best: bool, confidence: f64) {
+fn rows(page: &mut String, case: &JoinedCase<'_>, with_best: bool, confidence: f64) {
     let best = native::best(case);
     for (name, contender) in shown(case) {
         let name = if name == contender { name.to_owned() } else { format!("{name} ({contender})") };
         let _ = write!(page, "<tr><td>{}</td>", escaped(&name));
-        let measured = case.times(contender, contender, Look::FromBarrier).is_some();
+        let measured = case.times(contender, contender, TimingMethod::FromBarrier).is_some();
         if let (Some(why), false) = (case.refused.get(contender), measured) {
             let _ =
                 writeln!(page, "<td colspan=\"6\" class=\"same\">not measured: {}</td></tr>", escaped(why));
             continue;
         }
-        for look in Look::ALL {
+        for look in TimingMethod::ALL {
             let times = case
                 .times(contender, native::NATIVE, look)
                 .or_else(|| case.times(contender, contender, look));

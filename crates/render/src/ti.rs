@@ -14,7 +14,7 @@
 
 use std::fmt::Write;
 
-use bruckner_model::steps::{Step, Steps};
+use bruckner_model::steps::{CostStep, Steps};
 use bruckner_schedule::Rank;
 
 /// Returns a rank's trace. Message sizes are in bytes (SimGrid's datatype code 6); local work is left out. The steps must not use shared
@@ -28,15 +28,15 @@ pub fn ti(rank: Rank, steps: &Steps) -> String {
         let partner = if step.has_partner() { partners.next() } else { None };
         // Writing to a `String` cannot fail.
         let _ = match (step, partner) {
-            (Step::Send { bytes, .. }, Some(to)) => {
+            (CostStep::Send { bytes, .. }, Some(to)) => {
                 requests.push((me, to.rank.0, to.tag.0));
                 writeln!(text, "{me} isend {} {} {bytes} 6", to.rank.0, to.tag.0)
             }
-            (Step::Recv { bytes, .. }, Some(from)) => {
+            (CostStep::Recv { bytes, .. }, Some(from)) => {
                 requests.push((from.rank.0, me, from.tag.0));
                 writeln!(text, "{me} irecv {} {} {bytes} 6", from.rank.0, from.tag.0)
             }
-            (Step::Finish { request }, _) => {
+            (CostStep::Finish { request }, _) => {
                 let (from, to, tag) = requests[*request as usize];
                 writeln!(text, "{me} wait {from} {to} {tag}")
             }

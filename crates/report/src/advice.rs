@@ -4,7 +4,7 @@ use crate::record::Evidence;
 use crate::report::Report;
 
 /// Fraction of the run time below which a collective gets no advice.
-const WORTH: f64 = 0.05;
+const MIN_FRACTION: f64 = 0.05;
 
 /// Returns advice for the user, one sentence each.
 pub(crate) fn advice(report: &Report) -> Vec<String> {
@@ -13,24 +13,24 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     let rows =
         || report.communicators.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
     let mut left: Vec<&str> = rows()
-        .filter(|(_, row)| row.evidence == Evidence::Watched)
+        .filter(|(_, row)| row.evidence == Evidence::TunedOnline)
         .map(|(_, row)| row.collective.as_str())
         .collect();
     left.sort_unstable();
     left.dedup();
     if !left.is_empty() {
         advice.push(format!(
-            "what was chosen at first for {} was slower than something else: `bruckner tune --learn REPORT.json -o PROFILE` notes what was seen",
+            "online tuning found a faster algorithm than the first choice for {}: `bruckner tune --learn REPORT.json -o PROFILE` adds the finding to the profile",
             left.join(", ")
         ));
     }
     for (record, row) in rows() {
-        let compared = record.seen.iter().any(|seen| seen.collective == row.collective);
+        let compared = record.trials.iter().any(|seen| seen.collective == row.collective);
         // Divided by the number of communicators: those of one record may be used at the same time, by different ranks.
         let part = row.seconds / record.communicators.max(1) as f64 / seconds;
-        if row.evidence == Evidence::Predicted && !compared && part >= WORTH {
+        if row.evidence == Evidence::Predicted && !compared && part >= MIN_FRACTION {
             advice.push(format!(
-                "{} on {} took {:.0} % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest",
+                "{} on {} took {:.0} % of the run, and its algorithm was only predicted: `bruckner tune` measures which one is fastest",
                 row.collective,
                 record.topology,
                 100.0 * part
@@ -38,7 +38,7 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
         }
     }
     if let Some(spent) = report.in_collectives {
-        advice.extend(about_the_whole(report, spent.mean / seconds, spent.waiting.unwrap_or(0.0) / seconds));
+        advice.extend(run_advice(report, spent.mean / seconds, spent.waiting.unwrap_or(0.0) / seconds));
     }
     advice.dedup();
     advice
@@ -46,18 +46,18 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
 
 /// Returns advice about the run as a whole. `part` is the fraction of the run spent in collectives, `waiting` the fraction spent waiting
 /// in collectives for late ranks.
-fn about_the_whole(report: &Report, part: f64, waiting: f64) -> Option<String> {
+fn run_advice(report: &Report, part: f64, waiting: f64) -> Option<String> {
     let machine = report.machine;
-    Some(if part < WORTH {
-        format!("collectives are {:.1} % of the run: making them faster cannot change much", 100.0 * part)
+    Some(if part < MIN_FRACTION {
+        format!("collectives take {:.1} % of the run: faster ones would save little", 100.0 * part)
     } else if waiting > part / 2.0 {
-        "most of the time in collectives goes by waiting for ranks that come late: better balance would help more than faster collectives".to_owned()
-    } else if machine.shared_cores {
-        "ranks outnumber cores: collectives mostly wait for a core".to_owned()
+        "most of the time in collectives is waiting for late ranks: better load balance would help more than faster collectives".to_owned()
+    } else if machine.oversubscribed {
+        "oversubscription: there are more ranks than cores, so collectives mostly wait for a core".to_owned()
     } else if !machine.pinned {
         "ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)".to_owned()
     } else if machine.nodes == 1 && report.mode != "off" {
-        "all ranks run on one node: across several there is more to gain".to_owned()
+        "all ranks run on one node: the library gains more across several nodes".to_owned()
     } else {
         return None;
     })
@@ -97,7 +97,7 @@ mod tests {
         let statistics = Arc::new(Statistics::default());
         let world = statistics.open("MPI_COMM_WORLD", 4);
         world.set_topology("2x2", "");
-        let forecast = Forecast { bytes: 8, times: 2.0, origin: Origin::Profile };
+        let forecast = Forecast { bytes: 8, speedup: 2.0, origin: Origin::Profile };
         world.add(&event(&choice(Reason::Predicted(forecast))));
         let said = |seconds| {
             let mut said = said(&statistics, seconds, JobPlacement::default());
@@ -108,14 +108,17 @@ mod tests {
         assert_eq!(
             said(5.0),
             [
-                "allreduce on 2x2 took 10 % of the run and was chosen by prediction alone: `bruckner tune` measures what is fastest"
+                "allreduce on 2x2 took 10 % of the run, and its algorithm was only predicted: `bruckner tune` measures which one is fastest"
             ]
         );
         // No advice to tune a collective whose algorithms were compared in this run.
         world.add_trial(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
-        world.add(&event(&choice(Reason::Watched { before: shm.clone(), ratio: 0.5 })));
-        assert!(said(5.0)[0].starts_with("what was chosen at first for allreduce was slower"));
+        world.add(&event(&choice(Reason::Replaced { before: shm.clone(), ratio: 0.5 })));
+        assert!(
+            said(5.0)[0]
+                .starts_with("online tuning found a faster algorithm than the first choice for allreduce")
+        );
     }
 
     #[test]
@@ -123,14 +126,14 @@ mod tests {
         let statistics = Statistics::default();
         statistics.add_time(Duration::from_secs(2), Some(Duration::ZERO));
         let on = |seconds, nodes, shared_cores, pinned| {
-            said(&statistics, seconds, JobPlacement { nodes, shared_cores, pinned }).concat()
+            said(&statistics, seconds, JobPlacement { nodes, oversubscribed: shared_cores, pinned }).concat()
         };
-        assert!(on(100.0, 1, true, false).starts_with("collectives are 2.0 % of the run"));
-        assert!(on(10.0, 1, true, false).starts_with("ranks outnumber cores"));
+        assert!(on(100.0, 1, true, false).starts_with("collectives take 2.0 % of the run"));
+        assert!(on(10.0, 1, true, false).starts_with("oversubscription"));
         assert!(on(10.0, 1, false, false).starts_with("ranks may move"));
         assert!(on(10.0, 1, false, true).starts_with("all ranks run on one node"));
         assert_eq!(on(10.0, 2, false, true), "");
         statistics.add_time(Duration::from_secs(30), Some(Duration::from_secs(29)));
-        assert!(on(50.0, 2, false, true).starts_with("most of the time in collectives goes by waiting"));
+        assert!(on(50.0, 2, false, true).starts_with("most of the time in collectives is waiting"));
     }
 }

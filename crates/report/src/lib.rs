@@ -10,7 +10,7 @@ mod report;
 mod statistics;
 
 pub use record::{Checks, Evidence, Record, Row, Timings};
-pub use report::{InCollectives, JobPlacement, NoReport, Report, RunInfo};
+pub use report::{CollectiveTime, InvalidReport, JobPlacement, Report, RunInfo};
 pub use statistics::{Counters, Event, Handler, Statistics};
 
 /// Assembles the report of a run, with advice, from the texts of all ranks' [`Statistics`].

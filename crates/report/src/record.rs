@@ -5,25 +5,25 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of evidence behind the choice of an algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// No measurement or prediction: a rule, an algorithm named by the user, or no alternative.
     #[default]
     Other,
     /// A measurement of a tuning run (`bruckner tune`).
-    Raced,
+    Measured,
     /// A prediction of the cost model.
     Predicted,
     /// A measurement by online tuning in this run.
-    Watched,
+    TunedOnline,
 }
 
 impl Evidence {
     pub(crate) fn of(reason: &Reason) -> Evidence {
         match reason {
-            Reason::Raced { .. } => Evidence::Raced,
-            Reason::Predicted(_) | Reason::NotWorth { .. } => Evidence::Predicted,
-            Reason::Watched { .. } => Evidence::Watched,
+            Reason::Measured { .. } => Evidence::Measured,
+            Reason::Predicted(_) | Reason::BelowMargin { .. } => Evidence::Predicted,
+            Reason::Replaced { .. } => Evidence::TunedOnline,
             _ => Evidence::Other,
         }
     }
@@ -39,10 +39,9 @@ pub struct Row {
     /// Algorithm that handled the calls: an expression, or `native` for the MPI's own function.
     pub algorithm: String,
     /// Reason for the choice, as text.
-    pub why: String,
+    pub reason: String,
     /// Kind of evidence for the choice.
     #[serde(default)]
-    #[serde(rename = "ground")]
     pub evidence: Evidence,
     /// Number of calls.
     pub calls: u64,
@@ -59,8 +58,8 @@ pub struct Row {
 
 impl Row {
     fn is_like(&self, other: &Row) -> bool {
-        (&self.collective, self.persistent, &self.algorithm, &self.why)
-            == (&other.collective, other.persistent, &other.algorithm, &other.why)
+        (&self.collective, self.persistent, &self.algorithm, &self.reason)
+            == (&other.collective, other.persistent, &other.algorithm, &other.reason)
     }
 
     /// Whether the calls were passed through to the MPI's own function.
@@ -119,14 +118,14 @@ pub struct Record {
     pub topology: String,
     /// Result of the message calibration at first use, as text; empty if there was none.
     #[serde(default)]
-    pub measured: String,
+    pub calibration: String,
     /// Counts of results that were compared with those of the MPI's own function.
     pub checks: Checks,
     /// The calls, by collective, algorithm and reason.
     pub rows: Vec<Row>,
     /// Latest trial of online tuning for each collective and size.
     #[serde(default)]
-    pub seen: Vec<Timings>,
+    pub trials: Vec<Timings>,
 }
 
 impl Record {
@@ -136,10 +135,10 @@ impl Record {
             communicators: 1,
             ranks,
             topology: String::new(),
-            measured: String::new(),
+            calibration: String::new(),
             checks: Checks::default(),
             rows: Vec::new(),
-            seen: Vec::new(),
+            trials: Vec::new(),
         }
     }
 
@@ -156,7 +155,7 @@ impl Record {
             collective,
             persistent,
             algorithm,
-            why,
+            reason: why,
             evidence,
             calls: 0,
             bytes: 0,
@@ -173,8 +172,8 @@ impl Record {
     /// Stores the times of a trial in place of an earlier trial of the same collective and size.
     pub(crate) fn set_timings(&mut self, seen: Timings) {
         let same = |other: &Timings| other.collective == seen.collective && other.bytes == seen.bytes;
-        self.seen.retain(|other| !same(other));
-        self.seen.push(seen);
+        self.trials.retain(|other| !same(other));
+        self.trials.push(seen);
     }
 
     /// Sets [`Row::saved`] of each row, from the sizes for which both the row's algorithm and native were measured.
@@ -182,7 +181,7 @@ impl Record {
         for row in self.rows.iter_mut().filter(|row| !row.is_native() && !row.persistent) {
             let each = row.sizes.iter().filter_map(|(size, calls)| {
                 let alike = |seen: &&Timings| seen.collective == row.collective && seen.bytes == *size;
-                let seen = self.seen.iter().find(alike)?;
+                let seen = self.trials.iter().find(alike)?;
                 Some(*calls as f64 * (seen.of("native")? - seen.of(&row.algorithm)?))
             });
             row.saved = each.reduce(|a, b| a + b);
@@ -191,14 +190,14 @@ impl Record {
 
     /// Adds the counts of another group of communicators of the same run.
     pub(crate) fn merge(&mut self, other: Record) {
-        other.seen.into_iter().for_each(|seen| self.set_timings(seen));
+        other.trials.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators += other.communicators;
         self.add(other.checks, other.rows);
     }
 
     /// Adds the counts of the same communicators in another run; the number of communicators is not added up.
-    pub(crate) fn merge_again(&mut self, other: Record) {
-        other.seen.into_iter().for_each(|seen| self.set_timings(seen));
+    pub(crate) fn merge_run(&mut self, other: Record) {
+        other.trials.into_iter().for_each(|seen| self.set_timings(seen));
         self.communicators = self.communicators.max(other.communicators);
         self.add(other.checks, other.rows);
     }

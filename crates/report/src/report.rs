@@ -2,14 +2,16 @@
 
 use std::fmt::Write as _;
 
+use bruckner_algorithms::aliases::{Context, current};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::record::{Checks, Record, Row, merge_into};
 use crate::statistics::{RankReport, RankTime};
 
 /// Time that ranks spent in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct InCollectives {
+pub struct CollectiveTime {
     /// Minimum over ranks.
     pub least: f64,
     /// Mean over ranks.
@@ -20,15 +22,15 @@ pub struct InCollectives {
     pub waiting: Option<f64>,
 }
 
-impl InCollectives {
-    fn of(ranks: &[RankTime]) -> Option<InCollectives> {
+impl CollectiveTime {
+    fn of(ranks: &[RankTime]) -> Option<CollectiveTime> {
         let number = ranks.len() as f64;
         let seconds = || ranks.iter().map(|rank| rank.seconds);
         // Cost of a barrier without waiting: the shortest one on any rank, because the last rank to arrive does not wait.
         let waits = || ranks.iter().filter_map(|rank| rank.waits);
         let barrier = waits().map(|waits| waits.shortest).fold(f64::INFINITY, f64::min);
         let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.share(barrier)));
-        (!ranks.is_empty()).then(|| InCollectives {
+        (!ranks.is_empty()).then(|| CollectiveTime {
             least: seconds().fold(f64::INFINITY, f64::min),
             mean: seconds().sum::<f64>() / number,
             most: seconds().fold(0.0, f64::max),
@@ -36,8 +38,8 @@ impl InCollectives {
         })
     }
 
-    fn and(self, other: InCollectives) -> InCollectives {
-        InCollectives {
+    fn and(self, other: CollectiveTime) -> CollectiveTime {
+        CollectiveTime {
             least: self.least + other.least,
             mean: self.mean + other.mean,
             most: self.most + other.most,
@@ -52,7 +54,7 @@ pub struct JobPlacement {
     /// Number of nodes with ranks of the job.
     pub nodes: u32,
     /// Whether a node has more ranks than cores (oversubscription).
-    pub shared_cores: bool,
+    pub oversubscribed: bool,
     /// Whether the first rank is bound to a subset of its node's cores, or the node has a single core.
     pub pinned: bool,
 }
@@ -72,12 +74,12 @@ pub struct Report {
     /// Number of calls in all rows.
     pub calls: u64,
     /// Number of calls handled by the library.
-    pub served: u64,
+    pub handled: u64,
     /// Duration of the program in seconds.
     pub seconds: f64,
     /// Time that ranks spent in collectives.
     #[serde(default)]
-    pub in_collectives: Option<InCollectives>,
+    pub in_collectives: Option<CollectiveTime>,
     /// Seconds saved by the library, for the calls whose time by native was measured; `None` if there are none.
     pub saved: Option<f64>,
     /// Placement of the job's ranks.
@@ -97,8 +99,8 @@ fn one() -> u64 {
 
 /// Error: a file is not a report.
 #[derive(Debug, thiserror::Error)]
-#[error("it is no report of BRUCKNER_REPORT: {0}")]
-pub struct NoReport(#[from] serde_json::Error);
+#[error("not a report written by BRUCKNER_REPORT: {0}")]
+pub struct InvalidReport(#[from] serde_json::Error);
 
 /// Facts about a run that the report includes.
 pub struct RunInfo<'a> {
@@ -130,9 +132,9 @@ impl Report {
             mode: run.mode.to_owned(),
             runs: 1,
             calls: 0,
-            served: 0,
+            handled: 0,
             seconds: run.seconds,
-            in_collectives: InCollectives::of(&spent),
+            in_collectives: CollectiveTime::of(&spent),
             saved: None,
             machine: run.machine,
             advice: Vec::new(),
@@ -144,8 +146,10 @@ impl Report {
     }
 
     /// Reads a report from the output of [`Report::json`].
-    pub fn read(text: &str) -> Result<Report, NoReport> {
-        Ok(serde_json::from_str(text)?)
+    pub fn read(text: &str) -> Result<Report, InvalidReport> {
+        let mut report = serde_json::from_str(text)?;
+        rename_keys(&mut report);
+        Ok(serde_json::from_value(report)?)
     }
 
     /// Adds the report of another run of the same program.
@@ -154,7 +158,7 @@ impl Report {
         self.seconds += other.seconds;
         self.in_collectives = self.in_collectives.zip(other.in_collectives).map(|(a, b)| a.and(b));
         let records = other.communicators.into_iter();
-        records.for_each(|record| merge_into(&mut self.communicators, record, Record::merge_again));
+        records.for_each(|record| merge_into(&mut self.communicators, record, Record::merge_run));
         for (mine, others) in [(&mut self.advice, other.advice), (&mut self.complaints, other.complaints)] {
             let new: Vec<String> = others.into_iter().filter(|line| !mine.contains(line)).collect();
             mine.extend(new);
@@ -165,7 +169,7 @@ impl Report {
     fn add_up(&mut self) {
         let rows = || self.communicators.iter().flat_map(|record| &record.rows);
         self.calls = rows().map(|row| row.calls).sum();
-        self.served = rows().filter(|row| !row.is_native()).map(|row| row.calls).sum();
+        self.handled = rows().filter(|row| !row.is_native()).map(|row| row.calls).sum();
         self.saved = rows().filter_map(|row| row.saved).reduce(|a, b| a + b);
     }
 
@@ -177,49 +181,49 @@ impl Report {
     /// Formats the report as a table for people.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let share = 100.0 * self.served as f64 / (self.calls.max(1)) as f64;
+        let share = 100.0 * self.handled as f64 / (self.calls.max(1)) as f64;
         let runs = if self.runs > 1 { format!(", {} runs", self.runs) } else { String::new() };
         let _ = writeln!(
             text,
-            "bruckner {}: {}, BRUCKNER={}{runs}: {} of {} calls served ({share:.1} %)",
-            self.bruckner, self.mpi, self.mode, self.served, self.calls
+            "bruckner {}: {}, BRUCKNER={}{runs}: {} of {} calls handled by the library ({share:.1} %)",
+            self.bruckner, self.mpi, self.mode, self.handled, self.calls
         );
         if let Some(spent) = self.in_collectives {
             // Several threads may be in collectives at the same time, so their sum can exceed the duration of the run.
             let part = match spent.mean <= self.seconds {
                 true => format!("{:.0} %", 100.0 * spent.mean / self.seconds.max(1e-9)),
-                false => "all threads together".to_owned(),
+                false => "all threads added up".to_owned(),
             };
             let _ = write!(
                 text,
-                "ranks were in collectives for {:.3} s of {:.3} s, {part} ({:.3} to {:.3} s)",
+                "time in collectives: {:.3} s of {:.3} s on average over ranks, {part} (minimum {:.3} s, maximum {:.3} s)",
                 spent.mean, self.seconds, spent.least, spent.most
             );
             let _ = match spent.waiting {
-                Some(waiting) => writeln!(text, ", about {waiting:.3} s of that waiting for late ones"),
+                Some(waiting) => writeln!(text, ", of which about {waiting:.3} s waiting for late ranks"),
                 None => writeln!(text),
             };
         }
         if let Some(saved) = self.saved {
             let seconds = self.seconds.max(1e-9);
-            let beside = "as far as native was measured beside";
+            let beside = "counting only calls whose time by native was measured";
             let _ = match saved < 0.0 {
                 true => writeln!(
                     text,
-                    "lost about {:.3} s, {:.1} % of the run's {seconds:.3} s, {beside}",
+                    "time lost: about {:.3} s, {:.1} % of {seconds:.3} s ({beside})",
                     -saved,
                     -100.0 * saved / seconds
                 ),
                 false => writeln!(
                     text,
-                    "saved about {saved:.3} s, {:.1} % of the {:.3} s that it would have taken without, {beside}",
+                    "time saved: about {saved:.3} s, {:.1} % of {:.3} s without the library ({beside})",
                     100.0 * saved / (seconds + saved),
                     seconds + saved
                 ),
             };
         }
         for record in &self.communicators {
-            let _ = write!(text, "{}", page(record));
+            let _ = write!(text, "{}", record_text(record));
         }
         if !self.communicators.is_empty() {
             text.push_str(LEGEND);
@@ -231,46 +235,66 @@ impl Report {
     }
 }
 
+/// Renames the keys of reports of earlier versions.
+fn rename_keys(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, mut value) in std::mem::take(fields) {
+                rename_keys(&mut value);
+                let key = current(Context::Report, &key).to_owned();
+                if key == "evidence"
+                    && let Some(evidence) = value.as_str()
+                {
+                    value = current(Context::Evidence, evidence).into();
+                }
+                fields.insert(key, value);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(rename_keys),
+        _ => {}
+    }
+}
+
 /// Explanation of the table's columns.
 const LEGEND: &str = "\
-bytes each: of one rank's block or vector, rounded up to a power of two. seconds: in these calls on
-the communicator's first rank. by native: what the MPI's own function would have taken for them,
-where it was measured beside in this run.
+bytes each: size of one rank's block or vector, rounded up to a power of two. seconds: time in these
+calls on the communicator's first rank. native (est.): estimated time of the MPI's own function for
+them, where it was measured in this run.
 ";
 
-fn page(record: &Record) -> String {
+fn record_text(record: &Record) -> String {
     let mut text = String::new();
     let which = match (record.communicator.as_str(), record.communicators) {
         ("", 1) => "one communicator".to_owned(),
         ("", n) => format!("{n} communicators"),
-        ("freed", n) => format!("{n} freed"),
+        ("freed", n) => format!("{n} freed communicators"),
         (name, _) => name.to_owned(),
     };
     let _ = writeln!(text, "{which}, {} ranks{}", record.ranks, and(&record.topology));
-    if !record.measured.is_empty() {
-        let _ = writeln!(text, "  measured at first use, {}", record.measured);
+    if !record.calibration.is_empty() {
+        let _ = writeln!(text, "  calibration: {}", record.calibration);
     }
     if record.checks.compared > 0 {
         let Checks { compared, differed } = record.checks;
-        let _ = writeln!(text, "  {compared} results were compared with native, {differed} differed");
+        let _ = writeln!(text, "  {compared} results compared with native, {differed} differed");
     }
-    let head = ["collective", "calls", "bytes each", "seconds", "by native", "algorithm"];
+    let head = ["collective", "calls", "bytes each", "seconds", "native (est.)", "algorithm"];
     let _ = writeln!(
         text,
-        "  {:<15} {:>9} {:>15} {:>10} {:>10}  {:<18} why",
+        "  {:<15} {:>9} {:>15} {:>10} {:>13}  {:<18} reason",
         head[0], head[1], head[2], head[3], head[4], head[5]
     );
     for row in &record.rows {
         let name = format!("{}{}", row.collective, if row.persistent { "_init" } else { "" });
         let _ = writeln!(
             text,
-            "  {name:<15} {:>9} {:>15} {:>10.6} {:>10}  {:<18} {}",
+            "  {name:<15} {:>9} {:>15} {:>10.6} {:>13}  {:<18} {}",
             row.calls,
             sizes(&row.sizes),
             row.seconds,
             by_native(row),
             row.algorithm,
-            row.why
+            row.reason
         );
     }
     text
@@ -280,8 +304,8 @@ fn by_native(row: &Row) -> String {
     row.saved.map_or_else(|| "-".to_owned(), |saved| format!("{:.6}", (row.seconds + saved).max(0.0)))
 }
 
-fn and(topology: &str) -> String {
-    if topology.is_empty() { String::new() } else { format!(" as {topology}") }
+fn and(and: &str) -> String {
+    if and.is_empty() { String::new() } else { format!(" as {and}") }
 }
 
 fn sizes(sizes: &[(u64, u64)]) -> String {
@@ -305,6 +329,9 @@ mod tests {
     use bruckner_choose::Name;
 
     use super::*;
+    use bruckner_algorithms::aliases::ALIASES;
+
+    use crate::Evidence;
     use crate::statistics::{Event, Handler, Statistics};
 
     fn event<'a>(algorithm: &'a str, why: &'a str, bytes: u64) -> Event<'a> {
@@ -335,7 +362,7 @@ mod tests {
         let other = r#"{"spent":{"seconds":1.0,"waits":null},"records":[{"communicator":"freed",
             "communicators":1,"ranks":2,"topology":"1x2","checks":{"compared":1,"differed":0},"rows":[]}]}"#;
         let whole = Report::join(&[statistics.text(), other.into()], &run(2.0));
-        assert_eq!((whole.calls, whole.served), (1003, 2));
+        assert_eq!((whole.calls, whole.handled), (1003, 2));
         assert_eq!(whole.communicators.len(), 2);
         let rows = &whole.communicators[0].rows;
         assert_eq!((rows[0].calls, rows[0].bytes, rows[0].seconds), (2, 108, 1.0));
@@ -343,11 +370,22 @@ mod tests {
         assert_eq!(whole.communicators[1].communicators, 1001);
         let table = whole.table();
         assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
-        assert!(table.contains("1001 freed, 2 ranks as 1x2"), "{table}");
+        assert!(table.contains("1001 freed communicators, 2 ranks as 1x2"), "{table}");
         assert!(
-            table.contains("allreduce               2        8 to 128   1.000000          -  shm"),
+            table.contains("allreduce               2        8 to 128   1.000000             -  shm"),
             "{table}"
         );
+        // Reports of earlier versions have other names.
+        let mut old = whole.json();
+        for (context, before, now) in ALIASES {
+            if context == Context::Report {
+                old = old.replace(&format!("\"{now}\": "), &format!("\"{before}\": "));
+            }
+        }
+        assert!(old.contains("\"served\": 2") && old.contains("\"ground\": \"other\""), "{old}");
+        assert_eq!(Report::read(&old).unwrap().json(), whole.json());
+        let old = old.replace("\"other\"", "\"watched\"");
+        assert_eq!(Report::read(&old).unwrap().communicators[0].rows[0].evidence, Evidence::TunedOnline);
         // The written report is read again and added to itself: one report of two runs.
         let mut read = Report::read(&whole.json()).unwrap();
         read.add(whole.clone());
@@ -376,6 +414,6 @@ mod tests {
         assert!((spent.least - 0.133).abs() < 1e-9 && (spent.most - 0.193).abs() < 1e-9, "{spent:?}");
         // The first of two ranks waited for 60 of its 90 ms of sampled time.
         assert!((spent.waiting.unwrap() - 0.193 * 60.0 / 90.0 / 2.0).abs() < 1e-9, "{spent:?}");
-        assert!(whole.table().contains("about 0.064 s of that waiting for late ones"), "{}", whole.table());
+        assert!(whole.table().contains("about 0.064 s waiting for late ranks"), "{}", whole.table());
     }
 }

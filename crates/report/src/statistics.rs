@@ -35,17 +35,17 @@ pub struct Event<'a> {
 }
 
 /// A record, with an index of the rows of recent choices, which avoids formatting a choice again for every call.
-struct Rows {
+struct CachedRows {
     record: Record,
     recent: Vec<(Name, Arc<Choice>, usize)>,
 }
 
-/// Maximum number of choices in [`Rows::recent`].
+/// Maximum number of choices in [`CachedRows::recent`].
 const RECENT: usize = 64;
 
-impl Rows {
+impl CachedRows {
     fn add(&mut self, event: &Event<'_>) {
-        let Rows { record, recent } = self;
+        let CachedRows { record, recent } = self;
         let row = match event.by {
             Handler::Choice(choice) => {
                 let known =
@@ -76,11 +76,11 @@ impl Rows {
 /// The counters of a communicator.
 pub struct Counters {
     statistics: Arc<Statistics>,
-    rows: Mutex<Rows>,
+    rows: Mutex<CachedRows>,
 }
 
 impl Counters {
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, CachedRows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,7 +93,7 @@ impl Counters {
     pub fn set_topology(&self, topology: &str, calibration: &str) {
         let record = &mut self.rows().record;
         topology.clone_into(&mut record.topology);
-        calibration.clone_into(&mut record.measured);
+        calibration.clone_into(&mut record.calibration);
     }
 
     /// Stores the times of a trial: seconds per call of each algorithm compared. `equal` says whether all ranks had equal blocks.
@@ -121,7 +121,7 @@ impl Drop for Counters {
 
 /// The time that this rank spent in collectives, in nanoseconds.
 #[derive(Default)]
-struct Clock {
+struct TimeCounters {
     all: AtomicU64,
     /// Total time in the barriers of sampled calls; every sampled call begins with a barrier. The fields below hold the shortest of these
     /// barriers, the number of sampled calls, and the time in the calls without their barriers.
@@ -157,7 +157,7 @@ impl Waiting {
     }
 }
 
-impl Clock {
+impl TimeCounters {
     fn time(&self) -> RankTime {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
         let seconds = |number: &AtomicU64| count(number) * 1e-9;
@@ -182,13 +182,13 @@ pub(crate) struct RankReport {
 /// The statistics of a process: the counters of its communicators, and its time in collectives.
 pub struct Statistics {
     communicators: Mutex<Communicators>,
-    clock: Clock,
+    clock: TimeCounters,
     began: Instant,
 }
 
 impl Default for Statistics {
     fn default() -> Statistics {
-        Statistics { communicators: Mutex::default(), clock: Clock::default(), began: Instant::now() }
+        Statistics { communicators: Mutex::default(), clock: TimeCounters::default(), began: Instant::now() }
     }
 }
 
@@ -217,7 +217,7 @@ impl Statistics {
 
     /// Creates the counters of a communicator.
     pub fn open(self: &Arc<Statistics>, communicator: &str, ranks: u32) -> Arc<Counters> {
-        let rows = Rows { record: Record::new(communicator, ranks), recent: Vec::new() };
+        let rows = CachedRows { record: Record::new(communicator, ranks), recent: Vec::new() };
         let counters = Arc::new(Counters { statistics: self.clone(), rows: Mutex::new(rows) });
         self.lock().live.push(Arc::downgrade(&counters));
         counters

@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use bruckner_schedule::{Counts, End, Problem};
 
-use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Cells, Compiled, Mark, Names, Side, Step, Strip};
-use crate::memory::{At, Bases};
-use crate::segment::{FLAGS, beside, lines_at};
+use crate::class::{Limits, LineLayout, SPREAD_CHUNK_BYTES};
+use crate::compile::{Cells, Compiled, FlagValue, PeerBuffer, Step, Strip, TranslateRanks};
+use crate::memory::{Bases, BufferOffset};
+use crate::segment::{FLAGS, flag_data_at, lines_at};
 use crate::transport::Peer;
 
 /// One action of the executor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
     Send {
-        data: At,
+        data: BufferOffset,
         bytes: usize,
         to: Peer,
         request: u32,
     },
     Recv {
-        data: At,
+        data: BufferOffset,
         bytes: usize,
         from: Peer,
         request: u32,
@@ -34,26 +34,26 @@ pub(crate) enum Action {
         end: u32,
     },
     Copy {
-        to: At,
-        from: At,
+        to: BufferOffset,
+        from: BufferOffset,
         bytes: usize,
     },
     Reduce {
-        into: At,
-        with: At,
+        into: BufferOffset,
+        with: BufferOffset,
         elements: usize,
     },
     /// `times` copies at constant distances: `steps` are the strides of `to` and `from` in bytes.
     Copies {
-        to: At,
-        from: At,
+        to: BufferOffset,
+        from: BufferOffset,
         bytes: usize,
         steps: [isize; 2],
         times: u32,
     },
     Reduces {
-        into: At,
-        with: At,
+        into: BufferOffset,
+        with: BufferOffset,
         elements: usize,
         steps: [isize; 2],
         times: u32,
@@ -63,24 +63,24 @@ pub(crate) enum Action {
     /// Selects the buffer of a member of the node that later `Fetch` and `FetchReduce` actions read.
     Look {
         member: u32,
-        side: Side,
+        side: PeerBuffer,
     },
     /// Copies from the selected buffer of another rank.
     Fetch {
-        to: At,
-        from: At,
+        to: BufferOffset,
+        from: BufferOffset,
         bytes: usize,
     },
     /// Reduces data of the selected buffer of another rank into `into`.
     FetchReduce {
-        into: At,
-        with: At,
+        into: BufferOffset,
+        with: BufferOffset,
         elements: usize,
     },
     /// Raises a flag of this rank.
-    Raise(Mark),
+    Raise(FlagValue),
     /// Waits until a flag of another rank is raised.
-    Await(Mark),
+    Await(FlagValue),
     /// Waits until the ring slot that this execution uses in the segment of the given level is free.
     Enter(u8),
     /// Marks that this rank no longer uses its ring slot in the segment of the given level.
@@ -88,7 +88,7 @@ pub(crate) enum Action {
 }
 
 /// Returns a hash of the problem's sizes in bytes; ranks in the same call compute the same hash.
-pub(crate) fn number_of(problem: &Problem) -> u64 {
+pub(crate) fn sizes_hash(problem: &Problem) -> u64 {
     let mix = |hash: u64, n: u64| (hash.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
     let bytes = |n: u64| n * u64::from(problem.element);
     match &problem.counts {
@@ -103,13 +103,13 @@ pub(crate) fn number_of(problem: &Problem) -> u64 {
 #[derive(Clone)]
 pub struct Address {
     /// Translation of the program's ranks to ranks of the transport.
-    pub names: Arc<dyn Names + Send + Sync>,
+    pub ranks: Arc<dyn TranslateRanks + Send + Sync>,
     /// First tag on the transport; added to each tag of the program.
     pub tag: u32,
 }
 
 /// Start positions and lengths of cells, in elements.
-trait Starts {
+trait CellOffsets {
     /// Whether all cells have the same size.
     const EVEN: bool;
 
@@ -120,9 +120,9 @@ trait Starts {
 }
 
 /// Cells that all have the given number of elements.
-struct Even(u64);
+struct EqualCells(u64);
 
-impl Starts for Even {
+impl CellOffsets for EqualCells {
     const EVEN: bool = true;
 
     #[inline]
@@ -138,24 +138,24 @@ impl Starts for Even {
 
 /// Prefix sums of the sizes of chunks and of cells of temporary memory, in elements, with the total at the end.
 #[derive(Default)]
-pub(crate) struct Sums {
+pub(crate) struct PrefixSums {
     chunks: Vec<u64>,
     cells: Vec<u64>,
 }
 
-impl Sums {
+impl PrefixSums {
     /// Computes the sums for the sizes of `problem`, reusing the allocated memory.
     fn set(&mut self, compiled: &Compiled, problem: &Problem) {
         let elements = |chunk| problem.elements(chunk).unwrap_or(0);
-        sum_up(&mut self.chunks, (0..problem.chunks()).map(elements));
+        prefix_sums(&mut self.chunks, (0..problem.chunks()).map(elements));
         let chunks = &self.chunks;
         let elements = |chunk: &u32| chunks[*chunk as usize + 1] - chunks[*chunk as usize];
-        sum_up(&mut self.cells, compiled.cells.iter().map(elements));
+        prefix_sums(&mut self.cells, compiled.cells.iter().map(elements));
     }
 }
 
 /// Replaces `sums` by the prefix sums of `elements`, with the total at the end.
-fn sum_up(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
+fn prefix_sums(sums: &mut Vec<u64>, elements: impl Iterator<Item = u64>) {
     sums.clear();
     sums.push(0);
     sums.extend(elements.scan(0, |end, n| {
@@ -170,7 +170,7 @@ fn between(sums: &[u64], first: u32, count: u32) -> (u64, u64) {
     (start, sums[(first + count) as usize] - start)
 }
 
-impl Starts for Sums {
+impl CellOffsets for PrefixSums {
     const EVEN: bool = false;
 
     fn chunks(&self, first: u32, count: u32) -> (u64, u64) {
@@ -189,12 +189,12 @@ pub(crate) fn bind(
     problem: &Problem,
     address: &Address,
     limits: &Limits,
-    sums: &mut Sums,
+    sums: &mut PrefixSums,
     bound: &mut Bound,
 ) {
-    match problem.equal().filter(|_| compiled.even) {
+    match problem.chunk_elements().filter(|_| compiled.even) {
         Some(n) => {
-            let even = Even(n);
+            let even = EqualCells(n);
             let binder = Binder::new(compiled, problem, address, limits, &even);
             binder.run(&mut bound.write(Some((n > 0, binder.lines))));
         }
@@ -210,7 +210,7 @@ pub(crate) fn bind(
 pub(crate) struct Bound {
     pub(crate) actions: Vec<Action>,
     /// Whether there is any data, and its layout in segments: if chunks are equal, this determines which actions exist. Otherwise `None`.
-    form: Option<(bool, Lines)>,
+    form: Option<(bool, LineLayout)>,
 }
 
 impl From<Vec<Action>> for Bound {
@@ -222,7 +222,7 @@ impl From<Vec<Action>> for Bound {
 impl Bound {
     /// Starts to write the actions for other sizes. If the form stays the same, only addresses and lengths differ, and the existing
     /// actions are overwritten in place.
-    fn write(&mut self, form: Option<(bool, Lines)>) -> Writer<'_> {
+    fn write(&mut self, form: Option<(bool, LineLayout)>) -> Writer<'_> {
         let is_alike = form.is_some() && form == self.form;
         if !is_alike {
             self.actions.clear();
@@ -271,7 +271,7 @@ struct Binder<'a, S> {
     address: &'a Address,
     starts: &'a S,
     element: usize,
-    lines: Lines,
+    lines: LineLayout,
     /// Bytes of a line of a segment.
     line: usize,
     origins: [Origin; Origin::COUNT],
@@ -291,7 +291,7 @@ impl Origin {
     const COUNT: usize = (Bases::HEADER as usize).next_power_of_two();
 }
 
-impl<'a, S: Starts> Binder<'a, S> {
+impl<'a, S: CellOffsets> Binder<'a, S> {
     fn new(
         compiled: &'a Compiled,
         problem: &'a Problem,
@@ -299,7 +299,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         limits: &Limits,
         starts: &'a S,
     ) -> Binder<'a, S> {
-        let lines = Lines::of(problem, limits);
+        let lines = LineLayout::of(problem, limits);
         let element = problem.element as usize;
         let mut origins = [Origin::default(); Origin::COUNT];
         let (users, segments) = origins.split_at_mut(usize::from(Bases::SEGMENT));
@@ -309,7 +309,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         for (origin, shared) in segments.iter_mut().zip(compiled.extent.shared) {
             let members = shared.map_or(0, |shared| shared.members);
             origin.at = lines_at(members) as isize;
-            origin.beside = if lines == Lines::Beside { members } else { 0 };
+            origin.beside = if lines == LineLayout::Beside { members } else { 0 };
         }
         let line = lines.bytes(problem);
         Binder { compiled, problem, address, starts, element, lines, line, origins, short: limits.short }
@@ -339,7 +339,7 @@ impl<'a, S: Starts> Binder<'a, S> {
                 Step::Look { member, side } => {
                     out.push_fixed(|| Action::Look { member: *member, side: *side });
                 }
-                Step::Copy { to, from } if from.cells.base == Bases::OTHER => {
+                Step::Copy { to, from } if from.cells.base == Bases::PEER => {
                     self.pairs(to, from, |to, from, elements, steps, times| {
                         for at in 0..times as isize {
                             let (to, from) = (to.moved(at * steps[0]), from.moved(at * steps[1]));
@@ -347,7 +347,7 @@ impl<'a, S: Starts> Binder<'a, S> {
                         }
                     });
                 }
-                Step::Reduce { into, with } if with.cells.base == Bases::OTHER => {
+                Step::Reduce { into, with } if with.cells.base == Bases::PEER => {
                     self.pairs(into, with, |into, with, elements, steps, times| {
                         for at in 0..times as isize {
                             let (into, with) = (into.moved(at * steps[0]), with.moved(at * steps[1]));
@@ -373,7 +373,7 @@ impl<'a, S: Starts> Binder<'a, S> {
                 Step::Raise { chunks: Some(chunks), .. }
                 | Step::Await { chunks: Some(chunks), .. }
                 | Step::Enter { chunks: Some(chunks), .. }
-                    if !self.problem.any_filled(chunks) => {}
+                    if !self.problem.any_nonempty(chunks) => {}
                 Step::Raise { mark, .. } => out.push_fixed(|| Action::Raise(*mark)),
                 Step::Await { mark, .. } => out.push_fixed(|| Action::Await(*mark)),
                 Step::Enter { level, .. } => out.push_fixed(|| Action::Enter(*level)),
@@ -395,7 +395,7 @@ impl<'a, S: Starts> Binder<'a, S> {
         let mut sends_are_short = true;
         for step in posts {
             let Step::Post { end, data, peer, tag, request } = *step else { continue };
-            let peer = Peer { rank: self.address.names.peer(peer), tag: self.address.tag + tag };
+            let peer = Peer { rank: self.address.ranks.translate(peer), tag: self.address.tag + tag };
             let (data, elements) = self.place(&data);
             let is_sent = elements > 0 || self.compiled.sends_nothing;
             let request = requests.next(request, is_sent);
@@ -418,9 +418,14 @@ impl<'a, S: Starts> Binder<'a, S> {
     /// Calls `act` for each pair of contiguous parts of two strips, with both addresses, the elements, both strides in bytes, and the
     /// number of repetitions.
     #[inline]
-    fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(At, At, usize, [isize; 2], u32)) {
+    fn pairs(
+        &self,
+        to: &Strip,
+        from: &Strip,
+        mut act: impl FnMut(BufferOffset, BufferOffset, usize, [isize; 2], u32),
+    ) {
         let is_spread = |strip: &Strip| (Bases::SEGMENT..Bases::HEADER).contains(&strip.cells.base);
-        let spread = self.lines == Lines::Spread && (is_spread(to) || is_spread(from));
+        let spread = self.lines == LineLayout::Spread && (is_spread(to) || is_spread(from));
         if S::EVEN && !spread {
             let each = self.starts.chunks(0, 1).1 as usize;
             let bytes = each * self.element;
@@ -451,15 +456,15 @@ impl<'a, S: Starts> Binder<'a, S> {
 
     /// Returns the address of `cells` and their number of elements.
     #[inline]
-    fn place(&self, cells: &Cells) -> (At, u64) {
+    fn place(&self, cells: &Cells) -> (BufferOffset, u64) {
         let Cells { base, first, count, .. } = *cells;
         let (start, elements) = match base {
             Bases::TEMPORARY => self.starts.cells(first, count),
             _ => self.starts.chunks(first, count),
         };
         let is_shared = (Bases::SEGMENT..Bases::HEADER).contains(&base);
-        let within = match is_shared && self.lines == Lines::Spread {
-            true => CELL * first as usize,
+        let within = match is_shared && self.lines == LineLayout::Spread {
+            true => SPREAD_CHUNK_BYTES * first as usize,
             false => start as usize * self.element,
         };
         (self.at(cells, within), elements)
@@ -467,18 +472,18 @@ impl<'a, S: Starts> Binder<'a, S> {
 
     /// Returns the address `within` bytes from the start of a buffer, or of a line of a segment.
     #[inline]
-    fn at(&self, cells: &Cells, within: usize) -> At {
+    fn at(&self, cells: &Cells, within: usize) -> BufferOffset {
         let Cells { base, line, .. } = *cells;
-        if base == Bases::OTHER {
+        if base == Bases::PEER {
             let begins = self.starts.chunks(line, 0).0 as usize * self.element;
-            return At { base, offset: within - begins };
+            return BufferOffset { base, offset: within - begins };
         }
         let origin = &self.origins[usize::from(base) % Origin::COUNT];
         let start = match line < FLAGS * origin.beside {
-            true => beside(line % origin.beside, line / origin.beside),
+            true => flag_data_at(line % origin.beside, line / origin.beside),
             false => (line as usize * self.line).wrapping_add_signed(origin.at),
         };
-        At { base, offset: start.wrapping_add(within) }
+        BufferOffset { base, offset: start.wrapping_add(within) }
     }
 }
 

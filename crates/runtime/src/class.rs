@@ -6,17 +6,17 @@
 
 use bruckner_schedule::{Counts, Problem};
 
-use crate::segment::BESIDE;
+use crate::segment::FLAG_DATA_BYTES;
 
 /// Largest chunk, in bytes, that may have a cache line of its own.
-pub const CELL: usize = 64;
+pub const SPREAD_CHUNK_BYTES: usize = 64;
 
 /// Size limits for data layouts and for the order of messages. They are parameters, so that small test programs reach every branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Largest line, in bytes, that lies beside a flag; at most [`BESIDE`].
+    /// Largest line, in bytes, that lies beside a flag; at most [`FLAG_DATA_BYTES`].
     pub beside: usize,
-    /// Largest chunk, in bytes, that has a cache line of its own; at most [`CELL`].
+    /// Largest chunk, in bytes, that has a cache line of its own; at most [`SPREAD_CHUNK_BYTES`].
     pub spread: usize,
     /// Largest number of chunks that have cache lines of their own: reading more would touch too many cache lines.
     pub chunks: u64,
@@ -26,12 +26,13 @@ pub struct Limits {
 
 impl Limits {
     /// Limits measured on real machines.
-    pub const MEASURED: Limits = Limits { beside: BESIDE, spread: CELL, chunks: 16, short: 256 };
+    pub const MEASURED: Limits =
+        Limits { beside: FLAG_DATA_BYTES, spread: SPREAD_CHUNK_BYTES, chunks: 16, short: 256 };
 }
 
 /// Layout of the lines of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lines {
+pub enum LineLayout {
     /// Each line lies on the cache line of a flag and is transferred with it.
     Beside,
     /// Each chunk has a cache line of its own, which avoids false sharing between ranks.
@@ -40,27 +41,27 @@ pub enum Lines {
     Dense,
 }
 
-impl Lines {
+impl LineLayout {
     /// Returns the layout for a problem whose sizes all ranks know. Less data never needs more memory. A problem with a root is never
     /// spread: only one block is non-empty, so there is no false sharing.
-    pub fn of(problem: &Problem, limits: &Limits) -> Lines {
+    pub fn of(problem: &Problem, limits: &Limits) -> LineLayout {
         let (element, chunks) = (u64::from(problem.element), problem.chunks());
         let few = chunks > 1 && chunks <= limits.chunks && !matches!(problem.counts, Counts::Root { .. });
-        let largest = problem.largest().div_ceil(problem.pieces);
+        let largest = problem.largest_block().div_ceil(problem.pieces);
         if few && largest * element <= limits.spread as u64 {
-            Lines::Spread
+            LineLayout::Spread
         } else if problem.total() * element <= limits.beside as u64 {
-            Lines::Beside
+            LineLayout::Beside
         } else {
-            Lines::Dense
+            LineLayout::Dense
         }
     }
 
     /// Returns the size of a line in bytes, a multiple of the cache line size.
     pub(crate) fn bytes(self, problem: &Problem) -> usize {
         match self {
-            Lines::Spread => CELL * problem.chunks() as usize,
-            _ => (problem.total() as usize * problem.element as usize).next_multiple_of(CELL),
+            LineLayout::Spread => SPREAD_CHUNK_BYTES * problem.chunks() as usize,
+            _ => (problem.total() as usize * problem.element as usize).next_multiple_of(SPREAD_CHUNK_BYTES),
         }
     }
 }
@@ -82,7 +83,7 @@ mod tests {
                             false => Counts::Equal(count),
                         };
                         let problem = Problem::new(Collective::Allgather, ranks, counts, element).unwrap();
-                        Lines::of(&problem, &Limits::MEASURED).bytes(&problem)
+                        LineLayout::of(&problem, &Limits::MEASURED).bytes(&problem)
                     };
                     let lines: Vec<usize> = (1..200).map(line).collect();
                     assert!(lines.is_sorted(), "{ranks} ranks, elements of {element}, root {root}");

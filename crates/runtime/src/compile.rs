@@ -1,7 +1,7 @@
 //! Compiles one rank's program to steps on ranges of cells, valid for cells of any size.
 //!
 //! The compiler replaces each place by a buffer and a range of cells, and each barrier by raising and awaiting flags. Everything else
-//! stays: the steps are the instructions that the verifier has proven. [`Plan::bind`](crate::Plan::bind) turns the steps into the actions
+//! stays: the steps are the instructions that the verifier has proven. [`Executable::bind`](crate::Executable::bind) turns the steps into the actions
 //! that the executor runs, for the sizes of a call.
 
 use std::collections::VecDeque;
@@ -9,13 +9,13 @@ use std::ops::Range;
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{
-    Area, Code, Collective, Counts, End, Instr, Layout, Level, Local, Message, Place, Placed, Problem, Rank,
-    Run, Set, Topology,
+    Area, Code, Collective, Counts, End, Instr, Layout, Level, LocalOp, Message, Place, Placement, Problem,
+    Rank, Run, Set, Topology,
 };
 
-use crate::class::{Limits, Lines};
-use crate::memory::{At, Bases, Needs};
-use crate::segment::{FLAGS, Size, Turns, barrier_rounds, flag_at, lines_at, round_at};
+use crate::class::{Limits, LineLayout};
+use crate::memory::{Bases, BufferOffset, Needs};
+use crate::segment::{FLAGS, SegmentSize, Turns, barrier_rounds, flag_at, lines_at, round_at};
 
 /// A range of consecutive cells in one buffer. A cell is a chunk of a user's buffer, a chunk of a line of a segment, or a unit of
 /// temporary memory; its length in bytes is known when a plan is bound to sizes.
@@ -23,7 +23,7 @@ use crate::segment::{FLAGS, Size, Turns, barrier_rounds, flag_at, lines_at, roun
 pub(crate) struct Cells {
     /// Buffer that contains the cells, as an index into [`Bases`].
     pub(crate) base: u8,
-    /// Line of a segment; for another rank's buffer ([`Bases::OTHER`]), the chunk at which that buffer begins.
+    /// Line of a segment; for another rank's buffer ([`Bases::PEER`]), the chunk at which that buffer begins.
     pub(crate) line: u32,
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -78,15 +78,15 @@ impl Strip {
 
 /// Selects the input or the output buffer of another rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Side {
+pub(crate) enum PeerBuffer {
     In,
     Out,
 }
 
 /// A flag in the segment of a level, raised or awaited for the `times`-th time in this execution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Mark {
-    pub(crate) flag: At,
+pub(crate) struct FlagValue {
+    pub(crate) flag: BufferOffset,
     pub(crate) level: u8,
     pub(crate) times: u16,
 }
@@ -116,19 +116,19 @@ pub(crate) enum Step {
     },
     /// Publishes the addresses of this rank's buffers to the other ranks of its node.
     Open,
-    /// Selects the buffer of a member of the node that later steps on [`Bases::OTHER`] read.
+    /// Selects the buffer of a member of the node that later steps on [`Bases::PEER`] read.
     Look {
         member: u32,
-        side: Side,
+        side: PeerBuffer,
     },
     /// Raises a flag of this rank. The step is omitted if all of `chunks` are empty.
     Raise {
-        mark: Mark,
+        mark: FlagValue,
         chunks: Option<Set>,
     },
     /// Waits until a flag of another rank is raised. The step is omitted if all of `chunks` are empty.
     Await {
-        mark: Mark,
+        mark: FlagValue,
         chunks: Option<Set>,
     },
     /// Waits until the ring slot that this execution uses in a level's segment is free. The step is omitted if all of `chunks` are empty.
@@ -144,38 +144,40 @@ pub(crate) enum Step {
 
 /// Why the runtime cannot run a program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unfit {
+pub enum CompileError {
     /// A message covers more than one contiguous range of memory.
-    #[error("`{0}` is not one stretch of memory")]
-    Scattered(String),
+    #[error("the message `{0}` is not contiguous in memory")]
+    NonContiguous(String),
     /// Lines of temporary memory have no addresses yet: the program has not been lowered.
-    #[error("the program is not lowered")]
-    Virtual,
+    #[error("the program has not been lowered: its temporary memory has no addresses yet")]
+    NotLowered,
     /// The program exceeds a limit of the runtime (flags, levels, 32-bit cell numbers) or has an unsupported instruction.
-    #[error("a segment has no room for `{0}`: its flags, levels and tags are limited")]
-    Beyond(String),
-    /// Block sizes are known only locally (alltoallv); [`sized::Plan`](crate::sized::Plan) runs such programs.
-    #[error("sizes are known only locally")]
+    #[error(
+        "`{0}` is not supported here: it exceeds the limits for flags, levels or cell numbers, or needs an instruction that this executor lacks"
+    )]
+    LimitExceeded(String),
+    /// Block block sizes are known only locally (alltoallv): use the executor for alltoallv (alltoallv); [`sized::SizedExecutable`](crate::sized::SizedExecutable) runs such programs.
+    #[error("block sizes are known only locally (alltoallv): use the executor for alltoallv")]
     Local,
     /// The program was made for specific sizes: it counts in elements, not in chunks.
-    #[error("the program counts in elements, not in chunks")]
-    Sized,
+    #[error("the program was made for specific sizes: its counts are elements, not chunks")]
+    NotInChunks,
     /// Slots share temporary memory, although chunks have different sizes.
-    #[error("slots of different sizes share room")]
+    #[error("slots of different sizes overlap in temporary memory")]
     Shared,
 }
 
 /// Translates the ranks of a program to ranks of the transport.
-pub trait Names {
+pub trait TranslateRanks {
     /// Returns the transport's number for `rank`.
-    fn peer(&self, rank: Rank) -> u32;
+    fn translate(&self, rank: Rank) -> u32;
 }
 
 /// Identity translation: program and transport use the same rank numbers.
-pub struct SameNames;
+pub struct IdentityTranslation;
 
-impl Names for SameNames {
-    fn peer(&self, rank: Rank) -> u32 {
+impl TranslateRanks for IdentityTranslation {
+    fn translate(&self, rank: Rank) -> u32 {
         rank.0
     }
 }
@@ -204,16 +206,16 @@ impl Extent {
     /// Returns the memory needed for the sizes of `problem`, in bytes. All ranks compute the same result.
     pub fn needs(&self, even: bool, problem: &Problem, limits: &Limits) -> Needs {
         let element = problem.element as usize;
-        let temporary = match problem.equal().filter(|_| even) {
+        let temporary = match problem.chunk_elements().filter(|_| even) {
             Some(n) => self.temporary * n,
             None => self.temporary * problem.total(),
         };
-        let line = Lines::of(problem, limits).bytes(problem);
+        let line = LineLayout::of(problem, limits).bytes(problem);
         let size = |shared: Shared| {
             let bytes = lines_at(shared.members) + shared.lines as usize * line;
             match shared.ring {
-                true => Size { slot: bytes, slots: 1, ..Size::default() },
-                false => Size { part: bytes, ..Size::default() },
+                true => SegmentSize { slot: bytes, slots: 1, ..SegmentSize::default() },
+                false => SegmentSize { part: bytes, ..SegmentSize::default() },
             }
         };
         Needs { temporary: temporary as usize * element, parts: self.shared.map(|shared| shared.map(size)) }
@@ -247,7 +249,7 @@ pub struct Compiled {
     /// that alternates between executions.
     pub fixed: bool,
     /// Whether ranks of a node read each other's buffers directly.
-    pub opens: bool,
+    pub opens_buffers: bool,
     /// Number of messages that one execution posts.
     pub messages: usize,
     /// Whether all messages are posted before the first wait, and no memory is shared. After the start, the transport alone can then
@@ -292,14 +294,19 @@ pub struct Target<'a> {
 }
 
 /// Compiles a rank's code for a problem whose counts are given in chunks ([`Problem::in_chunks`]).
-pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) -> Result<Compiled, Unfit> {
+pub fn compile(
+    problem: &Problem,
+    rank: Rank,
+    code: &Code,
+    target: &Target<'_>,
+) -> Result<Compiled, CompileError> {
     if problem.counts == Counts::Local {
-        return Err(Unfit::Local);
+        return Err(CompileError::Local);
     }
-    if problem.equal() != Some(1) {
-        return Err(Unfit::Sized);
+    if problem.chunk_elements() != Some(1) {
+        return Err(CompileError::NotInChunks);
     }
-    let Layout::Buffers { placed, alternate } = &code.layout else { return Err(Unfit::Virtual) };
+    let Layout::Buffers { placed, alternate } = &code.layout else { return Err(CompileError::NotLowered) };
     let shared_lines = 1 + placed.iter().fold(0, |most, p| match p.place.area {
         Area::Shared(_, line) => most.max(line),
         _ => most,
@@ -328,11 +335,11 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     // A rank with open buffers answers read requests only while it waits for flags or reads, so other waits are refused.
     let waits_otherwise = |step: &Step| matches!(step, Step::Post { .. } | Step::Enter { .. });
     if opens && compiler.steps.iter().any(waits_otherwise) {
-        return Err(Unfit::Beyond("messages while buffers are open".to_owned()));
+        return Err(CompileError::LimitExceeded("messages while buffers are open".to_owned()));
     }
     for level in alternate {
         let index = compiler.level(*level)?;
-        compiler.turns[index] = Turns::Halves;
+        compiler.turns[index] = Turns::HalfSegments;
     }
     let own = problem.block(rank).iter().next().unwrap_or(0);
     let first = match problem.collective {
@@ -342,7 +349,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
     };
     let room = code.memory(problem);
     let cells = if target.even { Vec::new() } else { chunks_of_cells(placed, room)? };
-    let temporary = if target.even { room } else { most_often(&cells) };
+    let temporary = if target.even { room } else { max_cells_per_chunk(&cells) };
     Ok(Compiled {
         even: target.even,
         first,
@@ -355,7 +362,7 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
         only_reads: only_reads(&compiler.steps, own..own + problem.pieces),
         one_round: is_one_round(&compiler.steps),
         fixed: compiler.steps_are_fixed(),
-        opens,
+        opens_buffers: opens,
         messages: compiler.requests,
         requests: compiler.requests,
         extent: Extent { temporary, shared: compiler.shared },
@@ -367,23 +374,23 @@ pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) 
 }
 
 /// Returns the chunk that each cell of temporary memory holds.
-fn chunks_of_cells(placed: &[Placed], room: u64) -> Result<Vec<u32>, Unfit> {
+fn chunks_of_cells(placed: &[Placement], room: u64) -> Result<Vec<u32>, CompileError> {
     const NONE: u32 = u32::MAX;
     let mut cells = vec![NONE; room as usize];
     for line in placed.iter().filter(|line| matches!(line.place.area, Area::Line(_))) {
         for (at, chunk) in line.place.set.iter().enumerate() {
             let cell = &mut cells[line.at as usize + at];
             if *cell != NONE {
-                return Err(Unfit::Shared);
+                return Err(CompileError::Shared);
             }
             *cell = chunk as u32;
         }
     }
-    if cells.contains(&NONE) { Err(Unfit::Shared) } else { Ok(cells) }
+    if cells.contains(&NONE) { Err(CompileError::Shared) } else { Ok(cells) }
 }
 
 /// Returns the largest number of cells that hold the same chunk.
-fn most_often(cells: &[u32]) -> u64 {
+fn max_cells_per_chunk(cells: &[u32]) -> u64 {
     let mut sorted = cells.to_vec();
     sorted.sort_unstable();
     sorted.chunk_by(|a, b| a == b).map(|same| same.len() as u64).max().unwrap_or(0)
@@ -410,7 +417,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn instr(&mut self, instr: &Instr) -> Result<(), Unfit> {
+    fn instr(&mut self, instr: &Instr) -> Result<(), CompileError> {
         match instr {
             Instr::Post(request, message) => {
                 let own = self.requests as u32;
@@ -430,31 +437,31 @@ impl Compiler<'_> {
                     self.steps.push(Step::Finish { first: block[0], end: block[block.len() - 1] + 1 });
                 }
             }
-            Instr::Local(Local::Copy { to, from }) => {
+            Instr::Local(LocalOp::Copy { to, from }) => {
                 self.look(from)?;
                 self.pairs(to, from, |to, from| Step::Copy { to, from })?;
             }
-            Instr::Local(Local::Reduce { into, with }) => {
+            Instr::Local(LocalOp::Reduce { into, with }) => {
                 self.look(with)?;
                 self.pairs(into, with, |into, with| Step::Reduce { into, with })?;
             }
-            Instr::Local(Local::Open) => {
+            Instr::Local(LocalOp::Open) => {
                 self.use_segment(Level::NODE, 0);
                 self.steps.push(Step::Open);
             }
-            Instr::Local(Local::Signal { flag, chunks }) => {
+            Instr::Local(LocalOp::Signal { flag, chunks }) => {
                 if flag.0 >= FLAGS {
-                    return Err(Unfit::Beyond(format!("flag {flag}")));
+                    return Err(CompileError::LimitExceeded(format!("flag {flag}")));
                 }
                 self.use_segment(Level::NODE, 0);
                 let me = self.member(Level::NODE, self.rank);
                 let times = &mut self.flags[flag.0 as usize];
                 *times += 1;
-                let flag = At { base: Bases::SEGMENT, offset: flag_at(me, flag.0) };
-                let mark = Mark { flag, level: 0, times: *times };
+                let flag = BufferOffset { base: Bases::SEGMENT, offset: flag_at(me, flag.0) };
+                let mark = FlagValue { flag, level: 0, times: *times };
                 self.steps.push(Step::Raise { mark, chunks: chunks.clone() });
             }
-            Instr::Local(Local::Wait { flag, of, chunks }) => {
+            Instr::Local(LocalOp::Wait { flag, of, chunks }) => {
                 self.use_segment(Level::NODE, 0);
                 let member = self.member(Level::NODE, *of);
                 let key = (*of, flag.0);
@@ -468,11 +475,11 @@ impl Compiler<'_> {
                         1
                     }
                 };
-                let flag = At { base: Bases::SEGMENT, offset: flag_at(member, flag.0) };
-                let mark = Mark { flag, level: 0, times };
+                let flag = BufferOffset { base: Bases::SEGMENT, offset: flag_at(member, flag.0) };
+                let mark = FlagValue { flag, level: 0, times };
                 self.steps.push(Step::Await { mark, chunks: chunks.clone() });
             }
-            Instr::Local(Local::Barrier(level)) => {
+            Instr::Local(LocalOp::Barrier(level)) => {
                 let index = self.level(*level)?;
                 self.use_segment(*level, index);
                 self.barriers[index] += 1;
@@ -482,19 +489,19 @@ impl Compiler<'_> {
                 let me = self.member(*level, self.rank);
                 for (round, awaited) in barrier_rounds(region.len() as u32, me).into_iter().enumerate() {
                     let base = Bases::HEADER + index as u8;
-                    let flag = |member| At { base, offset: round_at(member, round as u32) };
-                    let mark = |member| Mark { flag: flag(member), level: index as u8, times };
+                    let flag = |member| BufferOffset { base, offset: round_at(member, round as u32) };
+                    let mark = |member| FlagValue { flag: flag(member), level: index as u8, times };
                     self.steps.push(Step::Raise { mark: mark(me), chunks: None });
                     let awaits =
                         awaited.into_iter().map(|member| Step::Await { mark: mark(member), chunks: None });
                     self.steps.extend(awaits);
                 }
             }
-            Instr::Local(Local::Enter { level, chunks }) => {
+            Instr::Local(LocalOp::Enter { level, chunks }) => {
                 let index = self.level(*level)?;
                 self.steps.push(Step::Enter { level: index as u8, chunks: chunks.clone() });
             }
-            Instr::Local(Local::Leave(level)) => {
+            Instr::Local(LocalOp::Leave(level)) => {
                 let index = self.level(*level)?;
                 self.use_segment(*level, index);
                 self.turns[index] = Turns::Ring;
@@ -508,10 +515,10 @@ impl Compiler<'_> {
     }
 
     /// Adds a step that selects another rank's buffer, if `place` lies in one.
-    fn look(&mut self, place: &Place) -> Result<(), Unfit> {
+    fn look(&mut self, place: &Place) -> Result<(), CompileError> {
         let (rank, side) = match place.area {
-            Area::InOf(rank) => (rank, Side::In),
-            Area::OutOf(rank) => (rank, Side::Out),
+            Area::InOf(rank) => (rank, PeerBuffer::In),
+            Area::OutOf(rank) => (rank, PeerBuffer::Out),
             _ => return Ok(()),
         };
         self.use_segment(Level::NODE, 0);
@@ -527,10 +534,14 @@ impl Compiler<'_> {
         !self.steps.iter().any(|step| matches!(step, Step::Post { data, .. } if moves(data)))
     }
 
-    fn level(&self, level: Level) -> Result<usize, Unfit> {
+    fn level(&self, level: Level) -> Result<usize, CompileError> {
         // A level missing from the topology has the regions of the level around it, but a segment of its own.
         let index = usize::from(level.0);
-        if index < Bases::LEVELS { Ok(index) } else { Err(Unfit::Beyond(format!("level {level}"))) }
+        if index < Bases::LEVELS {
+            Ok(index)
+        } else {
+            Err(CompileError::LimitExceeded(format!("level {level}")))
+        }
     }
 
     fn use_segment(&mut self, level: Level, index: usize) {
@@ -549,17 +560,19 @@ impl Compiler<'_> {
         self.target.topology.position(rank) - region.start
     }
 
-    fn message(&mut self, request: u32, message: &Message) -> Result<Step, Unfit> {
+    fn message(&mut self, request: u32, message: &Message) -> Result<Step, CompileError> {
         self.tags = self.tags.max(message.tag.0);
         let mut whole: Option<Cells> = None;
         for place in &message.places {
             for cells in self.stretches(place)? {
                 match &mut whole {
                     // Chunks in a segment may be non-contiguous, depending on the layout chosen at binding.
-                    _ if cells.base >= Bases::SEGMENT => return Err(Unfit::Scattered(message.to_string())),
+                    _ if cells.base >= Bases::SEGMENT => {
+                        return Err(CompileError::NonContiguous(message.to_string()));
+                    }
                     None => whole = Some(cells),
                     Some(before) if before.go_on(cells) => before.count += cells.count,
-                    Some(_) => return Err(Unfit::Scattered(message.to_string())),
+                    Some(_) => return Err(CompileError::NonContiguous(message.to_string())),
                 }
             }
         }
@@ -568,7 +581,12 @@ impl Compiler<'_> {
     }
 
     /// Adds steps for two places with equally many cells, one step for each pair of strips of the same shape.
-    fn pairs(&mut self, to: &Place, from: &Place, step: impl Fn(Strip, Strip) -> Step) -> Result<(), Unfit> {
+    fn pairs(
+        &mut self,
+        to: &Place,
+        from: &Place,
+        step: impl Fn(Strip, Strip) -> Step,
+    ) -> Result<(), CompileError> {
         let (mut to, mut from) = (VecDeque::from(self.strips(to)?), VecDeque::from(self.strips(from)?));
         while let (Some(a), Some(b)) = (to.pop_front(), from.pop_front()) {
             if (a.cells.count, a.times) == (b.cells.count, b.times) {
@@ -607,15 +625,15 @@ impl Compiler<'_> {
     }
 
     /// Returns the contiguous ranges of cells that `place` covers, in order.
-    fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, Unfit> {
+    fn stretches(&mut self, place: &Place) -> Result<Vec<Cells>, CompileError> {
         let strips = self.strips(place)?;
         Ok(strips.iter().flat_map(|strip| (0..strip.times).map(|at| strip.nth(at))).collect())
     }
 
     /// Returns the strips of cells that `place` covers.
-    fn strips(&mut self, place: &Place) -> Result<Vec<Strip>, Unfit> {
+    fn strips(&mut self, place: &Place) -> Result<Vec<Strip>, CompileError> {
         let strip = |base, line, run: &Run| {
-            let beyond = |_| Unfit::Beyond(place.to_string());
+            let beyond = |_| CompileError::LimitExceeded(place.to_string());
             let [first, count, times] = [run.start(), run.block(), run.count()].map(u32::try_from);
             let cells = Cells { base, line, first: first.map_err(beyond)?, count: count.map_err(beyond)? };
             let step = i32::try_from(run.stride()).map_err(beyond)?;
@@ -631,26 +649,26 @@ impl Compiler<'_> {
             let base = Bases::SEGMENT + index as u8;
             return place.set.runs().iter().map(|run| strip(base, line, run)).collect();
         }
-        if let Some((rank, area)) = place.area.of_other() {
+        if let Some((rank, area)) = place.area.remote() {
             // Chunk at which the other rank's buffer begins; addresses are relative to it.
             let begins = match (area, self.collective) {
                 (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => rank.0,
                 _ => 0,
             };
             let line = begins * self.pieces as u32;
-            return place.set.runs().iter().map(|run| strip(Bases::OTHER, line, run)).collect();
+            return place.set.runs().iter().map(|run| strip(Bases::PEER, line, run)).collect();
         }
         let base = |buffer| match buffer {
             Buffer::In => Bases::IN,
             Buffer::Out => Bases::OUT,
             _ => Bases::TEMPORARY,
         };
-        let runs = self.addresses.runs(place).ok_or(Unfit::Virtual)?;
+        let runs = self.addresses.runs(place).ok_or(CompileError::NotLowered)?;
         runs.iter().map(|(buffer, run)| strip(base(*buffer), 0, run)).collect()
     }
 }
 
-/// Returns whether the steps leave this rank's own block of the output unchanged if input and output are the same memory.
+/// Returns whether the steps leave this rank's own block of the output unchanged if send and receive buffer are the same memory.
 fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
     let is_own =
         |base: u8, cells: Range<u64>| base == Bases::OUT && cells.start < own.end && own.start < cells.end;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bruckner_schedule::Problem;
 
-use crate::bind::{Action, Address, Bound, Sums, bind, number_of};
+use crate::bind::{Action, Address, Bound, PrefixSums, bind, sizes_hash};
 use crate::class::Limits;
-use crate::compile::{Compiled, Mark};
+use crate::compile::{Compiled, FlagValue};
 use crate::memory::Bases;
-use crate::reader::Reader;
+use crate::reader::PeerReader;
 use crate::reduce::Reduction;
-use crate::segment::{Backoff, Flag, Other, Segment};
-use crate::transport::{Failure, Transport};
+use crate::segment::{Backoff, Flag, PeerAddress, Segment};
+use crate::transport::{Transport, TransportError};
 
 /// Buffers of one execution. A buffer that the plan does not need may be null.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ fn segment_of(segments: &Segments, level: usize) -> &Segment {
 }
 
 /// A compiled program with its requests and segments, ready to run once it is bound to sizes.
-pub struct Plan<T: Transport> {
+pub struct Executable<T: Transport> {
     compiled: Arc<Compiled>,
     address: Address,
     /// Actions for the problem that the plan is bound to.
@@ -48,7 +48,7 @@ pub struct Plan<T: Transport> {
     sizes: u64,
     /// Number of times the plan was bound to other sizes.
     bindings: u64,
-    sums: Sums,
+    sums: PrefixSums,
     limits: Limits,
     requests: T::Requests,
     segments: Segments,
@@ -63,19 +63,19 @@ pub struct Plan<T: Transport> {
     rounds: [u64; Bases::LEVELS],
     next: usize,
     /// Buffer of another rank that `Fetch` and `FetchReduce` read.
-    other: Other,
-    reader: Reader,
+    other: PeerAddress,
+    reader: PeerReader,
     /// Size of an element in bytes.
     element: usize,
     /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank's next actions.
-    failed: Option<Failure>,
+    failed: Option<TransportError>,
 }
 
 // SAFETY: the addresses point to memory covered by BUFFERS (crate documentation), which is not bound to a thread.
 #[allow(unsafe_code)]
-unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
+unsafe impl<T: Transport> Send for Executable<T> where T::Requests: Send {}
 
-impl<T: Transport> Plan<T> {
+impl<T: Transport> Executable<T> {
     /// Creates a plan that is not yet bound to sizes.
     pub fn new(
         compiled: Arc<Compiled>,
@@ -84,17 +84,17 @@ impl<T: Transport> Plan<T> {
         segments: Segments,
         reduction: Reduction,
         backoff: Backoff,
-    ) -> Plan<T> {
+    ) -> Executable<T> {
         let requests = transport.requests(compiled.requests);
         let in_use = present(&segments);
-        Plan {
+        Executable {
             compiled,
             address,
             bound: Bound::default(),
             problem: None,
             sizes: 0,
             bindings: 0,
-            sums: Sums::default(),
+            sums: PrefixSums::default(),
             limits: Limits::MEASURED,
             requests,
             segments,
@@ -105,8 +105,8 @@ impl<T: Transport> Plan<T> {
             execution: [0; Bases::LEVELS],
             rounds: [0; Bases::LEVELS],
             next: 0,
-            other: Other::NOBODY,
-            reader: Reader::new(),
+            other: PeerAddress::NOBODY,
+            reader: PeerReader::new(),
             element: 0,
             failed: None,
         }
@@ -119,7 +119,7 @@ impl<T: Transport> Plan<T> {
     #[inline]
     pub fn bind(&mut self, problem: &Problem) {
         // Different problems almost always have different hashes, which are cheaper to compare.
-        let number = number_of(problem);
+        let number = sizes_hash(problem);
         if number != self.sizes || self.problem.as_ref() != Some(problem) {
             self.sizes = number;
             self.bind_anew(problem);
@@ -134,14 +134,14 @@ impl<T: Transport> Plan<T> {
 
     fn bind_anew(&mut self, problem: &Problem) {
         self.bindings += 1;
-        assert!(!self.is_active(), "no sizes are changed under way");
+        assert!(!self.is_active(), "a plan cannot be bound to other sizes while it is active");
         let needs = self.compiled.extent.needs(self.compiled.even, problem, &self.limits);
         for (level, need) in needs.parts.iter().enumerate() {
             if let Some(need) = need {
                 let size = self.segments.get(level).and_then(Option::as_ref).map(|segment| segment.size());
                 assert!(
                     size.is_some_and(|size| size.has(*need)),
-                    "a segment with {need:?} bytes for level {level}"
+                    "the segment of level {level} is missing or smaller than {need:?}"
                 );
             }
         }
@@ -217,7 +217,7 @@ impl<T: Transport> Plan<T> {
     /// only if [`Compiled::in_place`] is true.
     #[allow(unsafe_code)]
     #[inline]
-    pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
+    pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
         self.begin(buffers);
         // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.advance::<true>(transport) }.map(|_| ())
@@ -226,20 +226,20 @@ impl<T: Transport> Plan<T> {
     /// Starts an execution, and advances it as far as possible without waiting.
     ///
     /// # Safety
-    /// The requirements of [`Plan::run`] hold until the plan is no longer active.
+    /// The requirements of [`Executable::run`] hold until the plan is no longer active.
     ///
     /// # Panics
     /// If an execution is under way.
     #[allow(unsafe_code)]
-    pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
-        assert!(!self.is_active(), "the plan is started already");
+    pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
+        assert!(!self.is_active(), "the plan is already active");
         self.begin(buffers);
         // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.advance::<false>(transport) }.map(|_| ())
     }
 
     /// Advances the execution as far as possible without waiting. Returns whether it is complete.
-    pub fn test(&mut self, transport: &T) -> Result<bool, Failure> {
+    pub fn test(&mut self, transport: &T) -> Result<bool, TransportError> {
         if self.is_active() {
             transport.progress();
         }
@@ -256,7 +256,7 @@ impl<T: Transport> Plan<T> {
     }
 
     /// Waits until the execution is complete.
-    pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
+    pub fn wait(&mut self, transport: &T) -> Result<(), TransportError> {
         // SAFETY: the caller of `start` guaranteed BUFFERS (crate documentation) until the plan is no longer active.
         #[allow(unsafe_code)]
         unsafe { self.advance::<true>(transport) }.map(|_| ())
@@ -265,7 +265,7 @@ impl<T: Transport> Plan<T> {
     /// Executes actions to the end, or, unless `WAIT`, up to the first that would have to wait. Returns whether all are done.
     #[allow(unsafe_code)]
     #[inline]
-    unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, Failure> {
+    unsafe fn advance<const WAIT: bool>(&mut self, transport: &T) -> Result<bool, TransportError> {
         let (bases, requests) = (&self.bases, &mut self.requests);
         let actions = self.bound.actions.as_slice();
         let mut next = self.next;
@@ -364,18 +364,18 @@ impl<T: Transport> Plan<T> {
                         self.backoff.wait(all_read, || transport.progress());
                     }
                 }
-                Action::Raise(Mark { flag, level, times }) => {
+                Action::Raise(FlagValue { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: the flag lies in a segment that exists, as binding has checked.
                     unsafe { bases.flag(*flag) }.raise_for(value, self.sizes);
                 }
-                Action::Await(Mark { flag, level, times }) => {
+                Action::Await(FlagValue { flag, level, times }) => {
                     let value = Flag::value(self.execution[usize::from(*level) % Bases::LEVELS], *times);
                     // SAFETY: the flag lies in a segment that exists, as binding has checked.
                     let (is_barriers, flag) = (flag.base >= Bases::HEADER, unsafe { bases.flag(*flag) });
                     if !flag.has_reached(value) {
                         let serve = || {
-                            if self.compiled.opens {
+                            if self.compiled.opens_buffers {
                                 segment_of(&self.segments, 0).serve();
                             }
                         };

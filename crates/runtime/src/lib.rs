@@ -1,8 +1,8 @@
 //! Executes compiled collective programs: plans that run over a [`Transport`], reduction kernels, and shared memory within a node.
 //!
 //! A program is one rank's [`Code`](bruckner_schedule::Code). [`compile`](fn@compile) turns it into steps that hold for blocks of any
-//! size. A [`Plan`] is bound to sizes and executes the steps: to completion ([`Plan::run`]), or started, tested and awaited. For
-//! alltoallv, where each rank knows only the sizes of its own blocks, use [`sized::Plan`]. Messages go through a [`Transport`]: MPI in
+//! size. An [`Executable`] is bound to sizes and executes the steps: to completion ([`Executable::run`]), or started, tested and awaited. For
+//! alltoallv, where each rank knows only the sizes of its own blocks, use [`sized::SizedExecutable`]. Messages go through a [`Transport`]: MPI in
 //! production, and [`threads`] in tests, so that every algorithm runs with real data in ordinary tests.
 //!
 //! # Invariants that unsafe code relies on
@@ -27,10 +27,12 @@ pub mod threads;
 mod transport;
 
 pub use bind::Address;
-pub use class::{Limits, Lines};
-pub use compile::{Compiled, Extent, Names, SameNames, Shared, Target, Unfit, compile};
-pub use execute::{Buffers, Plan, Segments};
+pub use class::{Limits, LineLayout};
+pub use compile::{
+    CompileError, Compiled, Extent, IdentityTranslation, Shared, Target, TranslateRanks, compile,
+};
+pub use execute::{Buffers, Executable, Segments};
 pub use memory::{Needs, Scratch};
 pub use reduce::Reduction;
-pub use segment::{Backoff, Segment, Size, Turns};
-pub use transport::{Failure, Peer, Transport};
+pub use segment::{Backoff, Segment, SegmentSize, Turns};
+pub use transport::{Peer, Transport, TransportError};

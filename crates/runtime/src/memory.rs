@@ -7,22 +7,22 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use crate::segment::{Flag, Size};
+use crate::segment::{Flag, SegmentSize};
 
 /// An address relative to the start of one of a plan's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct At {
+pub(crate) struct BufferOffset {
     /// Buffer, as an index into [`Bases`].
     pub(crate) base: u8,
     /// Offset from the start of the buffer, in bytes.
     pub(crate) offset: usize,
 }
 
-impl At {
+impl BufferOffset {
     /// Returns the address `by` bytes further on.
     #[inline]
-    pub(crate) fn moved(self, by: isize) -> At {
-        At { offset: self.offset.wrapping_add_signed(by), ..self }
+    pub(crate) fn moved(self, by: isize) -> BufferOffset {
+        BufferOffset { offset: self.offset.wrapping_add_signed(by), ..self }
     }
 }
 
@@ -40,7 +40,7 @@ impl Bases {
     pub(crate) const LEVELS: usize = 4;
     pub(crate) const HEADER: u8 = Bases::SEGMENT + Bases::LEVELS as u8;
     /// A buffer in another rank's process: it has no address here, and is only read, by way of the kernel or its owner.
-    pub(crate) const OTHER: u8 = Bases::HEADER + Bases::LEVELS as u8;
+    pub(crate) const PEER: u8 = Bases::HEADER + Bases::LEVELS as u8;
     /// Power of two, larger than the number of buffers: an index modulo it is never out of bounds.
     const COUNT: usize = 16;
 
@@ -49,7 +49,7 @@ impl Bases {
     }
 
     #[inline]
-    pub(crate) fn address(&self, at: At) -> *mut u8 {
+    pub(crate) fn address(&self, at: BufferOffset) -> *mut u8 {
         self.0[usize::from(at.base) % Bases::COUNT].wrapping_add(at.offset)
     }
 
@@ -58,7 +58,7 @@ impl Bases {
     /// # Safety
     /// `at` is the address of a flag in a segment of this execution.
     #[inline]
-    pub(crate) unsafe fn flag(&self, at: At) -> &Flag {
+    pub(crate) unsafe fn flag(&self, at: BufferOffset) -> &Flag {
         // SAFETY: the caller guarantees that a flag is there; flags are aligned to cache lines, and their memory is used only for flags.
         unsafe { &*self.address(at).cast::<Flag>() }
     }
@@ -68,7 +68,7 @@ impl Bases {
     /// # Safety
     /// Both ranges of `bytes` bytes lie in buffers of this execution, which nobody else changes meanwhile.
     #[inline]
-    pub(crate) unsafe fn copy(&self, to: At, from: At, bytes: usize) {
+    pub(crate) unsafe fn copy(&self, to: BufferOffset, from: BufferOffset, bytes: usize) {
         let (to, from) = (self.address(to), self.address(from));
         if to == from {
             return;
@@ -90,7 +90,7 @@ pub struct Needs {
     /// Bytes of temporary memory.
     pub temporary: usize,
     /// Size of each level's segment; `None` for a level whose segment is not used.
-    pub parts: [Option<Size>; Bases::LEVELS],
+    pub parts: [Option<SegmentSize>; Bases::LEVELS],
 }
 
 impl Needs {
@@ -174,7 +174,9 @@ mod tests {
             bases.0[0] = from.as_mut_ptr();
             bases.0[1] = to.as_mut_ptr();
             // SAFETY: both vectors have `bytes` bytes behind the offsets three and five.
-            unsafe { bases.copy(At { base: 1, offset: 5 }, At { base: 0, offset: 3 }, bytes) };
+            unsafe {
+                bases.copy(BufferOffset { base: 1, offset: 5 }, BufferOffset { base: 0, offset: 3 }, bytes);
+            };
             assert_eq!(to[5..], from[3..]);
             assert_eq!(to[..5], [0; 5]);
         }

@@ -10,23 +10,23 @@ mod mutate;
 use std::collections::BTreeMap;
 
 use bruckner_schedule::{
-    Area, Code, Collective, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Places,
-    Problem, Rank, Request, Set, Tag, Topology,
+    Area, Code, Collective, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement,
+    Places, Problem, Rank, Request, Set, Tag, Topology,
 };
 
-use crate::bind::{Action, Address, Bound, Sums, bind};
-use crate::class::{CELL, Limits, Lines};
-use crate::compile::{Compiled, Mark, SameNames, Side};
-use crate::memory::{At, Bases};
-use crate::segment::{FLAGS, ROUNDS, Turns, beside, flag_at, lines_at, round_at};
+use crate::bind::{Action, Address, Bound, PrefixSums, bind};
+use crate::class::{Limits, LineLayout, SPREAD_CHUNK_BYTES};
+use crate::compile::{Compiled, FlagValue, IdentityTranslation, PeerBuffer};
+use crate::memory::{Bases, BufferOffset};
+use crate::segment::{FLAGS, ROUNDS, Turns, flag_at, flag_data_at, lines_at, round_at};
 use crate::transport::Peer;
 
-pub use mutate::Break;
+pub use mutate::Mutation;
 
 /// Why a list of actions cannot be read back as a program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("action {at}: {what}")]
-pub struct Misread {
+pub struct ReadbackError {
     /// Index of the wrong action.
     pub at: usize,
     /// Description of the error.
@@ -35,29 +35,29 @@ pub struct Misread {
 
 /// Placement of the user's input and output buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum User {
+pub enum BufferPlacement {
     /// Input and output are separate buffers.
-    Apart,
+    Separate,
     /// Input and output are the same buffer, as with `MPI_IN_PLACE`.
     InPlace,
 }
 
 /// Actions of one rank for the sizes of one problem.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Deeds(Bound);
+pub struct BoundActions(Bound);
 
 /// Returns the actions of a rank for the sizes of `problem`.
-pub fn deeds(compiled: &Compiled, problem: &Problem, limits: &Limits) -> Deeds {
-    let mut deeds = Deeds(Bound::default());
+pub fn bound_actions(compiled: &Compiled, problem: &Problem, limits: &Limits) -> BoundActions {
+    let mut deeds = BoundActions(Bound::default());
     deeds.bind(compiled, problem, limits);
     deeds
 }
 
-impl Deeds {
+impl BoundActions {
     /// Binds the actions to the sizes of another problem, in the same memory.
     pub fn bind(&mut self, compiled: &Compiled, problem: &Problem, limits: &Limits) {
-        let address = Address { names: std::sync::Arc::new(SameNames), tag: 0 };
-        bind(compiled, problem, &address, limits, &mut Sums::default(), &mut self.0);
+        let address = Address { ranks: std::sync::Arc::new(IdentityTranslation), tag: 0 };
+        bind(compiled, problem, &address, limits, &mut PrefixSums::default(), &mut self.0);
     }
 
     /// Returns the number of actions.
@@ -86,21 +86,21 @@ impl Deeds {
 
 /// Reads the actions of `rank` back as a program.
 pub fn read_back(
-    deeds: &Deeds,
+    deeds: &BoundActions,
     compiled: &Compiled,
     problem: &Problem,
     limits: &Limits,
     topology: &Topology,
     rank: Rank,
-    user: User,
-) -> Result<Code, Misread> {
+    user: BufferPlacement,
+) -> Result<Code, ReadbackError> {
     let mut reader = Reader::new(compiled, problem, limits, topology, rank, user);
     reader.prologue();
     for (at, action) in deeds.0.actions.iter().enumerate() {
-        reader.action(action).map_err(|what| Misread { at, what })?;
+        reader.action(action).map_err(|what| ReadbackError { at, what })?;
     }
     reader.epilogue();
-    let levels = compiled.turns.iter().enumerate().filter(|(_, turns)| **turns == Turns::Halves);
+    let levels = compiled.turns.iter().enumerate().filter(|(_, turns)| **turns == Turns::HalfSegments);
     let alternate = levels.map(|(level, _)| Level(level as u8)).collect();
     let placed = reader.placed.into_values().collect();
     Ok(Code { layout: Layout::Buffers { placed, alternate }, instrs: reader.instrs })
@@ -131,18 +131,18 @@ struct Reader<'a> {
     problem: &'a Problem,
     topology: &'a Topology,
     rank: Rank,
-    user: User,
-    lines: Lines,
+    user: BufferPlacement,
+    lines: LineLayout,
     line: usize,
     /// Start of each chunk in elements, with the end of the last one; `cells` is the same for cells of temporary memory.
     chunks: Vec<u64>,
     cells: Vec<u64>,
-    placed: BTreeMap<Area, Placed>,
+    placed: BTreeMap<Area, Placement>,
     instrs: Vec<Instr>,
-    raised: BTreeMap<At, u16>,
-    awaited: BTreeMap<At, u16>,
+    raised: BTreeMap<BufferOffset, u16>,
+    awaited: BTreeMap<BufferOffset, u16>,
     /// Rank and side of the buffer that the last `Look` selected.
-    other: Option<(Rank, Side)>,
+    other: Option<(Rank, PeerBuffer)>,
 }
 
 impl<'a> Reader<'a> {
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         limits: &Limits,
         topology: &'a Topology,
         rank: Rank,
-        user: User,
+        user: BufferPlacement,
     ) -> Reader<'a> {
         let mut end = 0;
         let mut sum = |n: u64| {
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         };
         let of_cells = compiled.cells.iter().map(|chunk| sum(elements(u64::from(*chunk))));
         let cells = std::iter::once(0).chain(of_cells).collect();
-        let lines = Lines::of(problem, limits);
+        let lines = LineLayout::of(problem, limits);
         Reader {
             compiled,
             problem,
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
     }
 
     fn is_scattered_in_place(&self) -> bool {
-        self.user == User::InPlace && self.problem.collective == Collective::ReduceScatter
+        self.user == BufferPlacement::InPlace && self.problem.collective == Collective::ReduceScatter
     }
 
     /// Returns the first cell that stands for the common buffer of an in-place reduce_scatter: it follows all temporary memory.
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
 
     /// For an in-place call, adds a copy of the input to the output's memory, where the actions expect it.
     fn prologue(&mut self) {
-        if self.user == User::Apart {
+        if self.user == BufferPlacement::Separate {
             return;
         }
         let input = self.filled(Area::In, &self.problem.input(self.rank));
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
             }
             _ => self.filled(Area::Out, &self.problem.input(self.rank)),
         };
-        self.pair(there, input, |to, from| Local::Copy { to, from });
+        self.pair(there, input, |to, from| LocalOp::Copy { to, from });
     }
 
     /// For an in-place reduce_scatter, adds a copy from the beginning of the common buffer to the output.
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
             let output = self.filled(Area::Out, &self.problem.output(self.rank));
             let own = self.own_buffer();
             let there = Slots::Cells(own..own + output.len() as u64);
-            self.pair(output, there, |to, from| Local::Copy { to, from });
+            self.pair(output, there, |to, from| LocalOp::Copy { to, from });
         }
     }
 
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
                 if to.len() != from.len() {
                     return Err("a copy between slots of different sizes");
                 }
-                self.pair(to, from, |to, from| Local::Copy { to, from });
+                self.pair(to, from, |to, from| LocalOp::Copy { to, from });
             }
             Action::Reduce { into, with, elements } => {
                 let bytes = elements * self.problem.element as usize;
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
                 if into.len() != with.len() {
                     return Err("a reduction of slots of different sizes");
                 }
-                self.pair(into, with, |into, with| Local::Reduce { into, with });
+                self.pair(into, with, |into, with| LocalOp::Reduce { into, with });
             }
             Action::Copies { to, from, bytes, steps, times } => {
                 for at in 0..times as isize {
@@ -264,11 +264,11 @@ impl<'a> Reader<'a> {
                     self.action(&Action::Reduce { into, with, elements })?;
                 }
             }
-            Action::Open => self.instrs.push(Instr::Local(Local::Open)),
+            Action::Open => self.instrs.push(Instr::Local(LocalOp::Open)),
             Action::Look { member, side } => {
                 let region = self.topology.span(Level::NODE, self.topology.region_of(Level::NODE, self.rank));
                 if member >= region.len() as u32 {
-                    return Err("a member that there is not");
+                    return Err("a member number that the region does not have");
                 }
                 self.other = Some((self.topology.rank_at(region.start + member), side));
             }
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
                 if to.len() != from.len() {
                     return Err("a copy between slots of different sizes");
                 }
-                self.pair(to, from, |to, from| Local::Copy { to, from });
+                self.pair(to, from, |to, from| LocalOp::Copy { to, from });
             }
             Action::FetchReduce { into, with, elements } => {
                 let bytes = elements * self.problem.element as usize;
@@ -285,34 +285,34 @@ impl<'a> Reader<'a> {
                 if into.len() != with.len() {
                     return Err("a reduction of slots of different sizes");
                 }
-                self.pair(into, with, |into, with| Local::Reduce { into, with });
+                self.pair(into, with, |into, with| LocalOp::Reduce { into, with });
             }
-            Action::Raise(Mark { flag, level, times }) => {
+            Action::Raise(FlagValue { flag, level, times }) => {
                 let (number, owner) = self.flag(flag, level)?;
                 if owner != self.rank {
-                    return Err("a flag of another's is raised");
+                    return Err("a rank raises a flag that it does not own");
                 }
                 // The value of a flag counts its raises: it may grow by one, or by several at once.
                 let before = self.raised.insert(flag, times).unwrap_or(0);
                 if times <= before {
-                    return Err("a flag is raised for a time that has been");
+                    return Err("a flag is raised to a count that it has already reached");
                 }
                 let signals = (before + 1..=times).map(|time| at_time(number, time));
-                self.instrs.extend(signals.map(|flag| Instr::Local(Local::Signal { flag, chunks: None })));
+                self.instrs.extend(signals.map(|flag| Instr::Local(LocalOp::Signal { flag, chunks: None })));
             }
-            Action::Await(Mark { flag, level, times }) => {
+            Action::Await(FlagValue { flag, level, times }) => {
                 let (number, of) = self.flag(flag, level)?;
                 let before = self.awaited.insert(flag, times).unwrap_or(0);
                 if times <= before {
-                    return Err("a flag is awaited for a time that has been");
+                    return Err("a flag is awaited at a count that was already awaited");
                 }
                 let flag = at_time(number, times);
-                self.instrs.push(Instr::Local(Local::Wait { flag, of, chunks: None }));
+                self.instrs.push(Instr::Local(LocalOp::Wait { flag, of, chunks: None }));
             }
             Action::Enter(level) => {
-                self.instrs.push(Instr::Local(Local::Enter { level: Level(level), chunks: None }));
+                self.instrs.push(Instr::Local(LocalOp::Enter { level: Level(level), chunks: None }));
             }
-            Action::Leave(level) => self.instrs.push(Instr::Local(Local::Leave(Level(level)))),
+            Action::Leave(level) => self.instrs.push(Instr::Local(LocalOp::Leave(Level(level)))),
         }
         Ok(())
     }
@@ -320,13 +320,13 @@ impl<'a> Reader<'a> {
     fn post(
         &mut self,
         end: End,
-        data: At,
+        data: BufferOffset,
         bytes: usize,
         peer: Peer,
         request: u32,
     ) -> Result<(), &'static str> {
         if request as usize >= self.compiled.requests {
-            return Err("a request that there is not");
+            return Err("a request number beyond the plan's requests");
         }
         let mut places = Places::new();
         let chunks = self.problem.chunks();
@@ -354,7 +354,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds local instructions on two lists of equally many slots.
-    fn pair(&mut self, to: Slots, from: Slots, local: impl Fn(Place, Place) -> Local) {
+    fn pair(&mut self, to: Slots, from: Slots, local: impl Fn(Place, Place) -> LocalOp) {
         // A copy of slots to themselves, as in an in-place call, has no effect.
         if to == from {
             return;
@@ -398,45 +398,45 @@ impl<'a> Reader<'a> {
         let chunks = self.problem.chunks();
         let number = cell + chunks - chunk;
         let area = Area::Line(number as u32);
-        let each = self.problem.equal().unwrap_or(1);
+        let each = self.problem.chunk_elements().unwrap_or(1);
         let place = Place::new(area, Set::from(0..chunks));
-        self.placed.entry(area).or_insert(Placed { place, at: number * each });
+        self.placed.entry(area).or_insert(Placement { place, at: number * each });
         area
     }
 
     /// Returns the slots of another rank's buffer that `bytes` bytes at `at` exactly fill.
-    fn others(&self, at: At, bytes: usize) -> Result<Slots, &'static str> {
-        let (rank, side) = self.other.ok_or("another's buffer, and nobody's")?;
+    fn others(&self, at: BufferOffset, bytes: usize) -> Result<Slots, &'static str> {
+        let (rank, side) = self.other.ok_or("a read from another rank's buffer before one was selected")?;
         let element = self.problem.element as usize;
-        if at.base != Bases::OTHER
+        if at.base != Bases::PEER
             || bytes == 0
             || !bytes.is_multiple_of(element)
             || !at.offset.is_multiple_of(element)
         {
-            return Err("a length that is none");
+            return Err("an invalid length: zero, or not a multiple of the element size");
         }
         let begins = match (side, self.problem.collective) {
-            (Side::In, Collective::Allgather) | (Side::Out, Collective::ReduceScatter) => {
+            (PeerBuffer::In, Collective::Allgather) | (PeerBuffer::Out, Collective::ReduceScatter) => {
                 u64::from(rank.0) * self.problem.pieces
             }
             _ => 0,
         };
         let start = (at.offset / element) as u64 + self.chunks[begins as usize];
         let found = within(&self.chunks, start, (bytes / element) as u64);
-        let found = found.ok_or("an address where no slot begins or ends")?;
+        let found = found.ok_or("an address range that does not consist of whole slots")?;
         let area = match (side, self.user) {
-            (Side::In, User::Apart) => Area::InOf(rank),
+            (PeerBuffer::In, BufferPlacement::Separate) => Area::InOf(rank),
             _ => Area::OutOf(rank),
         };
         Ok(Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect()))
     }
 
     /// Returns the slots that `bytes` bytes at `at` exactly fill.
-    fn slots(&mut self, at: At, bytes: usize) -> Result<Slots, &'static str> {
-        const NO_SLOT: &str = "an address where no slot begins or ends";
+    fn slots(&mut self, at: BufferOffset, bytes: usize) -> Result<Slots, &'static str> {
+        const NO_SLOT: &str = "an address range that does not consist of whole slots";
         let element = self.problem.element as usize;
         if bytes == 0 || !bytes.is_multiple_of(element) {
-            return Err("a length that is none");
+            return Err("an invalid length: zero, or not a multiple of the element size");
         }
         let elements = (bytes / element) as u64;
         let whole = |offset: usize| match offset.is_multiple_of(element) {
@@ -456,10 +456,11 @@ impl<'a> Reader<'a> {
                     let (first, last) = (found[0], found[found.len() - 1]);
                     return Ok(Slots::Cells(cell(first)..cell(last) + 1));
                 }
-                let area = if is_input && self.user == User::Apart { Area::In } else { Area::Out };
+                let area =
+                    if is_input && self.user == BufferPlacement::Separate { Area::In } else { Area::Out };
                 Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect())
             }
-            Bases::TEMPORARY => match self.problem.equal().filter(|_| self.compiled.even) {
+            Bases::TEMPORARY => match self.problem.chunk_elements().filter(|_| self.compiled.even) {
                 Some(n) => {
                     let start = whole(at.offset)?;
                     if !start.is_multiple_of(n) || !elements.is_multiple_of(n) {
@@ -467,7 +468,7 @@ impl<'a> Reader<'a> {
                     }
                     let cells = start / n..(start + elements) / n;
                     if cells.end > self.compiled.extent.temporary {
-                        return Err("beyond temporary memory");
+                        return Err("an address beyond the end of temporary memory");
                     }
                     Slots::Cells(cells)
                 }
@@ -479,7 +480,7 @@ impl<'a> Reader<'a> {
                         let (area, chunk) =
                             (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
                         let place = Place::new(area, Set::one(chunk));
-                        let placed = Placed { place, at: self.cells[cell as usize] };
+                        let placed = Placement { place, at: self.cells[cell as usize] };
                         self.placed.entry(area).or_insert(placed);
                         slots.push((area, chunk));
                     }
@@ -488,28 +489,30 @@ impl<'a> Reader<'a> {
             },
             base => {
                 let index = base.checked_sub(Bases::SEGMENT).map(usize::from).filter(|i| *i < Bases::LEVELS);
-                let index = index.ok_or("data in a header")?;
-                let shared = self.compiled.extent.shared[index].ok_or("a segment that is not used")?;
+                let index = index.ok_or("data at an address in the header of a segment")?;
+                let shared = self.compiled.extent.shared[index]
+                    .ok_or("data in a segment that the plan does not use")?;
                 let (line, within_line) = match at.offset.checked_sub(lines_at(shared.members)) {
                     Some(offset) => (offset / self.line.max(1), offset % self.line.max(1)),
                     None => {
                         let number = (at.offset / flag_at(0, 1)) as u32;
                         let (member, flag) = (number / FLAGS, number % FLAGS);
-                        let start = beside(member, flag);
-                        if self.lines != Lines::Beside || at.offset < start || bytes > self.line {
-                            return Err("data on a flag");
+                        let start = flag_data_at(member, flag);
+                        if self.lines != LineLayout::Beside || at.offset < start || bytes > self.line {
+                            return Err("data that overlaps a flag");
                         }
                         ((flag * shared.members + member) as usize, at.offset - start)
                     }
                 };
                 if line >= shared.lines as usize {
-                    return Err("beyond the lines of a segment");
+                    return Err("an address beyond the last line of a segment");
                 }
                 let area = Area::Shared(Level(index as u8), line as u32);
                 let found = match self.lines {
-                    Lines::Spread => {
-                        let chunk = (within_line / CELL) as u64;
-                        if !within_line.is_multiple_of(CELL) || self.problem.elements(chunk) != Some(elements)
+                    LineLayout::Spread => {
+                        let chunk = (within_line / SPREAD_CHUNK_BYTES) as u64;
+                        if !within_line.is_multiple_of(SPREAD_CHUNK_BYTES)
+                            || self.problem.elements(chunk) != Some(elements)
                         {
                             return Err(NO_SLOT);
                         }
@@ -519,19 +522,19 @@ impl<'a> Reader<'a> {
                 };
                 let place = Place::new(area, Set::from(0..self.problem.chunks()));
                 let at = line as u64 * self.problem.total();
-                self.placed.entry(area).or_insert(Placed { place, at });
+                self.placed.entry(area).or_insert(Placement { place, at });
                 Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect())
             }
         })
     }
 
     /// Returns the number of the flag at an address, and the rank that owns it.
-    fn flag(&self, flag: At, level: u8) -> Result<(Flag, Rank), &'static str> {
-        const NO_FLAG: &str = "an address where there is no flag";
+    fn flag(&self, flag: BufferOffset, level: u8) -> Result<(Flag, Rank), &'static str> {
+        const NO_FLAG: &str = "a flag address at which no flag lies";
         let is_header = flag.base >= Bases::HEADER;
         let base = if is_header { Bases::HEADER } else { Bases::SEGMENT };
         if flag.base != base + level {
-            return Err("a flag of another level than it says");
+            return Err("a flag in the segment of another level than the action names");
         }
         let level_of = Level(level);
         let region = self.topology.span(level_of, self.topology.region_of(level_of, self.rank));

@@ -3,13 +3,13 @@
 
 use crate::memory::Scratch;
 use crate::reduce::Reduction;
-use crate::segment::{ANSWER, Other, Segment, read_other};
+use crate::segment::{ANSWER, PeerAddress, Segment, read_other};
 
 /// Bytes read at a time before they are reduced: a block fits in a core's private cache.
 const BLOCK: usize = 64 << 10;
 
 /// State of a plan's reads from other ranks. A read may take several attempts; each continues where the last one stopped.
-pub(crate) struct Reader {
+pub(crate) struct PeerReader {
     /// Buffer for data that was read and is to be reduced.
     room: Scratch,
     /// Whether the kernel has refused a read: it is not tried again.
@@ -21,9 +21,9 @@ pub(crate) struct Reader {
     combined: usize,
 }
 
-impl Reader {
-    pub(crate) fn new() -> Reader {
-        Reader { room: Scratch::new(0), refused: false, answered: 0, asked: false, combined: 0 }
+impl PeerReader {
+    pub(crate) fn new() -> PeerReader {
+        PeerReader { room: Scratch::new(0), refused: false, answered: 0, asked: false, combined: 0 }
     }
 
     /// Makes all later reads ask the owner instead of the kernel.
@@ -35,7 +35,13 @@ impl Reader {
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes, and the other rank has `bytes` bytes at `other`.
-    pub(crate) unsafe fn copy(&mut self, segment: &Segment, other: Other, to: *mut u8, bytes: usize) -> bool {
+    pub(crate) unsafe fn copy(
+        &mut self,
+        segment: &Segment,
+        other: PeerAddress,
+        to: *mut u8,
+        bytes: usize,
+    ) -> bool {
         // SAFETY: the caller guarantees that `to` is writable for `bytes` bytes.
         if !self.refused && unsafe { read_other(other, to, bytes) } {
             return true;
@@ -64,7 +70,7 @@ impl Reader {
     pub(crate) unsafe fn reduce(
         &mut self,
         segment: &Segment,
-        other: Other,
+        other: PeerAddress,
         into: *mut u8,
         (elements, element): (usize, usize),
         reduction: &Reduction,

@@ -58,7 +58,7 @@ impl Operation {
 
 /// Type of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub enum ElementType {
     /// A signed integer of 8 bits.
     I8,
     /// A signed integer of 16 bits.
@@ -107,10 +107,10 @@ pub enum Kind {
     F64Pair,
 }
 
-impl Kind {
+impl ElementType {
     /// Returns whether values are floating point, alone or in a pair with an index.
     pub fn is_float(self) -> bool {
-        use Kind::{Bf16, C32, C64, F16, F32, F32Index, F32Pair, F64, F64Index, F64Pair};
+        use ElementType::{Bf16, C32, C64, F16, F32, F32Index, F32Pair, F64, F64Index, F64Pair};
         matches!(self, F16 | Bf16 | F32 | F64 | C32 | C64 | F32Index | F64Index | F32Pair | F64Pair)
     }
 }
@@ -119,7 +119,7 @@ impl Kind {
 pub type Kernel = unsafe fn(left: *const u8, into: *mut u8, elements: usize);
 
 /// A reduction function of the caller, with the arguments of a [`Kernel`].
-pub type Foreign = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
+pub type User = Arc<dyn Fn(*const u8, *mut u8, usize) + Send + Sync>;
 
 /// How a plan reduces elements.
 #[derive(Clone)]
@@ -129,12 +129,12 @@ pub enum Reduction {
     /// A built-in kernel.
     Kernel(Kernel),
     /// A function of the caller.
-    Foreign(Foreign),
+    Foreign(User),
 }
 
 impl Reduction {
     /// Returns the kernel for an operation on a type, or `None` if MPI does not define that operation for it.
-    pub fn of(operation: Operation, kind: Kind) -> Option<Reduction> {
+    pub fn of(operation: Operation, kind: ElementType) -> Option<Reduction> {
         kernel(operation, kind).map(Reduction::Kernel)
     }
 
@@ -299,7 +299,7 @@ impl Op<bf16> for Prod {
     }
 }
 
-fn kernel(operation: Operation, kind: Kind) -> Option<Kernel> {
+fn kernel(operation: Operation, kind: ElementType) -> Option<Kernel> {
     macro_rules! number {
         ($t:ty) => {
             match operation {
@@ -355,29 +355,29 @@ fn kernel(operation: Operation, kind: Kind) -> Option<Kernel> {
         };
     }
     match kind {
-        Kind::I8 => integer!(i8),
-        Kind::I16 => integer!(i16),
-        Kind::I32 => integer!(i32),
-        Kind::I64 => integer!(i64),
-        Kind::U8 => integer!(u8),
-        Kind::U16 => integer!(u16),
-        Kind::U32 => integer!(u32),
-        Kind::U64 => integer!(u64),
-        Kind::Byte => bits!(u8),
-        Kind::Bool => logical!(u8),
-        Kind::F16 => number!(f16),
-        Kind::Bf16 => number!(bf16),
-        Kind::F32 => number!(f32),
-        Kind::F64 => number!(f64),
-        Kind::C32 => complex!(f32),
-        Kind::C64 => complex!(f64),
-        Kind::I16Index => pair!(i16, i32),
-        Kind::I32Index => pair!(i32, i32),
-        Kind::I64Index => pair!(i64, i32),
-        Kind::F32Index => pair!(f32, i32),
-        Kind::F64Index => pair!(f64, i32),
-        Kind::F32Pair => pair!(f32, f32),
-        Kind::F64Pair => pair!(f64, f64),
+        ElementType::I8 => integer!(i8),
+        ElementType::I16 => integer!(i16),
+        ElementType::I32 => integer!(i32),
+        ElementType::I64 => integer!(i64),
+        ElementType::U8 => integer!(u8),
+        ElementType::U16 => integer!(u16),
+        ElementType::U32 => integer!(u32),
+        ElementType::U64 => integer!(u64),
+        ElementType::Byte => bits!(u8),
+        ElementType::Bool => logical!(u8),
+        ElementType::F16 => number!(f16),
+        ElementType::Bf16 => number!(bf16),
+        ElementType::F32 => number!(f32),
+        ElementType::F64 => number!(f64),
+        ElementType::C32 => complex!(f32),
+        ElementType::C64 => complex!(f64),
+        ElementType::I16Index => pair!(i16, i32),
+        ElementType::I32Index => pair!(i32, i32),
+        ElementType::I64Index => pair!(i64, i32),
+        ElementType::F32Index => pair!(f32, i32),
+        ElementType::F64Index => pair!(f64, i32),
+        ElementType::F32Pair => pair!(f32, f32),
+        ElementType::F64Pair => pair!(f64, f64),
     }
 }
 
@@ -385,7 +385,7 @@ fn kernel(operation: Operation, kind: Kind) -> Option<Kernel> {
 mod tests {
     use super::*;
 
-    fn run<T: Copy>(operation: Operation, kind: Kind, left: &[T], right: &[T]) -> Vec<T> {
+    fn run<T: Copy>(operation: Operation, kind: ElementType, left: &[T], right: &[T]) -> Vec<T> {
         let mut into = right.to_vec();
         let kernel = kernel(operation, kind).expect("a pair that has a meaning");
         // SAFETY: `left` and `into` have the same number of elements.
@@ -396,14 +396,14 @@ mod tests {
     #[test]
     fn integers_wrap_and_compare() {
         let (l, r) = ([i32::MAX, -5, 0, 7], [1, 3, 0, 7]);
-        assert_eq!(run(Operation::Sum, Kind::I32, &l, &r), [i32::MIN, -2, 0, 14]);
-        assert_eq!(run(Operation::Max, Kind::I32, &l, &r), [i32::MAX, 3, 0, 7]);
-        assert_eq!(run(Operation::Min, Kind::I32, &l, &r), [1, -5, 0, 7]);
-        assert_eq!(run(Operation::LogicalAnd, Kind::I32, &l, &r), [1, 1, 0, 1]);
-        assert_eq!(run(Operation::LogicalXor, Kind::I32, &[5, 0, 5, 0], &[7, 7, 0, 0]), [0, 1, 1, 0]);
-        assert_eq!(run(Operation::BitXor, Kind::U8, &[0xf0u8], &[0x3c]), [0xcc]);
+        assert_eq!(run(Operation::Sum, ElementType::I32, &l, &r), [i32::MIN, -2, 0, 14]);
+        assert_eq!(run(Operation::Max, ElementType::I32, &l, &r), [i32::MAX, 3, 0, 7]);
+        assert_eq!(run(Operation::Min, ElementType::I32, &l, &r), [1, -5, 0, 7]);
+        assert_eq!(run(Operation::LogicalAnd, ElementType::I32, &l, &r), [1, 1, 0, 1]);
+        assert_eq!(run(Operation::LogicalXor, ElementType::I32, &[5, 0, 5, 0], &[7, 7, 0, 0]), [0, 1, 1, 0]);
+        assert_eq!(run(Operation::BitXor, ElementType::U8, &[0xf0u8], &[0x3c]), [0xcc]);
         // Unsigned integers are compared as unsigned.
-        assert_eq!(run(Operation::Max, Kind::U32, &[u32::MAX], &[1]), [u32::MAX]);
+        assert_eq!(run(Operation::Max, ElementType::U32, &[u32::MAX], &[1]), [u32::MAX]);
     }
 
     #[test]
@@ -412,22 +412,22 @@ mod tests {
             let left: Vec<f64> = (0..n).map(|i| i as f64 * 0.5).collect();
             let right: Vec<f64> = (0..n).map(|i| 3.0 - i as f64).collect();
             let want: Vec<f64> = left.iter().zip(&right).map(|(l, r)| l + r).collect();
-            assert_eq!(run(Operation::Sum, Kind::F64, &left, &right), want);
+            assert_eq!(run(Operation::Sum, ElementType::F64, &left, &right), want);
         }
     }
 
     #[test]
     fn complex_numbers_multiply() {
-        assert_eq!(run(Operation::Prod, Kind::C64, &[[1.0f64, 2.0]], &[[3.0, -1.0]]), [[5.0, 5.0]]);
-        assert_eq!(run(Operation::Sum, Kind::C32, &[[1.0f32, 2.0]], &[[3.0, -1.0]]), [[4.0, 1.0]]);
+        assert_eq!(run(Operation::Prod, ElementType::C64, &[[1.0f64, 2.0]], &[[3.0, -1.0]]), [[5.0, 5.0]]);
+        assert_eq!(run(Operation::Sum, ElementType::C32, &[[1.0f32, 2.0]], &[[3.0, -1.0]]), [[4.0, 1.0]]);
     }
 
     #[test]
     fn halves_round_once() {
         let h = |x: f32| f16::from_f32(x);
-        assert_eq!(run(Operation::Sum, Kind::F16, &[h(2048.0)], &[h(1.0)]), [h(2048.0)]);
+        assert_eq!(run(Operation::Sum, ElementType::F16, &[h(2048.0)], &[h(1.0)]), [h(2048.0)]);
         assert_eq!(
-            run(Operation::Max, Kind::Bf16, &[bf16::from_f32(2.0)], &[bf16::from_f32(-3.0)]),
+            run(Operation::Max, ElementType::Bf16, &[bf16::from_f32(2.0)], &[bf16::from_f32(-3.0)]),
             [bf16::from_f32(2.0)]
         );
     }
@@ -436,25 +436,25 @@ mod tests {
     fn locations_break_ties_downwards() {
         let pair = |v: f64, i: i32| Pair(v, i);
         let (l, r) = ([pair(1.0, 4), pair(2.0, 1)], [pair(1.0, 2), pair(3.0, 0)]);
-        let max = run(Operation::MaxLoc, Kind::F64Index, &l, &r);
+        let max = run(Operation::MaxLoc, ElementType::F64Index, &l, &r);
         assert_eq!((max[0].0, max[0].1, max[1].0, max[1].1), (1.0, 2, 3.0, 0));
-        let min = run(Operation::MinLoc, Kind::F64Index, &l, &r);
+        let min = run(Operation::MinLoc, ElementType::F64Index, &l, &r);
         assert_eq!((min[0].1, min[1].1), (2, 1));
     }
 
     #[test]
     fn what_has_no_meaning_has_no_kernel() {
         for (operation, kind) in [
-            (Operation::BitAnd, Kind::F64),
-            (Operation::Max, Kind::C64),
-            (Operation::Sum, Kind::F64Index),
-            (Operation::MinLoc, Kind::I32),
-            (Operation::Sum, Kind::Byte),
-            (Operation::BitOr, Kind::Bool),
+            (Operation::BitAnd, ElementType::F64),
+            (Operation::Max, ElementType::C64),
+            (Operation::Sum, ElementType::F64Index),
+            (Operation::MinLoc, ElementType::I32),
+            (Operation::Sum, ElementType::Byte),
+            (Operation::BitOr, ElementType::Bool),
         ] {
             assert!(kernel(operation, kind).is_none(), "{operation:?} {kind:?}");
         }
-        let pairs = Operation::ALL.iter().filter(|op| kernel(**op, Kind::I32).is_some()).count();
+        let pairs = Operation::ALL.iter().filter(|op| kernel(**op, ElementType::I32).is_some()).count();
         assert_eq!(pairs, 10);
     }
 
@@ -467,7 +467,7 @@ mod tests {
         // SAFETY: 800 bytes are 100 elements of 8.
         unsafe {
             plain::<i64, Max>(left.as_ptr(), a.as_mut_ptr(), n);
-            kernel(Operation::Max, Kind::I64).expect("a kernel")(left.as_ptr(), b.as_mut_ptr(), n);
+            kernel(Operation::Max, ElementType::I64).expect("a kernel")(left.as_ptr(), b.as_mut_ptr(), n);
         }
         assert_eq!(a, b);
     }

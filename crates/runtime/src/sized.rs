@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Places, Problem, Rank,
-    Request, Run, Set, Tag,
+    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Places, Problem,
+    Rank, Request, Run, Set, Tag,
 };
 
-use crate::compile::{Names, SameNames, Unfit};
+use crate::compile::{CompileError, IdentityTranslation, TranslateRanks};
 use crate::memory::Scratch;
-use crate::transport::{Failure, Peer, Transport};
+use crate::transport::{Peer, Transport, TransportError};
 
 /// Identifies a block of the input, a block of the output, or a private cell for forwarded data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ struct View {
 const NOTHING: View = View { start: std::ptr::null(), bytes: 0 };
 
 /// Work to be done when a request is finished.
-enum After {
+enum Completion {
     Nothing,
     /// Distribute the received bytes, which are contiguous in the kept memory with index `kept`, to these cells.
     Scatter {
@@ -75,10 +75,10 @@ enum After {
 }
 
 /// One rank's alltoallv program, ready to run.
-pub struct Plan<T: Transport> {
+pub struct SizedExecutable<T: Transport> {
     steps: Vec<Step>,
     requests: T::Requests,
-    after: Vec<After>,
+    after: Vec<Completion>,
     cells: Vec<View>,
     input: Blocks,
     output: Blocks,
@@ -86,7 +86,7 @@ pub struct Plan<T: Transport> {
     kept: Vec<Scratch>,
     next: usize,
     /// First error of the current execution, which continues nevertheless, because other ranks wait for this rank.
-    failed: Option<Failure>,
+    failed: Option<TransportError>,
     /// Largest message tag of the program; tags start at 0.
     pub tags: u32,
     /// Whether all messages are posted before the first wait.
@@ -94,26 +94,26 @@ pub struct Plan<T: Transport> {
 }
 
 // SAFETY: the addresses point to memory covered by BUFFERS (crate documentation), which is not bound to a thread.
-unsafe impl<T: Transport> Send for Plan<T> where T::Requests: Send {}
+unsafe impl<T: Transport> Send for SizedExecutable<T> where T::Requests: Send {}
 
-impl<T: Transport> Plan<T> {
+impl<T: Transport> SizedExecutable<T> {
     /// Makes a plan from a rank's code. `tag` is added to every tag of the program.
     pub fn new(
         problem: &Problem,
         code: &Code,
-        names: &dyn Names,
+        names: &dyn TranslateRanks,
         tag: u32,
         transport: &T,
-    ) -> Result<Plan<T>, Unfit> {
+    ) -> Result<SizedExecutable<T>, CompileError> {
         assert_eq!(problem.counts, Counts::Local, "sizes known only locally");
         let (steps, requests, tags) = steps(code, names, tag)?;
         let first = steps.iter().position(|step| matches!(step, Step::Finish(_))).unwrap_or(steps.len());
         let one_round = !steps[first..].iter().any(|step| matches!(step, Step::Post { .. }));
         let next = steps.len();
-        Ok(Plan {
+        Ok(SizedExecutable {
             steps,
             requests: transport.requests(requests),
-            after: (0..requests).map(|_| After::Nothing).collect(),
+            after: (0..requests).map(|_| Completion::Nothing).collect(),
             cells: vec![NOTHING; code.memory(problem) as usize],
             input: Blocks::default(),
             output: Blocks::default(),
@@ -143,8 +143,8 @@ impl<T: Transport> Plan<T> {
     ///
     /// # Panics
     /// If an execution is under way.
-    pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
-        assert!(!self.is_active(), "the plan is started already");
+    pub unsafe fn start(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
+        assert!(!self.is_active(), "the plan is already active");
         self.buffers = buffers;
         self.next = 0;
         self.advance(transport, false).map(|_| ())
@@ -153,15 +153,15 @@ impl<T: Transport> Plan<T> {
     /// Runs the plan to completion.
     ///
     /// # Safety
-    /// The requirements of [`Plan::start`] hold.
-    pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), Failure> {
+    /// The requirements of [`SizedExecutable::start`] hold.
+    pub unsafe fn run(&mut self, transport: &T, buffers: Buffers) -> Result<(), TransportError> {
         // SAFETY: BUFFERS (crate documentation), guaranteed by the caller.
         unsafe { self.start(transport, buffers) }?;
         self.wait(transport)
     }
 
     /// Advances the execution as far as possible without waiting. Returns whether it is complete.
-    pub fn test(&mut self, transport: &T) -> Result<bool, Failure> {
+    pub fn test(&mut self, transport: &T) -> Result<bool, TransportError> {
         if self.is_active() {
             transport.progress();
         }
@@ -169,11 +169,11 @@ impl<T: Transport> Plan<T> {
     }
 
     /// Waits until the execution is complete.
-    pub fn wait(&mut self, transport: &T) -> Result<(), Failure> {
+    pub fn wait(&mut self, transport: &T) -> Result<(), TransportError> {
         self.advance(transport, true).map(|_| ())
     }
 
-    fn advance(&mut self, transport: &T, wait: bool) -> Result<bool, Failure> {
+    fn advance(&mut self, transport: &T, wait: bool) -> Result<bool, TransportError> {
         while self.next < self.steps.len() {
             // The step is taken out of the list while it runs, and put back before any error is returned.
             let step = std::mem::replace(&mut self.steps[self.next], Step::Finish(0..0));
@@ -188,13 +188,13 @@ impl<T: Transport> Plan<T> {
         self.failed.take().map_or(Ok(true), Err)
     }
 
-    fn step(&mut self, transport: &T, step: &Step, wait: bool) -> Result<bool, Failure> {
+    fn step(&mut self, transport: &T, step: &Step, wait: bool) -> Result<bool, TransportError> {
         match step {
             Step::Post { end, payload, cells, peer, request } => {
                 let (start, bytes, after) = match (end, payload) {
                     (End::Send, Payload::Data) => {
                         let (start, bytes) = self.gather(cells);
-                        (start.cast_mut(), bytes, After::Nothing)
+                        (start.cast_mut(), bytes, Completion::Nothing)
                     }
                     (End::Send, Payload::Sizes) => {
                         let sizes: Vec<u8> = cells
@@ -210,7 +210,7 @@ impl<T: Transport> Plan<T> {
                                 sizes.len(),
                             );
                         };
-                        (self.kept[kept].start(), sizes.len(), After::Nothing)
+                        (self.kept[kept].start(), sizes.len(), Completion::Nothing)
                     }
                     (End::Recv, Payload::Data) => self.room(cells),
                     (End::Recv, Payload::Sizes) => {
@@ -218,7 +218,7 @@ impl<T: Transport> Plan<T> {
                         (
                             self.kept[kept].start(),
                             8 * cells.len(),
-                            After::Sizes { cells: cells.clone(), kept },
+                            Completion::Sizes { cells: cells.clone(), kept },
                         )
                     }
                 };
@@ -242,10 +242,10 @@ impl<T: Transport> Plan<T> {
                     Err(failure) => self.failed = self.failed.or(Some(failure)),
                 }
                 for request in which.clone() {
-                    match std::mem::replace(&mut self.after[request], After::Nothing) {
-                        After::Nothing => {}
-                        After::Scatter { cells, kept } => self.scatter(transport, &cells, kept),
-                        After::Sizes { cells, kept } => self.set_sizes(&cells, kept),
+                    match std::mem::replace(&mut self.after[request], Completion::Nothing) {
+                        Completion::Nothing => {}
+                        Completion::Scatter { cells, kept } => self.scatter(transport, &cells, kept),
+                        Completion::Sizes { cells, kept } => self.set_sizes(&cells, kept),
                     }
                 }
             }
@@ -322,13 +322,13 @@ impl<T: Transport> Plan<T> {
     }
 
     /// Returns the receive buffer for `cells`: the output itself for a single block of it, otherwise kept memory.
-    fn room(&mut self, cells: &[Cell]) -> (*mut u8, usize, After) {
+    fn room(&mut self, cells: &[Cell]) -> (*mut u8, usize, Completion) {
         let bytes = cells.iter().map(|cell| self.view(*cell).bytes).sum();
         if let [Cell::Out(_)] = cells {
-            return (self.view(cells[0]).start.cast_mut(), bytes, After::Nothing);
+            return (self.view(cells[0]).start.cast_mut(), bytes, Completion::Nothing);
         }
         let kept = self.keep(bytes);
-        (self.kept[kept].start(), bytes, After::Scatter { cells: cells.to_vec(), kept })
+        (self.kept[kept].start(), bytes, Completion::Scatter { cells: cells.to_vec(), kept })
     }
 
     fn scatter(&mut self, transport: &T, cells: &[Cell], kept: usize) {
@@ -355,8 +355,8 @@ impl<T: Transport> Plan<T> {
 }
 
 /// Translates a rank's code. Returns the steps, the number of requests, and the largest tag.
-fn steps(code: &Code, names: &dyn Names, tag: u32) -> Result<(Vec<Step>, usize, u32), Unfit> {
-    let Layout::Buffers { placed, .. } = &code.layout else { return Err(Unfit::Virtual) };
+fn steps(code: &Code, names: &dyn TranslateRanks, tag: u32) -> Result<(Vec<Step>, usize, u32), CompileError> {
+    let Layout::Buffers { placed, .. } = &code.layout else { return Err(CompileError::NotLowered) };
     let (mut steps, mut requests, mut tags) = (Vec::new(), 0, 0);
     for instr in &code.instrs {
         match instr {
@@ -369,26 +369,26 @@ fn steps(code: &Code, names: &dyn Names, tag: u32) -> Result<(Vec<Step>, usize, 
                 let blocks = which.runs().iter().flat_map(Run::blocks);
                 steps.extend(blocks.map(|b| Step::Finish(b.start as usize..b.end as usize)));
             }
-            Instr::Local(Local::Copy { to, from }) => {
+            Instr::Local(LocalOp::Copy { to, from }) => {
                 steps.push(Step::Copy { to: cells(placed, to)?, from: cells(placed, from)? });
             }
-            Instr::Local(other) => return Err(Unfit::Beyond(other.to_string())),
+            Instr::Local(other) => return Err(CompileError::LimitExceeded(other.to_string())),
         }
     }
     Ok((steps, requests, tags))
 }
 
 /// Reads the steps of a rank's code back as a program, for the verifier.
-pub fn read_back(code: &Code) -> Result<Code, Unfit> {
-    let (steps, ..) = steps(code, &SameNames, 0)?;
+pub fn read_back(code: &Code) -> Result<Code, CompileError> {
+    let (steps, ..) = steps(code, &IdentityTranslation, 0)?;
     // Each private cell is read back as a line of its own.
-    let mut placed: BTreeMap<Area, Placed> = BTreeMap::new();
+    let mut placed: BTreeMap<Area, Placement> = BTreeMap::new();
     let mut place = |cell: &Cell| match *cell {
         Cell::In(chunk) => Place::new(Area::In, Set::one(chunk as u64)),
         Cell::Out(chunk) => Place::new(Area::Out, Set::one(chunk as u64)),
         Cell::Private(at) => {
             let place = Place::new(Area::Line(at as u32), Set::one(0));
-            placed.entry(place.area).or_insert(Placed { place: place.clone(), at: at as u64 });
+            placed.entry(place.area).or_insert(Placement { place: place.clone(), at: at as u64 });
             place
         }
     };
@@ -407,7 +407,7 @@ pub fn read_back(code: &Code) -> Result<Code, Unfit> {
             }
             Step::Copy { to, from } => {
                 let pairs = to.iter().zip(from).map(|(to, from)| (place(to), place(from)));
-                instrs.extend(pairs.map(|(to, from)| Instr::Local(Local::Copy { to, from })));
+                instrs.extend(pairs.map(|(to, from)| Instr::Local(LocalOp::Copy { to, from })));
             }
         }
     }
@@ -416,29 +416,31 @@ pub fn read_back(code: &Code) -> Result<Code, Unfit> {
 }
 
 fn post(
-    placed: &[Placed],
+    placed: &[Placement],
     request: usize,
     message: &Message,
-    names: &dyn Names,
+    names: &dyn TranslateRanks,
     tag: u32,
-) -> Result<Step, Unfit> {
+) -> Result<Step, CompileError> {
     let mut all = Vec::new();
     for place in &message.places {
         all.extend(cells(placed, place)?);
     }
-    let peer = Peer { rank: names.peer(message.peer), tag: tag + message.tag.0 };
+    let peer = Peer { rank: names.translate(message.peer), tag: tag + message.tag.0 };
     Ok(Step::Post { end: message.end, payload: message.payload, cells: all, peer, request })
 }
 
-fn cells(placed: &[Placed], place: &Place) -> Result<Vec<Cell>, Unfit> {
+fn cells(placed: &[Placement], place: &Place) -> Result<Vec<Cell>, CompileError> {
     match place.area {
         Area::In => Ok(place.set.iter().map(|i| Cell::In(i as usize)).collect()),
         Area::Out => Ok(place.set.iter().map(|i| Cell::Out(i as usize)).collect()),
         Area::Line(_) => {
-            let line = placed.iter().find(|p| p.place.area == place.area).ok_or(Unfit::Virtual)?;
+            let line = placed.iter().find(|p| p.place.area == place.area).ok_or(CompileError::NotLowered)?;
             let at = |i| line.place.set.position(i).map(|at| Cell::Private((line.at + at) as usize));
-            place.set.iter().map(at).collect::<Option<_>>().ok_or(Unfit::Virtual)
+            place.set.iter().map(at).collect::<Option<_>>().ok_or(CompileError::NotLowered)
         }
-        Area::Shared(..) | Area::InOf(_) | Area::OutOf(_) => Err(Unfit::Beyond(place.to_string())),
+        Area::Shared(..) | Area::InOf(_) | Area::OutOf(_) => {
+            Err(CompileError::LimitExceeded(place.to_string()))
+        }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::memory::Scratch;
-use crate::segment::{Segment, Size};
-use crate::transport::{Failure, Peer, Transport};
+use crate::segment::{Segment, SegmentSize};
+use crate::transport::{Peer, Transport, TransportError};
 
 /// A posted send or receive that is not matched yet.
 struct Waiting {
@@ -48,7 +48,7 @@ impl Cluster {
 }
 
 /// Creates a segment for `members` threads, and returns one handle for each.
-pub fn segment(members: u32, size: Size) -> Vec<Arc<Segment>> {
+pub fn segment(members: u32, size: SegmentSize) -> Vec<Arc<Segment>> {
     let bytes = Segment::bytes(members, size);
     let memory = Arc::new(Scratch::new(bytes));
     // SAFETY: the memory has `bytes` bytes, and nobody else uses it yet.
@@ -78,7 +78,7 @@ impl Thread {
         waiting: (*mut u8, usize),
         peer: Peer,
         sends: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         let done = Arc::new(AtomicBool::new(false));
         requests[at] = Some(done.clone());
         let mine = Waiting { data: waiting.0, bytes: waiting.1, done };
@@ -120,7 +120,7 @@ impl Transport for Thread {
         data: *const u8,
         bytes: usize,
         to: Peer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         self.post(requests, at, (data.cast_mut(), bytes), to, true)
     }
 
@@ -131,18 +131,18 @@ impl Transport for Thread {
         data: *mut u8,
         bytes: usize,
         from: Peer,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportError> {
         self.post(requests, at, (data, bytes), from, false)
     }
 
-    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure> {
+    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), TransportError> {
         while !self.test(requests, which.clone())? {
             std::thread::yield_now();
         }
         Ok(())
     }
 
-    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure> {
+    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, TransportError> {
         let done =
             |request: &Option<Arc<AtomicBool>>| request.as_ref().is_none_or(|d| d.load(Ordering::Acquire));
         if !requests[which.clone()].iter().all(done) {
@@ -156,7 +156,7 @@ impl Transport for Thread {
         std::thread::yield_now();
     }
 
-    fn truncated(&self) -> Failure {
-        Failure { call: "match", code: TRUNCATED }
+    fn truncated(&self) -> TransportError {
+        TransportError { call: "match", code: TRUNCATED }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Error of a transport function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{call} failed with code {code}")]
-pub struct Failure {
+pub struct TransportError {
     /// Name of the function that failed.
     pub call: &'static str,
     /// Error code that the function returned.
@@ -33,7 +33,7 @@ pub trait Transport {
         data: *const u8,
         bytes: usize,
         to: Peer,
-    ) -> Result<(), Failure>;
+    ) -> Result<(), TransportError>;
 
     /// Starts a receive as request number `at`.
     ///
@@ -47,13 +47,13 @@ pub trait Transport {
         data: *mut u8,
         bytes: usize,
         from: Peer,
-    ) -> Result<(), Failure>;
+    ) -> Result<(), TransportError>;
 
     /// Waits until the requests in `which` are done, even if some of them fail.
-    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure>;
+    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), TransportError>;
 
     /// Returns whether the requests in `which` are done. If so, they are finished, even if some of them have failed.
-    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure>;
+    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, TransportError>;
 
     /// Progresses everything that the transport has under way: messages, collectives and one-sided operations of all users, on every
     /// communicator. A rank that waits for anything other than a message must call this repeatedly.
@@ -64,7 +64,7 @@ pub trait Transport {
     fn progress(&self);
 
     /// Returns the error for a call whose sizes differ between ranks.
-    fn truncated(&self) -> Failure;
+    fn truncated(&self) -> TransportError;
 }
 
 /// The other end of a message, in the numbering of the transport.

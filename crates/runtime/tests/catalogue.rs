@@ -4,10 +4,10 @@
 mod common;
 
 use bruckner_algorithms::catalogue::{Entry, list};
-use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
-use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::{Expression, Task, plan, plan_on, work};
-use bruckner_runtime::readback::deeds;
+use bruckner_algorithms::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
+use bruckner_algorithms::properties::{RankPlacement, properties};
+use bruckner_algorithms::{Expression, Task, plan, plan_on, planning_work};
+use bruckner_runtime::readback::bound_actions;
 use bruckner_runtime::{Limits, Target, compile};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Rank};
 use common::{Drive, run, run_sized};
@@ -24,7 +24,7 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
     {
         for entry in entries {
             for on_node in [OnNode::Segment, OnNode::Messages] {
-                if on_node == OnNode::Messages && !entry.expression.shares_memory() {
+                if on_node == OnNode::Messages && !entry.expression.groups_regions() {
                     continue;
                 }
                 let plan = plan_on(&entry.task, &entry.expression, on_node)
@@ -32,7 +32,8 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                 let problem = plan.problem.clone();
                 let purpose = plan.purpose;
                 let schedule = plan.for_every_size().schedule();
-                let room = if problem.equal().is_some() { Room::Shared } else { Room::Own };
+                let room =
+                    if problem.chunk_elements().is_some() { LineMemory::Shared } else { LineMemory::Own };
                 let program = lower_part(&schedule, on_node, purpose, room);
                 let what =
                     || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);
@@ -42,7 +43,7 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                         return Vec::new();
                     }
                     let drive = if cases % 2 == 0 { Drive::Run } else { Drive::StartTestWait };
-                    let run = |drive| run(&program, &problem, purpose == Purpose::OrdersMemory, drive);
+                    let run = |drive| run(&program, &problem, purpose == MessagePurpose::OrdersMemory, drive);
                     if entry.expression.reads_buffers() {
                         run(Drive::Refused);
                     }
@@ -52,7 +53,7 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                     eprintln!("in {}", what());
                     std::panic::resume_unwind(cause)
                 });
-                let placement = Placement::of(&program.topology);
+                let placement = RankPlacement::of(&program.topology);
                 if entry.task.collective == Collective::Allreduce
                     && properties(entry.task.collective, &entry.expression, placement, p).consistent
                 {
@@ -120,14 +121,14 @@ fn sizes_leave_no_trace() {
             }
             let plan = plan(&task, &expression).unwrap().for_every_size();
             let rank = Rank(p / 2);
-            let code = plan.code(rank, &expression, OnNode::Segment, Room::Shared).unwrap();
+            let code = plan.code(rank, &expression, OnNode::Segment, LineMemory::Shared).unwrap();
             let target = Target { topology: &task.topology, even: true, orders_memory: p % 2 == 0 };
             let compiled = compile(&plan.problem, rank, &code, &target).unwrap();
             let with = |n: u64| {
                 let counts = Counts::Equal(n * plan.problem.pieces);
                 Problem { counts, element: 8, ..plan.problem.clone() }
             };
-            let fresh = |n: u64| deeds(&compiled, &with(n), &Limits::MEASURED);
+            let fresh = |n: u64| bound_actions(&compiled, &with(n), &Limits::MEASURED);
             let mut bound = fresh(1);
             for n in &sizes {
                 bound.bind(&compiled, &with(*n), &Limits::MEASURED);
@@ -173,9 +174,9 @@ fn planning_is_bounded() {
                 continue;
             }
             let plan = plan(&task, &expression).unwrap().for_every_size();
-            let bound = work(task.collective, &expression, &task.topology);
+            let bound = planning_work(task.collective, &expression, &task.topology);
             for rank in [0, p / 2, p - 1].map(Rank) {
-                let code = plan.code(rank, &expression, OnNode::Segment, Room::Own).unwrap();
+                let code = plan.code(rank, &expression, OnNode::Segment, LineMemory::Own).unwrap();
                 let target = Target { topology: &task.topology, even: false, orders_memory: false };
                 let steps = compile(&plan.problem, rank, &code, &target).unwrap().len() as u64;
                 let what = || format!("{expression} for {} on {}", task.collective, task.topology);

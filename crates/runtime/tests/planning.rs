@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use bruckner_algorithms::lower::{OnNode, Room};
-use bruckner_algorithms::work::{self, work};
+use bruckner_algorithms::lower::{LineMemory, OnNode};
+use bruckner_algorithms::planning_work::{self, planning_work};
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_runtime::readback::deeds;
+use bruckner_runtime::readback::bound_actions;
 use bruckner_runtime::{Compiled, Limits, Target, compile};
 use bruckner_schedule::Collective::{self, Allgather, Allreduce, Alltoall, ReduceScatter};
 use bruckner_schedule::{Counts, Problem, Rank, Topology};
@@ -41,7 +41,7 @@ const ALGORITHMS: &[(Collective, &str)] = &[
 fn made(task: &Task, expression: &Expression, rank: Rank) -> (Compiled, Problem, Duration) {
     let start = Instant::now();
     let plan = plan(task, expression).unwrap().for_every_size();
-    let code = plan.code(rank, expression, OnNode::Segment, Room::Shared).unwrap();
+    let code = plan.code(rank, expression, OnNode::Segment, LineMemory::Shared).unwrap();
     let target = Target { topology: &task.topology, even: true, orders_memory: true };
     let compiled = compile(&plan.problem, rank, &code, &target).unwrap();
     let time = start.elapsed();
@@ -56,8 +56,8 @@ fn one_rank_of_many() {
         let topology: Topology = format!("{nodes}x128").parse().unwrap();
         for &(collective, text) in ALGORITHMS {
             let expression: Expression = text.parse().unwrap();
-            let bound = work(collective, &expression, &topology);
-            if bound > work::MOST {
+            let bound = planning_work(collective, &expression, &topology);
+            if bound > planning_work::MAX_RUNS {
                 // The limit is exceeded only by alltoall, where every rank has data for every other.
                 assert_eq!(collective, Alltoall, "{text} on {topology}: {bound}");
                 stops.push(format!("{collective} {text} on {topology}"));
@@ -66,7 +66,7 @@ fn one_rank_of_many() {
             let task = Task::new(collective, topology.clone());
             let rank = Rank(topology.ranks() / 2 + 5);
             let (compiled, problem, time) = made(&task, &expression, rank);
-            let mut bound_to = deeds(&compiled, &problem, &Limits::MEASURED);
+            let mut bound_to = bound_actions(&compiled, &problem, &Limits::MEASURED);
             let actions = bound_to.len() as u64;
             let other = Problem { counts: Counts::Equal(5 * problem.pieces), ..problem };
             let start = Instant::now();

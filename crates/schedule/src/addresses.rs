@@ -59,7 +59,7 @@ struct Line<'a> {
 impl<'a> Addresses<'a> {
     /// Computes the addresses for one rank's program.
     pub fn new(problem: &'a Problem, code: &'a Code) -> Addresses<'a> {
-        let equal = problem.equal();
+        let equal = problem.chunk_elements();
         let mut lines = HashMap::default();
         if let Layout::Buffers { placed, .. } = &code.layout {
             for line in placed {
@@ -78,7 +78,7 @@ impl<'a> Addresses<'a> {
     }
 
     /// Returns the ranges of a place, in order, or `None` if a slot has no address. User buffers hold their chunks in ascending order.
-    pub fn stretches(&self, place: &Place) -> Option<Vec<Stretch>> {
+    pub fn ranges(&self, place: &Place) -> Option<Vec<Stretch>> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let buffer = Buffer::from(place.area);
         let mut push = |range: Range<u64>| match stretches.last_mut() {
@@ -91,7 +91,7 @@ impl<'a> Addresses<'a> {
             return Some(stretches);
         }
         let line = self.lines.get(&place.area)?;
-        let equal = self.problem.equal();
+        let equal = self.problem.chunk_elements();
         for block in blocks {
             let (first, last) = (line.set.position(block.start)?, line.set.position(block.end - 1)?);
             // Slots that are stored in the order of their numbers form one contiguous range.
@@ -141,7 +141,7 @@ impl<'a> Addresses<'a> {
                     }
                     _ => {
                         let one = Place { area: place.area, set: Set::from(*run) };
-                        for (buffer, range) in self.stretches(&one)? {
+                        for (buffer, range) in self.ranges(&one)? {
                             runs.push((buffer, Run::new(range.start, range.end - range.start, 0, 1)));
                         }
                     }
@@ -153,7 +153,7 @@ impl<'a> Addresses<'a> {
 
     /// Returns the offset of a chunk in a user's buffer that holds all chunks.
     pub fn user_start(&self, chunk: u64) -> u64 {
-        if let Some(n) = self.problem.equal() {
+        if let Some(n) = self.problem.chunk_elements() {
             return chunk * n;
         }
         let (block, piece) = (chunk / self.problem.pieces, chunk % self.problem.pieces);
@@ -177,8 +177,8 @@ impl<'a> Addresses<'a> {
     }
 
     /// Whether the slots of `places` are contiguous in one buffer, in this order.
-    pub fn is_one_stretch(&self, places: &[Place]) -> bool {
-        if self.problem.equal() == Some(1) {
+    pub fn is_contiguous(&self, places: &[Place]) -> bool {
+        if self.problem.chunk_elements() == Some(1) {
             let mut end: Option<(Buffer, u64)> = None;
             return places.iter().all(|place| {
                 self.runs(place).is_some_and(|runs| {
@@ -192,7 +192,7 @@ impl<'a> Addresses<'a> {
         }
         let mut end: Option<Stretch> = None;
         places.iter().all(|place| {
-            self.stretches(place).is_some_and(|stretches| {
+            self.ranges(place).is_some_and(|stretches| {
                 stretches.into_iter().all(|(buffer, range)| {
                     let follows =
                         end.as_ref().is_none_or(|last| last.0 == buffer && last.1.end == range.start);

@@ -4,7 +4,7 @@ use crate::{Collective, Counts, Level, Problem, Topology};
 
 /// Unit to which a lower bound applies: a rank, or a node as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Party {
+pub enum Unit {
     /// Each rank is a party.
     Rank,
     /// Each node is a party: its ranks share memory, and divide the receives from other nodes among themselves.
@@ -42,10 +42,10 @@ impl Bound {
 /// party receives in it, and at most doubles with each message. A party must receive all data that it lacks: in an allgather or alltoall,
 /// all blocks but its own. In a reduce_scatter each party must send a contribution to every block but its own, so the busiest receives as
 /// much. In an allreduce of n parties, each receives 2(n−1)/n of the vector if the work is shared evenly.
-pub fn bound(problem: &Problem, topology: &Topology, party: Party, ports: u32) -> Bound {
+pub fn bound(problem: &Problem, topology: &Topology, party: Unit, ports: u32) -> Bound {
     let (parties, members) = match party {
-        Party::Rank => (u64::from(problem.ranks), 1),
-        Party::Node => (topology.regions(Level::NODE).into(), topology.largest(Level::NODE).into()),
+        Unit::Rank => (u64::from(problem.ranks), 1),
+        Unit::Node => (topology.regions(Level::NODE).into(), topology.largest(Level::NODE).into()),
     };
     let blocks = Problem { pieces: 1, ..problem.clone() };
     let sizes = || (0..blocks.chunks()).map(|b| blocks.elements(b).unwrap_or(1));
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn bounds_of_small_problems() {
         let of = |collective, counts, ports| {
-            bound(&Problem::new(collective, 5, counts, 8).unwrap(), &Topology::flat(5), Party::Rank, ports)
+            bound(&Problem::new(collective, 5, counts, 8).unwrap(), &Topology::flat(5), Unit::Rank, ports)
         };
         let allgather = of(Collective::Allgather, Counts::Equal(3), 1);
         assert_eq!((allgather.rounds, allgather.elements), (3, Some(12)));
@@ -109,7 +109,7 @@ mod tests {
     fn a_node_hears_with_all_its_ranks() {
         let topology: Topology = "65536x16".parse().unwrap();
         let problem = Problem::new(Collective::Allgather, topology.ranks(), Counts::Equal(1), 8).unwrap();
-        let least = bound(&problem, &topology, Party::Node, 1);
+        let least = bound(&problem, &topology, Unit::Node, 1);
         assert_eq!((least.rounds, least.messages, least.messages_of_rank()), (4, 16, 1));
         assert_eq!(least.elements_of_rank(), Some(65535));
     }

@@ -25,8 +25,8 @@ pub mod verify;
 
 pub use ids::{Flag, Level, Rank, Request, Tag};
 pub use problem::{Collective, Counts, Order, Problem};
-pub use program::{Code, Instr, Layout, Placed, Program};
-pub use schedule::{Area, Claims, End, Local, Message, Payload, Place, Places, Round, Schedule, Whole};
+pub use program::{Code, Instr, Layout, Placement, Program};
+pub use schedule::{Area, Claims, End, LocalOp, Message, Payload, Place, Places, RankCode, Round, Schedule};
 pub use set::{Run, Set};
 pub use text::{Document, Read, TextError, read};
 pub use topology::{Topology, TopologyError};

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::program::{Code, Instr, Layout, Program};
 use crate::random::Random;
-use crate::schedule::{Area, End, Local, Message, Place};
+use crate::schedule::{Area, End, LocalOp, Message, Place};
 use crate::{Level, Rank, Request, Run, Set, Tag};
 
 macro_rules! mutations {
@@ -69,13 +69,13 @@ mutations! {
     /// An `enter` is removed: the rank does not wait for its slot of the ring.
     Enter = "entered too early",
     /// A `leave` is removed, or moved before the rank's last access to a segment.
-    Leave = "left too early, or never",
+    Leave = "left too early or never",
     /// An `open` is removed, or moved behind the next signal or barrier.
     Open = "not opened, or too late",
     /// A read from another rank's buffers is directed to a different rank.
     Owner = "wrong owner",
     /// A signal, wait or enter gets other chunks, so that it may be skipped wrongly.
-    For = "for other chunks",
+    For = "wrong chunks of a signal, wait or enter",
     /// One rank, or all of its region, uses a segment without alternating between its halves.
     Alternate = "buffer not alternated",
 }
@@ -108,7 +108,7 @@ pub fn mutate(program: &Program, kind: Mutation, random: &mut Random) -> Option<
 
 fn remove_barrier(program: &mut Program, rank: Rank, random: &mut Random) -> Option<()> {
     let nth = |code: &Code, level: Level, n: usize| {
-        let barrier = Instr::Local(Local::Barrier(level));
+        let barrier = Instr::Local(LocalOp::Barrier(level));
         (0..code.instrs.len()).filter(|&i| code.instrs[i] == barrier).nth(n)
     };
     let barriers: Vec<(usize, Level)> = program.ranks[&rank]
@@ -116,7 +116,7 @@ fn remove_barrier(program: &mut Program, rank: Rank, random: &mut Random) -> Opt
         .iter()
         .enumerate()
         .filter_map(|(i, instr)| match instr {
-            Instr::Local(Local::Barrier(level)) => Some((i, *level)),
+            Instr::Local(LocalOp::Barrier(level)) => Some((i, *level)),
             _ => None,
         })
         .collect();
@@ -185,8 +185,8 @@ impl Mutator<'_> {
     }
 
     fn apply(&mut self, kind: Mutation) -> Option<()> {
-        let is_copy = |i: &Instr| matches!(i, Instr::Local(Local::Copy { .. }));
-        let is_reduce = |i: &Instr| matches!(i, Instr::Local(Local::Reduce { .. }));
+        let is_copy = |i: &Instr| matches!(i, Instr::Local(LocalOp::Copy { .. }));
+        let is_reduce = |i: &Instr| matches!(i, Instr::Local(LocalOp::Reduce { .. }));
         match kind {
             Mutation::DropLocal => {
                 let at = self.find(|i| is_copy(i) || is_reduce(i))?;
@@ -232,8 +232,8 @@ impl Mutator<'_> {
             Mutation::Operands => {
                 let at = self.find(|i| is_copy(i) || is_reduce(i))?;
                 match &mut self.code.instrs[at] {
-                    Instr::Local(Local::Copy { to, from }) => std::mem::swap(to, from),
-                    Instr::Local(Local::Reduce { into, with }) => std::mem::swap(into, with),
+                    Instr::Local(LocalOp::Copy { to, from }) => std::mem::swap(to, from),
+                    Instr::Local(LocalOp::Reduce { into, with }) => std::mem::swap(into, with),
                     _ => return None,
                 }
             }
@@ -283,7 +283,7 @@ impl Mutator<'_> {
             }
             Mutation::Owner => {
                 let (ranks, more) = (self.ranks, self.random.bits());
-                let place = self.place(|place| place.area.of_other().is_some())?;
+                let place = self.place(|place| place.area.remote().is_some())?;
                 let other =
                     |rank: Rank| Rank((rank.0 + 1 + (more % u64::from(ranks.max(2) - 1)) as u32) % ranks);
                 place.area = match place.area {
@@ -319,7 +319,7 @@ impl Mutator<'_> {
     }
 
     /// Removes a random local operation that satisfies `wanted`.
-    fn drop(&mut self, wanted: impl Fn(&Local) -> bool) -> Option<()> {
+    fn drop(&mut self, wanted: impl Fn(&LocalOp) -> bool) -> Option<()> {
         let at = self.find(|instr| matches!(instr, Instr::Local(local) if wanted(local)))?;
         self.code.instrs.remove(at);
         Some(())
@@ -328,20 +328,21 @@ impl Mutator<'_> {
     /// Applies a mutation of synchronisation.
     fn desynchronise(&mut self, kind: Mutation) -> Option<()> {
         match kind {
-            Mutation::Signal => self.drop(|local| matches!(local, Local::Signal { .. }))?,
-            Mutation::Enter => self.drop(|local| matches!(local, Local::Enter { .. }))?,
-            Mutation::Wait => self.drop(|local| matches!(local, Local::Wait { .. }))?,
+            Mutation::Signal => self.drop(|local| matches!(local, LocalOp::Signal { .. }))?,
+            Mutation::Enter => self.drop(|local| matches!(local, LocalOp::Enter { .. }))?,
+            Mutation::Wait => self.drop(|local| matches!(local, LocalOp::Wait { .. }))?,
             Mutation::Open => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Open)))?;
+                let at = self.find(|i| matches!(i, Instr::Local(LocalOp::Open)))?;
                 let open = self.code.instrs.remove(at);
-                let signals = |i: &Instr| matches!(i, Instr::Local(Local::Signal { .. } | Local::Barrier(_)));
+                let signals =
+                    |i: &Instr| matches!(i, Instr::Local(LocalOp::Signal { .. } | LocalOp::Barrier(_)));
                 let next = (at..self.code.instrs.len()).find(|&i| signals(&self.code.instrs[i]));
                 if let Some(next) = next.filter(|_| self.random.below(2) == 0) {
                     self.code.instrs.insert(next + 1, open);
                 }
             }
             Mutation::Leave => {
-                let at = self.find(|i| matches!(i, Instr::Local(Local::Leave(_))))?;
+                let at = self.find(|i| matches!(i, Instr::Local(LocalOp::Leave(_))))?;
                 let leave = self.code.instrs.remove(at);
                 let shares = |i: &Instr| i.places().any(|place| matches!(place.area, Area::Shared(..)));
                 let last = (0..at).rev().find(|&i| shares(&self.code.instrs[i]));
@@ -382,7 +383,7 @@ impl Mutator<'_> {
         let mut under_way: Vec<(End, Area)> = Vec::new();
         for instr in &self.code.instrs {
             match instr {
-                Instr::Local(Local::Reduce { into, with }) => pairs.push((into.area, with.area)),
+                Instr::Local(LocalOp::Reduce { into, with }) => pairs.push((into.area, with.area)),
                 Instr::Post(_, message) => {
                     for place in &message.places {
                         for &(end, area) in &under_way {
@@ -406,8 +407,8 @@ impl Mutator<'_> {
 fn places_mut(instr: &mut Instr) -> Vec<&mut Place> {
     match instr {
         Instr::Post(_, message) => message.places.iter_mut().collect(),
-        Instr::Local(Local::Copy { to, from }) => vec![to, from],
-        Instr::Local(Local::Reduce { into, with }) => vec![into, with],
+        Instr::Local(LocalOp::Copy { to, from }) => vec![to, from],
+        Instr::Local(LocalOp::Reduce { into, with }) => vec![into, with],
         _ => Vec::new(),
     }
 }
@@ -428,8 +429,8 @@ fn pick_place<'a>(
 fn written_mut(instr: &mut Instr) -> Vec<&mut Place> {
     match instr {
         Instr::Post(_, message) if message.end == End::Recv => message.places.iter_mut().collect(),
-        Instr::Local(Local::Copy { to, .. }) => vec![to],
-        Instr::Local(Local::Reduce { into, .. }) => vec![into],
+        Instr::Local(LocalOp::Copy { to, .. }) => vec![to],
+        Instr::Local(LocalOp::Reduce { into, .. }) => vec![into],
         _ => Vec::new(),
     }
 }
@@ -449,10 +450,10 @@ fn needs(first: &Instr, second: &Instr) -> bool {
     let shares = |instr: &Instr| instr.places().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
         // A value must be written before it is used; two reductions into one slot may be swapped.
-        (_, Instr::Local(Local::Copy { from, .. })) if written.is_some() => {
+        (_, Instr::Local(LocalOp::Copy { from, .. })) if written.is_some() => {
             written.is_some_and(|w| touches(w, from))
         }
-        (_, Instr::Local(Local::Reduce { with, .. })) if written.is_some() => {
+        (_, Instr::Local(LocalOp::Reduce { with, .. })) if written.is_some() => {
             written.is_some_and(|w| touches(w, with))
         }
         (_, Instr::Post(_, message)) if message.end == End::Send => {
@@ -460,11 +461,11 @@ fn needs(first: &Instr, second: &Instr) -> bool {
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
         // A write to shared memory must precede the signal or barrier that publishes it, and a read must follow the barrier.
-        (_, Instr::Local(Local::Signal { .. })) => {
+        (_, Instr::Local(LocalOp::Signal { .. })) => {
             written.is_some_and(|w| matches!(w.area, Area::Shared(..)))
         }
-        (_, Instr::Local(Local::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
-        (Instr::Local(Local::Barrier(_)), _) => {
+        (_, Instr::Local(LocalOp::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
+        (Instr::Local(LocalOp::Barrier(_)), _) => {
             shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..)))
         }
         _ => false,
@@ -473,8 +474,8 @@ fn needs(first: &Instr, second: &Instr) -> bool {
 
 fn written_by(instr: &Instr) -> Option<&Place> {
     match instr {
-        Instr::Local(Local::Copy { to, .. }) => Some(to),
-        Instr::Local(Local::Reduce { into, .. }) => Some(into),
+        Instr::Local(LocalOp::Copy { to, .. }) => Some(to),
+        Instr::Local(LocalOp::Reduce { into, .. }) => Some(into),
         _ => None,
     }
 }

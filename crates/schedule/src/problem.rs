@@ -159,20 +159,22 @@ impl Problem {
         }
         let most = u64::from(crate::Topology::MAX_RANKS);
         if self.blocks().checked_mul(self.pieces).is_none_or(|chunks| chunks > most) {
-            return Err("there are at most 2^24 chunks");
+            return Err("at most 2^24 chunks are supported");
         }
         match (&self.counts, self.collective) {
-            _ if self.pieces == 0 => Err("a block has at least one piece"),
-            (Counts::Local, _) if self.pieces > 1 => Err("blocks of sizes known only locally are not cut"),
+            _ if self.pieces == 0 => Err("a block must have at least one piece"),
+            (Counts::Local, _) if self.pieces > 1 => {
+                Err("blocks with counts `local` cannot be cut into pieces")
+            }
             (Counts::Root { .. } | Counts::Listed(_), Collective::Allreduce) => {
-                Err("an allreduce has counts `equal N`")
+                Err("an allreduce must have counts `equal N`")
             }
             (Counts::Local, Collective::Alltoall) | (Counts::Equal(_), _) => Ok(()),
-            (Counts::Local, _) => Err("only an alltoall has counts `local`"),
-            (_, Collective::Alltoall) => Err("an alltoall has counts `equal N` or `local`"),
+            (Counts::Local, _) => Err("counts `local` are only allowed for an alltoall"),
+            (_, Collective::Alltoall) => Err("an alltoall must have counts `equal N` or `local`"),
             (Counts::Root { root, .. }, _) if root.0 >= self.ranks => Err("the root is not one of the ranks"),
             (Counts::Listed(counts), _) if counts.len() != self.ranks as usize => {
-                Err("a list of counts has one for each rank")
+                Err("`listed` needs one count for each rank")
             }
             _ => Ok(()),
         }
@@ -212,7 +214,7 @@ impl Problem {
     }
 
     /// Returns the number of elements in the largest block; 0 if sizes are known only locally.
-    pub fn largest(&self) -> u64 {
+    pub fn largest_block(&self) -> u64 {
         match &self.counts {
             Counts::Equal(n) => *n,
             Counts::Root { count, .. } => *count,
@@ -240,7 +242,7 @@ impl Problem {
     }
 
     /// Returns the number of elements per chunk if it is the same for all chunks. Chunks of locally known sizes count as one cell each.
-    pub fn equal(&self) -> Option<u64> {
+    pub fn chunk_elements(&self) -> Option<u64> {
         match self.counts {
             Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces),
             Counts::Local => Some(1),
@@ -286,7 +288,7 @@ impl Problem {
 
     /// Returns the chunks of a set that are not known to be empty. With equal counts of at least one element per piece, that is the whole
     /// set.
-    pub fn filled(&self, set: &Set) -> Set {
+    pub fn nonempty(&self, set: &Set) -> Set {
         match self.counts {
             Counts::Local => set.clone(),
             Counts::Equal(n) if n >= self.pieces => set.clone(),
@@ -309,7 +311,7 @@ impl Problem {
     }
 
     /// Whether any chunk of a set is not known to be empty.
-    pub fn any_filled(&self, set: &Set) -> bool {
+    pub fn any_nonempty(&self, set: &Set) -> bool {
         match self.counts {
             Counts::Equal(n) if n == 0 || n >= self.pieces => n > 0 && !set.is_empty(),
             Counts::Root { root, .. } => {
@@ -400,7 +402,7 @@ mod tests {
             let problem = vector.cut(pieces).unwrap();
             for set in [Set::from(0..pieces), Set::cyclic(pieces / 2, pieces - 1, pieces)] {
                 let one_by_one: Set = set.iter().filter(|&c| !problem.is_empty(c)).collect();
-                assert_eq!(problem.filled(&set), one_by_one, "{elements} in {pieces}");
+                assert_eq!(problem.nonempty(&set), one_by_one, "{elements} in {pieces}");
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::schedule::{Area, Local, Message, Place, Round, Schedule, Whole};
+use crate::schedule::{Area, LocalOp, Message, Place, RankCode, Round, Schedule};
 use crate::{Level, Problem, Request, Set};
 
 /// One instruction of a program.
@@ -18,7 +18,7 @@ pub enum Instr {
     /// `finish 0..4`: waits until these requests are complete.
     Finish(Set),
     /// A local operation: a copy, a reduction, or synchronisation within the node.
-    Local(Local),
+    Local(LocalOp),
 }
 
 impl fmt::Display for Instr {
@@ -34,14 +34,14 @@ impl fmt::Display for Instr {
 /// Placement of slots of a line, contiguous from an offset on. Offsets are in elements if all ranks share the counts, and otherwise
 /// ([`Counts::Local`](crate::Counts::Local)) in cells, one for each slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Placed {
+pub struct Placement {
     /// The private or shared line, and the slots of it that are placed, in order.
     pub place: Place,
     /// Offset of the first slot.
     pub at: u64,
 }
 
-impl fmt::Display for Placed {
+impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "place {} at {}", self.place, self.at)
     }
@@ -51,12 +51,12 @@ impl fmt::Display for Placed {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// No addresses yet: each slot is a separate piece of memory.
-    Virtual,
+    Unplaced,
     /// Lines have offsets in buffers. A region's segment has one part for ordinary programs, two halves that executions of alternating
     /// programs use in turn, and a ring of slots for programs with `enter` and `leave`.
     Buffers {
         /// Placements of the lines; no slot is placed twice.
-        placed: Vec<Placed>,
+        placed: Vec<Placement>,
         /// Levels whose segments the program uses in alternating halves.
         alternate: Vec<Level>,
     },
@@ -72,24 +72,24 @@ pub struct Code {
 }
 
 /// A collective as instructions for each rank.
-pub type Program = Whole<Code>;
+pub type Program = RankCode<Code>;
 
 impl Code {
-    /// Returns the size of the private temporary memory, in the units of [`Placed`]. Without placement, each slot used counts once.
+    /// Returns the size of the private temporary memory, in the units of [`Placement`]. Without placement, each slot used counts once.
     pub fn memory(&self, problem: &Problem) -> u64 {
         match &self.layout {
             Layout::Buffers { placed, .. } => {
                 let private = placed.iter().filter(|p| matches!(p.place.area, Area::Line(_)));
-                private.map(|p| p.at + extent(problem, &p.place.set)).max().unwrap_or(0)
+                private.map(|p| p.at + size_in_units(problem, &p.place.set)).max().unwrap_or(0)
             }
-            Layout::Virtual => {
+            Layout::Unplaced => {
                 let mut lines: BTreeMap<u32, Vec<&Set>> = BTreeMap::new();
                 for place in self.instrs.iter().flat_map(Instr::places) {
                     if let Area::Line(line) = place.area {
                         lines.entry(line).or_default().push(&place.set);
                     }
                 }
-                lines.values().map(|sets| extent(problem, &Set::union(sets, u64::MAX))).sum()
+                lines.values().map(|sets| size_in_units(problem, &Set::union(sets, u64::MAX))).sum()
             }
         }
     }
@@ -98,17 +98,17 @@ impl Code {
 impl Instr {
     /// Returns all places that the instruction names.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
-        let (listed, local): (&[Place], Option<&Local>) = match self {
+        let (listed, local): (&[Place], Option<&LocalOp>) = match self {
             Instr::Post(_, message) => (&message.places, None),
             Instr::Finish(_) => (&[], None),
             Instr::Local(local) => (&[], Some(local)),
         };
-        listed.iter().chain(local.into_iter().flat_map(Local::places))
+        listed.iter().chain(local.into_iter().flat_map(LocalOp::places))
     }
 }
 
-/// Returns the size of a set of slots, in the units of [`Placed`].
-pub fn extent(problem: &Problem, set: &Set) -> u64 {
+/// Returns the size of a set of slots, in the units of [`Placement`].
+pub fn size_in_units(problem: &Problem, set: &Set) -> u64 {
     problem.elements_of(set).unwrap_or_else(|| set.len())
 }
 
@@ -116,7 +116,7 @@ impl Schedule {
     /// Converts the rounds directly to a program whose slots have no addresses: the messages of a round are posted together, and all are
     /// awaited before its local operations.
     pub fn flatten(&self) -> Program {
-        self.map(|_, rounds| Code { layout: Layout::Virtual, instrs: flatten(rounds.clone()) })
+        self.map(|_, rounds| Code { layout: Layout::Unplaced, instrs: flatten(rounds.clone()) })
     }
 }
 

@@ -31,7 +31,7 @@ pub enum Area {
 
 impl Area {
     /// If the area belongs to another rank, returns that rank and the name of the area there ([`Area::In`] or [`Area::Out`]).
-    pub fn of_other(self) -> Option<(Rank, Area)> {
+    pub fn remote(self) -> Option<(Rank, Area)> {
         match self {
             Area::InOf(rank) => Some((rank, Area::In)),
             Area::OutOf(rank) => Some((rank, Area::Out)),
@@ -171,7 +171,7 @@ impl fmt::Display for Message {
 
 /// A local operation: a copy, a reduction, or synchronisation with ranks of the same node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Local {
+pub enum LocalOp {
     /// `copy A <- B`: slot by slot, in order.
     Copy {
         /// Destination.
@@ -217,11 +217,11 @@ pub enum Local {
     Leave(Level),
 }
 
-impl Local {
+impl LocalOp {
     /// Returns the places that the operation names.
     pub fn places(&self) -> impl Iterator<Item = &Place> + Clone {
         let pair = match self {
-            Local::Copy { to: a, from: b } | Local::Reduce { into: a, with: b } => [Some(a), Some(b)],
+            LocalOp::Copy { to: a, from: b } | LocalOp::Reduce { into: a, with: b } => [Some(a), Some(b)],
             _ => [None, None],
         };
         pair.into_iter().flatten()
@@ -236,10 +236,10 @@ impl Local {
     }
 
     /// Replaces each place of the operation by the result of `place`.
-    pub fn map(self, mut place: impl FnMut(Place) -> Place) -> Local {
+    pub fn map(self, mut place: impl FnMut(Place) -> Place) -> LocalOp {
         match self {
-            Local::Copy { to, from } => Local::Copy { to: place(to), from: place(from) },
-            Local::Reduce { into, with } => Local::Reduce { into: place(into), with: place(with) },
+            LocalOp::Copy { to, from } => LocalOp::Copy { to: place(to), from: place(from) },
+            LocalOp::Reduce { into, with } => LocalOp::Reduce { into: place(into), with: place(with) },
             other => other,
         }
     }
@@ -247,7 +247,7 @@ impl Local {
     /// Returns the chunks of a signal, wait or enter, which is skipped if all of them are empty; `None` if the operation is never skipped.
     pub fn chunks(&self) -> Option<&Set> {
         match self {
-            Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } => {
+            LocalOp::Signal { chunks, .. } | LocalOp::Wait { chunks, .. } | LocalOp::Enter { chunks, .. } => {
                 chunks.as_ref()
             }
             _ => None,
@@ -255,8 +255,8 @@ impl Local {
     }
 
     /// Replaces the chunks of a signal, wait or enter by the result of `map`, if the operation has chunks.
-    pub fn map_chunks(mut self, map: impl Fn(&Set) -> Set) -> Local {
-        if let Local::Signal { chunks, .. } | Local::Wait { chunks, .. } | Local::Enter { chunks, .. } =
+    pub fn map_chunks(mut self, map: impl Fn(&Set) -> Set) -> LocalOp {
+        if let LocalOp::Signal { chunks, .. } | LocalOp::Wait { chunks, .. } | LocalOp::Enter { chunks, .. } =
             &mut self
             && let Some(chunks) = chunks
         {
@@ -266,22 +266,22 @@ impl Local {
     }
 
     /// Whether the operation is skipped in a problem: it has chunks, and all of them are empty.
-    pub fn is_left_out(&self, problem: &Problem) -> bool {
-        self.chunks().is_some_and(|chunks| !problem.any_filled(chunks))
+    pub fn is_skipped(&self, problem: &Problem) -> bool {
+        self.chunks().is_some_and(|chunks| !problem.any_nonempty(chunks))
     }
 }
 
-impl fmt::Display for Local {
+impl fmt::Display for LocalOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Local::Copy { to, from } => write!(f, "copy {to} <- {from}"),
-            Local::Reduce { into, with } => write!(f, "reduce {into} <- {with}"),
-            Local::Signal { flag, .. } => write!(f, "signal {flag}"),
-            Local::Wait { flag, of, .. } => write!(f, "wait {flag} of {of}"),
-            Local::Open => f.write_str("open"),
-            Local::Barrier(level) => write!(f, "barrier {level}"),
-            Local::Enter { level, .. } => write!(f, "enter {level}"),
-            Local::Leave(level) => write!(f, "leave {level}"),
+            LocalOp::Copy { to, from } => write!(f, "copy {to} <- {from}"),
+            LocalOp::Reduce { into, with } => write!(f, "reduce {into} <- {with}"),
+            LocalOp::Signal { flag, .. } => write!(f, "signal {flag}"),
+            LocalOp::Wait { flag, of, .. } => write!(f, "wait {flag} of {of}"),
+            LocalOp::Open => f.write_str("open"),
+            LocalOp::Barrier(level) => write!(f, "barrier {level}"),
+            LocalOp::Enter { level, .. } => write!(f, "enter {level}"),
+            LocalOp::Leave(level) => write!(f, "leave {level}"),
         }?;
         self.chunks().map_or(Ok(()), |chunks| write!(f, " for [{chunks}]"))
     }
@@ -293,7 +293,7 @@ pub struct Round {
     /// Messages that run concurrently. In the literature their number is the number of ports.
     pub messages: Vec<Message>,
     /// Local operations after the messages, in order.
-    pub local: Vec<Local>,
+    pub local: Vec<LocalOp>,
 }
 
 /// Properties that a schedule claims and the verifier checks.
@@ -313,7 +313,7 @@ pub struct Claims {
 
 /// A collective with the operations of some or all ranks. `B` is the type of one rank's operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Whole<B> {
+pub struct RankCode<B> {
     /// The collective and its counts.
     pub problem: Problem,
     /// Placement of the ranks on nodes and sockets.
@@ -327,19 +327,19 @@ pub struct Whole<B> {
 }
 
 /// A collective in rounds, whose slots have no addresses.
-pub type Schedule = Whole<Vec<Round>>;
+pub type Schedule = RankCode<Vec<Round>>;
 
-impl<B> Whole<B> {
+impl<B> RankCode<B> {
     /// Converts the operations of each rank by `f`; problem, topology, overlap and claims stay the same.
-    pub fn into<C>(self, mut f: impl FnMut(Rank, B) -> C) -> Whole<C> {
-        let Whole { problem, topology, overlap, claims, ranks } = self;
+    pub fn into<C>(self, mut f: impl FnMut(Rank, B) -> C) -> RankCode<C> {
+        let RankCode { problem, topology, overlap, claims, ranks } = self;
         let ranks = ranks.into_iter().map(|(rank, body)| (rank, f(rank, body))).collect();
-        Whole { problem, topology, overlap, claims, ranks }
+        RankCode { problem, topology, overlap, claims, ranks }
     }
 
     /// Creates a copy with the operations of each rank converted by `f`; problem, topology, overlap and claims stay the same.
-    pub fn map<C>(&self, mut f: impl FnMut(Rank, &B) -> C) -> Whole<C> {
-        Whole {
+    pub fn map<C>(&self, mut f: impl FnMut(Rank, &B) -> C) -> RankCode<C> {
+        RankCode {
             problem: self.problem.clone(),
             topology: self.topology.clone(),
             overlap: self.overlap,

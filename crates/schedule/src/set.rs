@@ -103,7 +103,7 @@ impl Run {
     }
 
     /// Whether two runs have a number in common. Takes constant time if their strides have equal size or one run is a single block.
-    pub fn meets(&self, other: &Run) -> bool {
+    pub fn intersects(&self, other: &Run) -> bool {
         let (a, b) = (self.bounds(), other.bounds());
         if a.end <= b.start || b.end <= a.start {
             return false;
@@ -537,7 +537,7 @@ mod tests {
             };
             let (a, b) = (run(), run());
             let meet = a.iter().any(|n| b.iter().any(|m| n == m));
-            assert_eq!(a.meets(&b), meet, "{a:?} and {b:?}");
+            assert_eq!(a.intersects(&b), meet, "{a:?} and {b:?}");
             met += u32::from(meet);
         }
         assert!((5_000..15_000).contains(&met), "{met}");

@@ -156,13 +156,15 @@ impl Topology {
         Topology::build(cyclic.shape, Placement::Listed(ranks))
     }
 
-    fn seats(&self) -> Seats<'_> {
+    fn rank_mapping(&self) -> Seats<'_> {
         match (&self.placement, &self.shape) {
             (Placement::Block, _) => Seats::Block,
             (Placement::Cyclic, Shape::Regular(dims)) => {
                 Seats::Cyclic { nodes: dims[0], per_node: self.ranks() / dims[0] }
             }
-            (Placement::Cyclic, _) => Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.deal()))),
+            (Placement::Cyclic, _) => {
+                Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.round_robin())))
+            }
             (Placement::Permuted(seed), _) => {
                 Seats::Table(self.table.get_or_init(|| Table::from_ranks(shuffle(self.ranks(), *seed))))
             }
@@ -173,7 +175,7 @@ impl Topology {
     }
 
     /// Returns the rank at each position for round-robin placement on the nodes, with full nodes skipped.
-    fn deal(&self) -> Vec<u32> {
+    fn round_robin(&self) -> Vec<u32> {
         let mut next: Vec<Range<u32>> =
             (0..self.regions(Level::NODE)).map(|n| self.span(Level::NODE, n)).collect();
         let mut ranks = vec![0; self.ranks() as usize];
@@ -203,13 +205,13 @@ impl Topology {
         }
     }
 
-    fn known(&self, level: Level) -> usize {
+    fn clamp_level(&self, level: Level) -> usize {
         usize::from(level.0.min(self.levels() - 1))
     }
 
     /// The number of regions of a level.
     pub fn regions(&self, level: Level) -> u32 {
-        let level = self.known(level);
+        let level = self.clamp_level(level);
         match &self.shape {
             Shape::Regular(dims) => dims[..=level].iter().product(),
             Shape::Listed { starts, .. } => starts[level].len() as u32,
@@ -218,7 +220,7 @@ impl Topology {
 
     /// The positions of a region.
     pub fn span(&self, level: Level, region: u32) -> Range<u32> {
-        let level = self.known(level);
+        let level = self.clamp_level(level);
         match &self.shape {
             Shape::Regular(dims) => {
                 let size: u32 = dims[level + 1..].iter().product();
@@ -233,7 +235,7 @@ impl Topology {
 
     /// The region that a position lies in.
     pub fn region_at(&self, level: Level, position: u32) -> u32 {
-        let level = self.known(level);
+        let level = self.clamp_level(level);
         match &self.shape {
             Shape::Regular(dims) => position / dims[level + 1..].iter().product::<u32>(),
             Shape::Listed { starts, .. } => starts[level].partition_point(|&s| s <= position) as u32 - 1,
@@ -251,12 +253,12 @@ impl Topology {
     }
 
     /// The outermost level at which two ranks are in different regions; `None` if they share the innermost.
-    pub fn apart(&self, a: Rank, b: Rank) -> Option<Level> {
+    pub fn outermost_difference(&self, a: Rank, b: Rank) -> Option<Level> {
         (0..self.levels()).map(Level).find(|&level| self.region_of(level, a) != self.region_of(level, b))
     }
 
     /// Returns the size of each region of a level, or `None` if the topology is not regular.
-    pub fn regular(&self, level: Level) -> Option<u32> {
+    pub fn uniform_size(&self, level: Level) -> Option<u32> {
         match &self.shape {
             Shape::Regular(_) => Some(self.span(level, 0).len() as u32),
             Shape::Listed { .. } => None,
@@ -275,7 +277,7 @@ impl Topology {
 
     /// The position of a rank.
     pub fn position(&self, rank: Rank) -> u32 {
-        match self.seats() {
+        match self.rank_mapping() {
             Seats::Block => rank.0,
             Seats::Cyclic { nodes, per_node } => rank.0 % nodes * per_node + rank.0 / nodes,
             Seats::Table(table) => table.position[rank.0 as usize],
@@ -284,7 +286,7 @@ impl Topology {
 
     /// The rank at a position.
     pub fn rank_at(&self, position: u32) -> Rank {
-        Rank(match self.seats() {
+        Rank(match self.rank_mapping() {
             Seats::Block => position,
             Seats::Cyclic { nodes, per_node } => position % per_node * nodes + position / per_node,
             Seats::Table(table) => table.rank[position as usize],
@@ -293,7 +295,7 @@ impl Topology {
 
     /// Whether each position holds the rank of the same number.
     pub fn is_in_rank_order(&self) -> bool {
-        match self.seats() {
+        match self.rank_mapping() {
             Seats::Block => true,
             Seats::Cyclic { nodes, per_node } => nodes == 1 || per_node == 1,
             Seats::Table(table) => table.rank.is_sorted(),
@@ -303,7 +305,7 @@ impl Topology {
     /// Returns the ranks at a range of positions, ascending. The result is one run for block placement, and for whole nodes of a regular
     /// topology with cyclic placement.
     pub fn ranks_at(&self, positions: Range<u32>) -> Set {
-        match self.seats() {
+        match self.rank_mapping() {
             _ if positions.is_empty() => Set::new(),
             Seats::Block => Set::from(u64::from(positions.start)..u64::from(positions.end)),
             Seats::Cyclic { nodes, per_node }
@@ -324,7 +326,7 @@ impl Topology {
 impl Topology {
     /// Returns the ranks at a set of positions: in the order of the set for block placement, otherwise ascending within each block.
     pub fn ranks_of(&self, positions: &Set) -> Set {
-        if let Seats::Block = self.seats() {
+        if let Seats::Block = self.rank_mapping() {
             return positions.clone();
         }
         let mut ranks = Set::new();

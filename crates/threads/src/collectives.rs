@@ -1,19 +1,19 @@
-//! The "MPI's own" collectives of threads: everybody brings its packed input and takes what is its own of the result.
+//! Native collectives of ranks that are threads: each rank contributes its packed input and takes its part of the result.
 
 use std::ffi::c_int;
 
 use bruckner_mpi::{Flavour, Function, Handle, MpiError};
 use std::sync::atomic::Ordering;
 
-use crate::{Rank, lock};
+use crate::{ThreadRank, lock};
 use bruckner_engine::backend::{Communicators as _, Datatypes as _, Natives, Way};
-use bruckner_engine::call::{Buffer, Call};
+use bruckner_engine::call::{Call, UserBuffer};
 
-/// Where the blocks of a buffer lie: the first element of each, and how many there are. For a function with one count, a
-/// block for each rank, or one for all.
-fn blocks(buffer: &Buffer, size: u32, each: bool) -> Vec<(usize, usize)> {
+/// Blocks of a buffer, as first element and number of elements. A buffer with a single count has one block for each rank if `each` is set,
+/// and one block otherwise.
+fn blocks(buffer: &UserBuffer, size: u32, each: bool) -> Vec<(usize, usize)> {
     let (counts, at) = buffer.amount.lists();
-    // SAFETY: as many numbers as ranks, as for the MPI functions.
+    // SAFETY: both lists have one entry for each rank, as the MPI functions require.
     let (counts, at) = unsafe { (counts.read(size), at.read(size)) };
     match buffer.amount {
         bruckner_engine::call::Amount::Each(count) if each => {
@@ -26,21 +26,21 @@ fn blocks(buffer: &Buffer, size: u32, each: bool) -> Vec<(usize, usize)> {
     }
 }
 
-impl Rank {
-    fn packed(&self, buffer: &Buffer, blocks: &[(usize, usize)]) -> Result<Vec<Vec<u8>>, MpiError> {
+impl ThreadRank {
+    fn packed(&self, buffer: &UserBuffer, blocks: &[(usize, usize)]) -> Result<Vec<Vec<u8>>, MpiError> {
         let shape = self.shape(buffer.datatype)?;
         let pack = |(at, count): &(usize, usize)| {
             let mut bytes = vec![0; count * shape.size];
             let data = buffer.data.wrapping_byte_offset(*at as isize * shape.extent);
             let length = bytes.len();
-            // SAFETY: elements as the caller of the collective says, and room for them.
+            // SAFETY: the caller of the collective passes `count` elements, and `bytes` has room for them.
             unsafe { self.pack(Way::Pack, buffer.datatype, data, *count, bytes.as_mut_ptr(), length) }?;
             Ok(bytes)
         };
         blocks.iter().map(pack).collect()
     }
 
-    fn put(&self, buffer: &Buffer, (at, count): (usize, usize), bytes: &[u8]) -> Result<(), MpiError> {
+    fn put(&self, buffer: &UserBuffer, (at, count): (usize, usize), bytes: &[u8]) -> Result<(), MpiError> {
         let shape = self.shape(buffer.datatype)?;
         if bytes.len() > count * shape.size {
             return Err(self.truncated());
@@ -48,11 +48,11 @@ impl Rank {
         let data = buffer.data.wrapping_byte_offset(at as isize * shape.extent);
         let count = bytes.len() / shape.size.max(1);
         let (from, length) = (bytes.as_ptr().cast_mut(), bytes.len());
-        // SAFETY: room for so many elements, as the caller of the collective says.
+        // SAFETY: the caller of the collective provides room for `count` elements.
         unsafe { self.pack(Way::Unpack, buffer.datatype, data, count, from, length) }
     }
 
-    /// This rank's contribution: blocks, each with its length before it.
+    /// Packs this rank's contribution: blocks, each preceded by its length.
     fn input(&self, call: &Call, comm: Handle) -> Result<Vec<u8>, MpiError> {
         let (rank, size) = (self.rank(comm)?, self.size(comm)?);
         let in_place = self.is_in_place(call.send.data);
@@ -79,7 +79,7 @@ impl Rank {
             .collect())
     }
 
-    /// Takes this rank's output from the contributions of all.
+    /// Writes this rank's output from the contributions of all ranks.
     fn output(&self, call: &Call, comm: Handle, all: &[Vec<u8>]) -> Result<(), MpiError> {
         let (rank, size) = (self.rank(comm)? as usize, self.size(comm)?);
         let brought: Vec<Vec<&[u8]>> = all.iter().map(|bytes| unframed(bytes)).collect();
@@ -105,7 +105,7 @@ impl Rank {
         }
     }
 
-    /// The reduction of one block of all ranks, in their order.
+    /// Reduces one block of all ranks, in rank order.
     fn reduced(&self, call: &Call, brought: &[Vec<&[u8]>], block: usize) -> Result<Vec<u8>, MpiError> {
         let (last, before) = brought.split_last().expect("there is a rank");
         let mut result = last[block].to_vec();
@@ -115,14 +115,14 @@ impl Rank {
                 return Err(self.truncated());
             }
             let (datatype, op) = (call.recv.datatype, call.op);
-            // SAFETY: as many elements on both sides, packed: the types that are reduced here have no gaps.
+            // SAFETY: both sides hold `count` packed elements, because the types that are reduced here have no gaps.
             unsafe { self.reduce_local(left.as_ptr(), result.as_mut_ptr(), count as i32, datatype, op) }?;
         }
         Ok(result)
     }
 }
 
-/// Blocks with their lengths before them.
+/// Splits a contribution into its blocks, each of which is preceded by its length.
 fn unframed(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut blocks = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -133,25 +133,25 @@ fn unframed(mut bytes: &[u8]) -> Vec<&[u8]> {
     blocks
 }
 
-impl Natives for Rank {
+impl Natives for ThreadRank {
     fn has(&self, _function: Function, _flavour: Flavour, _wide: bool) -> bool {
         true
     }
 
     unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError> {
-        self.leaves();
+        self.notify_leave();
         self.natives.fetch_add(1, Ordering::Relaxed);
-        let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
+        let all = self.meetings.allgather(comm, self.number, self.input(call, comm)?);
         self.output(call, comm, &all)
     }
 
     unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError> {
-        let all = self.meetings.meet(comm, self.number, self.input(call, comm)?);
+        let all = self.meetings.allgather(comm, self.number, self.input(call, comm)?);
         if self.rank(comm)? == root as u32 { self.output(call, comm, &all) } else { Ok(()) }
     }
 
     unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError> {
-        let ticket = self.meetings.bring(comm, self.number, self.input(call, comm)?);
+        let ticket = self.meetings.contribute(comm, self.number, self.input(call, comm)?);
         let mut started = lock(&self.started);
         let request = (1..).find(|request| !started.contains_key(request)).expect("there are many numbers");
         started.insert(request, (ticket, comm, *call));
@@ -160,7 +160,7 @@ impl Natives for Rank {
 
     fn native_test(&self, request: &mut u64) -> Result<bool, MpiError> {
         let (ticket, comm, call) = *lock(&self.started).get(request).expect("a request");
-        let Some(all) = self.meetings.look(ticket) else { return Ok(false) };
+        let Some(all) = self.meetings.try_take(ticket) else { return Ok(false) };
         lock(&self.started).remove(request);
         self.output(&call, comm, &all).map(|()| true)
     }

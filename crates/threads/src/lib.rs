@@ -1,8 +1,8 @@
 //! Ranks that are threads of one process: a [`Backend`] for tests.
 //!
-//! Each rank is a thread with an engine of its own. Communicators, agreement, the MPI's own collectives and messages are
-//! simple and strict here: a send is done only when its receive has taken the data, so that whatever needs a buffer hangs, and
-//! a rank that waits too long panics and says so, instead of hanging the test. Shared memory is the real thing.
+//! Each rank is a thread with an engine of its own. Communicators, agreement, native collectives and messages are simple and strict: a
+//! send completes only when its receive has taken the data, so code that relies on buffering hangs, and a rank that waits too long panics
+//! with a message instead of hanging the test. Shared-memory segments are the real ones.
 //!
 //! ```
 //! use bruckner_threads::{F64, Rank, SUM, run};
@@ -32,32 +32,34 @@ use std::time::Duration;
 use bruckner_config::ProfileFile;
 use bruckner_engine::backend::{Communicators, Fault, Wire};
 use bruckner_engine::{Backend, Call, Engine};
-use bruckner_mpi::{Agree, Ending, Handle, Kept, MpiError, Place, Style, Work};
+use bruckner_mpi::{
+    AgreeOp, AttachedState, FreeingCommunicators, Handle, Location, MpiError, PostStyle, Work,
+};
 use bruckner_runtime::threads::Thread;
-use bruckner_runtime::{Backoff, Failure, Peer, Transport};
+use bruckner_runtime::{Backoff, Peer, Transport, TransportError};
 use bruckner_schedule::{Level, Rank as Number, Topology};
 
-use meeting::{Meetings, Ticket};
+use meeting::{Ticket, World};
 
 pub use types::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, compose};
 
-/// How long all may take before they are said to hang: long, for the machine may have other work.
+/// Time limit for a run before its ranks are considered hung; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The properties of a rank.
+/// Options of a rank, set by a test.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The settings that it finds, as lines `NAME=value`. Only rank 0's count.
+    /// Settings that the rank finds, as lines `NAME=value`. Only those of rank 0 take effect.
     pub settings: String,
-    /// The profile of the machine that it finds. Only rank 0's counts.
+    /// Machine profile that the rank finds. Only that of rank 0 takes effect.
     pub profile: ProfileFile,
-    /// A fault that is to happen.
+    /// Fault to inject on this rank.
     pub fault: Option<Fault>,
-    /// Whether it may have buffers in device memory.
+    /// Whether the rank may have buffers in device memory.
     pub device: bool,
-    /// The largest tag.
+    /// Largest message tag.
     pub tags: u32,
-    /// Called where a call leaves the engine: as a message is sent, or as the MPI's own collective begins.
+    /// Callback, called whenever a message is sent or a native blocking collective begins.
     pub on_leave: Option<fn()>,
 }
 
@@ -74,40 +76,40 @@ impl Default for Options {
     }
 }
 
-/// One rank's end of the world.
-pub struct Rank {
-    meetings: Arc<Meetings>,
+/// A rank that is a thread, with its view of the communicators that all ranks share.
+pub struct ThreadRank {
+    meetings: Arc<World>,
     topology: Topology,
     number: u32,
     options: Mutex<Options>,
-    kept: Mutex<HashMap<Handle, Kept>>,
+    kept: Mutex<HashMap<Handle, AttachedState>>,
     generation: AtomicU64,
-    /// The MPI's own nonblocking collectives that are under way.
+    /// Pending native nonblocking collectives, by request.
     started: Mutex<HashMap<u64, (Ticket, Handle, Call)>>,
     natives: AtomicU64,
     raised: Mutex<Vec<i32>>,
-    ending: Ending,
+    ending: FreeingCommunicators,
     on_leave: Option<fn()>,
 }
 
-/// Runs a body on each rank of a topology, with an engine of its own, and gives what each returned. If one panics, so do all
-/// that wait for it, and then the caller.
+/// Runs `body` on each rank of a topology, with an engine for each, and returns the results by rank. If one rank panics, so do all that
+/// wait for it, and then the caller.
 pub fn run<R: Send>(
     topology: &str,
     options: impl Fn(u32) -> Options + Sync,
-    body: impl Fn(&Engine<Rank>, &'static Rank) -> R + Sync,
+    body: impl Fn(&Engine<ThreadRank>, &'static ThreadRank) -> R + Sync,
 ) -> Vec<R> {
     let topology: Topology = topology.parse().expect("a topology");
     let size = topology.ranks();
-    let meetings = Meetings::new(size, LIMIT);
+    let meetings = World::new(size, LIMIT);
     let (body, options, meetings) = (&body, &options, &meetings);
     let results: Vec<_> = std::thread::scope(|scope| {
         let one = |number| {
             let topology = topology.clone();
             scope.spawn(move || {
                 let options = options(number);
-                // It lives as long as the process: what the engine keeps may refer to it.
-                let rank: &'static Rank = Box::leak(Box::new(Rank {
+                // The rank is leaked, because values that the engine keeps may refer to it until the process ends.
+                let rank: &'static ThreadRank = Box::leak(Box::new(ThreadRank {
                     on_leave: options.on_leave,
                     meetings: meetings.clone(),
                     topology,
@@ -118,17 +120,17 @@ pub fn run<R: Send>(
                     started: Mutex::default(),
                     natives: AtomicU64::new(0),
                     raised: Mutex::default(),
-                    ending: Ending::new(),
+                    ending: FreeingCommunicators::new(),
                 }));
                 let engine = Engine::new(rank, || false);
                 let result = catch_unwind(AssertUnwindSafe(|| {
-                    engine.init().expect("a hidden communicator");
+                    engine.init().expect("engine.init failed: no internal communicator");
                     let result = body(&engine, rank);
                     engine.finalize();
                     result
                 }));
                 if result.is_err() {
-                    meetings.give_up();
+                    meetings.abort();
                 }
                 lock(&rank.kept).clear();
                 result
@@ -144,14 +146,14 @@ pub fn run<R: Send>(
             Err(cause) => bad.push(cause),
         }
     }
-    // The first that failed by itself says more than those that waited for it.
+    // A rank that failed by itself has a more useful message than those that waited for it.
     let waited = |cause: &Box<dyn std::any::Any + Send>| {
         cause.downcast_ref::<&str>().is_some_and(|text| *text == meeting::GIVEN_UP)
     };
     if let Some(at) = bad.iter().position(|cause| !waited(cause)) {
         resume_unwind(bad.swap_remove(at));
     }
-    assert!(bad.is_empty(), "all ranks waited for each other");
+    assert!(bad.is_empty(), "all ranks waited for another rank that failed");
     good
 }
 
@@ -159,30 +161,30 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Rank {
-    /// Its number in the world.
+impl ThreadRank {
+    /// Rank in the world communicator.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// How often the MPI's own blocking collectives were called.
-    pub fn natives(&self) -> u64 {
+    /// Number of calls of native blocking collectives on this rank.
+    pub fn native_calls(&self) -> u64 {
         self.natives.load(Ordering::Relaxed)
     }
 
-    /// The errors that were raised here.
+    /// Error codes that were raised on this rank.
     pub fn raised(&self) -> Vec<i32> {
         lock(&self.raised).clone()
     }
 
-    /// Changes what is special about it.
-    pub fn set(&self, change: impl FnOnce(&mut Options)) {
+    /// Changes the options of this rank.
+    pub fn set_options(&self, change: impl FnOnce(&mut Options)) {
         change(&mut lock(&self.options));
     }
 
     /// `MPI_Comm_split`. Collective.
     pub fn split(&self, comm: Handle, color: u32) -> Handle {
-        let colors = self.meet_with(comm, &[u64::from(color)]);
+        let colors = self.allgather_numbers(comm, &[u64::from(color)]);
         let members = self.meetings.members(comm);
         let mut distinct: Vec<u64> = Vec::new();
         for color in &colors {
@@ -197,49 +199,49 @@ impl Rank {
         // The first member opens all communicators, in the order of their first members: handles are the same in every run.
         let opens = members[0] == self.number;
         let opened: Vec<u64> =
-            distinct.iter().filter(|_| opens).map(|color| self.meetings.open(&of(color))).collect();
-        let all = self.meet_with(comm, &opened);
+            distinct.iter().filter(|_| opens).map(|color| self.meetings.create_comm(&of(color))).collect();
+        let all = self.allgather_numbers(comm, &opened);
         let own = distinct.iter().position(|other| *other == u64::from(color)).expect("its own color");
-        self.ending.lives(all[own]);
-        self.renew();
+        self.ending.mark_live(all[own]);
+        self.advance_generation();
         all[own]
     }
 
-    /// `MPI_Comm_free`. What was kept goes, and the handle may come again.
+    /// `MPI_Comm_free`. The value kept with the communicator is dropped, and its handle may be reused.
     pub fn comm_free(&self, comm: Handle) {
         self.comm_free_with(comm, || {}, || {});
     }
 
-    /// The same with callbacks of the user's attributes, some of which are deleted before the engine's and some after it.
+    /// Frees a communicator, calling `before` and `after` as callbacks of user attributes that are deleted before and after the engine's.
     pub fn comm_free_with(&self, comm: Handle, before: impl FnOnce(), after: impl FnOnce()) {
         before();
         drop(lock(&self.kept).remove(&comm));
-        self.renew();
+        self.advance_generation();
         self.ending.attribute_deleted(comm);
         after();
-        // An attribute that is set while attributes are deleted goes without a word.
+        // A value that a callback has set meanwhile is dropped silently.
         drop(lock(&self.kept).remove(&comm));
-        self.meetings.close(comm);
+        self.meetings.free_comm(comm);
     }
 
-    /// A call leaves the engine.
-    fn leaves(&self) {
+    /// Calls the test's callback because a call leaves the engine.
+    fn notify_leave(&self) {
         if let Some(on_leave) = self.on_leave {
             on_leave();
         }
     }
 
-    /// All ranks' numbers.
-    fn meet_with(&self, comm: Handle, mine: &[u64]) -> Vec<u64> {
+    /// Gathers the numbers of all ranks of a communicator. Collective.
+    fn allgather_numbers(&self, comm: Handle, mine: &[u64]) -> Vec<u64> {
         let bytes = mine.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let all = self.meetings.meet(comm, self.number, bytes);
+        let all = self.meetings.allgather(comm, self.number, bytes);
         all.iter().flat_map(|bytes| bytes.as_chunks().0).map(|bytes| u64::from_ne_bytes(*bytes)).collect()
     }
 }
 
-impl Communicators for Rank {
+impl Communicators for ThreadRank {
     fn comm_world(&self) -> Handle {
-        Meetings::WORLD
+        World::WORLD
     }
 
     fn rank(&self, comm: Handle) -> Result<u32, MpiError> {
@@ -265,7 +267,7 @@ impl Communicators for Rank {
         Ok(from.iter().map(find).collect())
     }
 
-    fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
+    fn create_internal(&self, comm: Handle) -> Result<Handle, MpiError> {
         Ok(self.split(comm, 0))
     }
 
@@ -277,8 +279,8 @@ impl Communicators for Rank {
         self.comm_free(comm);
     }
 
-    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
-        let all = self.meet_with(comm, numbers);
+    fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError> {
+        let all = self.allgather_numbers(comm, numbers);
         for (at, number) in numbers.iter_mut().enumerate() {
             let of_all = all.iter().skip(at).step_by(all.len() / self.meetings.members(comm).len());
             *number = of_all.fold(*number, |a, b| how.join(a, *b));
@@ -287,17 +289,17 @@ impl Communicators for Rank {
     }
 
     fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError> {
-        Ok(self.meet_with(comm, mine))
+        Ok(self.allgather_numbers(comm, mine))
     }
 
     fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError> {
-        let all = self.meetings.meet(comm, self.number, text.as_bytes().to_vec());
+        let all = self.meetings.allgather(comm, self.number, text.as_bytes().to_vec());
         Ok(String::from_utf8_lossy(&all[0]).into_owned())
     }
 
-    fn places(&self, comm: Handle, _: Handle) -> Result<Vec<Place>, MpiError> {
+    fn places(&self, comm: Handle, _: Handle) -> Result<Vec<Location>, MpiError> {
         let region = |level, rank: u32| u64::from(self.topology.region_of(level, Number(rank)));
-        let place = |rank: &u32| Place {
+        let place = |rank: &u32| Location {
             node: region(Level::NODE, *rank),
             socket: region(Level::SOCKET, *rank),
             machine: 0,
@@ -305,8 +307,8 @@ impl Communicators for Rank {
         Ok(self.meetings.members(comm).iter().map(place).collect())
     }
 
-    fn sharers(&self, _: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
-        // Threads are many and cores few.
+    fn sharers(&self, _: Handle, places: &[Location]) -> Result<(u32, u32), MpiError> {
+        // Assumes one core, because threads in tests usually outnumber cores.
         Ok((places.len() as u32, 1))
     }
 
@@ -318,21 +320,21 @@ impl Communicators for Rank {
         lock(&self.raised).push(code);
     }
 
-    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
+    fn attach(&self, comm: Handle, value: AttachedState) -> Result<(), MpiError> {
         let before = lock(&self.kept).insert(comm, value);
         if before.is_some() {
-            self.renew();
+            self.advance_generation();
         }
         Ok(())
     }
 
-    fn kept(&self, comm: Handle) -> Option<Kept> {
+    fn attached(&self, comm: Handle) -> Option<AttachedState> {
         lock(&self.kept).get(&comm).cloned()
     }
 
-    fn forget(&self, comm: Handle) {
+    fn detach(&self, comm: Handle) {
         let before = lock(&self.kept).remove(&comm);
-        self.renew();
+        self.advance_generation();
         drop(before);
     }
 
@@ -340,22 +342,22 @@ impl Communicators for Rank {
         self.generation.load(Ordering::Acquire)
     }
 
-    fn renew(&self) {
+    fn advance_generation(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn ending(&self) -> &Ending {
+    fn being_freed(&self) -> &FreeingCommunicators {
         &self.ending
     }
 }
 
-impl Backend for Rank {
-    type Wire = ThreadWire;
+impl Backend for ThreadRank {
+    type Wire = ThreadTransport;
 
-    fn wire(&'static self, hidden: Handle, _never_sent: u32, _shared_cores: bool) -> ThreadWire {
+    fn wire(&'static self, hidden: Handle, _never_sent: u32, _shared_cores: bool) -> ThreadTransport {
         let number = Communicators::rank(self, hidden).expect("it is a member");
         let thread = Box::leak(Box::new(self.meetings.cluster(hidden).rank(number)));
-        ThreadWire { rank: self, thread }
+        ThreadTransport { rank: self, thread }
     }
 
     fn name(&self) -> &str {
@@ -387,26 +389,26 @@ impl Backend for Rank {
     }
 }
 
-/// Messages between threads.
+/// Transport of messages between threads.
 #[derive(Clone, Copy)]
-pub struct ThreadWire {
-    rank: &'static Rank,
+pub struct ThreadTransport {
+    rank: &'static ThreadRank,
     thread: &'static Thread,
 }
 
-impl Wire for ThreadWire {
+impl Wire for ThreadTransport {
     fn backoff(&self) -> Backoff {
         Backoff::SharedCores
     }
 
-    fn quiet(self) -> ThreadWire {
+    fn quiet(self) -> ThreadTransport {
         self
     }
 
-    fn set_style(_requests: &mut Self::Requests, _style: Style) {}
+    fn set_style(_requests: &mut Self::Requests, _style: PostStyle) {}
 }
 
-impl Transport for ThreadWire {
+impl Transport for ThreadTransport {
     type Requests = <Thread as Transport>::Requests;
 
     fn requests(&self, count: usize) -> Self::Requests {
@@ -420,9 +422,9 @@ impl Transport for ThreadWire {
         data: *const u8,
         bytes: usize,
         to: Peer,
-    ) -> Result<(), Failure> {
-        self.rank.leaves();
-        // SAFETY: as for this function.
+    ) -> Result<(), TransportError> {
+        self.rank.notify_leave();
+        // SAFETY: the caller upholds the contract of `Transport::send`.
         unsafe { self.thread.send(requests, at, data, bytes, to) }
     }
 
@@ -433,29 +435,29 @@ impl Transport for ThreadWire {
         data: *mut u8,
         bytes: usize,
         from: Peer,
-    ) -> Result<(), Failure> {
-        // SAFETY: as for this function.
+    ) -> Result<(), TransportError> {
+        // SAFETY: the caller upholds the contract of `Transport::recv`.
         unsafe { self.thread.recv(requests, at, data, bytes, from) }
     }
 
-    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), Failure> {
+    fn finish(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<(), TransportError> {
         while !self.test(requests, which.clone())? {
             self.progress();
         }
         Ok(())
     }
 
-    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, Failure> {
-        self.rank.meetings.still_waiting();
+    fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, TransportError> {
+        self.rank.meetings.panic_if_aborted();
         self.thread.test(requests, which)
     }
 
     fn progress(&self) {
-        self.rank.meetings.still_waiting();
+        self.rank.meetings.panic_if_aborted();
         self.thread.progress();
     }
 
-    fn truncated(&self) -> Failure {
+    fn truncated(&self) -> TransportError {
         self.thread.truncated()
     }
 }

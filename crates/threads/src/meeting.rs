@@ -1,4 +1,4 @@
-//! Communicators, and the one thing that their ranks do together: everybody brings something and takes what all brought.
+//! Communicators of threads, and the one operation among their ranks: each contributes bytes and receives the contributions of all.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,75 +8,75 @@ use std::time::{Duration, Instant};
 use bruckner_mpi::Handle;
 use bruckner_runtime::threads::Cluster;
 
-/// The panic message of a rank that waited for one that failed.
+/// Panic message of a rank that waited for a rank that failed.
 pub(super) const GIVEN_UP: &str = "another rank has failed";
 
-/// One communicator.
+/// State of a communicator.
 struct Comm {
-    /// Its members' numbers in the world.
+    /// World ranks of the members.
     members: Arc<[u32]>,
-    /// It has a number that no other ever had, because handles come again.
+    /// Unique number of the communicator, needed because handles are reused.
     serial: u64,
-    /// How many members have freed it.
+    /// Number of members that have freed the communicator.
     freed: usize,
-    /// How many meetings each member has been at.
+    /// Number of meetings that each member has entered.
     met: Vec<u64>,
     cluster: Arc<Cluster>,
 }
 
-/// The contributions of members so far, and how many members have taken them.
-struct Meeting {
+/// One exchange on a communicator: the contributions made so far, and the number of members that have taken all of them.
+struct Exchange {
     brought: Vec<Option<Vec<u8>>>,
     taken: usize,
 }
 
 #[derive(Default)]
-struct Books {
+struct State {
     comms: HashMap<Handle, Comm>,
-    meetings: HashMap<(u64, u64), Meeting>,
+    meetings: HashMap<(u64, u64), Exchange>,
 }
 
-/// Which meeting a member is at.
+/// Identifies a meeting that a member has entered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     serial: u64,
     number: u64,
 }
 
-/// All communicators of a world of threads.
-pub(super) struct Meetings {
-    books: Mutex<Books>,
+/// All communicators of a world of threads, and the exchanges in progress on them.
+pub(super) struct World {
+    books: Mutex<State>,
     changed: Condvar,
     given_up: AtomicBool,
     serials: AtomicU64,
     deadline: Instant,
 }
 
-impl Meetings {
-    /// The handle of the world.
+impl World {
+    /// Handle of the world communicator.
     pub(super) const WORLD: Handle = 1;
 
-    /// A world of so many ranks, which ends after some time.
-    pub(super) fn new(size: u32, limit: Duration) -> Arc<Meetings> {
-        let meetings = Arc::new(Meetings {
+    /// Creates a world of `size` ranks, all of which must finish within `limit`.
+    pub(super) fn new(size: u32, limit: Duration) -> Arc<World> {
+        let meetings = Arc::new(World {
             books: Mutex::default(),
             changed: Condvar::new(),
             given_up: AtomicBool::new(false),
             serials: AtomicU64::new(0),
             deadline: Instant::now() + limit,
         });
-        let world = meetings.open(&(0..size).collect::<Vec<_>>());
-        assert_eq!(world, Meetings::WORLD);
+        let world = meetings.create_comm(&(0..size).collect::<Vec<_>>());
+        assert_eq!(world, World::WORLD);
         meetings
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A communicator of some ranks, under the lowest handle that is free: handles come again soon.
-    pub(super) fn open(&self, members: &[u32]) -> Handle {
-        let mut books = self.books();
+    /// Creates a communicator of world ranks `members` under the lowest free handle, so that handles are soon reused.
+    pub(super) fn create_comm(&self, members: &[u32]) -> Handle {
+        let mut books = self.state();
         let handle = (1..).find(|handle| !books.comms.contains_key(handle)).expect("there are many numbers");
         let comm = Comm {
             members: members.into(),
@@ -89,9 +89,9 @@ impl Meetings {
         handle
     }
 
-    /// One member frees a communicator.
-    pub(super) fn close(&self, comm: Handle) {
-        let mut books = self.books();
+    /// Frees a communicator on one member; the last member removes it.
+    pub(super) fn free_comm(&self, comm: Handle) {
+        let mut books = self.state();
         let found = books.comms.get_mut(&comm).expect("a communicator");
         found.freed += 1;
         if found.freed == found.members.len() {
@@ -99,31 +99,31 @@ impl Meetings {
         }
     }
 
-    /// The members of a communicator.
+    /// World ranks of the members of a communicator.
     pub(super) fn members(&self, comm: Handle) -> Arc<[u32]> {
-        self.books().comms.get(&comm).expect("a communicator").members.clone()
+        self.state().comms.get(&comm).expect("a communicator").members.clone()
     }
 
-    /// The messages on a communicator.
+    /// Message channels of a communicator.
     pub(super) fn cluster(&self, comm: Handle) -> Arc<Cluster> {
-        self.books().comms.get(&comm).expect("a communicator").cluster.clone()
+        self.state().comms.get(&comm).expect("a communicator").cluster.clone()
     }
 
-    /// A member brings something to the communicator's next meeting.
-    pub(super) fn bring(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Ticket {
-        let mut books = self.books();
+    /// Contributes bytes to the member's next meeting on a communicator, without waiting.
+    pub(super) fn contribute(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Ticket {
+        let mut books = self.state();
         let found = books.comms.get_mut(&comm).expect("a communicator");
         let at = found.members.iter().position(|other| *other == member).expect("a member");
         let (size, serial, number) = (found.members.len(), found.serial, found.met[at]);
         found.met[at] += 1;
-        let empty = || Meeting { brought: vec![None; size], taken: 0 };
+        let empty = || Exchange { brought: vec![None; size], taken: 0 };
         books.meetings.entry((serial, number)).or_insert_with(empty).brought[at] = Some(mine);
         self.changed.notify_all();
         Ticket { serial, number }
     }
 
-    /// The contributions of all, once all are there.
-    fn take(books: &mut Books, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
+    /// Returns the contributions of all members, or `None` if some are missing.
+    fn take(books: &mut State, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
         let key = (ticket.serial, ticket.number);
         let meeting = books.meetings.get_mut(&key).expect("a meeting");
         let all: Vec<Vec<u8>> = meeting.brought.iter().cloned().collect::<Option<_>>()?;
@@ -134,37 +134,37 @@ impl Meetings {
         Some(all)
     }
 
-    /// The same, without waiting.
-    pub(super) fn look(&self, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
-        self.still_waiting();
-        Meetings::take(&mut self.books(), ticket)
+    /// Returns the contributions of all members without waiting, or `None` if some are missing.
+    pub(super) fn try_take(&self, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
+        self.panic_if_aborted();
+        World::take(&mut self.state(), ticket)
     }
 
-    /// Brings something, and waits for what all have brought.
-    pub(super) fn meet(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
-        let ticket = self.bring(comm, member, mine);
-        let mut books = self.books();
+    /// Contributes bytes and waits for the contributions of all members.
+    pub(super) fn allgather(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
+        let ticket = self.contribute(comm, member, mine);
+        let mut books = self.state();
         loop {
-            if let Some(all) = Meetings::take(&mut books, ticket) {
+            if let Some(all) = World::take(&mut books, ticket) {
                 return all;
             }
             let nap = Duration::from_millis(20);
             books = self.changed.wait_timeout(books, nap).unwrap_or_else(PoisonError::into_inner).0;
-            self.still_waiting();
+            self.panic_if_aborted();
         }
     }
 
-    /// A rank has failed: whoever waits need not any more.
-    pub(super) fn give_up(&self) {
+    /// Records that a rank has failed and wakes the waiting ranks, which then panic.
+    pub(super) fn abort(&self) {
         self.given_up.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// Called by whoever waits, again and again.
-    pub(super) fn still_waiting(&self) {
+    /// Panics if a rank has failed or the deadline has passed. Waiting ranks call this repeatedly.
+    pub(super) fn panic_if_aborted(&self) {
         if self.given_up.load(Ordering::Acquire) {
             std::panic::panic_any(GIVEN_UP);
         }
-        assert!(Instant::now() < self.deadline, "ranks hang");
+        assert!(Instant::now() < self.deadline, "the ranks exceeded the time limit: they hang");
     }
 }

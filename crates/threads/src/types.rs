@@ -1,49 +1,49 @@
-//! The few datatypes and operations that threads know.
+//! The few datatypes and operations that ranks as threads support.
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Handle, MpiError, Shape};
+use bruckner_mpi::{Handle, MpiError, TypeLayout};
 use bruckner_runtime::Reduction;
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 
-use crate::{Rank, lock};
+use crate::{ThreadRank, lock};
 use bruckner_engine::backend::{Datatypes, Way};
 
-/// Bytes.
+/// Datatype of one byte.
 pub const BYTE: Handle = 101;
-/// 64-bit integers.
+/// Datatype of a 64-bit integer.
 pub const I64: Handle = 102;
-/// 64-bit floating point.
+/// Datatype of a 64-bit floating-point number.
 pub const F64: Handle = 103;
-/// 64-bit floating point with as much nothing behind each: a type of the user's, with gaps.
+/// Derived datatype with gaps: a 64-bit floating-point number and 8 unused bytes.
 pub const F64_WITH_GAP: Handle = 104;
-/// Two 64-bit integers, a type of the user's: the function x ↦ ax + b.
+/// Derived datatype of two 64-bit integers a and b, which stand for the function x ↦ ax + b.
 pub const PAIR: Handle = 105;
-/// The sum.
+/// Sum operation.
 pub const SUM: Handle = 201;
-/// The maximum.
+/// Maximum operation.
 pub const MAX: Handle = 202;
-/// An operation of the user's on [`PAIR`]: one function after the other, which is not commutative.
+/// User-defined operation on [`PAIR`]: composition of two functions, which is not commutative.
 pub const COMPOSE: Handle = 203;
 /// `MPI_IN_PLACE`.
 pub const IN_PLACE: *mut c_void = std::ptr::dangling_mut::<u64>().cast();
 
-/// A wrong argument, and data that does not fit.
+/// Error code for an invalid count.
 const BAD_COUNT: i32 = 2;
 const TRUNCATED: i32 = 15;
 const OTHER: i32 = 16;
 
-fn shape_of(datatype: Handle) -> Option<Shape> {
+fn shape_of(datatype: Handle) -> Option<TypeLayout> {
     Some(match datatype {
-        BYTE => Shape::BYTE,
-        I64 | F64 => Shape::dense(8),
-        PAIR => Shape::dense(16),
-        F64_WITH_GAP => Shape::spread(8, 16),
+        BYTE => TypeLayout::BYTE,
+        I64 | F64 => TypeLayout::dense(8),
+        PAIR => TypeLayout::dense(16),
+        F64_WITH_GAP => TypeLayout::spread(8, 16),
         _ => return None,
     })
 }
 
-impl Datatypes for Rank {
+impl Datatypes for ThreadRank {
     fn is_in_place(&self, data: *const c_void) -> bool {
         data == IN_PLACE
     }
@@ -72,19 +72,19 @@ impl Datatypes for Rank {
         self.shape(datatype).map(|shape| shape.size)
     }
 
-    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
+    fn shape(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         shape_of(datatype).ok_or(MpiError { call: "shape", code: OTHER })
     }
 
-    fn look_closer(&self, _datatype: Handle, shape: Shape) -> Shape {
+    fn determine_order(&self, _datatype: Handle, shape: TypeLayout) -> TypeLayout {
         shape
     }
 
-    fn kind(&self, datatype: Handle) -> Option<Kind> {
+    fn kind(&self, datatype: Handle) -> Option<ElementType> {
         match datatype {
-            BYTE => Some(Kind::Byte),
-            I64 => Some(Kind::I64),
-            F64 => Some(Kind::F64),
+            BYTE => Some(ElementType::Byte),
+            I64 => Some(ElementType::I64),
+            F64 => Some(ElementType::F64),
             _ => None,
         }
     }
@@ -105,7 +105,7 @@ impl Datatypes for Rank {
         false
     }
 
-    fn is_users(&self, op: Handle) -> bool {
+    fn is_user_defined(&self, op: Handle) -> bool {
         op == COMPOSE
     }
 
@@ -127,7 +127,7 @@ impl Datatypes for Rank {
             let theirs = data.wrapping_byte_offset(at as isize * shape.extent).cast::<u8>();
             let ours = bytes.wrapping_add(at * shape.size);
             let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
-            // SAFETY: elements and bytes as the caller says.
+            // SAFETY: the caller passes `count` elements at `data` and room for their packed form at `bytes`.
             unsafe { std::ptr::copy_nonoverlapping(from, to, shape.size) };
         }
         Ok(())
@@ -145,7 +145,7 @@ impl Datatypes for Rank {
         if let (Some(operation), Some(kind)) = (self.operation(op), self.kind(datatype))
             && let Some(reduction) = Reduction::of(operation, kind)
         {
-            // SAFETY: so many elements at both addresses, as the caller says.
+            // SAFETY: the caller passes `count` elements at both addresses.
             unsafe { reduction.apply(left, into, count) };
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl Datatypes for Rank {
                 left.wrapping_add(16 * at).cast::<[u64; 2]>(),
                 into.wrapping_add(16 * at).cast::<[u64; 2]>(),
             );
-            // SAFETY: as above.
+            // SAFETY: the caller passes `count` elements of 16 bytes at both addresses.
             unsafe { into.write_unaligned(compose(left.read_unaligned(), into.read_unaligned())) };
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Datatypes for Rank {
     }
 }
 
-/// The left function after the right one.
+/// Composes two functions: `left` after `right`.
 pub fn compose(left: [u64; 2], right: [u64; 2]) -> [u64; 2] {
     let ([a, b], [c, d]) = (left, right);
     [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)]

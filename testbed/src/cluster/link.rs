@@ -1,8 +1,8 @@
-//! The link between emulated nodes: a switch whose ports are TAP devices, with a rate for each port and a delay for each way.
+//! The link between emulated nodes: a switch whose ports are TAP devices, with a rate for each port and a delay for each path.
 //!
-//! A frame takes its port for as long as its bits take at the rate, is on its way for the delay, and takes the other port for
-//! as long again, unless that is still busy with others: then it comes behind them. Kernels without `netem` have nothing that
-//! delays; this does it in a process of its own, which says in the end what it really gave.
+//! A frame occupies its sender's port for as long as its bits take at the rate, travels for the delay, and then occupies its receiver's
+//! port for as long again, after the frames before it. Kernels without `netem` cannot delay frames; this process does, and finally prints
+//! the delays that frames really had.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,18 +16,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::tap::tap;
 use super::wire::{Wire, rate_text, time_text};
 
-/// The longest frame: an MTU of 9000, and its header.
+/// Maximum size of a frame in bytes: an MTU of 9000, and the header.
 const FRAME: usize = 9100;
 
-/// What a port holds back at most; beyond that frames are dropped, as by any switch.
+/// Maximum bytes queued at a port; further frames are dropped, as by any switch.
 const QUEUE: usize = 16 << 20;
 
-/// The hardware address of a node.
+/// Hardware (MAC) address of a node.
 pub(crate) fn address(node: usize) -> [u8; 6] {
     [2, 0, 0, 0, (node >> 8) as u8, node as u8]
 }
 
-/// A frame on its way. The first to be due comes first, and of those the first to be sent.
+/// A frame in transit. Frames are ordered by due time, then by the order in which they were sent.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Frame {
     due: Instant,
@@ -37,18 +37,18 @@ struct Frame {
     bytes: Vec<u8>,
 }
 
-/// What became of it all.
+/// Statistics of a link.
 #[derive(Default)]
 struct Count {
     frames: u64,
     bytes: u64,
     dropped: u64,
-    /// How long each frame was on its way, and how much later than it should have been, in ns; of the first million.
+    /// Time in transit of each of the first million frames, in ns; `late` is the time by which each missed its due time.
     way: Vec<u32>,
     late: Vec<u32>,
 }
 
-/// Switches frames between devices of these names until standard input ends; then says what it did.
+/// Switches frames between the named devices until standard input ends; then prints statistics.
 pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
     let mut ports: Vec<File> = devices.iter().map(|name| tap(name)).collect::<Result<_>>()?;
     println!("ready");
@@ -80,7 +80,7 @@ pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
             }
             fds.iter().map(|fd| !fd.revents().is_empty()).collect()
         };
-        // Whoever started this has gone.
+        // The process that started the link has ended.
         if ready[ports.len()] && matches!(input.lock().read(&mut [0; 64]), Ok(0) | Err(_)) {
             break;
         }
@@ -88,17 +88,17 @@ pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
             switch.take(&mut ports, port)?;
         }
     }
-    switch.tell();
+    switch.add_row();
     Ok(())
 }
 
 struct Switch<'a> {
     wire: &'a Wire,
     began: Instant,
-    /// Until when each port is busy, out of its node and into it.
+    /// Time until which each port is busy with frames out of its node; `into` is that of frames into its node.
     out: Vec<Instant>,
     into: Vec<Instant>,
-    /// Bytes that wait for each.
+    /// Bytes queued for each port.
     queued: Vec<usize>,
     order: u64,
     waiting: BinaryHeap<Reverse<Frame>>,
@@ -110,14 +110,14 @@ impl Switch<'_> {
         self.waiting.peek().map(|Reverse(frame)| frame.due)
     }
 
-    /// Takes what a node has sent.
+    /// Reads frames that a node has sent, and forwards them.
     fn take(&mut self, ports: &mut [File], from: usize) -> Result<()> {
         for _ in 0..32 {
             let mut bytes = vec![0; FRAME];
             let length = match ports[from].read(&mut bytes) {
                 Ok(length) => length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The device goes down with its namespace.
+                // The device is down, because its namespace is gone.
                 Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
@@ -131,7 +131,7 @@ impl Switch<'_> {
         let now = Instant::now();
         let node =
             |at: &[u8]| (at[..4] == address(0)[..4]).then(|| usize::from(at[4]) << 8 | usize::from(at[5]));
-        // All neighbours are known to each other: what is for everybody is for nobody.
+        // Nodes have static neighbour tables, so broadcasts are of no use and are discarded.
         let Some(to) = bytes.get(..6).and_then(node).filter(|&to| to < self.out.len() && to != from) else {
             return;
         };
@@ -151,7 +151,7 @@ impl Switch<'_> {
         self.waiting.push(Reverse(Frame { due, order: self.order, taken: now, to, bytes }));
     }
 
-    /// Hands over what is due.
+    /// Delivers the frames that are due.
     fn deliver(&mut self, ports: &mut [File]) {
         loop {
             let now = Instant::now();
@@ -171,7 +171,7 @@ impl Switch<'_> {
         }
     }
 
-    fn tell(&mut self) {
+    fn add_row(&mut self) {
         let Count { frames, bytes, dropped, way, late } = &mut self.count;
         way.sort_unstable();
         late.sort_unstable();

@@ -1,5 +1,5 @@
-//! A cluster in a box: nodes are network namespaces with host names of their own, joined by a link with a delay and a rate.
-//! Real MPIs run across them as across machines: TCP between nodes, shared memory inside, and a remote shell that enters a
+//! An emulated cluster on one machine: nodes are network namespaces with host names of their own, joined by a link with a delay and a
+//! rate. Real MPIs run across these nodes as across machines: TCP between nodes, shared memory inside, and a remote shell that enters a
 //! node with a clean environment, as a real one does.
 
 pub(crate) mod link;
@@ -21,10 +21,10 @@ pub(crate) use wire::Wire;
 
 use crate::mpis::{Mpi, home, root};
 
-/// What the cluster looks like.
+/// Shape of an emulated cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Shape {
-    /// How many nodes, with --ppn ranks each; or the ranks of each, such as 4,4,3,1
+    /// Number of nodes, with --ppn ranks each; or the ranks of each node, such as 4,4,3,1
     #[arg(long, value_name = "N|LIST", default_value = "2", value_parser = nodes)]
     nodes: Nodes,
     /// Ranks of each node
@@ -56,12 +56,12 @@ struct ShapeText {
 }
 
 impl Shape {
-    /// As options say it.
+    /// Parses a shape from command-line options.
     pub(crate) fn of(options: &[&str]) -> Result<Shape> {
         Ok(ShapeText::try_parse_from(std::iter::once(&"shape").chain(options))?.shape)
     }
 
-    /// The ranks of each node.
+    /// Number of ranks on each node.
     pub(crate) fn ranks(&self) -> Vec<u32> {
         match &self.nodes {
             Nodes::Alike(count) => vec![self.ppn; *count as usize],
@@ -69,7 +69,7 @@ impl Shape {
         }
     }
 
-    /// Whether there can be such a cluster.
+    /// Checks that such a cluster is possible.
     fn check(&self) -> Result<()> {
         let count = match &self.nodes {
             Nodes::Alike(count) => *count as usize,
@@ -82,19 +82,19 @@ impl Shape {
             wire.lost_links.iter().chain(&wire.lost_nodes).map(|lost| (lost.node, lost.other))
         {
             let last = node.max(other.unwrap_or(0));
-            ensure!(last < count, "node {last} is not one of {count}: they are counted from 0");
+            ensure!(last < count, "there is no node {last}: there are {count} nodes, numbered from 0");
             ensure!(other != Some(node), "there is no link from node {node} to itself");
         }
         Ok(())
     }
 
-    /// All ranks together.
+    /// Number of ranks on all nodes.
     fn total(&self) -> u32 {
         self.ranks().iter().sum()
     }
 }
 
-/// Nodes that are up, for as long as this lives.
+/// Emulated nodes, which are up as long as this value lives.
 pub(crate) struct Cluster {
     shape: Shape,
     names: Vec<String>,
@@ -103,7 +103,7 @@ pub(crate) struct Cluster {
     began: Instant,
 }
 
-/// Runs something that must succeed.
+/// Runs a command that must succeed.
 fn must(program: &str, arguments: &[&str], input: &str) -> Result<()> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -116,7 +116,7 @@ fn must(program: &str, arguments: &[&str], input: &str) -> Result<()> {
     Ok(())
 }
 
-/// What names of nodes begin with; the number of a process follows.
+/// Prefix of node names; a process ID and the number of the node follow.
 const PREFIX: &str = "bruckner";
 
 fn ip_of(node: usize) -> String {
@@ -124,7 +124,7 @@ fn ip_of(node: usize) -> String {
 }
 
 impl Cluster {
-    /// Brings nodes up; as root.
+    /// Brings the nodes up; needs root.
     pub(crate) fn up(shape: &Shape) -> Result<Cluster> {
         shape.check()?;
         take_down_what_was_left()?;
@@ -139,7 +139,7 @@ impl Cluster {
             let _ = writeln!(hosts, "{} {name}", ip_of(node));
         }
         for name in &cluster.names {
-            ensure!(!crate::interrupt::was_asked(), "interrupted");
+            ensure!(!crate::interrupt::was_interrupted(), "interrupted");
             must("ip", &["netns", "add", name], "")?;
             let configuration = Path::new("/etc/netns").join(name);
             std::fs::create_dir_all(&configuration)?;
@@ -156,9 +156,9 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the link, which makes the devices.
+    /// Starts the link process, which creates the devices.
     fn join(&mut self, devices: &[String]) -> Result<()> {
-        // Before everything else on this machine: a late link would be a longer one.
+        // The link has real-time priority: if it were scheduled late, the delay would grow.
         let mut command = Command::new("chrt");
         command
             .args(["-f", "10"])
@@ -166,7 +166,7 @@ impl Cluster {
             .arg("link")
             .args(self.shape.wire.options())
             .args(devices);
-        // In a group of its own: an interrupt from the terminal is not for the link, which ends with its input.
+        // The link has a process group of its own, so interrupts from the terminal do not reach it; it ends with its input.
         let mut link = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = link.stdout.take().context("piped")?;
         self.link = Some(link);
@@ -176,7 +176,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a node's side of the link is told, as lines for `ip`.
+    /// Configuration of a node's network interface, as lines for `ip`.
     fn configuration(&self, node: usize, device: &str) -> String {
         let hardware = |node| link::address(node).map(|byte| format!("{byte:02x}")).join(":");
         let mut lines = format!(
@@ -240,7 +240,7 @@ impl Cluster {
                 inner.args(["-launcher", "ssh", "-launcher-exec", &agent, "-f", &hosts]);
             }
         }
-        // Namespaces share a machine, and UCX would find that out and go round the wire.
+        // Namespaces share a machine, which UCX would detect, and then bypass the wire.
         if matches!(mpi, Mpi::Mpich4 | Mpi::Mpich5 | Mpi::MpichAbi) {
             inner.env("UCX_TLS", "tcp,self").env("FI_PROVIDER", "tcp");
         }
@@ -248,7 +248,7 @@ impl Cluster {
             inner.env("I_MPI_FABRICS", "shm:ofi").env("FI_PROVIDER", "tcp").env("I_MPI_PIN", "0");
         }
         inner.args(["-n", &self.shape.total().to_string()]);
-        // The same from inside the first node.
+        // The launcher runs inside the first node.
         let first = &self.names[0];
         let mut command = Command::new("ip");
         command.args(["netns", "exec", first, "unshare", "-u", "sh", "-c"]);
@@ -262,13 +262,13 @@ impl Cluster {
         command
     }
 
-    /// All ranks that run across it.
+    /// Number of ranks on all nodes.
     pub(crate) fn ranks(&self) -> u32 {
         self.shape.total()
     }
 
-    /// Ends what runs on nodes that are lost by now.
-    pub(crate) fn lose(&self, lost: &mut Vec<usize>) {
+    /// Ends all processes on nodes that are lost by now, and adds these nodes to `lost`.
+    pub(crate) fn end_lost_nodes(&self, lost: &mut Vec<usize>) {
         for node in &self.shape.wire.lost_nodes {
             if self.began.elapsed() >= node.after && !lost.contains(&node.node) {
                 lost.push(node.node);
@@ -279,13 +279,13 @@ impl Cluster {
         }
     }
 
-    /// Runs a command under an MPI's launcher across the nodes, as if in the terminal; the code with which it ended.
+    /// Runs a command under an MPI's launcher across the nodes, as from a terminal; returns its exit code.
     pub(crate) fn run(&self, mpi: Mpi, command: &[String]) -> Result<i32> {
         let mut launch = self.launch(mpi);
         if mpi == Mpi::Mpich4 && self.shape.total() > 2 {
             launch.args(["-genv", "LD_PRELOAD", &crate::setup::patient().display().to_string()]);
         }
-        self.attend(launch.args(command))
+        self.run_and_lose_nodes(launch.args(command))
     }
 
     /// Runs `bruckner bench`, which starts the launcher as often as it needs, with some settings on all ranks.
@@ -302,19 +302,19 @@ impl Cluster {
 
     /// Runs a command of `bruckner` that starts the launcher as often as it needs, with some settings on all ranks.
     pub(crate) fn command(&self, mpi: Mpi, name: &str, ask: &[String], settings: &[String]) -> Result<()> {
-        match self.attend(&mut command(name, &self.launch(mpi), ask, settings))? {
+        match self.run_and_lose_nodes(&mut command(name, &self.launch(mpi), ask, settings))? {
             0 => Ok(()),
             code => bail!("bruckner {name} ended with {code}"),
         }
     }
 
-    /// Ends all that runs on its nodes.
+    /// Ends all processes on the nodes.
     pub(crate) fn end_all(&self) {
         self.names.iter().for_each(|name| end_all_in(name));
     }
 
-    /// Runs a command while nodes are lost when their time has come, and ends it on an interrupt; its code.
-    fn attend(&self, command: &mut Command) -> Result<i32> {
+    /// Runs a command, loses nodes at their times, and ends the command on an interrupt; returns its exit code.
+    fn run_and_lose_nodes(&self, command: &mut Command) -> Result<i32> {
         let mut child =
             command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
         let (mut lost, mut asked) = (Vec::new(), None);
@@ -322,10 +322,10 @@ impl Cluster {
             if let Some(status) = child.try_wait()? {
                 return Ok(if asked.is_some() { 130 } else { status.code().unwrap_or(1) });
             }
-            self.lose(&mut lost);
-            match (crate::interrupt::was_asked(), asked) {
+            self.end_lost_nodes(&mut lost);
+            match (crate::interrupt::was_interrupted(), asked) {
                 (true, None) => {
-                    // A launcher in the same terminal has heard of it, too; it ends its ranks.
+                    // A launcher in the same terminal gets the interrupt, too, and ends its ranks.
                     let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
                     asked = Some(Instant::now());
                 }
@@ -341,7 +341,7 @@ impl Cluster {
     }
 }
 
-/// A command of `bruckner` with a launcher at its end, and some settings on all ranks.
+/// A command of `bruckner` followed by a launcher's command line, with some settings on all ranks.
 pub(crate) fn command(name: &str, launcher: &Command, ask: &[String], settings: &[String]) -> Command {
     let mut command = Command::new(root().join("target/release/bruckner"));
     command.arg(name).args(ask);
@@ -375,7 +375,7 @@ fn remove(name: &str) {
     let _ = std::fs::remove_dir_all(Path::new("/etc/netns").join(name));
 }
 
-/// Nodes of processes that were killed before they could take them down.
+/// Removes nodes of processes that were killed before they could do so.
 fn take_down_what_was_left() -> Result<()> {
     let listed = Command::new("ip").args(["netns", "list"]).output().context("ip does not start")?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
@@ -400,7 +400,7 @@ fn take_down_what_was_left() -> Result<()> {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(mut link) = self.link.take() {
-            // It ends with its input, and says what it did.
+            // The link ends with its input, and prints statistics.
             drop(link.stdin.take());
             let _ = link.wait();
         }

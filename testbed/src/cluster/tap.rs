@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, Result, bail};
 
-/// A TAP device, in the namespace of this process until somebody moves it.
+/// Opens a TAP device in the network namespace of this process; the device can be moved to another.
 pub(crate) fn tap(name: &str) -> Result<File> {
     let device = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
     let device = device.context("/dev/net/tun: emulated nodes need root, and TUN/TAP in the kernel")?;

@@ -1,33 +1,33 @@
-//! What lies between emulated nodes: how long it is, how wide, and what breaks when.
+//! The network between emulated nodes: delays, rates and losses.
 
 use std::time::Duration;
 
 use clap::Args;
 
-/// The wire.
+/// Options of the network between emulated nodes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Wire {
-    /// How long a frame is on its way from node to node, such as 500us
+    /// Delay of a frame from node to node, such as 500us
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = time)]
     pub(crate) delay: Duration,
-    /// Bits a second into a node, and out of it, such as 1gbit
+    /// Bits per second into a node, and out of it, such as 1gbit
     #[arg(long, value_name = "RATE", default_value = "10gbit", value_parser = rate)]
     pub(crate) rate: u64,
-    /// Nodes of a rack
+    /// Number of nodes in a rack
     #[arg(long, value_name = "N", requires = "rack_delay", value_parser = rack)]
     pub(crate) rack: Option<usize>,
-    /// How much longer it is from one rack to another
+    /// Additional delay between racks
     #[arg(long, value_name = "TIME", value_parser = time, requires = "rack")]
     pub(crate) rack_delay: Option<Duration>,
-    /// Nothing passes between two nodes from some time on, such as 0-2@3s; may be given several times
+    /// Loses the link between two nodes from some time on, such as 0-2@3s; may be given several times
     #[arg(long = "lose-link", value_name = "A-B@TIME", value_parser = link)]
     pub(crate) lost_links: Vec<Lost>,
-    /// A node is gone from some time on, such as 3@2s, with all that runs there; may be given several times
+    /// Loses a node with all its processes from some time on, such as 3@2s; may be given several times
     #[arg(long = "lose-node", value_name = "A@TIME", value_parser = node)]
     pub(crate) lost_nodes: Vec<Lost>,
 }
 
-/// Something that is lost, and when: a link, or a node with all its links.
+/// A link between two nodes, or a node with all its links, and the time of its loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lost {
     pub(crate) node: usize,
@@ -36,12 +36,12 @@ pub(crate) struct Lost {
 }
 
 impl Wire {
-    /// How long a frame of so many bytes takes a port.
+    /// Time for which a frame of `bytes` bytes occupies a port.
     pub(crate) fn takes(&self, bytes: usize) -> Duration {
         Duration::from_nanos((bytes as u64 * 8).saturating_mul(1_000_000_000) / self.rate.max(1))
     }
 
-    /// How long it is on its way between two nodes.
+    /// Delay between two nodes.
     pub(crate) fn delay(&self, from: usize, to: usize) -> Duration {
         match (self.rack, self.rack_delay) {
             (Some(rack), Some(more)) if from / rack.max(1) != to / rack.max(1) => self.delay + more,
@@ -49,7 +49,7 @@ impl Wire {
         }
     }
 
-    /// Whether nothing passes from one node to another, so long after the beginning.
+    /// Whether frames from one node to another are lost at time `since` after the start.
     pub(crate) fn is_lost(&self, from: usize, to: usize, since: Duration) -> bool {
         self.lost_links.iter().chain(&self.lost_nodes).any(|lost| {
             let hits = match lost.other {
@@ -60,7 +60,7 @@ impl Wire {
         })
     }
 
-    /// The same as options.
+    /// The network as command-line options.
     pub(crate) fn options(&self) -> Vec<String> {
         let mut options =
             vec![format!("--delay={}ns", self.delay.as_nanos()), format!("--rate={}bit", self.rate)];
@@ -78,7 +78,7 @@ impl Wire {
     }
 }
 
-/// A number and its unit.
+/// Parses a number with a unit, and multiplies it by the factor of the unit.
 fn with_unit(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let unit = units.iter().find(|(unit, _)| *unit == &text[end..]);
@@ -123,7 +123,7 @@ fn node(text: &str) -> Result<Lost, String> {
     read().ok_or_else(|| "a node and a time, such as 3@2s".to_owned())
 }
 
-/// A time as people say it.
+/// Formats a time in microseconds or milliseconds.
 pub(crate) fn time_text(time: Duration) -> String {
     match time.as_nanos() {
         nanos if nanos < 10_000_000 => format!("{:.0} us", nanos as f64 / 1e3),
@@ -131,7 +131,7 @@ pub(crate) fn time_text(time: Duration) -> String {
     }
 }
 
-/// A rate as people say it.
+/// Formats a rate in Gbit/s or Mbit/s.
 pub(crate) fn rate_text(rate: u64) -> String {
     match rate {
         rate if rate >= 1_000_000_000 => format!("{} Gbit/s", rate as f64 / 1e9),

@@ -14,7 +14,7 @@ use crate::mpis::{home, root};
 
 pub(crate) use work::run_in_process;
 
-/// By how much a figure may exceed the recorded one. One that is lower by as much is marked: to record it brings the limit down.
+/// Fraction by which a count may exceed the recorded one. A count that is lower by as much is marked: recording it lowers the limit.
 const TOLERANCE: f64 = 0.05;
 
 /// Counts instructions and compares them with the recorded figures, or records them.
@@ -42,13 +42,17 @@ pub(crate) fn run(record: bool) -> Result<()> {
         let change = *count as f64 / before as f64 - 1.0;
         let remark = match change {
             change if change > TOLERANCE => "  too many",
-            change if change < -TOLERANCE => "  fewer: to be recorded",
+            change if change < -TOLERANCE => "  fewer: record the new count",
             _ => "",
         };
         above += usize::from(change > TOLERANCE);
         println!("{name:<64} {count:>12} {before:>12} {:>+7.1} %{remark}", 100.0 * change);
     }
-    ensure!(recorded.len() == counted.len(), "{} has figures that nothing counts", file.display());
+    ensure!(
+        recorded.len() == counted.len(),
+        "{} contains figures that are not counted any more",
+        file.display()
+    );
     if above > 0 {
         bail!(
             "{above} figures are more than {} % above those of {}: mend what became slower, or record them by \
@@ -70,7 +74,7 @@ fn recorded_text(counted: &[(String, u64)]) -> String {
     text
 }
 
-/// The figures of a part of the work.
+/// Runs a part of the work under valgrind and returns its figures.
 fn count(part: &str, place: &Path) -> Result<Vec<(String, u64)>> {
     let out = place.join(part.replace(' ', "-"));
     let _ = std::fs::remove_dir_all(&out);
@@ -80,7 +84,7 @@ fn count(part: &str, place: &Path) -> Result<Vec<(String, u64)>> {
     valgrind.args(["--toggle-collect=*counted_by_valgrind*", "--toggle-collect=*left_the_engine*"]);
     valgrind.args(["--dump-before=*end_of_figure*"]);
     valgrind.arg(format!("--callgrind-out-file={}", out.join("count").display()));
-    // Which functions of libc serve depends on the processor: these are everywhere.
+    // The processor determines which variants of libc functions are used: these are available on every processor.
     valgrind.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM");
     let said = valgrind.arg(std::env::current_exe()?).args(["work", part]).output()?;
     let errors = String::from_utf8_lossy(&said.stderr);
@@ -97,8 +101,8 @@ fn count(part: &str, place: &Path) -> Result<Vec<(String, u64)>> {
     Ok(names.into_iter().zip(counts).collect())
 }
 
-/// What valgrind counted, in the order of its files: one for each time that the measured function returned, and one for the end of the
-/// process, which counts if anything ran since.
+/// Returns valgrind's counts in the order of its files: one for each return of the measured function, and one for the end of the process,
+/// which is dropped if nothing was counted since.
 fn totals(place: &Path) -> Result<Vec<u64>> {
     let number = |path: &PathBuf| {
         path.extension().and_then(|text| text.to_str()).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX)

@@ -1,15 +1,15 @@
-//! Jocksch, Ohana, Lanti, Karakasis, Villard 2021: factors and ports.
+//! Jocksch, Ohana, Lanti, Karakasis, Villard 2021: allreduces given by factors and ports.
 
 use anyhow::Result;
 use bruckner_measure::{bytes_text, time_text};
 use bruckner_model::machine::{Injection, Machine};
-use bruckner_model::steps::Step;
-use bruckner_model::{Played, steps_of};
+use bruckner_model::steps::CostStep;
+use bruckner_model::{Simulation, steps_of};
 use bruckner_schedule::{Collective, Rank};
 
 use super::{BY, known, on_all_cores, planned, table};
 
-/// Their Table 1: form, steps, and what is sent in parts of 39.
+/// Table 1 of the paper: form, steps, and data that a node sends, in units of 1/39 of the message.
 const TABLE_1: [(&str, u32, u64); 4] = [
     ("39(1 1 1 1 1 1)", 6, 8 * 39),
     ("3(1 1) 13(1 1 1 1)", 6, 7 * 39),
@@ -17,7 +17,7 @@ const TABLE_1: [(&str, u32, u64); 4] = [
     ("39(-1 -1 -1 -1 -1 -1) 39(1 1 1 1 1 1)", 12, 76),
 ];
 
-/// Their Table 2: bytes, the form that they found to be best, and what it took in microseconds.
+/// Table 2 of the paper: bytes, the form that was found to be the best, and its time in microseconds.
 const TABLE_2: [(u64, &str, f64); 12] = [
     (8, "160(12 12)", 82.11),
     (8192, "160(12 12)", 272.8),
@@ -35,14 +35,14 @@ const TABLE_2: [(u64, &str, f64); 12] = [
 
 const NODES: u32 = 160;
 
-/// Messages of a rank, and its bytes in parts of 39.
+/// Number of messages of a rank, and data that they carry in units of 1/39; the maximum over ranks.
 fn counted(form: &str) -> Result<(u32, u64)> {
     let parts = 39;
     let plan = planned(Collective::Allreduce, "39x1", form, 8 * parts)?;
     let sent = |rank| {
         let steps = steps_of(&plan, Rank(rank)).steps;
         let sends = steps.iter().filter_map(|step| match step {
-            Step::Send { bytes, .. } => Some(*bytes),
+            CostStep::Send { bytes, .. } => Some(*bytes),
             _ => None,
         });
         sends.fold((0, 0), |(messages, all), bytes| (messages + 1, all + bytes / 8))
@@ -50,7 +50,7 @@ fn counted(form: &str) -> Result<(u32, u64)> {
     Ok((0..parts as u32).map(sent).max().expect("there are ranks"))
 }
 
-/// A node's ports share what it can send.
+/// Model of Piz Daint in which the ports of a node share its injection rate.
 fn daint() -> Result<Machine> {
     let mut machine = known("piz-daint")?;
     let rate = 1.0 / machine.network.protocol(8).per_byte;
@@ -58,7 +58,7 @@ fn daint() -> Result<Machine> {
     Ok(machine)
 }
 
-/// By size, for each machine: the form that is fastest, and how many times as long theirs takes.
+/// Simulation of one size: by machine, the fastest form, and how many times as long the paper's form takes; `time` is that form's.
 struct Found {
     fastest: Vec<&'static str>,
     theirs: Vec<f64>,
@@ -67,8 +67,8 @@ struct Found {
 
 fn find(forms: &[&'static str], bytes: u64, theirs: &str, machines: &[Machine]) -> Result<Found> {
     let times = on_all_cores(forms, |form| {
-        let played = Played::of(&planned(Collective::Allreduce, &format!("{NODES}x1"), form, bytes)?)?;
-        machines.iter().map(|machine| Ok(played.on(machine)?.last())).collect::<Result<Vec<f64>>>()
+        let played = Simulation::of(&planned(Collective::Allreduce, &format!("{NODES}x1"), form, bytes)?)?;
+        machines.iter().map(|machine| Ok(played.run(machine)?.last())).collect::<Result<Vec<f64>>>()
     })?;
     let mut found = Found { fastest: Vec::new(), theirs: Vec::new(), time: 0.0 };
     let at = forms.iter().position(|form| *form == theirs).expect("theirs is one of them");
@@ -83,7 +83,7 @@ fn find(forms: &[&'static str], bytes: u64, theirs: &str, machines: &[Machine]) 
 }
 
 fn table_2(forms: &[&'static str], machine: &Machine) -> Result<String> {
-    let machines = machine.varied(BY);
+    let machines = machine.variations(BY);
     let mut rows = Vec::new();
     for (bytes, theirs, took) in TABLE_2 {
         let found = find(forms, bytes, theirs, &machines)?;
@@ -100,10 +100,10 @@ fn table_2(forms: &[&'static str], machine: &Machine) -> Result<String> {
     let head = [
         "bytes",
         "theirs",
-        "took",
+        "measured time",
         "simulated",
-        "the fastest by the model (on so many machines around it)",
-        "theirs, times that",
+        "fastest form by the model (on how many of the varied machines)",
+        "time of the paper's form relative to the fastest",
     ];
     Ok(table(&head, &rows))
 }
@@ -134,10 +134,10 @@ Piz Daint's 1.30 us and 9.6 GB/s, which all ports of a node share; ports and red
 ",
     );
     text.push_str(&table_2(&forms, &machine)?);
-    // Two steps took them 82 us.
+    // In the paper, two steps of 8 bytes took 82 µs.
     let mut slow = machine.clone();
     slow.network.protocols.iter_mut().for_each(|protocol| protocol.latency = TABLE_2[0].2 * 1e-6 / 2.0);
-    text.push_str("\nThe same with the latency that their 8 bytes took, 41 us a step:\n");
+    text.push_str("\nTable 2 with the latency measured for 8 bytes, 41 µs for each step:\n");
     text.push_str(&table_2(&forms, &slow)?);
     text.push_str(NOTE);
     Ok(text)

@@ -1,4 +1,4 @@
-//! `cargo testbed papers`: what the papers claim of their algorithms, beside what schedules and the model say. Prints docs/papers.md.
+//! `cargo testbed papers`: claims of papers about their algorithms, beside what schedules and the model give. Prints docs/papers.md.
 
 mod jocksch;
 mod nap;
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use bruckner_algorithms::{Plan, Task, plan};
-use bruckner_model::{Machine, Played};
+use bruckner_algorithms::{Task, TaskPlan, plan};
+use bruckner_model::{Machine, Simulation};
 use bruckner_schedule::Collective;
 
 use crate::mpis::root;
 
-/// How far parameters are varied.
+/// Fraction by which machine parameters are varied.
 const BY: f64 = 0.3;
 
 const HEAD: &str = "# What the papers claim, and what the model says
@@ -27,7 +27,7 @@ each figure stands, in parentheses, the least and the most that it becomes if la
 30 % less or more than in the profile, in all combinations: what changes within that range is not known.
 ";
 
-/// What came out for a machine, and around it.
+/// A figure for a machine, and its range over machines with varied parameters.
 struct Spread {
     value: f64,
     least: f64,
@@ -35,7 +35,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of the first, which is the machine as it is, and all others.
+    /// Spread of `values`, of which the first is that of the unvaried machine.
     fn of(values: &[f64]) -> Spread {
         Spread {
             value: values[0],
@@ -53,21 +53,21 @@ impl fmt::Display for Spread {
 }
 
 fn known(name: &str) -> Result<Machine> {
-    Machine::known(name).with_context(|| format!("no machine {name}"))
+    Machine::builtin(name).with_context(|| format!("no machine {name}"))
 }
 
-fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> Result<Plan> {
+fn planned(collective: Collective, topology: &str, algorithm: &str, bytes: u64) -> Result<TaskPlan> {
     let task = Task::new(collective, topology.parse()?).bytes(bytes);
     plan(&task, &algorithm.parse().context("an algorithm")?).with_context(|| algorithm.to_owned())
 }
 
-/// How long a plan takes on each of some machines.
-fn times(plan: &Plan, machines: &[Machine]) -> Result<Vec<f64>> {
-    let played = Played::of(plan)?;
-    on_all_cores(machines, |machine| Ok(played.on(machine)?.last()))
+/// Simulated time of a plan on each machine, in seconds.
+fn times(plan: &TaskPlan, machines: &[Machine]) -> Result<Vec<f64>> {
+    let played = Simulation::of(plan)?;
+    on_all_cores(machines, |machine| Ok(played.run(machine)?.last()))
 }
 
-/// Does something with each thing; results in order.
+/// Applies `work` to each thing, in parallel on all cores; results are in order.
 fn on_all_cores<T: Sync, R: Send + Sync>(
     things: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -97,7 +97,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Prints all of it, or compares it with what docs/papers.md says.
+/// Prints all sections, or compares them with docs/papers.md if `check` is set.
 pub(crate) fn run(check: bool) -> Result<()> {
     let sections = [nap::section, regions::section, radix::section, sparbit::section, jocksch::section];
     let mut text = HEAD.to_owned();
@@ -112,8 +112,8 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let path = root().join("docs/papers.md");
     ensure!(
         std::fs::read_to_string(path)? == text,
-        "docs/papers.md is not what `cargo testbed papers` prints"
+        "docs/papers.md differs from the output of `cargo testbed papers`"
     );
-    println!("docs/papers.md is what the model says");
+    println!("docs/papers.md is up to date");
     Ok(())
 }

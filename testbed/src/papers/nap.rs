@@ -1,8 +1,8 @@
-//! Bienz, Olson, Gropp 2019: allreduces that know nodes.
+//! Bienz, Olson, Gropp 2019: node-aware allreduces.
 
 use anyhow::Result;
 use bruckner_measure::bytes_text;
-use bruckner_model::{Machine, Reach};
+use bruckner_model::{LinkClass, Machine};
 use bruckner_schedule::Collective;
 
 use super::{BY, Spread, known, planned, table, times};
@@ -10,22 +10,23 @@ use super::{BY, Spread, known, planned, table, times};
 const NODES: u32 = 2048;
 const PER_NODE: u32 = 16;
 
-/// Theirs, and ours of the same idea: recursive doubling, one rank of each node, and all of them.
+/// Names in the paper, and our algorithms of the same idea: recursive doubling of all ranks, of one rank of each node, and node-aware.
 const ALGORITHMS: [(&str, &str); 3] = [
     ("RD", "recursive-doubling"),
     ("SMP", "leader(node, between=recursive-doubling)"),
     ("NAP", "locality(node, lanes=paper)"),
 ];
 
-/// Their equations 4, 5 and 6.
+/// Equations 4, 5 and 6 of the paper: times of RD, SMP and NAP, in seconds.
 fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     let (n, ppn, s) = (f64::from(NODES), f64::from(PER_NODE), bytes as f64);
-    let near = machine.wire(Reach::Socket).protocol(bytes);
+    let near = machine.link(LinkClass::Socket).protocol(bytes);
     let far = machine.network.protocol(bytes);
     let gamma = machine.rank.reduce;
     let local = near.latency + near.per_byte * s;
     let alone = far.latency + far.per_byte * s;
-    let all_send = far.latency + s * far.per_byte.max(machine.limit(bytes).map_or(0.0, |rate| ppn / rate));
+    let all_send =
+        far.latency + s * far.per_byte.max(machine.injection_rate(bytes).map_or(0.0, |rate| ppn / rate));
     let (ranks, log_nodes) = (n * ppn, n.ln() / ppn.ln());
     [
         local * ppn.log2() + all_send * n.log2() + gamma * s * ranks.log2(),
@@ -34,7 +35,7 @@ fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     ]
 }
 
-/// The largest size at which NAP, the last one, is the fastest; 0 if there is none. By size and machine, the times of all.
+/// Largest size at which NAP is the fastest on a machine; 0 if there is none. `by_size` has the times of all three, by size and machine.
 fn up_to(sizes: &[u64], by_size: &[Vec<[f64; 3]>], machine: usize) -> f64 {
     let wins = |times: &[f64; 3]| times[2] < times[0] && times[2] < times[1];
     let mut won = sizes.iter().zip(by_size).rev().filter(|(_, machines)| wins(&machines[machine]));
@@ -42,7 +43,7 @@ fn up_to(sizes: &[u64], by_size: &[Vec<[f64; 3]>], machine: usize) -> f64 {
 }
 
 pub(super) fn section() -> Result<String> {
-    let machines = known("blue-waters")?.varied(BY);
+    let machines = known("blue-waters")?.variations(BY);
     let topology = format!("{NODES}x{PER_NODE}");
     let sizes: Vec<u64> = (3..=14).map(|power| 1 << power).collect();
     let (mut by_equations, mut simulated) = (Vec::new(), Vec::new());
@@ -84,7 +85,7 @@ pub(super) fn section() -> Result<String> {
 
 The paper: on Blue Waters, {ranks} ranks, 16 on a node, NAP is the fastest up to 2,048 bytes, measured; beyond that, one rank of each node
 (SMP) is. By the paper's own equations 4 to 6 with the numbers of our profile NAP is the fastest up to {equations}; our schedules,
-simulated, up to {simulated}. How many times as long as NAP others take:
+simulated, up to {simulated}. Times of the others, relative to NAP:
 ",
         ranks = NODES * PER_NODE,
         equations = crossing(&by_equations),
@@ -100,5 +101,5 @@ const NOTE: &str = "
 The equations agree with the paper, and its claim stands: up to 4 KiB where 2 KiB was measured. Our schedule is a different one on the node:
 so that all ranks have the same bits, each reduces all 16 contributions in rank order, through shared memory. That is 15 reductions
 a step instead of 4; with 1.44 ns a byte, as on Blue Waters, it ends NAP's advantage at a quarter of the size. At 256 bytes recursive
-doubling comes close, since from 500 bytes on messages between nodes take three times as long to begin, and NAP has a third of them.
+doubling comes close, because the latency between nodes is three times as high from 500 bytes on, and NAP sends a third of the messages.
 ";

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bruckner_measure::bytes_text;
 use bruckner_model::machine::Injection;
-use bruckner_model::steps::Step;
+use bruckner_model::steps::CostStep;
 use bruckner_model::{Machine, Model, steps_of};
 use bruckner_schedule::{Collective, Rank};
 
@@ -12,20 +12,20 @@ use super::{BY, Spread, known, on_all_cores, planned, table};
 const RANKS: [u32; 4] = [512, 1024, 2048, 4096];
 const BYTES: [u64; 4] = [16, 64, 256, 1024];
 
-/// Ranks of a node of Theta.
+/// Number of ranks on a node of Theta.
 const PER_NODE: u32 = 64;
 
-/// All up to twice the largest square root, and some more.
+/// Radices to compare: all up to twice the largest square root, larger powers of two, and P − 1.
 fn radices(ranks: u32) -> impl Iterator<Item = u32> {
     let more = (8..).map(|power| 1 << power).take_while(move |radix| *radix < ranks);
     (2..=128).chain(more).chain([ranks - 1])
 }
 
-/// What the best radix is on each machine, and how many times as long ⌈√P⌉ takes.
+/// Returns, for each machine, the best radix, and how many times as long the radix ⌈√P⌉ takes.
 fn best(ranks: u32, per_node: u32, bytes: u64, machines: &[Machine]) -> Result<Vec<(u32, f64)>> {
     let topology = format!("{}x{per_node}", ranks / per_node);
     let radices: Vec<u32> = radices(ranks).collect();
-    let steps: Vec<Vec<Step>> = on_all_cores(&radices, |radix| {
+    let steps: Vec<Vec<CostStep>> = on_all_cores(&radices, |radix| {
         let plan = planned(Collective::Alltoall, &topology, &format!("bruck({radix})"), bytes)?;
         Ok(steps_of(&plan, Rank(0)).steps)
     })?;
@@ -59,7 +59,7 @@ fn rows(per_node: u32, machines: &[Machine]) -> Result<Vec<Vec<String>>> {
 pub(super) fn section() -> Result<String> {
     let alone = known("trinity")?;
     let mut crowded = alone.clone();
-    // A node sends what one rank can with long messages.
+    // A node sends at most at the rate of one rank with long messages.
     let rate = 1.0 / alone.network.protocol(1 << 20).per_byte;
     crowded.injection = Some(Injection { rate, source: "as one rank".to_owned() });
     let of = BYTES.map(|bytes| format!("{} a block", bytes_text(bytes)));
@@ -71,16 +71,16 @@ bytes. No latencies of Theta are known to us: these are Trinity's, the same netw
 and how many times as long ⌈√P⌉ takes. With one rank a node:
 "
     .to_owned();
-    text.push_str(&table(&head, &rows(1, &alone.varied(BY))?));
-    text.push_str("\nWith 64 ranks a node, which together send no more than one of them can:\n");
-    text.push_str(&table(&head, &rows(PER_NODE, &crowded.varied(BY))?));
+    text.push_str(&table(&head, &rows(1, &alone.variations(BY))?));
+    text.push_str("\nWith 64 ranks on each node, which together send at most at the rate of one rank:\n");
+    text.push_str(&table(&head, &rows(PER_NODE, &crowded.variations(BY))?));
     text.push_str(NOTE);
     Ok(text)
 }
 
 const NOTE: &str = "
 They agree where the paper measured and blocks are short, up to 64 bytes: there ⌈√P⌉ is the best to within 5 %, whatever the parameters. The
-reason is that 64 ranks share a link, so that bytes are 64 times as dear; with one rank a node the best radix is far smaller, 2 to 16, and ⌈√P⌉ costs up to
+reason is that 64 ranks share a link, so that bytes are 64 times as expensive; with one rank a node the best radix is far smaller, 2 to 16, and ⌈√P⌉ costs up to
 three times as much. They differ at 1 KiB, and perhaps at 256 bytes: there the model has no use for Bruck at all, and sends every block by
 itself (radix P − 1), since it counts neither what a message costs its sender nor what thousands of them do to each other at a receiver.
 ";

@@ -1,18 +1,18 @@
-//! Bienz, Gautam, Kharel 2022: a Bruck allgather that knows regions.
+//! Bienz, Gautam, Kharel 2022: a locality-aware Bruck allgather.
 
 use anyhow::Result;
 use bruckner_schedule::Collective;
 
 use super::{BY, Spread, known, planned, table, times};
 
-/// Two integers, as in the paper.
+/// Bytes of a block: two integers, as in the paper.
 const BYTES: u64 = 8;
 
 const PER_NODE: [u32; 4] = [4, 8, 16, 32];
 const NODES: [u32; 4] = [16, 64, 256, 1024];
 
 pub(super) fn section() -> Result<String> {
-    let machines = known("lassen")?.varied(BY);
+    let machines = known("lassen")?.variations(BY);
     let mut rows = Vec::new();
     for nodes in NODES {
         let mut row = vec![nodes.to_string()];

@@ -1,4 +1,4 @@
-//! `bruckner bench` and `bruckner plot`: the bench measures itself, and on emulated nodes keeps every sample.
+//! `bruckner bench` and `bruckner plot`: the bench compares an algorithm with itself, and on emulated nodes keeps every sample.
 
 use std::process::Command;
 use std::time::Instant;
@@ -12,13 +12,13 @@ use crate::mpis::{Mpi, home, root};
 
 pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     let bruckner = root().join("target/release/bruckner");
-    for mpi in table.of(if quick { &[Mpi::Openmpi5] } else { Mpi::TODAY }) {
-        // By an algorithm of ours, whose plans are made anew all the time, and by the MPI's own function.
+    for mpi in table.of(if quick { &[Mpi::Openmpi5] } else { Mpi::CURRENT }) {
+        // An algorithm of the library, whose plans are made anew all the time, and the MPI's own function.
         let ways = [("locality(node)", Some("locality(node)")), ("native", None)];
         for (what, algorithm) in if quick { &ways[..1] } else { &ways[..] } {
-            // At 64 B a call takes 250 ns, and the delay to be found 12: not every state of a machine lets one see that.
+            // At 64 B a call takes 250 ns, and the delay to detect is 12 ns, which is not visible in every state of a machine.
             let bytes = if quick { "4096" } else { "64" };
-            // How often the bench is right depends on what else the machine does. A quick run only prints that.
+            // How often the bench is right depends on other load of the machine, so a quick run only prints it.
             let runs = if quick { 20 } else { 100 };
             let against_itself = || {
                 let runs = runs.to_string();
@@ -32,7 +32,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let failures = match quick {
                 true => u64::from(!told),
                 false => {
-                    // A hundred runs of which each may be wrong by chance: what counts is found twice.
+                    // Each of the hundred runs may be wrong by chance, so only a failure in two attempts counts.
                     if !said.succeeded {
                         said = against_itself()?;
                     }
@@ -46,17 +46,17 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
                 Outcome { cases: 4 * runs, failures, seconds: said.seconds, talk: said.out + &said.err };
             table.tell(mpi.name(), &format!("bench against itself, {what}"), 2, &outcome);
         }
-        table.tell(mpi.name(), "a library that one rank lacks", 2, &lacking(mpi)?);
+        table.tell(mpi.name(), "a library missing on one rank", 2, &lacking(mpi)?);
     }
     let nodes =
         Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
     for mpi in table.of(&[Mpi::Openmpi5, Mpi::Mpich5]) {
-        table.tell(mpi.name(), "a bench on emulated nodes, drawn", 4, &on_nodes(mpi, &nodes)?);
+        table.tell(mpi.name(), "bench and plot on emulated nodes", 4, &on_nodes(mpi, &nodes)?);
     }
     Ok(())
 }
 
-/// Another library that only the first rank can load is not measured, and nobody waits for it.
+/// Checks that a library that only the first rank can load is not measured, and that no rank waits for it.
 fn lacking(mpi: Mpi) -> Result<Outcome> {
     let place = home().join("lacking");
     std::fs::create_dir_all(place.join("empty"))?;
@@ -72,11 +72,11 @@ fn lacking(mpi: Mpi) -> Result<Outcome> {
     );
     let said =
         Launch::plain(mpi, 2, std::path::Path::new("/bin/sh")).argument("-c").argument(script).run()?;
-    let right = said.succeeded && said.out.contains("not measured: refused on another rank");
+    let right = said.succeeded && said.out.contains("not measured: not possible on another rank");
     Ok(Outcome { cases: 1, failures: u64::from(!right), seconds: said.seconds, talk: said.out + &said.err })
 }
 
-/// Two launches, native-best among the contenders; what must be in the file, and in the report that is made of it.
+/// Measures two launches with native-best among the contenders, and checks the results file and the report plotted from it.
 fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
     let start = Instant::now();
     let (file, page) = (home().join("bench.json"), home().join("bench.html"));
@@ -95,7 +95,10 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
         }
     };
     for launch in launches {
-        must(launch["topology"] == "2x2" && launch["labels"]["delay"] == "50us", "another topology or delay");
+        must(
+            launch["topology"] == "2x2" && launch["labels"]["delay"] == "50us",
+            "wrong topology or delay in the results",
+        );
         must(
             launch["machine"]["hosts"].as_array().is_some_and(|hosts| hosts.len() == 4),
             "hosts are missing",
@@ -117,7 +120,10 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
     let forced = |launch: &&serde_json::Value| {
         launch["cases"][0]["contenders"][0]["name"].as_str().is_some_and(|name| name.starts_with("native: "))
     };
-    must(launches.iter().filter(forced).count() >= 3, "nothing was forced");
+    must(
+        launches.iter().filter(forced).count() >= 3,
+        "fewer than three launches with a forced native algorithm",
+    );
     must(
         launches.iter().filter(|launch| !forced(launch)).count() == 2,
         "there are not two launches of the default",
@@ -129,12 +135,12 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
         .arg(&page)
         .status()?;
     let text = std::fs::read_to_string(&page).unwrap_or_default();
-    must(drawn.success() && text.contains("<svg"), "the report is not whole");
-    // Where no setting beats the MPI's default in a trial, there is no other best.
+    must(drawn.success() && text.contains("<svg"), "the report is incomplete");
+    // If no setting beats the MPI's default in a trial, the report must not contain native-best.
     let better = launches.iter().any(|launch| forced(&launch) && launch["trial"] != true);
     must(
         text.contains("native-best") == better,
-        "the best native is not in the report, or is out of nowhere",
+        "native-best is missing in the report, or present although no trial was better",
     );
     outcome.seconds = start.elapsed().as_secs_f64();
     Ok(outcome)

@@ -1,10 +1,9 @@
-//! Algorithms to force: one of each kind, as it fits so many ranks.
+//! Algorithms to force in tests: some of each kind, for a number of ranks.
 
 use bruckner_algorithms::catalogue::list;
 use bruckner_schedule::{Collective, Counts};
 
-/// The expressions of the catalogue that serve a collective on so many ranks of one node or of one each, but of forms that
-/// differ only in numbers the first two.
+/// Expressions in the catalogue for a collective on `ranks` ranks. Of those that differ only in numbers, the first two are returned.
 pub(crate) fn algorithms(collective: &str, ranks: u32) -> Vec<String> {
     let wanted = |of: Collective, counts: &Counts| match collective {
         "allgather" | "barrier" => of == Collective::Allgather && !matches!(counts, Counts::Root { .. }),
@@ -31,9 +30,9 @@ pub(crate) fn algorithms(collective: &str, ranks: u32) -> Vec<String> {
         }
         found.push(text);
     }
-    // What is planned by nobody: the MPI's own functions, put together otherwise.
+    // Compositions of the MPI's own functions, which need no plan and are not in the catalogue.
     let parts: &[&str] = match collective {
-        "allreduce" => &["native-rooted", "native-halves"],
+        "allreduce" => &["native-rooted", "native-rsag"],
         "allgather" => &["native-rooted"],
         _ => &[],
     };

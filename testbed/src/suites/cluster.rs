@@ -1,4 +1,4 @@
-//! On emulated nodes instead of pretended ones: programs that hung once, random calls, and a node that vanishes.
+//! Tests on emulated nodes, where other suites only set a topology: programs that hung once, random calls, and a lost node.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::launch::{Launch, Outcome};
 use crate::mpis::{Mpi, root};
 
-/// Debian's Open MPI and MPICH have no windows that work over TCP alone, which the programs use.
+/// MPIs whose one-sided windows, which the programs use, work over TCP alone; those of Debian's Open MPI and MPICH do not.
 const MPIS: &[Mpi] = &[Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel];
 
 pub(crate) fn run(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
@@ -28,9 +28,9 @@ pub(crate) fn run(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// With the library on all nodes: by the one spelling that every launcher hands on.
+/// Launches a program with the library on all nodes by `bruckner exec`, which works with every launcher.
 fn with_library<'a>(mpi: Mpi, nodes: &'a Cluster, bruckner: &'a Path, program: &Path) -> Launch<'a> {
-    let launch = Launch::plain(mpi, nodes.ranks(), bruckner).across(nodes).patiently();
+    let launch = Launch::plain(mpi, nodes.ranks(), bruckner).across(nodes).oversubscribed();
     launch.argument("exec").argument(program.display().to_string())
 }
 
@@ -41,11 +41,11 @@ fn bruckner() -> std::path::PathBuf {
 fn hangs(table: &mut Table, mpi: Mpi, nodes: &Cluster, shape: &str) -> Result<()> {
     let (program, bruckner) = (mpi.compile_plain("hangs")?, bruckner());
     let mut launch = with_library(mpi, nodes, &bruckner, &program).set("BRUCKNER", "always");
-    // Without a hook persistent collectives of several rounds are the MPI's own, which do worse.
+    // Without a hook, persistent collectives of several rounds are passed through to the MPI, whose own do not pass this test.
     if !mpi.has_hook() {
         launch = launch.argument("no requests");
     }
-    // Splitting a communicator in its first collective, as HAN does, hangs now and then beside MPI_Comm_idup.
+    // HAN splits a communicator in its first collective, which sometimes hangs while MPI_Comm_idup is in progress.
     if mpi == Mpi::Openmpi5 {
         launch = launch.argument("used before");
     }
@@ -64,8 +64,8 @@ fn stress(table: &mut Table, mpi: Mpi, nodes: &Cluster, shape: &str, quick: bool
     };
     let mut launch = with_library(mpi, nodes, &bruckner, &program).set("BRUCKNER", "always");
     if mpi == Mpi::Openmpi5 {
-        // Across nodes, HAN gathers types with gaps wrongly and frees in MPI_Reduce what it did not allocate; what is left to
-        // the MPI must be right.
+        // Across nodes, HAN gathers types with gaps wrongly and frees in MPI_Reduce what it did not allocate; calls that are passed
+        // through must give right results, so HAN is disabled.
         launch = launch.option("--mca").option("coll").option("^han");
     }
     let launch = launch.argument(calls.to_string()).argument(seed.to_string()).limit(1800);
@@ -74,19 +74,20 @@ fn stress(table: &mut Table, mpi: Mpi, nodes: &Cluster, shape: &str, quick: bool
     Ok(())
 }
 
-/// How long a job may go on after a node is gone, more than it does without the library.
+/// Seconds by which a job with the library may end later after the loss of a node than without the library.
 const MORE: f64 = 3.0;
-/// When the node goes.
+/// Time at which the node is lost, in seconds.
 const WHEN: f64 = 4.0;
-/// How long an MPI is given to notice.
+/// Time limit of a job that does not notice the loss, in seconds.
 const LIMIT: u64 = 30;
 
-/// A node is gone while all are in collectives: the job ends as it does without the library, and as soon. A quick run only prints when.
+/// Loses a node while all ranks are in collectives: the job must end as without the library, and as soon. A quick run only prints the
+/// times.
 fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let (program, bruckner) = (mpi.compile_plain("vanish")?, bruckner());
     let mut outcome = Outcome::default();
     let mut times: [Vec<f64>; 2] = Default::default();
-    // Open MPI's launcher calls that a success.
+    // Number of jobs that succeed, without and with the library: Open MPI's launcher calls a lost node a success.
     let mut successes = [0; 2];
     for _ in 0..if quick { 1 } else { 3 } {
         for (with, times) in times.iter_mut().enumerate() {
@@ -95,15 +96,15 @@ fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
             let nodes = Cluster::up(&Shape::of(&shape)?)?;
             let launch = match with == 1 {
                 true => with_library(mpi, &nodes, &bruckner, &program).set("BRUCKNER", "always"),
-                false => Launch::plain(mpi, nodes.ranks(), &program).across(&nodes).patiently(),
+                false => Launch::plain(mpi, nodes.ranks(), &program).across(&nodes).oversubscribed(),
             };
             let said = launch.limit(LIMIT).run()?;
             outcome.cases += 1;
             outcome.seconds += said.seconds;
-            // The node's time began a little before the launcher's.
+            // The time of the loss counts from the start of the nodes, a little before that of the launcher.
             times.push((said.seconds - WHEN).max(0.0));
             successes[with] += u32::from(said.succeeded);
-            // It had begun, and it did not come to its end.
+            // The job must have started before the loss and must not have run to its end.
             if said.out.contains("no node was gone") || said.seconds < WHEN - 0.5 {
                 outcome.failures += 1;
                 outcome.talk += &format!("{}{}", said.out, said.err);
@@ -118,7 +119,7 @@ fn vanishes(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
         true => "never".to_owned(),
         false => format!("{time:.1} s"),
     };
-    let what = format!("a node vanishes: {}, native {}", said(with), said(without));
+    let what = format!("loss of a node: job ends after {}, native {}", said(with), said(without));
     outcome.talk += &what;
     table.tell(mpi.name(), &what, 4, &outcome);
     Ok(())

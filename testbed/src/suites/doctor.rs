@@ -1,4 +1,4 @@
-//! `bruckner doctor`: each thing that it must find, made wrong on purpose.
+//! `bruckner doctor`: each problem that it must find, produced on purpose.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use super::Table;
-use crate::launch::{Launch, Outcome, Said, library};
+use crate::launch::{Launch, Outcome, Output, library};
 use crate::mpis::{Mpi, home, root};
 
-/// What is wrong, and what must be said of it.
+/// A problem, the output of `bruckner doctor`, and the text that this output must contain.
 struct Complaint {
     what: &'static str,
-    said: Said,
+    said: Output,
     expected: &'static str,
-    /// Whether it is only noted.
+    /// Whether the problem is reported as a note, not as an error.
     note: bool,
 }
 
@@ -29,7 +29,8 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
             outcome.seconds += said.seconds;
             if !told || said.succeeded != note {
                 outcome.failures += 1;
-                outcome.talk += &format!("{what}: `{expected}` is not said:\n{}{}\n", said.out, said.err);
+                outcome.talk +=
+                    &format!("{what}: `{expected}` is not in the output:\n{}{}\n", said.out, said.err);
             }
         }
         table.tell(mpi.name(), "bruckner doctor finds what is wrong", 2, &outcome);
@@ -51,7 +52,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     let both = |set: (&'static str, String)| {
         Launch::plain(mpi, 2, &doctor).argument("doctor").set(set.0, set.1).run()
     };
-    // Each rank runs a line of shell first.
+    // Runs a line of shell on each rank before the command.
     let shell = |mpi: Mpi, ranks: u32, before: &str| {
         let script =
             format!("r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {before}; exec {} doctor", doctor.display());
@@ -94,15 +95,15 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
         wrong(
             "a program of another MPI",
             alone(Some(&of_mpich), &[])?,
-            "is linked with MPICH, and its launcher is Open MPI's",
+            "is linked with MPICH, but was started by the launcher of Open MPI",
         ),
-        wrong("a static program", alone(Some(&still), &[])?, "is static"),
+        wrong("a static program", alone(Some(&still), &[])?, "is statically linked"),
         wrong("raised privileges", alone(Some(&privileged), &[])?, "is set-user-id"),
-        wrong("Fortran", alone(Some(&past), &[])?, "Fortran calls are not taken over"),
+        wrong("Fortran", alone(Some(&past), &[])?, "Fortran calls cannot be intercepted"),
         wrong(
-            "little shared memory",
+            "small /dev/shm",
             in_namespace(mpi, &format!("{small}; exec \"$@\""), &doctor)?,
-            "/dev/shm has room for",
+            "MiB free, but",
         ),
         wrong(
             "private shared memory",
@@ -114,39 +115,39 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
             both(("BRUCKNER_CONFIG", "/nowhere/bruckner.conf".into()))?,
             "there is no such file",
         ),
-        wrong("a first rank that speaks last", shell(mpi, 2, &speaks_last)?, "there is no such file"),
+        wrong("rank 0 prints last", shell(mpi, 2, &speaks_last)?, "there is no such file"),
         wrong(
             "a settings file that all may write to",
             both(("BRUCKNER_CONFIG", refused.display().to_string()))?,
-            "others may write to it",
+            "other users may write to it",
         ),
         wrong(
             "another machine's profile",
             both(("BRUCKNER_PROFILE", profile.display().to_string()))?,
-            "the profile is for MPICH 5.0.2",
+            "the profile was measured with MPICH 5.0.2",
         ),
         noted(
             "too many ranks",
             Launch::plain(mpi, 3, &doctor).argument("doctor").run()?,
-            "ranks outnumber cores",
+            "more ranks than cores",
         ),
         noted(
-            "no pins",
+            "no binding to cores",
             Launch::plain(mpi, 2, &doctor).option("--bind-to").option("none").argument("doctor").run()?,
             "pin them",
         ),
     ])
 }
 
-/// Ranks each with shared memory of their own.
-fn private(mpi: Mpi, doctor: &Path) -> Result<Said> {
+/// Runs `bruckner doctor` on ranks that do not share their shared memory.
+fn private(mpi: Mpi, doctor: &Path) -> Result<Output> {
     let script = format!("mount -t tmpfs none /dev/shm; exec {} doctor", doctor.display());
     let launch = Launch::plain(mpi, 2, Path::new("/usr/bin/unshare")).argument("--mount").argument("sh");
     launch.argument("-c").argument(script).run()
 }
 
-/// The launcher and all ranks in a mount namespace.
-fn in_namespace(mpi: Mpi, script: &str, doctor: &Path) -> Result<Said> {
+/// Runs the launcher and all ranks in one mount namespace, after a script.
+fn in_namespace(mpi: Mpi, script: &str, doctor: &Path) -> Result<Output> {
     let launch = mpi.launch(2, false);
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(launch.get_program()).args(launch.get_args());
@@ -160,7 +161,7 @@ fn in_namespace(mpi: Mpi, script: &str, doctor: &Path) -> Result<Said> {
     let ended = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Said {
+    Ok(Output {
         out: text(&ended.stdout),
         err: text(&ended.stderr),
         succeeded: ended.status.success(),
@@ -168,7 +169,7 @@ fn in_namespace(mpi: Mpi, script: &str, doctor: &Path) -> Result<Said> {
     })
 }
 
-/// A static program, one with raised privileges, and one whose Fortran goes past everybody.
+/// Builds a static program, one with raised privileges, and one whose Fortran calls bypass the library.
 fn programs(place: &Path) -> Result<(PathBuf, PathBuf, PathBuf)> {
     let compile = |source: &str, words: &[&str]| -> Result<()> {
         std::fs::write(place.join("source.c"), source)?;
@@ -187,7 +188,7 @@ fn programs(place: &Path) -> Result<(PathBuf, PathBuf, PathBuf)> {
     Ok((place.join("still"), place.join("privileged"), place.join("past")))
 }
 
-/// A profile of another MPI.
+/// A profile that was made with another MPI.
 const OTHER_PROFILE: &str = "name = 'm'
 about = ''
 [network]

@@ -1,4 +1,4 @@
-//! What goes wrong, and must change nothing.
+//! Faults that must not change what a program computes.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use super::Table;
-use crate::launch::{Launch, Outcome, Said, library};
+use crate::launch::{Launch, Outcome, Output, library};
 use crate::mpis::{Mpi, home, root};
 
 pub(crate) fn run(table: &mut Table) -> Result<()> {
     for mpi in table.of(Mpi::ALL) {
-        everywhere(table, mpi)?;
+        all_mpis(table, mpi)?;
     }
     for mpi in table.of(&[Mpi::Mpich5, Mpi::Openmpi5, Mpi::Intel]) {
         reported(table, mpi)?;
@@ -25,40 +25,40 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// All that is no matter of programs without MPI, on one.
+/// Runs all tests of MPI programs on one MPI, without those of programs without MPI.
 pub(super) fn of(table: &mut Table, mpi: Mpi) -> Result<()> {
-    everywhere(table, mpi)?;
+    all_mpis(table, mpi)?;
     reported(table, mpi)?;
     limits(table, mpi)
 }
 
-fn everywhere(table: &mut Table, mpi: Mpi) -> Result<()> {
-    table.tell(mpi.name(), "a rank is killed, with and without", 2, &killed(mpi)?);
+fn all_mpis(table: &mut Table, mpi: Mpi) -> Result<()> {
+    table.tell(mpi.name(), "a rank is killed, with and without the library", 2, &killed(mpi)?);
     table.tell(mpi.name(), "configurations", 2, &configurations(mpi)?);
     table.tell(mpi.name(), "a GPU runtime on one rank", 2, &gpu(mpi)?);
-    table.tell(mpi.name(), "a GPU runtime that comes late", 2, &late_gpu(mpi)?);
+    table.tell(mpi.name(), "a GPU runtime loaded late", 2, &late_gpu(mpi)?);
     table.tell(mpi.name(), "a panic while planning", 3, &panics(mpi)?);
     Ok(())
 }
 
 fn reported(table: &mut Table, mpi: Mpi) -> Result<()> {
-    table.tell(mpi.name(), "counted for a report", 2, &counted(mpi)?);
-    table.tell(mpi.name(), "one of two programs has the library", 2, &one_of_two(mpi)?);
+    table.tell(mpi.name(), "calls counted for a report", 2, &counted(mpi)?);
+    table.tell(mpi.name(), "library in library in one of two programs", 2, &one_of_two(mpi)?);
     Ok(())
 }
 
 fn limits(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile("lacking")?;
     let outcome = Launch::plain(mpi, 2, &program).set("BRUCKNER", "off").test()?;
-    table.tell(mpi.name(), "a rank lacks memory", 2, &outcome);
-    // Intel's own memory is beyond such limits.
+    table.tell(mpi.name(), "not enough memory on a rank", 2, &outcome);
+    // Intel MPI itself needs more memory than such limits allow.
     if mpi != Mpi::Intel {
-        table.tell(mpi.name(), "a process has limits", 2, &limited(mpi)?);
+        table.tell(mpi.name(), "resource limits of a process", 2, &limited(mpi)?);
     }
     Ok(())
 }
 
-/// Counts what does not hold.
+/// Counts a case, and a failure with its output if the case does not hold.
 fn expect(outcome: &mut Outcome, holds: bool, what: &str, said: &str) {
     outcome.cases += 1;
     if !holds {
@@ -67,7 +67,7 @@ fn expect(outcome: &mut Outcome, holds: bool, what: &str, said: &str) {
     }
 }
 
-/// Both ways the job ends soon, and not well.
+/// Kills a rank: with and without the library, the job must end soon by itself and fail.
 fn killed(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("mortal")?;
     let mut outcome = Outcome::default();
@@ -85,18 +85,19 @@ fn killed(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A report changes nothing: not where a rank makes calls that the MPI refuses, nor with ranks of another world, which count nothing.
+/// Checks that a report changes nothing, even if a rank makes calls that the MPI refuses or ranks come from another world, where nothing
+/// is counted.
 fn counted(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("counted")?;
     let mut outcome = Outcome::default();
     for mode in ["on", "off", "always"] {
-        let launch = Launch::preloaded(mpi, 2, &program).argument("refused").patiently();
+        let launch = Launch::preloaded(mpi, 2, &program).argument("refused").oversubscribed();
         let said = launch.set("BRUCKNER", mode).set("BRUCKNER_REPORT", "stderr").run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 200 failures 0");
         expect(&mut outcome, right, mode, &format!("{}{}", said.out, said.err));
         if mpi == Mpi::Mpich5 {
-            // Its launcher starts no others where it was told about cores.
+            // MPICH's launcher cannot spawn processes if it was given options about cores.
             let mut command = Command::new("timeout");
             command.arg("600").arg(mpi.launcher()).args(["-n", "2", "-genv", "LD_PRELOAD"]).arg(library());
             command.args(["-genv", "BRUCKNER", mode, "-genv", "BRUCKNER_REPORT", "stderr"]);
@@ -109,7 +110,7 @@ fn counted(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// `bruckner exec` before one of the programs of a job only.
+/// Runs `bruckner exec` before only one of the programs of a job.
 fn one_of_two(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("counted")?;
     let (command, shown) = (root().join("target/release/bruckner"), program.display().to_string());
@@ -118,7 +119,7 @@ fn one_of_two(mpi: Mpi) -> Result<Outcome> {
         let launch = Launch::plain(mpi, 1, &command).argument("exec").argument(&shown).argument("refused");
         let launch =
             [":", "-n", "1", &shown, "refused"].iter().fold(launch, |launch, word| launch.argument(*word));
-        let said = launch.set("BRUCKNER", mode).patiently().run()?;
+        let said = launch.set("BRUCKNER", mode).oversubscribed().run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 200 failures 0");
         expect(&mut outcome, right, mode, &format!("{}{}", said.out, said.err));
@@ -126,7 +127,7 @@ fn one_of_two(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A script that runs a program with other settings on rank 1, or on all.
+/// A script that runs a program, after the commands `on_rank_1` on rank 1.
 fn script(program: &Path, on_rank_1: &str) -> String {
     let rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}";
     format!("if [ \"{rank}\" = 1 ]; then {on_rank_1}; fi; exec {}", program.display())
@@ -139,11 +140,11 @@ fn algorithm(report: &Path, collective: &str) -> String {
     let rows = communicators.flat_map(|record| record["rows"].as_array().into_iter().flatten());
     let row = rows.filter(|row| row["collective"] == collective).max_by_key(|row| row["calls"].as_u64());
     row.map_or_else(String::new, |row| {
-        format!("{}: {}", row["algorithm"].as_str().unwrap_or(""), row["why"].as_str().unwrap_or(""))
+        format!("{}: {}", row["algorithm"].as_str().unwrap_or(""), row["reason"].as_str().unwrap_or(""))
     })
 }
 
-/// The administrator's file, put there for a moment.
+/// The administrator's settings file, which exists as long as this value.
 struct Administrators(PathBuf);
 
 impl Administrators {
@@ -163,7 +164,7 @@ impl Drop for Administrators {
     }
 }
 
-/// Limits of a file's size and of address space that leave room for the program and its MPI.
+/// Runs a program under limits of file size and address space that are sufficient for the program and its MPI.
 fn limited(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let mut outcome = Outcome::default();
@@ -177,7 +178,7 @@ fn limited(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Files and variables that are unreadable, cut off, somebody else's, or different on each rank.
+/// Tests settings files and variables that are unreadable, truncated, owned by another user, or different on each rank.
 fn configurations(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let mut outcome = Outcome::default();
@@ -186,7 +187,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     let file = place.join("bruckner.conf");
     let report = place.join("report.json");
     let shell = Path::new("/bin/sh");
-    let run = |on_rank_1: &str, settings: &[(&'static str, String)]| -> Result<Said> {
+    let run = |on_rank_1: &str, settings: &[(&'static str, String)]| -> Result<Output> {
         let _ = std::fs::remove_file(&report);
         let mut launch =
             Launch::preloaded(mpi, 2, shell).argument("-c").argument(script(&program, on_rank_1));
@@ -194,7 +195,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
         launch = settings.iter().fold(launch, |launch, (name, value)| launch.set(name, value));
         launch.run()
     };
-    let mut right = |said: &Said, what: &str, complaint: &str, by: &str| {
+    let mut right = |said: &Output, what: &str, complaint: &str, by: &str| {
         let found = algorithm(&report, "allreduce");
         let holds = said.succeeded && said.out.contains("cases 100 failures 0");
         let told =
@@ -213,32 +214,42 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
         Ok(chown(&file, Some(owner), None)?)
     };
     owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 0, 0o644)?;
-    right(&run(":", std::slice::from_ref(&config))?, "a good file", "", "recursive-doubling: asked for");
+    right(
+        &run(":", std::slice::from_ref(&config))?,
+        "a good file",
+        "",
+        "recursive-doubling: selected by the user",
+    );
     owned("BRUCKNER_ALGORITHM = allreduce=rec", 0, 0o644)?;
     right(
         &run(":", std::slice::from_ref(&config))?,
-        "a file that is cut off",
+        "a truncated file",
         "bruckner: BRUCKNER_ALGORITHM=allreduce=rec: ",
         "shm",
     );
     owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 65534, 0o644)?;
     right(
         &run(":", std::slice::from_ref(&config))?,
-        "somebody else's file",
+        "another user's file",
         "is not read: it belongs to user 65534",
         "shm",
     );
     owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 0, 0o666)?;
     right(
         &run(":", std::slice::from_ref(&config))?,
-        "a file that all may write",
-        "is not read: others may write to it",
+        "a file writable by all",
+        "is not read: other users may write to it",
         "shm",
     );
     std::fs::remove_file(&file)?;
     let directory = ("BRUCKNER_CONFIG", place.display().to_string());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
-    right(&run(":", &[directory])?, "a directory instead of a file", "is not read: it is no file", "shm");
+    right(
+        &run(":", &[directory])?,
+        "a directory instead of a file",
+        "is not read: it is not a regular file",
+        "shm",
+    );
     // Different on each rank: rank 0's is everybody's.
     right(
         &run("export BRUCKNER_ALGORITHM=allreduce=recursive-doubling", &[])?,
@@ -258,7 +269,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     expect(&mut outcome, holds, "off on rank 1", &said.err);
     let said = run(":", &[("BRUCKNER_ALGORITHM", "allreduce=rnig".into()), ("BRUCKNER_FOO", "1".into())])?;
     let told =
-        said.err.matches("bruckner: ").count() == 2 && said.err.contains("`BRUCKNER_FOO` is no setting");
+        said.err.matches("bruckner: ").count() == 2 && said.err.contains("`BRUCKNER_FOO` is not a setting");
     expect(&mut outcome, said.succeeded && told, "wrong settings are explained once", &said.err);
     if mpi == Mpi::Openmpi4 {
         let _file = Administrators::put("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n")?;
@@ -275,7 +286,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// An empty library of a GPU runtime's name.
+/// Builds an empty library with the name of a GPU runtime.
 fn runtime() -> Result<PathBuf> {
     let place = home().join("gpu");
     std::fs::create_dir_all(&place)?;
@@ -285,12 +296,12 @@ fn runtime() -> Result<PathBuf> {
         .arg(&runtime)
         .status()?;
     if !made.success() {
-        bail!("a library cannot be made");
+        bail!("gcc cannot build the fake GPU runtime");
     }
     Ok(runtime)
 }
 
-/// The same loaded after the first calls: the rank's buffers are touched by the MPI alone, and soon everything is native.
+/// Loads a GPU runtime on one rank after the first calls: then only the MPI may touch its buffers, and soon all calls are native.
 fn late_gpu(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("device")?;
     let report = home().join("gpu/late.json");
@@ -298,16 +309,16 @@ fn late_gpu(mpi: Mpi) -> Result<Outcome> {
     let launch = launch.set("FAKE_RUNTIME", runtime()?.display().to_string()).set("BRUCKNER_FAULT", "device");
     let mut outcome = launch.set("BRUCKNER_REPORT", report.display().to_string()).test()?;
     let text = std::fs::read_to_string(&report).unwrap_or_default();
-    let left = text.contains("a rank has a GPU runtime loaded");
-    expect(&mut outcome, left, "ranks did not agree on it", &text);
+    let left = text.contains("some rank has loaded a GPU runtime");
+    expect(&mut outcome, left, "ranks did not agree on the GPU runtime", &text);
     Ok(outcome)
 }
 
-/// One rank panics in the middle of planning: all leave the call to the MPI, and go on.
+/// Makes one rank panic while it plans: all ranks must pass the call through and go on.
 fn panics(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let report = home().join("panic.json");
-    let launch = Launch::preloaded(mpi, 3, &program).patiently().set("BRUCKNER", "always");
+    let launch = Launch::preloaded(mpi, 3, &program).oversubscribed().set("BRUCKNER", "always");
     let launch = launch.set("BRUCKNER_FAULT", "plan@1").set("RUST_BACKTRACE", "0");
     let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).run()?;
     let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
@@ -318,7 +329,7 @@ fn panics(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A library of a GPU's name on one rank only: the communicator stays native, on all ranks.
+/// Loads a library with the name of a GPU runtime on one rank only: the communicator must be native on all ranks.
 fn gpu(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let runtime = runtime()?;
@@ -330,7 +341,7 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
     let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).run()?;
     let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
     let found = algorithm(&report, "allreduce");
-    let native = found.starts_with("native: a rank has a GPU runtime loaded");
+    let native = found.starts_with("native: some rank has loaded a GPU runtime");
     expect(
         &mut outcome,
         said.succeeded && native,
@@ -340,7 +351,7 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A process with more rights than whoever started it is not steered by them.
+/// Checks that a process with raised privileges ignores the environment variables of the user who started it.
 fn privileged() -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let place = home().join("privileged");
@@ -356,13 +367,13 @@ fn privileged() -> Result<Outcome> {
     chown(&command, Some(65534), None)?;
     std::fs::set_permissions(&command, PermissionsExt::from_mode(0o4755))?;
     let raised = say()?;
-    let ignored = raised.contains("no MPI launcher started this process");
+    let ignored = raised.contains("not started by a known MPI launcher");
     expect(&mut outcome, ignored, "BRUCKNER_MPI with raised privileges", &raised);
     std::fs::remove_file(&command)?;
     Ok(outcome)
 }
 
-/// Programs that have nothing to do with MPI do what they always do.
+/// Checks that programs without MPI behave the same with the library preloaded.
 fn without_mpi() -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let commands: [&[&str]; 6] = [
@@ -370,7 +381,7 @@ fn without_mpi() -> Result<Outcome> {
         &["/bin/false"],
         &["/bin/sh", "-c", "echo a; ls / | head -n 3"],
         &["python3", "-c", "import os; print(sorted(os.listdir('/'))[:3])"],
-        // A program with the set-user-id bit, started by nobody.
+        // A program with the set-user-id bit, started by user nobody.
         &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/bin/mount", "--version"],
         &["/bin/sh", "-c", "exec 3>&2; echo to standard error >&3; exit 7"],
     ];

@@ -17,30 +17,30 @@ use clap::ValueEnum;
 use crate::mpis::Mpi;
 pub(crate) use crate::table::Table;
 
-/// The suites.
+/// A suite of tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Suite {
     /// mpi4py's own tests of collectives.
     Mpi4py,
     /// MPICH's tests of collectives.
     Mpich,
-    /// Programs of our own: traps, hangs, requests, Fortran, a tool above, and others' benchmarks.
+    /// Programs of the testbed: traps, hangs, requests, Fortran, a tool above the library; and benchmarks by others.
     Programs,
     /// Random calls.
     Stress,
-    /// What goes wrong: kills, bad configurations, missing memory, programs without MPI.
+    /// Faults: kills, bad configurations, missing memory, programs without MPI.
     Faults,
-    /// What `bruckner doctor` must find, made wrong on purpose.
+    /// Problems that `bruckner doctor` must find, produced on purpose.
     Doctor,
     /// Two nodes, of which the launcher's environment may reach only one.
     Nodes,
-    /// Programs that hung once, random calls and a node that vanishes, on emulated nodes.
+    /// Programs that hung once, random calls and a lost node, on emulated nodes.
     Cluster,
     /// Open MPI over UCX and over libfabric: programs that hung once, faults, every algorithm, random calls.
     Transports,
-    /// The bench measures itself, and draws what it measured.
+    /// The bench compared with itself, and plots of its results.
     Bench,
-    /// The time that being taken over costs.
+    /// Overhead of interception.
     Interception,
 }
 

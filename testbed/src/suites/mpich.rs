@@ -1,5 +1,5 @@
-//! MPICH's own tests of collectives, on MPICH and on Open MPI: the same verdicts with and without the library, and with
-//! every algorithm forced in turn for the programs of its collective.
+//! MPICH's own tests of collectives, on MPICH and on Open MPI: verdicts must be the same with and without the library, and with every
+//! algorithm of a program's collective forced in turn.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::launch::{Launch, Outcome};
 use crate::mpis::Mpi;
 use crate::setup::mpich_suite;
 
-/// A line of the test list.
+/// A line of MPICH's list of tests.
 struct Line {
     program: String,
     ranks: u32,
@@ -29,7 +29,7 @@ fn lines(mpi: Mpi) -> Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// The collective that a program is about, if it is about one.
+/// The collective that a program tests, if it tests a single one.
 fn collective(program: &str) -> Option<&'static str> {
     let name = program.trim_start_matches("p_").trim_start_matches("op");
     let starts = |prefix: &str| name.starts_with(prefix);
@@ -57,7 +57,7 @@ impl Line {
         format!("{} {} {}", self.program, self.ranks, self.arguments.join(" ")).trim_end().to_owned()
     }
 
-    /// Whether the program says that there were no errors.
+    /// Runs the program; returns whether it reports no errors, its time in seconds, and its output.
     fn passes(&self, mpi: Mpi, settings: Option<&[(&'static str, String)]>) -> Result<(bool, f64, String)> {
         let binary = self.binary(mpi);
         let mut launch = match settings {
@@ -70,7 +70,7 @@ impl Line {
         for (name, value) in settings.unwrap_or_default() {
             launch = launch.set(name, value);
         }
-        let said = launch.patiently().run()?;
+        let said = launch.oversubscribed().run()?;
         let passes = said.succeeded && said.out.contains("No Errors");
         Ok((passes, said.seconds, format!("{}{}", said.out, said.err)))
     }
@@ -86,17 +86,18 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
         let mut always = Outcome::default();
         let mut forced = Outcome::default();
-        // Lines that only the library makes pass: their own MPI's results are wrong.
+        // Lines that pass only with the library, because the results of their MPI are wrong.
         let mut mended: Vec<String> = Vec::new();
         for (number, line) in chosen.iter().enumerate() {
             let (without, first, _) = line.passes(mpi, None)?;
             let mut compare = |outcome: &mut Outcome, settings: &[(&'static str, String)]| -> Result<()> {
                 let (with, seconds, talk) = line.passes(mpi, Some(settings))?;
                 outcome.seconds += seconds;
-                // Some fail by chance on their own: then the MPI alone shows the same verdict sooner or later.
+                // Some tests fail by chance even without the library: the verdict is accepted if the MPI alone shows it in one of three
+                // more runs.
                 let mut same = with == without;
                 for _ in 0..3 {
-                    // Not asked again once it has.
+                    // No further run once the verdicts agree.
                     same = same || line.passes(mpi, None)?.0 == with;
                 }
                 if with && !same {
@@ -115,13 +116,13 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             compare(&mut always, std::slice::from_ref(&mode))?;
             let Some(name) = collective(&line.program) else { continue };
             let all = algorithms(name, line.ranks);
-            // A quick run forces one, another one for each line.
+            // A quick run forces one algorithm, a different one for each line.
             let some: Vec<&String> = match quick {
                 true => all.iter().skip(number % all.len().max(1)).take(1).collect(),
                 false => all.iter().collect(),
             };
             if !quick {
-                // It is a long way.
+                // A full run takes long, so it prints its progress.
                 let (at, of, number) = (number + 1, chosen.len(), some.len());
                 eprintln!("{} {at} of {of}: {}, {number} algorithms", mpi.name(), line.text());
             }

@@ -1,4 +1,4 @@
-//! Programs of our own that know nothing of the library, and others' benchmarks.
+//! Programs of the testbed that do not use the library's API, and benchmarks by others.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::launch::{Launch, Outcome, library};
 use crate::mpis::{Mpi, home, root};
 use crate::speed;
 
-/// As it is needed where ranks outnumber cores.
+/// Launches a program with the library preloaded and with settings for oversubscribed cores.
 fn patient_launch<'a>(mpi: Mpi, ranks: u32, program: &'a Path) -> Launch<'a> {
-    Launch::preloaded(mpi, ranks, program).patiently()
+    Launch::preloaded(mpi, ranks, program).oversubscribed()
 }
 
-/// All of some, or in a quick run one of them, another for each MPI.
+/// Returns all of `of`, or in a quick run only one, a different one for each MPI.
 fn some<'a>(quick: bool, mpi: Mpi, of: &[&'a str]) -> Vec<&'a str> {
     let number = mpi as usize % of.len();
     if quick { vec![of[number]] } else { of.to_vec() }
@@ -30,10 +30,10 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = patient_launch(mpi, 3, &traps).set("BRUCKNER", mode).test()?;
             table.tell(mpi.name(), &format!("traps, {mode}"), 3, &outcome);
         }
-        // Each result is also compared in the open, and nothing is found.
+        // The library also compares each result with the MPI's own, and must not report a difference.
         let checked = patient_launch(mpi, 3, &traps).set("BRUCKNER", "always").set("BRUCKNER_CHECK", "1");
         let mut outcome = checked.test()?;
-        if outcome.talk.contains("bruckner: check") {
+        if outcome.talk.contains("bruckner: BRUCKNER_CHECK") {
             outcome.failures += 1;
         }
         table.tell(mpi.name(), "traps, every call checked", 3, &outcome);
@@ -42,9 +42,9 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             let outcome = patient_launch(mpi, ranks, &corners).set("BRUCKNER", mode).test()?;
             table.tell(mpi.name(), &format!("corners, {mode}"), ranks, &outcome);
         }
-        // Others of the MPI's own functions than were called.
+        // Calls are handled by compositions of other MPI functions than were called.
         let parts = mpi.compile_plain("parts")?;
-        for way in ["native-rooted", "native-halves"] {
+        for way in ["native-rooted", "native-rsag"] {
             let rules = format!("allreduce={way}; allgather=native-rooted");
             for program in [&parts, &traps, &corners] {
                 let mut launch = patient_launch(mpi, 3, program).set("BRUCKNER_ALGORITHM", &rules);
@@ -81,18 +81,18 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             ("3,1", "leader(node, between=sparbit)", None),
             ("2,2:cyclic", "lanes(node, between=ring)", None),
         ];
-        // On one node in every run: there the library alone decides how far ahead a root gets.
+        // Every run includes one node, where the library alone determines how far a root can run ahead.
         for (topology, algorithm, ahead) in if quick { &ways[..1 + mpi as usize % 2] } else { &ways[..] } {
             let rules = format!("bcast={algorithm}; reduce={algorithm}");
             let mut launch = patient_launch(mpi, 4, &rooted).set("BRUCKNER_TOPOLOGY", *topology);
             launch = launch.set("BRUCKNER_ALGORITHM", rules).set("BRUCKNER_AFTER", "0");
             launch.arguments.extend(ahead.map(str::to_owned));
-            let what = format!("roots ahead, {algorithm} on {topology}");
+            let what = format!("roots that run ahead, {algorithm} on {topology}");
             table.tell(mpi.name(), &what, 4, &launch.test()?);
         }
         let reads = mpi.compile_plain("reads")?;
         for ranks in if quick { vec![2 + 2 * (mpi as u32 % 2)] } else { vec![2, 4] } {
-            // What has a root goes through the segment: MPICH itself does not survive a read that is refused.
+            // Rooted collectives use the segment, because MPICH itself does not survive a refused read.
             let direct = ["allreduce", "reduce_scatter", "allgather", "alltoall"];
             let rules = direct.map(|name| format!("{name}=direct")).join("; ") + "; bcast=shm; reduce=shm";
             let mut launch = patient_launch(mpi, ranks, &reads).set("BRUCKNER_ALGORITHM", rules);
@@ -100,11 +100,11 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             if !mpi.has_hook() {
                 launch = launch.argument("no requests");
             }
-            table.tell(mpi.name(), "buffers of others, then refused", ranks, &launch.test()?);
+            table.tell(mpi.name(), "peer reads, then refused by the kernel", ranks, &launch.test()?);
         }
         let wrong = mpi.compile_plain("wrong")?;
         for (mode, arguments) in [("always", None), ("on", Some("expecting more"))] {
-            // There every error ends the job, whatever the error handler.
+            // With Intel MPI and the MPI-5 ABI every error ends the job, whatever the error handler.
             if mpi == Mpi::IntelAbi {
                 break;
             }
@@ -125,21 +125,21 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), &format!("values, bcast={bcast}"), 4, &launch.test()?);
         }
         let requests = mpi.compile_plain("requests")?;
-        // Three ranks need several rounds: without a hook those are the MPI's own requests, which do worse.
+        // Three ranks need several rounds: without a hook these are persistent requests of the MPI, which do not pass this test.
         for ranks in if quick || !mpi.has_hook() { vec![2] } else { vec![2, 3] } {
             let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
             if mpi.has_hook() {
                 launch = launch.argument("served");
             }
-            table.tell(mpi.name(), "the life of a persistent request", ranks, &launch.test()?);
+            table.tell(mpi.name(), "life cycle of a persistent request", ranks, &launch.test()?);
         }
         reused(table, mpi, quick)?;
         tools(table, mpi)?;
-        // MPICH's launcher starts none where ranks are bound to cores; Intel's none here.
+        // MPICH's launcher cannot spawn processes where ranks are bound to cores, and Intel's cannot here at all.
         if mpi.is_open_mpi() {
             let spawn = mpi.compile_plain("spawn")?;
             let outcome = Launch::preloaded(mpi, 1, &spawn).test()?;
-            table.tell(mpi.name(), "processes of two worlds", 1, &outcome);
+            table.tell(mpi.name(), "spawned processes", 1, &outcome);
         }
         if mpi != Mpi::Openmpi4 {
             let sessions = mpi.compile_plain("sessions")?;
@@ -158,13 +158,13 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             for name in ["allreduce", "allgather", "bcast", "barrier"] {
                 if missing.iter().any(|missing| missing == name) {
                     outcome.failures += 1;
-                    outcome.talk += &format!("{name} was not served\n");
+                    outcome.talk += &format!("no call of {name} was handled\n");
                 }
             }
             table.tell(mpi.name(), name, 3, &outcome);
         }
     }
-    // Open MPI has no functions for big counts, MPICH has. Each run touches gigabytes.
+    // Open MPI has no functions for big counts, and MPICH has. Each run touches gigabytes.
     let big: &[Mpi] =
         if quick { &[Mpi::Openmpi5] } else { &[Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] };
     for mpi in table.of(big) {
@@ -184,7 +184,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Legal programs that hung once, on one node and on pretended ones.
+/// Runs legal programs that hung once, on one node and with topologies of several nodes.
 pub(super) fn hangs(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let hangs = mpi.compile_plain("hangs")?;
     for mode in ["always", "on"] {
@@ -193,37 +193,37 @@ pub(super) fn hangs(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     }
     for topology in some(quick, mpi, &["2,2", "3,1", "2,2:cyclic"]) {
         let mut launch = patient_launch(mpi, 4, &hangs).set("BRUCKNER_TOPOLOGY", topology);
-        // Without a hook persistent collectives of several rounds are the MPI's own, which do worse.
+        // Without a hook, persistent collectives of several rounds are passed through to the MPI, whose own do not pass this test.
         if !mpi.has_hook() {
             launch = launch.argument("no requests");
         }
         table.tell(mpi.name(), &format!("hangs, nodes {topology}"), 4, &launch.test()?);
     }
-    // By messages, in several rounds: a rank that has started one must go on while it waits for something else.
+    // With messages in several rounds, a rank must advance a call that it has started while it waits for something else.
     let rounds = Launch::preloaded(mpi, 2, &hangs).set("BRUCKNER", "always").set("BRUCKNER_SHM", "off");
     let rounds = rounds.set("BRUCKNER_ALGORITHM", "allreduce=ring; allgather=pipeline(3, ring)").test()?;
     table.tell(mpi.name(), "hangs, several rounds", 2, &rounds);
     Ok(())
 }
 
-/// Pairs with padding, which is neither written nor compared.
+/// Checks that the padding of pair types is neither written nor compared.
 fn padding(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("padding")?;
     for (topology, check) in [("", "0"), ("2,2", "0"), ("2,2", "1")] {
         let mut launch =
             patient_launch(mpi, 4, &program).set("BRUCKNER", "always").set("BRUCKNER_CHECK", check);
-        // Without a hook persistent collectives of several rounds are the MPI's own, and Intel's write to padding.
+        // Without a hook, persistent collectives of several rounds are passed through to the MPI, and Intel's write to padding.
         if mpi.has_hook() {
             launch = launch.argument("requests");
         }
         let mut outcome = launch.set("BRUCKNER_TOPOLOGY", topology).test()?;
-        outcome.failures += u64::from(outcome.talk.contains("bruckner: check"));
+        outcome.failures += u64::from(outcome.talk.contains("bruckner: BRUCKNER_CHECK"));
         table.tell(mpi.name(), &format!("padding of pairs, nodes {topology}, check {check}"), 4, &outcome);
     }
     Ok(())
 }
 
-/// Everything in a thread with a small stack, as small as the MPI itself takes; Debian's MPICH does not end in one of 64 KiB.
+/// Runs a program in a thread with the smallest stack that the MPI itself can use; Debian's MPICH does not finish with 64 KiB.
 fn small_stack(table: &mut Table, mpi: Mpi) -> Result<()> {
     let kib = match mpi {
         Mpi::Mpich4 => return Ok(()),
@@ -240,16 +240,16 @@ fn small_stack(table: &mut Table, mpi: Mpi) -> Result<()> {
     Ok(())
 }
 
-/// Locked memory: what the library maps is what it uses.
+/// Runs a program that locks its memory, and checks that the library adds little resident memory.
 fn locked(table: &mut Table, mpi: Mpi) -> Result<()> {
-    /// What the library may add to a rank, in KiB.
+    /// Resident memory that the library may add to a rank, in KiB.
     const MORE: u64 = 64 << 10;
     let program = mpi.compile_plain("locked")?;
     let mut outcome = Outcome::default();
     let mut text = Vec::new();
     for when in ["now", "from-the-start"] {
         let resident = |launch: Launch<'_>| -> Result<(Outcome, u64)> {
-            let said = launch.patiently().argument(when).run()?;
+            let said = launch.oversubscribed().argument(when).run()?;
             let kib = said.out.lines().find_map(|line| line.strip_prefix("resident ")?.parse().ok());
             let right = said.succeeded && said.out.contains("failures 0") && kib.is_some();
             let talk = format!("{}{}", said.out, said.err);
@@ -257,7 +257,7 @@ fn locked(table: &mut Table, mpi: Mpi) -> Result<()> {
             Ok((outcome, kib.unwrap_or(0)))
         };
         let (native, without) = resident(Launch::plain(mpi, 2, &program))?;
-        // An MPI that does not end by itself says nothing of the library.
+        // If the MPI fails without the library, there is nothing to compare with.
         if native.failures > 0 {
             continue;
         }
@@ -270,19 +270,19 @@ fn locked(table: &mut Table, mpi: Mpi) -> Result<()> {
     Ok(())
 }
 
-/// Callbacks that call collectives on communicators that are being freed.
+/// Runs attribute callbacks that call collectives on communicators while these are freed.
 fn freed(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let program = mpi.compile_plain("freed")?;
     for topology in some(quick, mpi, &["", "2,2", "3,1"]) {
         let mut launch = patient_launch(mpi, 4, &program).set("BRUCKNER_TOPOLOGY", topology);
-        // Intel MPI hangs by itself where messages are under way, and Open MPI 4 makes no windows on one of several alike communicators.
+        // Intel MPI itself hangs if messages are in flight, and Open MPI 4 creates no window on one of several similar communicators.
         if !matches!(mpi, Mpi::Intel | Mpi::IntelAbi) {
             launch = launch.argument("pending");
         }
         if mpi != Mpi::Openmpi4 {
             launch = launch.argument("windows");
         }
-        // There every error ends the job, whatever the error handler.
+        // With Intel MPI and the MPI-5 ABI every error ends the job, whatever the error handler.
         if mpi != Mpi::IntelAbi {
             launch = launch.argument("refused");
         }
@@ -291,7 +291,7 @@ fn freed(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Persistent operations that take over the plans, tags and memory of freed ones, which each rank frees when it likes.
+/// Runs persistent operations that reuse the plans, tags and memory of freed ones, which each rank frees at its own time.
 fn reused(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     let program = mpi.compile_plain("reused")?;
     for topology in some(quick, mpi, &["", "2,2", "3,1"]) {
@@ -303,8 +303,8 @@ fn reused(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// A tool that has `MPI_*` functions of its own counts the program's calls, and no others, wherever it is preloaded; the library serves
-/// beneath it.
+/// Checks a tool with `MPI_*` functions of its own, preloaded before and behind the library: it must count the program's calls and no
+/// others, and the library must handle calls beneath it.
 fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("tooled")?;
     let object = tool(mpi, &program, "libtool.so", &[])?;
@@ -328,21 +328,21 @@ fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
         let served = ["allreduce", "bcast"].iter().all(|name| !missing.iter().any(|missing| missing == name));
         if !outcome.talk.contains(counted) || !served {
             outcome.failures += 1;
-            outcome.talk += &format!("not served: {missing:?}\n");
+            outcome.talk += &format!("not handled: {missing:?}\n");
         }
         table.tell(mpi.name(), &format!("a tool {way}"), 2, &outcome);
     }
-    // A tool that goes past the library: the program runs as without it, and a line says so.
+    // A tool that bypasses the library: the program must run as without the library, which prints a line about it.
     let bypass = tool(mpi, &program, "libbypass.so", &["-DBYPASS"])?;
     let launch = Launch::plain(mpi, 2, &program).preload(&bypass).preload(&library());
     let mut outcome = launch.set("BRUCKNER", "always").test()?;
-    let told = outcome.talk.contains("nothing is taken over: a tool that is preloaded behind the library");
+    let told = outcome.talk.contains("no MPI calls are intercepted: a tool preloaded behind the library");
     outcome.failures += u64::from(!told || !outcome.talk.contains(counted));
     table.tell(mpi.name(), "a tool that goes past the library", 2, &outcome);
     Ok(())
 }
 
-/// Builds the tool beside a program.
+/// Builds the tool in the directory of a program.
 fn tool(mpi: Mpi, program: &Path, name: &str, flags: &[&str]) -> Result<PathBuf> {
     let compiler = if mpi == Mpi::IntelAbi { Mpi::MpichAbi } else { mpi };
     let object = program.with_file_name(name);
@@ -370,7 +370,7 @@ fn fortran(mpi: Mpi, name: &str) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Intel's own benchmark, which checks nothing but that it comes to its end.
+/// Runs Intel's own benchmark, which checks no results; it must finish, and the library must handle its calls.
 fn imb(quick: bool) -> Result<Outcome> {
     let program = home().join("intel/bin/IMB-MPI1");
     let names = [
@@ -410,11 +410,11 @@ fn imb(quick: bool) -> Result<Outcome> {
     let text = std::fs::read_to_string(&report).context("there is no report")?;
     let missing = not_served(&serde_json::from_str(&text)?, false);
     outcome.failures += missing.len() as u64 + u64::from(!said.succeeded);
-    outcome.talk += &format!("not served: {missing:?}\n");
+    outcome.talk += &format!("not handled: {missing:?}\n");
     Ok(outcome)
 }
 
-/// Random calls on each MPI.
+/// Runs random calls on each MPI.
 pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     for mpi in table.of(Mpi::ALL) {
         random(table, mpi, quick, seed)?;
@@ -422,7 +422,7 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Random calls with several placements and seeds, half of them on pretended nodes.
+/// Runs random calls with several seeds and topologies, half of which are set rather than detected.
 pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Result<()> {
     let topologies: [(u32, &str); 8] = [
         (2, ""),
@@ -444,7 +444,7 @@ pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Res
             (false, true) => 8_000,
             (false, false) => 100_000,
         };
-        // One of each kind, others for each MPI.
+        // A quick run takes the first two topologies and two others, which depend on the MPI.
         if quick && number / 2 != mpi as usize % 4 && number > 1 {
             continue;
         }
@@ -452,24 +452,24 @@ pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Res
         let launch = patient_launch(mpi, *ranks, &program).set("BRUCKNER", "always");
         let launch = launch.argument(calls.to_string()).argument(seed.to_string()).limit(3600);
         let outcome = launch.set("BRUCKNER_TOPOLOGY", *topology).test()?;
-        let place = if topology.is_empty() { "as found" } else { topology };
+        let place = if topology.is_empty() { "detected topology" } else { topology };
         table.tell(mpi.name(), &format!("stress, seed {seed}, {place}"), *ranks, &outcome);
     }
     Ok(())
 }
 
-/// A program that compares the library with the MPI's own functions.
+/// Launches a program that compares the library with the MPI's own functions.
 fn compared(mpi: Mpi, program: &Path, quick: bool) -> Launch<'_> {
     let launch = Launch::preloaded(mpi, 2, program);
     if quick { launch.argument("quick") } else { launch }
 }
 
-/// What being taken over costs where the choice is native: at most 40 ns, by the median of a few launches; derived types and persistent
-/// operations that are new for each call. A quick run only prints it.
+/// Measures the overhead of interception where the choice is native (at most 40 ns, by the median of a few launches), and of derived types
+/// and persistent operations that are made anew for each call. A quick run only prints the times.
 pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
-    for mpi in table.of(Mpi::TODAY) {
+    for mpi in table.of(Mpi::CURRENT) {
         let program = mpi.compile_plain("interception")?;
-        // What has a root, and alltoallv, are the MPI's own anyway.
+        // Rooted collectives and alltoallv are native anyway.
         let names = ["allreduce", "allgather", "reduce_scatter", "alltoall", "barrier"];
         let rules: Vec<String> = names.iter().map(|name| format!("{name}=native")).collect();
         let launch = || compared(mpi, &program, quick).set("BRUCKNER_ALGORITHM", rules.join("; "));
@@ -478,7 +478,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         let mut outcome = Outcome { cases: lines.len() as u64, ..Outcome::default() };
         let mut all = Vec::new();
         for line in &lines {
-            // By the pairs of blocks, which lie next to each other in time.
+            // Derived from the ratio of pairs of blocks, which are measured close to each other in time.
             let more = (line.ratio - 1.0) * line.other;
             all.push(format!("{} {more:+.0}", line.name));
             outcome.failures += u64::from(!quick && more > 40.0);
@@ -486,7 +486,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.seconds = start.elapsed().as_secs_f64();
         outcome.talk = format!("nanoseconds: {}\n", all.join(", "));
         table.tell(mpi.name(), &format!("ns: {}", all.join(" ")), 2, &outcome);
-        // What programs make anew for each call.
+        // Derived types and persistent operations that a program makes anew for each call.
         let anew = mpi.compile_plain("anew")?;
         let start = std::time::Instant::now();
         let lines = speed::medians(if quick { 1 } else { 5 }, || compared(mpi, &anew, quick))?;
@@ -496,7 +496,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
                 "init" => (2.0 * line.other).max(5000.0),
                 _ => (1.2 * line.other).max(line.other + 500.0),
             };
-            // By the pairs of blocks, which lie next to each other in time.
+            // Derived from the ratio of pairs of blocks, which are measured close to each other in time.
             let ours = line.ratio * line.other;
             outcome.failures += u64::from(!quick && ours > most);
             outcome.talk += &format!("{} {:.2} us, native {:.2}\n", line.name, ours / 1e3, line.other / 1e3);
@@ -504,7 +504,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         outcome.seconds = start.elapsed().as_secs_f64();
         let text = outcome.talk.trim_end().replace('\n', "; ");
         table.tell(mpi.name(), &format!("anew: {text}"), 2, &outcome);
-        // Sizes in turn against each by itself; new lists of counts, and a duplicate, against the MPI's own.
+        // Alternating sizes are compared with each size alone; new lists of counts and a duplicate are compared with the MPI's own.
         let sizes = mpi.compile_plain("sizes")?;
         let outcome =
             Launch::preloaded(mpi, 2, &sizes).argument(if quick { "times" } else { "judged" }).test()?;

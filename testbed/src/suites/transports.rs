@@ -10,7 +10,7 @@ use crate::suite;
 
 pub(crate) fn run(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     for mpi in table.of(Mpi::TRANSPORTS) {
-        table.tell(mpi.name(), "messages go by it", 2, &in_use(mpi)?);
+        table.tell(mpi.name(), "transport in use", 2, &in_use(mpi)?);
         suite::progress(mpi, |name, outcome| table.tell(mpi.name(), name, 2, outcome))?;
         programs::hangs(table, mpi, quick)?;
         faults::of(table, mpi)?;
@@ -22,7 +22,7 @@ pub(crate) fn run(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether Open MPI says that messages go by the transport.
+/// Checks Open MPI's verbose output for the transport that is tested.
 fn in_use(mpi: Mpi) -> Result<Outcome> {
     let program = mpi.compile_plain("tooled")?;
     let verbose = Launch::preloaded(mpi, 2, &program).set("OMPI_MCA_pml_base_verbose", "10");

@@ -48,7 +48,9 @@ impl Form {
             let negative = group.ports.iter().take_while(|&&q| q < 0).count();
             let (scatters, gathers) = group.ports.split_at(negative);
             if gathers.iter().any(|&q| q < 0) {
-                return Err(format!("`{group}`: reduce_scatter steps come before allgather steps"));
+                return Err(format!(
+                    "`{group}`: reduce_scatter steps (negative ports) must come before allgather steps"
+                ));
             }
             let ports = |steps: &[i32]| steps.iter().map(|q| q.unsigned_abs()).collect::<Vec<_>>();
             let (scatters, gathers) = (ports(scatters), ports(gathers));
@@ -57,18 +59,24 @@ impl Form {
                 let digit: usize = scattered.pop().expect("not empty");
                 if digits[digit].factor != group.factor || !scatters.is_empty() {
                     let factor = digits[digit].factor;
-                    return Err(format!("`{group}`: here the groups of {factor} must be gathered again"));
+                    return Err(format!(
+                        "`{group}`: expected only allgather steps of factor {factor}, which was scattered and must be gathered here"
+                    ));
                 }
                 digit
             } else {
                 let next =
                     product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
                 let Some(next) = next else {
-                    return Err(format!("`{group}`: the factors do not multiply to {ranks} ranks"));
+                    return Err(format!(
+                        "`{group}`: the product of the factors is not the number of ranks ({ranks})"
+                    ));
                 };
                 if gathers.is_empty() {
                     if reducing {
-                        return Err(format!("`{group}`: groups that only scatter come first"));
+                        return Err(format!(
+                            "`{group}`: groups with reduce_scatter steps only must come first"
+                        ));
                     }
                     scattered.push(digits.len());
                 } else {
@@ -82,10 +90,10 @@ impl Form {
             phases.push(Phase { digit, scatters, gathers });
         }
         if product != ranks {
-            return Err(format!("the factors multiply to {product}, but there are {ranks} ranks"));
+            return Err(format!("the product of the factors is {product}, but there are {ranks} ranks"));
         }
         if let Some(&digit) = scattered.last() {
-            return Err(format!("the groups of {} are scattered and never gathered", digits[digit].factor));
+            return Err(format!("factor {} is scattered but never gathered", digits[digit].factor));
         }
         let mut weight = u64::from(ranks);
         for digit in &mut digits {
@@ -178,7 +186,9 @@ fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), 
         covered = covered.saturating_mul(q.saturating_add(1));
     }
     if !gathers.is_empty() && covered < f {
-        return Err(format!("`{group}`: covers {covered} of {f}, so an allgather step or port is missing"));
+        return Err(format!(
+            "`{group}`: the allgather steps cover {covered} of {f} ranks; a step or port is missing"
+        ));
     }
     Ok(())
 }

@@ -10,12 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bruckner_schedule::{Area, Code, Instr, Layout, Level, Local, Program, Rank, Topology};
+use bruckner_schedule::{Area, Code, Instr, Layout, Level, LocalOp, Program, Rank, Topology};
 
 /// Runs the pass.
 pub fn run(mut program: Program) -> Program {
     // If buffers are open, the barrier also ensures that all ranks have finished reading them.
-    let opens = |code: &Code| code.instrs.contains(&Instr::Local(Local::Open));
+    let opens = |code: &Code| code.instrs.contains(&Instr::Local(LocalOp::Open));
     if program.ranks.values().any(opens) {
         return program;
     }
@@ -30,7 +30,7 @@ pub fn run(mut program: Program) -> Program {
         let all_closed = used.iter().all(|level| closing.contains(level));
         for &level in &closed {
             let does = all_closed && used.contains(&level) && closing.contains(&level);
-            let meets = does && meets(&topology, rank, level, body);
+            let meets = does && synchronises_with_all(&topology, rank, level, body);
             *ready.entry((level, topology.region_of(level, rank))).or_insert(true) &= meets;
         }
     }
@@ -43,7 +43,7 @@ pub fn run(mut program: Program) -> Program {
             if ready.get(&(level, topology.region_of(level, rank))) == Some(&true) {
                 alternate.push(level);
             } else {
-                code.instrs.push(Instr::Local(Local::Barrier(level)));
+                code.instrs.push(Instr::Local(LocalOp::Barrier(level)));
             }
         }
     }
@@ -56,7 +56,7 @@ fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
     let mut closing: Vec<Level> = Vec::new();
     for instr in instrs.iter().rev() {
         match instr {
-            Instr::Local(Local::Barrier(level)) if closing.last().is_none_or(|last| level < last) => {
+            Instr::Local(LocalOp::Barrier(level)) if closing.last().is_none_or(|last| level < last) => {
                 closing.push(*level);
             }
             _ => break,
@@ -67,14 +67,14 @@ fn split(instrs: &[Instr]) -> (&[Instr], Vec<Level>) {
 }
 
 /// Whether a rank synchronises with all other ranks of its region during its work.
-fn meets(topology: &Topology, rank: Rank, level: Level, body: &[Instr]) -> bool {
-    if body.contains(&Instr::Local(Local::Barrier(level))) {
+fn synchronises_with_all(topology: &Topology, rank: Rank, level: Level, body: &[Instr]) -> bool {
+    if body.contains(&Instr::Local(LocalOp::Barrier(level))) {
         return true;
     }
     let awaited: BTreeSet<Rank> = body
         .iter()
         .filter_map(|instr| match instr {
-            Instr::Local(Local::Wait { of, .. }) => Some(*of),
+            Instr::Local(LocalOp::Wait { of, .. }) => Some(*of),
             _ => None,
         })
         .collect();

@@ -4,12 +4,12 @@
 //! other operations may depend on the order they impose; only those that name their chunks are dropped if all of these are empty. For the
 //! same reason empty messages stay in a schedule that shares memory, unless flags alone order it.
 
-use bruckner_schedule::{Level, Local, Place, Places, Problem, Round, Schedule, Topology};
+use bruckner_schedule::{Level, LocalOp, Place, Places, Problem, Round, Schedule, Topology};
 
 use crate::expression::{Expression, Plain};
 
 /// Runs the pass.
-pub fn run(schedule: Schedule, purpose: Purpose) -> Schedule {
+pub fn run(schedule: Schedule, purpose: MessagePurpose) -> Schedule {
     let problem = schedule.problem.clone();
     schedule
         .into(|_, rounds| rounds.into_iter().filter_map(|round| prune(&problem, purpose, round)).collect())
@@ -17,29 +17,29 @@ pub fn run(schedule: Schedule, purpose: Purpose) -> Schedule {
 
 /// Purpose of the messages of a schedule. All ranks must use the same value, even a rank that is lowered alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
+pub enum MessagePurpose {
     /// Messages only carry data.
     CarriesData,
     /// Messages also order accesses to shared memory.
     OrdersMemory,
 }
 
-impl Purpose {
+impl MessagePurpose {
     /// Returns the purpose for a schedule of all ranks.
-    pub fn of(schedule: &Schedule) -> Purpose {
+    pub fn of(schedule: &Schedule) -> MessagePurpose {
         let locals = || schedule.ranks.values().flatten().flat_map(|round| &round.local);
-        let rings = locals().any(|local| matches!(local, Local::Leave(_)));
+        let rings = locals().any(|local| matches!(local, LocalOp::Leave(_)));
         match !rings && locals().any(|local| local.shared().next().is_some()) {
-            true => Purpose::OrdersMemory,
-            false => Purpose::CarriesData,
+            true => MessagePurpose::OrdersMemory,
+            false => MessagePurpose::CarriesData,
         }
     }
 
     /// Returns the purpose before a schedule exists, from expression and topology.
-    pub(crate) fn expected(expression: &Expression, topology: &Topology) -> Purpose {
+    pub(crate) fn expected(expression: &Expression, topology: &Topology) -> MessagePurpose {
         match uses_segment(expression, topology, Level::NODE) {
-            true => Purpose::OrdersMemory,
-            false => Purpose::CarriesData,
+            true => MessagePurpose::OrdersMemory,
+            false => MessagePurpose::CarriesData,
         }
     }
 }
@@ -54,13 +54,15 @@ fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> b
         Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => {
             topology.largest(*level) > 1
         }
-        Expression::Pipeline { of, .. } | Expression::Halves(of) => uses_segment(of, topology, level),
+        Expression::Pipeline { of, .. } | Expression::ReduceScatterAllgather(of) => {
+            uses_segment(of, topology, level)
+        }
         Expression::File(written) => written.shares_memory(),
         _ => false,
     }
 }
 
-fn prune(problem: &Problem, purpose: Purpose, mut round: Round) -> Option<Round> {
+fn prune(problem: &Problem, purpose: MessagePurpose, mut round: Round) -> Option<Round> {
     round.messages.retain_mut(|message| {
         let places = message.places.iter().map(|place| filled(problem, place));
         let places: Places = places.filter(|place| !place.set.is_empty()).collect();
@@ -68,17 +70,17 @@ fn prune(problem: &Problem, purpose: Purpose, mut round: Round) -> Option<Round>
         if carries {
             message.places = places;
         }
-        carries || purpose == Purpose::OrdersMemory
+        carries || purpose == MessagePurpose::OrdersMemory
     });
     round.local = round.local.into_iter().map(|local| local.map(|place| filled(problem, &place))).collect();
     round.local.retain(|local| match local {
-        Local::Copy { to: place, .. } | Local::Reduce { into: place, .. } => !place.set.is_empty(),
-        local => !local.is_left_out(problem),
+        LocalOp::Copy { to: place, .. } | LocalOp::Reduce { into: place, .. } => !place.set.is_empty(),
+        local => !local.is_skipped(problem),
     });
     (round != Round::default()).then_some(round)
 }
 
 /// The slots of a place whose chunks have elements.
 fn filled(problem: &Problem, place: &Place) -> Place {
-    Place { area: place.area, set: problem.filled(&place.set) }
+    Place { area: place.area, set: problem.nonempty(&place.set) }
 }

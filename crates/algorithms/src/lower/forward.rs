@@ -4,7 +4,7 @@
 //! output, or to another line, is stored there from the start, if nothing else uses the destination before. Each rank is processed by
 //! itself. Operations name sets of slots, so a slot moves only if all slots of every operation that names it move.
 
-use bruckner_schedule::{Area, Counts, End, Local, Place, Round, Schedule, Set};
+use bruckner_schedule::{Area, Counts, End, LocalOp, Place, Round, Schedule, Set};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// Limit on the slots that a rank's operations name; above it the rank is unchanged, as the saving is small beside its data.
@@ -17,7 +17,7 @@ pub fn run(schedule: Schedule) -> Schedule {
     }
     schedule.into(|_, mut rounds| {
         // Chains of copies need several repetitions; each leaves fewer copies.
-        for pass in [from_input, to_the_end] {
+        for pass in [from_input, forward_to_destination] {
             while let Some(shorter) = pass(&rounds) {
                 rounds = shorter;
             }
@@ -50,12 +50,12 @@ fn accesses(rounds: &[Round]) -> Vec<(&Place, Access)> {
         }
         for local in &round.local {
             match local {
-                Local::Copy { to, from } if to.set == from.set => {
+                LocalOp::Copy { to, from } if to.set == from.set => {
                     all.push((from, Access::CopiedTo(to.area)));
                     all.push((to, Access::Copied(from.area)));
                 }
-                Local::Copy { to, from } => all.extend([(from, Access::Read), (to, Access::Write)]),
-                Local::Reduce { into, with } => {
+                LocalOp::Copy { to, from } => all.extend([(from, Access::Read), (to, Access::Write)]),
+                LocalOp::Reduce { into, with } => {
                     all.extend([(with, Access::Read), (into, Access::Read), (into, Access::Write)]);
                 }
                 _ => {}
@@ -103,7 +103,7 @@ fn from_input(rounds: &[Round]) -> Option<Vec<Round>> {
 }
 
 /// Moves slots whose last use is a copy to a place unused before, for the first line that has any; `None` if none has.
-fn to_the_end(rounds: &[Round]) -> Option<Vec<Round>> {
+fn forward_to_destination(rounds: &[Round]) -> Option<Vec<Round>> {
     let all = accesses(rounds);
     let is_private = |area: Area| matches!(area, Area::Line(_) | Area::Out);
     let pairs: Vec<(u32, Area)> = all
@@ -186,21 +186,21 @@ fn replace(rounds: &[Round], moves: &HashSet<Slot>, area: Area) -> Option<Vec<Ro
         for local in local {
             match local {
                 // The copy that filled the slots: it is reduced to the slots that stay.
-                Local::Copy { to, from } if from.area == area && area == Area::In => {
+                LocalOp::Copy { to, from } if from.area == area && area == Area::In => {
                     let Area::Line(line) = to.area else {
-                        round.local.push(Local::Copy { to, from });
+                        round.local.push(LocalOp::Copy { to, from });
                         continue;
                     };
                     let left: Set = to.set.iter().filter(|chunk| !moves.contains(&(line, *chunk))).collect();
                     if left.len() == to.set.len() {
-                        round.local.push(Local::Copy { to, from });
+                        round.local.push(LocalOp::Copy { to, from });
                     } else if !left.is_empty() {
                         let (to, from) = (Place::new(to.area, left.clone()), Place::new(from.area, left));
-                        round.local.push(Local::Copy { to, from });
+                        round.local.push(LocalOp::Copy { to, from });
                     }
                 }
                 local => match local.map(put) {
-                    Local::Copy { to, from } if to == from => {}
+                    LocalOp::Copy { to, from } if to == from => {}
                     local => round.local.push(local),
                 },
             }

@@ -3,7 +3,7 @@
 use bruckner_schedule::{Area, Claims, Code, Instr, Program};
 
 /// Removes the claims about messages, data sent and memory, which a pass that adds copies or messages cannot keep.
-pub(super) fn without_costs(mut program: Program) -> Program {
+pub(super) fn drop_cost_claims(mut program: Program) -> Program {
     program.claims = Claims { messages: None, sent: None, memory: None, ..program.claims };
     program
 }

@@ -25,7 +25,7 @@ pub mod place;
 pub mod unshare;
 
 use bruckner_schedule::{Program, Schedule};
-pub use empty::Purpose;
+pub use empty::MessagePurpose;
 
 /// How ranks of a node exchange data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -39,7 +39,7 @@ pub enum OnNode {
 
 /// How private lines are allocated in temporary memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Room {
+pub enum LineMemory {
     /// Lines that are not in use at the same time share memory.
     #[default]
     Shared,
@@ -49,11 +49,16 @@ pub enum Room {
 
 /// Runs all passes on a schedule of all ranks.
 pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
-    lower_part(schedule, on_node, Purpose::of(schedule), Room::Shared)
+    lower_part(schedule, on_node, MessagePurpose::of(schedule), LineMemory::Shared)
 }
 
 /// Runs all passes on a schedule of some ranks: all of them if shared memory is to become messages.
-pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: Purpose, room: Room) -> Program {
+pub fn lower_part(
+    schedule: &Schedule,
+    on_node: OnNode,
+    purpose: MessagePurpose,
+    room: LineMemory,
+) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
     let program = overlap::run(pack::run(place::run(schedule, room), room));
     match on_node {

@@ -6,7 +6,9 @@
 //! them.
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
-use bruckner_schedule::{Area, Code, End, Instr, Local, Message, Place, Problem, Program, Request, Run, Set};
+use bruckner_schedule::{
+    Area, Code, End, Instr, LocalOp, Message, Place, Problem, Program, Request, Run, Set,
+};
 
 /// Part of a buffer, as a run of elements.
 type Stretch = (Buffer, Run);
@@ -49,11 +51,11 @@ fn start_early(program: &Program, code: &Code) -> Code {
 /// of that message.
 fn number(problem: &Problem, code: &Code) -> Vec<Step> {
     let addresses = Addresses::new(problem, code);
-    let in_chunks = problem.equal() == Some(1);
+    let in_chunks = problem.chunk_elements() == Some(1);
     let of = |place: &Place| match in_chunks {
         true => addresses.runs(place).unwrap_or_default(),
         false => {
-            let stretches = addresses.stretches(place).unwrap_or_default().into_iter();
+            let stretches = addresses.ranges(place).unwrap_or_default().into_iter();
             let filled = stretches.filter(|(_, range)| !range.is_empty());
             filled
                 .map(|(buffer, range)| (buffer, Run::new(range.start, range.end - range.start, 0, 1)))
@@ -91,8 +93,8 @@ fn number(problem: &Problem, code: &Code) -> Vec<Step> {
         }
         Instr::Local(local) => {
             let (reads, writes) = match local {
-                Local::Copy { to, from } => (stretches(&[from]), stretches(&[to])),
-                Local::Reduce { into, with } => (stretches(&[with, into]), stretches(&[into])),
+                LocalOp::Copy { to, from } => (stretches(&[from]), stretches(&[to])),
+                LocalOp::Reduce { into, with } => (stretches(&[with, into]), stretches(&[into])),
                 _ => (Vec::new(), Vec::new()),
             };
             Step { instr: instr.clone(), reads, writes }
@@ -114,13 +116,13 @@ fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes
                 passed += 1;
                 passed > overlap
             }
-            Instr::Local(Local::Copy { .. } | Local::Reduce { .. }) => false,
+            Instr::Local(LocalOp::Copy { .. } | LocalOp::Reduce { .. }) => false,
             Instr::Local(_) => !passes_meetings,
         };
-        if stays || meet(&before.writes, &post.reads) || meet(&before.writes, &post.writes) {
+        if stays || overlaps(&before.writes, &post.reads) || overlaps(&before.writes, &post.writes) {
             break;
         }
-        if meet(&before.reads, &post.writes) {
+        if overlaps(&before.reads, &post.writes) {
             break;
         }
         at -= 1;
@@ -128,6 +130,6 @@ fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes
     at
 }
 
-fn meet(a: &[Stretch], b: &[Stretch]) -> bool {
-    a.iter().any(|x| b.iter().any(|y| x.0 == y.0 && x.1.meets(&y.1)))
+fn overlaps(a: &[Stretch], b: &[Stretch]) -> bool {
+    a.iter().any(|x| b.iter().any(|y| x.0 == y.0 && x.1.intersects(&y.1)))
 }

@@ -7,22 +7,23 @@
 use std::cell::OnceCell;
 
 use bruckner_schedule::addresses::Addresses;
-use bruckner_schedule::program::extent;
+use bruckner_schedule::program::size_in_units;
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, Local, Message, Payload, Place, Placed, Problem, Program, Request,
+    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Problem, Program,
+    Request,
 };
 use rustc_hash::FxHashMap as HashMap;
 
-use super::Room;
-use super::lines::{next_line, without_costs};
+use super::LineMemory;
+use super::lines::{drop_cost_claims, next_line};
 
 /// Runs the pass.
-pub fn run(program: Program, room: Room) -> Program {
+pub fn run(program: Program, room: LineMemory) -> Program {
     if program.problem.counts == Counts::Local {
         return program;
     }
     let problem = program.problem.clone();
-    without_costs(program.into(|_, code| {
+    drop_cost_claims(program.into(|_, code| {
         let scattered = {
             let addresses = OnceCell::new();
             let is_one = |message: &Message| is_one_stretch(&problem, &code, &addresses, &message.places);
@@ -52,25 +53,25 @@ fn is_one_stretch<'a>(
         [place, ..] if matches!(place.area, Area::In | Area::Out) => {
             places.len() == 1 && place.set.runs().len() == 1 && place.set.runs()[0].count() == 1
         }
-        _ => addresses.get_or_init(|| Addresses::new(problem, code)).is_one_stretch(places),
+        _ => addresses.get_or_init(|| Addresses::new(problem, code)).is_contiguous(places),
     }
 }
 
 struct Packer<'a> {
     problem: &'a Problem,
-    room: Room,
-    placed: Vec<Placed>,
+    room: LineMemory,
+    placed: Vec<Placement>,
     instrs: Vec<Instr>,
     /// Number of the next private line; `base` is the end of all other temporary memory, `used` the size in use after it.
     line: u32,
     base: u64,
     used: u64,
     /// Requests in flight, each with the copies that follow once it is finished.
-    open: HashMap<Request, Vec<Local>>,
+    open: HashMap<Request, Vec<LocalOp>>,
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Problem, code: &Code, room: Room) -> Packer<'a> {
+    fn new(problem: &'a Problem, code: &Code, room: LineMemory) -> Packer<'a> {
         Packer {
             problem,
             room,
@@ -97,7 +98,7 @@ impl<'a> Packer<'a> {
                         let after = self.open.remove(&request).unwrap_or_default();
                         self.instrs.extend(after.into_iter().map(Instr::Local));
                     }
-                    if self.open.is_empty() && self.room == Room::Shared {
+                    if self.open.is_empty() && self.room == LineMemory::Shared {
                         self.used = 0;
                     }
                 }
@@ -105,7 +106,7 @@ impl<'a> Packer<'a> {
             }
         }
         let layout = match code.layout {
-            Layout::Virtual => Layout::Virtual,
+            Layout::Unplaced => Layout::Unplaced,
             Layout::Buffers { mut placed, alternate } => {
                 placed.extend(self.placed);
                 Layout::Buffers { placed, alternate }
@@ -115,17 +116,17 @@ impl<'a> Packer<'a> {
     }
 
     /// Returns the message on contiguous memory, and the copies that follow it.
-    fn pack(&mut self, mut message: Message) -> (Message, Vec<Local>) {
+    fn pack(&mut self, mut message: Message) -> (Message, Vec<LocalOp>) {
         let mut after = Vec::new();
         for place in &mut message.places {
             let stretch = Place::new(Area::Line(self.line), place.set.clone());
             self.line += 1;
-            self.placed.push(Placed { place: stretch.clone(), at: self.base + self.used });
-            self.used += extent(self.problem, &place.set);
+            self.placed.push(Placement { place: stretch.clone(), at: self.base + self.used });
+            self.used += size_in_units(self.problem, &place.set);
             let scattered = std::mem::replace(place, stretch.clone());
             match message.end {
-                End::Send => self.instrs.push(Instr::Local(Local::Copy { to: stretch, from: scattered })),
-                End::Recv => after.push(Local::Copy { to: scattered, from: stretch }),
+                End::Send => self.instrs.push(Instr::Local(LocalOp::Copy { to: stretch, from: scattered })),
+                End::Recv => after.push(LocalOp::Copy { to: scattered, from: stretch }),
             }
         }
         (message, after)

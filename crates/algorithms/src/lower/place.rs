@@ -6,16 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use bruckner_schedule::program::{extent, flatten};
-use bruckner_schedule::{Area, Code, Layout, Local, Place, Placed, Problem, Program, Round, Schedule, Set};
+use bruckner_schedule::program::{flatten, size_in_units};
+use bruckner_schedule::{
+    Area, Code, Layout, LocalOp, Place, Placement, Problem, Program, Round, Schedule, Set,
+};
 
-use super::Room;
-use super::lines::without_costs;
+use super::LineMemory;
+use super::lines::drop_cost_claims;
 
 /// Runs the pass.
-pub fn run(schedule: Schedule, room: Room) -> Program {
+pub fn run(schedule: Schedule, room: LineMemory) -> Program {
     let problem = schedule.problem.clone();
-    without_costs(schedule.into(|_, rounds| {
+    drop_cost_claims(schedule.into(|_, rounds| {
         let placed = lay_out(&problem, &rounds, room);
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: flatten(rounds) }
     }))
@@ -31,7 +33,7 @@ struct Use<'a> {
 /// Limit on the blocks of a line; above it the line has memory for all slots from its lowest to its highest.
 const MANY: u64 = 4096;
 
-fn lay_out(problem: &Problem, rounds: &[Round], room: Room) -> Vec<Placed> {
+fn lay_out(problem: &Problem, rounds: &[Round], room: LineMemory) -> Vec<Placement> {
     let mut uses: BTreeMap<Area, Use<'_>> = BTreeMap::new();
     for (number, round) in rounds.iter().enumerate() {
         for place in places(round).filter(|place| matches!(place.area, Area::Line(_) | Area::Shared(..))) {
@@ -42,33 +44,33 @@ fn lay_out(problem: &Problem, rounds: &[Round], room: Room) -> Vec<Placed> {
         }
     }
     let all = Set::from(0..problem.chunks());
-    let mut placed: Vec<(Placed, u64, &Use<'_>)> = Vec::new();
+    let mut placed: Vec<(Placement, u64, &Use<'_>)> = Vec::new();
     for (&area, line) in &uses {
         let (set, at) = match area {
-            Area::Shared(_, number) => (all.clone(), u64::from(number) * extent(problem, &all)),
+            Area::Shared(_, number) => (all.clone(), u64::from(number) * size_in_units(problem, &all)),
             _ => {
                 let set = Set::union(&line.sets, MANY);
-                let at = first_fit(extent(problem, &set), line, &placed, room);
+                let at = first_fit(size_in_units(problem, &set), line, &placed, room);
                 (set, at)
             }
         };
-        let len = extent(problem, &set);
-        placed.push((Placed { place: Place::new(area, set), at }, len, line));
+        let len = size_in_units(problem, &set);
+        placed.push((Placement { place: Place::new(area, set), at }, len, line));
     }
     placed.into_iter().map(|(placed, ..)| placed).collect()
 }
 
 fn places(round: &Round) -> impl Iterator<Item = &Place> {
-    round.messages.iter().flat_map(|m| &m.places).chain(round.local.iter().flat_map(Local::places))
+    round.messages.iter().flat_map(|m| &m.places).chain(round.local.iter().flat_map(LocalOp::places))
 }
 
-/// Returns the lowest offset without lines in use in the same rounds, or without any line for [`Room::Own`].
-fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placed, u64, &Use<'_>)], room: Room) -> u64 {
+/// Returns the lowest offset without lines in use in the same rounds, or without any line for [`LineMemory::Own`].
+fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placement, u64, &Use<'_>)], room: LineMemory) -> u64 {
     let meets = |other: &Use<'_>| other.first <= line.last && line.first <= other.last;
     let mut taken: Vec<(u64, u64)> = placed
         .iter()
         .filter(|(p, ..)| matches!(p.place.area, Area::Line(_)))
-        .filter(|(_, _, other)| room == Room::Own || meets(other))
+        .filter(|(_, _, other)| room == LineMemory::Own || meets(other))
         .map(|(p, len, _)| (p.at, p.at + len))
         .collect();
     taken.sort_unstable();

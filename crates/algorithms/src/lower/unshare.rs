@@ -11,14 +11,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use bruckner_schedule::program::extent;
+use bruckner_schedule::program::size_in_units;
 use bruckner_schedule::{
-    Area, Code, End, Flag, Instr, Layout, Level, Local, Message, Payload, Place, Placed, Places, Problem,
-    Program, Rank, Request, Run, Set, Tag,
+    Area, Code, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement, Places,
+    Problem, Program, Rank, Request, Run, Set, Tag,
 };
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use super::lines::{next_line, without_costs};
+use super::lines::{drop_cost_claims, next_line};
 
 /// Runs the pass.
 ///
@@ -29,14 +29,14 @@ pub fn run(program: Program) -> Program {
     let shares = |code: &Code| code.instrs.iter().flat_map(Instr::places).any(|place| is_shared(place.area));
     if !program.ranks.values().any(shares) {
         // Nothing is shared, so flags and barriers order nothing and are removed.
-        return without_costs(program.into(|_, mut code| {
+        return drop_cost_claims(program.into(|_, mut code| {
             code.instrs.retain(|instr| !is_order(instr));
             code
         }));
     }
-    let flows = Play::new(&program).flows();
+    let flows = Simulation::new(&program).flows();
     let problem = program.problem.clone();
-    without_costs(program.into(|rank, code| Rewriter::new(&code, rank, &flows).run(code, &problem)))
+    drop_cost_claims(program.into(|rank, code| Rewriter::new(&code, rank, &flows).run(code, &problem)))
 }
 
 fn is_order(instr: &Instr) -> bool {
@@ -44,7 +44,7 @@ fn is_order(instr: &Instr) -> bool {
 }
 
 fn is_shared(area: Area) -> bool {
-    matches!(area, Area::Shared(..)) || area.of_other().is_some()
+    matches!(area, Area::Shared(..)) || area.remote().is_some()
 }
 
 /// One end of the messages between two ranks with one tag: sender, receiver, tag, end.
@@ -66,7 +66,7 @@ struct Flow {
 type Written = Vec<Option<Moment>>;
 
 /// Simulation of the program in one of the orders in which it can run.
-struct Play<'a> {
+struct Simulation<'a> {
     program: &'a Program,
     next: Vec<usize>,
     posted: HashMap<Channel, u64>,
@@ -84,9 +84,9 @@ struct Play<'a> {
     flows: Vec<Flow>,
 }
 
-impl<'a> Play<'a> {
-    fn new(program: &'a Program) -> Play<'a> {
-        Play {
+impl<'a> Simulation<'a> {
+    fn new(program: &'a Program) -> Simulation<'a> {
+        Simulation {
             program,
             next: vec![0; program.ranks.len()],
             posted: HashMap::default(),
@@ -164,30 +164,30 @@ impl<'a> Play<'a> {
                     filled.iter().for_each(|place| self.write(now, place));
                 }
             }
-            Instr::Local(Local::Copy { to, from }) => {
+            Instr::Local(LocalOp::Copy { to, from }) => {
                 self.read(now, from);
                 self.write(now, to);
             }
-            Instr::Local(Local::Reduce { into, with }) => {
+            Instr::Local(LocalOp::Reduce { into, with }) => {
                 self.read(now, with);
                 self.read(now, into);
                 self.write(now, into);
             }
             // Entering and leaving a ring only order successive executions, and carry no values.
-            Instr::Local(Local::Enter { .. } | Local::Leave(_)) => {}
-            Instr::Local(Local::Open) => {
+            Instr::Local(LocalOp::Enter { .. } | LocalOp::Leave(_)) => {}
+            Instr::Local(LocalOp::Open) => {
                 let all = Set::from(0..self.program.problem.chunks());
                 self.write(now, &Place::new(Area::InOf(rank), all));
             }
-            Instr::Local(Local::Signal { flag, .. }) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
-            Instr::Local(Local::Wait { flag, of, .. }) => {
+            Instr::Local(LocalOp::Signal { flag, .. }) => *self.flags.entry((rank, *flag)).or_insert(0) += 1,
+            Instr::Local(LocalOp::Wait { flag, of, .. }) => {
                 let waited = self.waited.entry((rank, *of, *flag)).or_insert(0);
                 if self.flags.get(&(*of, *flag)).is_none_or(|n| n <= waited) {
                     return false;
                 }
                 *waited += 1;
             }
-            Instr::Local(Local::Barrier(level)) => {
+            Instr::Local(LocalOp::Barrier(level)) => {
                 let topology = &self.program.topology;
                 let region = topology.region_of(*level, rank);
                 let turn = self.passed.get(&(rank, *level)).copied().unwrap_or(0);
@@ -301,7 +301,7 @@ impl<'a> Rewriter<'a> {
     }
 
     fn shadow(&self, place: Place) -> Place {
-        match (self.lines.get(&place.area), place.area.of_other()) {
+        match (self.lines.get(&place.area), place.area.remote()) {
             (_, Some((owner, area))) if owner == self.rank => Place { area, ..place },
             (Some(&line), _) => Place { area: Area::Line(line), ..place },
             (None, _) => place,
@@ -363,7 +363,7 @@ impl<'a> Rewriter<'a> {
         let out = &mut self.out;
         let written: &[Place] = match &instr {
             Instr::Post(_, message) if message.end == End::Recv => &message.places,
-            Instr::Local(Local::Copy { to: place, .. } | Local::Reduce { into: place, .. }) => {
+            Instr::Local(LocalOp::Copy { to: place, .. } | LocalOp::Reduce { into: place, .. }) => {
                 std::slice::from_ref(place)
             }
             _ => &[],
@@ -387,7 +387,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Returns the private lines unchanged, followed by the shadows.
-    fn place(&self, placed: Vec<Placed>, problem: &Problem, mut end: u64) -> Vec<Placed> {
+    fn place(&self, placed: Vec<Placement>, problem: &Problem, mut end: u64) -> Vec<Placement> {
         let mut used: BTreeMap<Area, Vec<&Set>> =
             self.lines.values().map(|&line| (Area::Line(line), Vec::new())).collect();
         for place in self.out.iter().flat_map(Instr::places) {
@@ -395,22 +395,22 @@ impl<'a> Rewriter<'a> {
                 sets.push(&place.set);
             }
         }
-        let mut placed: Vec<Placed> = placed.into_iter().filter(|p| !is_shared(p.place.area)).collect();
+        let mut placed: Vec<Placement> = placed.into_iter().filter(|p| !is_shared(p.place.area)).collect();
         for (area, sets) in used {
             let set = Set::union(&sets, u64::MAX);
-            let len = extent(problem, &set);
-            placed.push(Placed { place: Place::new(area, set), at: end });
+            let len = size_in_units(problem, &set);
+            placed.push(Placement { place: Place::new(area, set), at: end });
             end += len;
         }
         placed
     }
 }
 
-fn assert_apart(placed: &[Placed], problem: &Problem) {
+fn assert_apart(placed: &[Placement], problem: &Problem) {
     let mut shared: Vec<(Level, u64, u64)> = placed
         .iter()
         .filter_map(|p| match p.place.area {
-            Area::Shared(level, _) => Some((level, p.at, p.at + extent(problem, &p.place.set))),
+            Area::Shared(level, _) => Some((level, p.at, p.at + size_in_units(problem, &p.place.set))),
             _ => None,
         })
         .collect();

@@ -11,7 +11,7 @@
 
 use bruckner_schedule::Set;
 
-use super::{Parcel, Pattern, Step};
+use super::{Parcel, Pattern, PatternStep};
 
 /// The cyclic-shift allgather pattern.
 pub struct CyclicShift {
@@ -23,18 +23,18 @@ pub struct CyclicShift {
 pub struct Bruck(pub u32);
 
 impl Pattern for Bruck {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         // 32 steps are enough for any number of members.
         CyclicShift { ports: vec![self.0 - 1; 32] }.steps(n, me)
     }
 }
 
 impl Pattern for CyclicShift {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let (p, me, mut h) = (u64::from(n), u64::from(me), 1);
         let mut steps = Vec::new();
         for &ports in &self.ports {
-            let mut step = Step::default();
+            let mut step = PatternStep::default();
             for by in (1..=u64::from(ports)).map(|j| j * h).take_while(|&by| by < p) {
                 let count = h.min(p - by);
                 let member = |at: u64| (at % p) as u32;

@@ -9,7 +9,7 @@
 
 use bruckner_schedule::Set;
 
-use super::{Parcel, Pattern, Step};
+use super::{Parcel, Pattern, PatternStep};
 
 /// Runs a pattern on the first `core` members and folds the other members onto them.
 pub struct Fold {
@@ -20,7 +20,7 @@ pub struct Fold {
 }
 
 impl Pattern for Fold {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let core = self.core;
         assert!(core <= n && n <= 2 * core, "at least half of {n} members must run, not {core}");
         if core == n {
@@ -36,9 +36,9 @@ impl Pattern for Fold {
         };
         if me >= core {
             let host = me - core;
-            let mut steps = vec![Step { sends: parcel(host, one(me)), recvs: Vec::new() }];
-            steps.extend(self.inside.steps(core, host).iter().map(|_| Step::default()));
-            steps.push(Step { sends: Vec::new(), recvs: parcel(host, all_but(me)) });
+            let mut steps = vec![PatternStep { sends: parcel(host, one(me)), recvs: Vec::new() }];
+            steps.extend(self.inside.steps(core, host).iter().map(|_| PatternStep::default()));
+            steps.push(PatternStep { sends: Vec::new(), recvs: parcel(host, all_but(me)) });
             return steps;
         }
         // A message that carries the block of a host also carries the block of its guest.
@@ -53,13 +53,13 @@ impl Pattern for Fold {
         };
         let hosts = u64::from(me) < extra;
         let guest = me + core;
-        let mut steps = vec![Step::default()];
+        let mut steps = vec![PatternStep::default()];
         if hosts {
             steps[0].recvs = parcel(guest, one(guest));
         }
         let inside = self.inside.steps(core, me).into_iter();
-        steps.extend(inside.map(|s| Step { sends: expand(s.sends), recvs: expand(s.recvs) }));
-        steps.push(Step::default());
+        steps.extend(inside.map(|s| PatternStep { sends: expand(s.sends), recvs: expand(s.recvs) }));
+        steps.push(PatternStep::default());
         if hosts {
             steps.last_mut().expect("just pushed").sends = parcel(guest, all_but(guest));
         }

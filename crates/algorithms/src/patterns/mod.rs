@@ -35,7 +35,7 @@ use bruckner_schedule::Set;
 /// Blocks that one member sends to another in one message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Parcel {
-    /// The other member: the receiver in [`Step::sends`], the sender in [`Step::recvs`].
+    /// The other member: the receiver in [`PatternStep::sends`], the sender in [`PatternStep::recvs`].
     pub peer: u32,
     /// Block numbers, in message order; block i is the block of member i.
     pub blocks: Set,
@@ -43,17 +43,17 @@ pub struct Parcel {
 
 /// Messages that one member sends and receives concurrently.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Step {
+pub struct PatternStep {
     /// Parcels to send.
     pub sends: Vec<Parcel>,
     /// Parcels to receive.
     pub recvs: Vec<Parcel>,
 }
 
-impl Step {
+impl PatternStep {
     /// Creates a step that sends one parcel and receives one.
-    pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> Step {
-        Step {
+    pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> PatternStep {
+        PatternStep {
             sends: vec![Parcel { peer: to, blocks: give }],
             recvs: vec![Parcel { peer: from, blocks: get }],
         }
@@ -63,7 +63,7 @@ impl Step {
 /// An allgather among n members. Every member receives every block but its own exactly once; this makes a pattern reversible.
 pub trait Pattern: Send + Sync {
     /// Returns the steps of member `me` of `n`.
-    fn steps(&self, n: u32, me: u32) -> Vec<Step>;
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep>;
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     /// Simulates a pattern and checks that members send only blocks they hold, and that every block arrives as sent, exactly once.
     fn check(pattern: &dyn Pattern, n: u32, what: &str) {
         let mut has: Vec<BTreeSet<u64>> = (0..n).map(|m| BTreeSet::from([m.into()])).collect();
-        let all: Vec<Vec<Step>> = (0..n).map(|m| pattern.steps(n, m)).collect();
+        let all: Vec<Vec<PatternStep>> = (0..n).map(|m| pattern.steps(n, m)).collect();
         let rounds = all.iter().map(Vec::len).max().unwrap_or(0);
         for round in 0..rounds {
             let mut mail: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();

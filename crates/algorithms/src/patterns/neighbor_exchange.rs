@@ -11,13 +11,13 @@
 
 use bruckner_schedule::Set;
 
-use super::{Fold, Pattern, Step};
+use super::{Fold, Pattern, PatternStep};
 
 /// The neighbor-exchange allgather pattern, for any number of members.
 pub struct NeighborExchange;
 
 impl Pattern for NeighborExchange {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         Fold { core: if n > 1 { n - n % 2 } else { 1 }, inside: Box::new(Even) }.steps(n, me)
     }
 }
@@ -25,7 +25,7 @@ impl Pattern for NeighborExchange {
 struct Even;
 
 impl Pattern for Even {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let (pairs, own) = (i64::from(n / 2), i64::from(me / 2));
         let up = if me.is_multiple_of(2) { 1 } else { -1 };
         let pair = |number: i64| {
@@ -38,10 +38,12 @@ impl Pattern for Even {
             .map(|s| {
                 let partner = (i64::from(me) + if s % 2 == 0 { up } else { -up }).rem_euclid(n.into()) as u32;
                 match s {
-                    0 => Step::exchange(partner, Set::one(me.into()), partner, Set::one(partner.into())),
+                    0 => {
+                        PatternStep::exchange(partner, Set::one(me.into()), partner, Set::one(partner.into()))
+                    }
                     _ => {
                         let last = if s == 1 { own } else { arriving(s - 1) };
-                        Step::exchange(partner, pair(last), partner, pair(arriving(s)))
+                        PatternStep::exchange(partner, pair(last), partner, pair(arriving(s)))
                     }
                 }
             })

@@ -10,13 +10,13 @@
 
 use bruckner_schedule::Set;
 
-use super::{Fold, Pattern, Step};
+use super::{Fold, Pattern, PatternStep};
 
 /// The recursive-doubling allgather pattern, for any number of members.
 pub struct RecursiveDoubling;
 
 impl Pattern for RecursiveDoubling {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         Fold { core: 1 << n.ilog2(), inside: Box::new(PowerOfTwo) }.steps(n, me)
     }
 }
@@ -24,9 +24,9 @@ impl Pattern for RecursiveDoubling {
 struct PowerOfTwo;
 
 impl Pattern for PowerOfTwo {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let group = |member: u32, d: u32| Set::from(u64::from(member / d * d)..u64::from(member / d * d + d));
         let distances = (0..n.ilog2()).map(|s| 1 << s);
-        distances.map(|d| Step::exchange(me ^ d, group(me, d), me ^ d, group(me ^ d, d))).collect()
+        distances.map(|d| PatternStep::exchange(me ^ d, group(me, d), me ^ d, group(me ^ d, d))).collect()
     }
 }

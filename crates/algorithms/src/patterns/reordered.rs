@@ -12,7 +12,7 @@
 
 use bruckner_schedule::Set;
 
-use super::{Parcel, Pattern, Step};
+use super::{Parcel, Pattern, PatternStep};
 
 /// Runs a pattern on members in another order.
 pub struct Reordered {
@@ -34,7 +34,7 @@ impl Reordered {
 }
 
 impl Pattern for Reordered {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         assert_eq!(n as usize, self.order.len(), "made for other members");
         let member = |at: u64| u64::from(self.order[at as usize]);
         let named = |parcels: Vec<Parcel>| -> Vec<Parcel> {
@@ -46,7 +46,7 @@ impl Pattern for Reordered {
             parcels.map(name).collect()
         };
         let steps = self.pattern.steps(n, self.place[me as usize]).into_iter();
-        steps.map(|step| Step { sends: named(step.sends), recvs: named(step.recvs) }).collect()
+        steps.map(|step| PatternStep { sends: named(step.sends), recvs: named(step.recvs) }).collect()
     }
 }
 
@@ -105,9 +105,10 @@ mod tests {
     /// Returns the time without latency: the largest amount that any member sends at a step, summed over the steps.
     fn time(sizes: &[u64], pattern: &dyn Pattern) -> u64 {
         let n = sizes.len() as u32;
-        let all: Vec<Vec<Step>> = (0..n).map(|me| pattern.steps(n, me)).collect();
-        let sent =
-            |step: &Step| step.sends.iter().flat_map(|p| p.blocks.iter()).map(|b| sizes[b as usize]).sum();
+        let all: Vec<Vec<PatternStep>> = (0..n).map(|me| pattern.steps(n, me)).collect();
+        let sent = |step: &PatternStep| {
+            step.sends.iter().flat_map(|p| p.blocks.iter()).map(|b| sizes[b as usize]).sum()
+        };
         (0..all[0].len()).map(|s| all.iter().map(|steps| sent(&steps[s])).max().unwrap_or(0u64)).sum()
     }
 

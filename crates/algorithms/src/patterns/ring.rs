@@ -8,15 +8,15 @@
 
 use bruckner_schedule::Set;
 
-use super::{Pattern, Step};
+use super::{Pattern, PatternStep};
 
 /// The ring allgather pattern.
 pub struct Ring;
 
 impl Pattern for Ring {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let back = |distance: u32| Set::one(u64::from((me + n - distance % n) % n));
         let (right, left) = ((me + 1) % n, (me + n - 1) % n);
-        (0..n - 1).map(|s| Step::exchange(right, back(s), left, back(s + 1))).collect()
+        (0..n - 1).map(|s| PatternStep::exchange(right, back(s), left, back(s + 1))).collect()
     }
 }

@@ -16,13 +16,13 @@
 
 use bruckner_schedule::Set;
 
-use super::{Pattern, Step};
+use super::{Pattern, PatternStep};
 
 /// The Sparbit allgather pattern.
 pub struct Sparbit;
 
 impl Pattern for Sparbit {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let (p, me) = (u64::from(n), u64::from(me));
         let member = |at: u64| (at % p) as u32;
         let mut steps = Vec::new();
@@ -32,7 +32,7 @@ impl Pattern for Sparbit {
             // Sends the blocks me − 2jd to the member d further on, and receives the blocks me − (2j+1)d.
             let every = |start: u64| Set::cyclic_run(start, 1, -2 * d as i64, blocks, p);
             let (to, from) = (member(me + d), member(me + p - d));
-            steps.push(Step::exchange(to, every(me), from, every((me + p - d) % p)));
+            steps.push(PatternStep::exchange(to, every(me), from, every((me + p - d) % p)));
             d /= 2;
         }
         steps

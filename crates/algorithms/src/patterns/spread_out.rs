@@ -8,7 +8,7 @@
 
 use bruckner_schedule::Set;
 
-use super::{Parcel, Pattern, Step};
+use super::{Parcel, Pattern, PatternStep};
 
 /// Pattern that sends to and receives from all other members in one step.
 pub struct SpreadOut;
@@ -16,21 +16,21 @@ pub struct SpreadOut;
 /// Pattern that sends to one partner and receives from one in each step.
 pub struct Pairwise;
 
-fn step(n: u32, me: u32, distance: u32) -> Step {
+fn step(n: u32, me: u32, distance: u32) -> PatternStep {
     let (to, from) = ((me + distance) % n, (me + n - distance) % n);
-    Step::exchange(to, Set::one(me.into()), from, Set::one(from.into()))
+    PatternStep::exchange(to, Set::one(me.into()), from, Set::one(from.into()))
 }
 
 impl Pattern for Pairwise {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         (1..n).map(|distance| step(n, me, distance)).collect()
     }
 }
 
 impl Pattern for SpreadOut {
-    fn steps(&self, n: u32, me: u32) -> Vec<Step> {
+    fn steps(&self, n: u32, me: u32) -> Vec<PatternStep> {
         let (sends, recvs): (Vec<Vec<Parcel>>, Vec<Vec<Parcel>>) =
             (1..n).map(|distance| step(n, me, distance)).map(|s| (s.sends, s.recvs)).unzip();
-        if n < 2 { Vec::new() } else { vec![Step { sends: sends.concat(), recvs: recvs.concat() }] }
+        if n < 2 { Vec::new() } else { vec![PatternStep { sends: sends.concat(), recvs: recvs.concat() }] }
     }
 }

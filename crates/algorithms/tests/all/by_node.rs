@@ -2,7 +2,7 @@
 //! for it, as at run time.
 
 use bruckner_algorithms::catalogue::list;
-use bruckner_algorithms::lower::{OnNode, Purpose, Room, lower_part};
+use bruckner_algorithms::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
 use bruckner_algorithms::plan;
 
 #[test]
@@ -11,10 +11,11 @@ fn a_rank_runs_what_was_proven() {
         for entry in list(p) {
             let plan =
                 plan(&entry.task, &entry.expression).expect("an entry of the catalogue").for_every_size();
-            let room = if entry.task.counts == plan.problem.counts { Room::Shared } else { Room::Own };
+            let room =
+                if entry.task.counts == plan.problem.counts { LineMemory::Shared } else { LineMemory::Own };
             let schedule = plan.schedule();
             for on_node in [OnNode::Segment, OnNode::Messages] {
-                let whole = lower_part(&schedule, on_node, Purpose::of(&schedule), room);
+                let whole = lower_part(&schedule, on_node, MessagePurpose::of(&schedule), room);
                 for (&rank, code) in &whole.ranks {
                     let alone = plan.code(rank, &entry.expression, on_node, room);
                     assert_eq!(

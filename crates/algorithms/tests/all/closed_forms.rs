@@ -2,7 +2,7 @@
 
 use bruckner_algorithms::{Task, plan};
 use bruckner_schedule::verify::{Traffic, verify};
-use bruckner_schedule::{Collective, Counts, End, Local, Message, Rank};
+use bruckner_schedule::{Collective, Counts, End, LocalOp, Message, Rank};
 
 /// Returns the traffic of each rank in a verified schedule of one element per block (for an allreduce, one per rank).
 fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traffic> {
@@ -11,7 +11,7 @@ fn traffic(collective: Collective, topology: &str, expression: &str) -> Vec<Traf
     let task = task.counts(Counts::Equal(elements));
     let plan = plan(&task, &expression.parse().unwrap()).unwrap_or_else(|e| panic!("{expression}: {e}"));
     let report = verify(&plan.schedule().flatten());
-    assert!(report.holds(), "{collective} {expression} on {topology}: {}", report.violations[0]);
+    assert!(report.is_correct(), "{collective} {expression} on {topology}: {}", report.violations[0]);
     report.traffic
 }
 
@@ -152,7 +152,7 @@ fn lines_that_travel(ranks: u32, expression: &str) -> usize {
     let task = Task::new(Collective::Allreduce, ranks.to_string().parse().unwrap());
     let schedule = plan(&task, &expression.parse().unwrap()).unwrap().schedule();
     let locals = schedule.ranks.values().flatten().flat_map(|round| &round.local);
-    locals.filter(|local| matches!(local, Local::Wait { .. })).count()
+    locals.filter(|local| matches!(local, LocalOp::Wait { .. })).count()
 }
 
 #[test]

@@ -2,5 +2,5 @@
 
 mod by_node;
 mod closed_forms;
-mod probes;
 mod random_tasks;
+mod reference_cases;

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use bruckner_choose::Vendor;
 use bruckner_engine::Mpi;
-use bruckner_measure::{Machine, MpiInfo};
+use bruckner_measure::{Host, MpiInfo};
 
 /// Prefixes of environment variables that configure an MPI, its transports or this library.
-const SPEAKING: [&str; 9] =
+const CONFIG_PREFIXES: [&str; 9] =
     ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "I_MPI_", "UCX_", "FI_", "BRUCKNER"];
 
 /// Describes the MPI of this process, with the environment variables that configure it.
 pub(crate) fn mpi(mpi: &Mpi) -> MpiInfo {
     let settings: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| SPEAKING.iter().any(|beginning| name.starts_with(beginning)))
+        .filter(|(name, _)| CONFIG_PREFIXES.iter().any(|beginning| name.starts_with(beginning)))
         .collect();
     let name = Vendor::short(mpi.name()).to_owned();
     MpiInfo { name, library: mpi.library.path.display().to_string(), settings }
@@ -39,12 +39,12 @@ pub(crate) fn processor() -> String {
 }
 
 /// Describes the machine: facts of all ranks, on every rank. Collective.
-pub(crate) fn machine(mpi: &Mpi) -> Result<Machine> {
+pub(crate) fn machine(mpi: &Mpi) -> Result<Host> {
     let file = |path: &str| line(path, "").unwrap_or_default();
     let own = |name: &str| line("/proc/self/status", name).unwrap_or_default();
     let hosts = texts(mpi, &file("/proc/sys/kernel/hostname"))?;
     let pinning = texts(mpi, &own("Cpus_allowed_list"))?;
-    Ok(Machine {
+    Ok(Host {
         hosts,
         pinning,
         processor: processor(),

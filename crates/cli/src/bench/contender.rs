@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use bruckner::{Collective, Error, Rival};
+use bruckner::{Collective, Error, ExternalCollectives};
 use bruckner_algorithms::Expression;
-use bruckner_measure::native::{CHOSEN, NATIVE};
+use bruckner_measure::native::{LIBRARY_SELECTION, NATIVE};
 
 /// An implementation of a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contender::Native => f.write_str(NATIVE),
-            Contender::Chosen => f.write_str(CHOSEN),
+            Contender::Chosen => f.write_str(LIBRARY_SELECTION),
             Contender::Algorithm(algorithm) => f.write_str(algorithm),
             Contender::Library(path) => {
                 let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -48,7 +48,7 @@ impl FromStr for Contender {
     fn from_str(text: &str) -> Result<Contender, String> {
         match text {
             NATIVE => Ok(Contender::Native),
-            CHOSEN => Ok(Contender::Chosen),
+            LIBRARY_SELECTION => Ok(Contender::Chosen),
             library if library.starts_with(LIBRARY) => {
                 Ok(Contender::Library(library[LIBRARY.len()..].into()))
             }
@@ -69,7 +69,7 @@ pub(crate) enum Ready {
     /// The plan with this index in the collective.
     Planned(usize),
     /// A function of another library.
-    Rival(Rival),
+    External(ExternalCollectives),
 }
 
 impl Contender {
@@ -86,12 +86,12 @@ impl Contender {
         match self {
             Contender::Native => Ok(Ready::Native),
             Contender::Chosen => Ok(Ready::Chosen),
-            Contender::Algorithm(algorithm) => on.add(algorithm).map(Ready::Planned),
+            Contender::Algorithm(algorithm) => on.add_plan(algorithm).map(Ready::Planned),
             Contender::Library(path) => {
                 // SAFETY: a user who names a library to be measured vouches for it.
                 #[allow(unsafe_code)]
-                let loaded = unsafe { Rival::load(path) };
-                loaded.map(Ready::Rival).map_err(|error| Error::Argument(error.to_string()))
+                let loaded = unsafe { ExternalCollectives::load(path) };
+                loaded.map(Ready::External).map_err(|error| Error::Argument(error.to_string()))
             }
         }
     }
@@ -104,8 +104,8 @@ impl Ready {
         match self {
             Ready::Native => on.run_native(),
             Ready::Chosen => on.run(),
-            Ready::Planned(number) => on.run_by(*number),
-            Ready::Rival(rival) => on.run_rival(rival),
+            Ready::Planned(number) => on.run_plan(*number),
+            Ready::External(external) => on.run_with(external),
         }
     }
 }

@@ -5,18 +5,18 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use bruckner_measure::{Launch, Look, Results, join, native};
+use bruckner_measure::{Launch, Results, TimingMethod, join_cases, native};
 use indicatif::ProgressBar;
 
 use super::Bench;
 use super::contender::{Contender, NATIVE_BEST, REFERENCE};
 use super::forced::{self, Forced};
 use super::problem::Problem;
-use super::talk::{Said, bar, hear};
+use super::talk::{Message, bar, hear};
 use crate::Answer;
 
 /// Parameters of one start of the launcher.
-struct Start<'a> {
+struct LaunchParameters<'a> {
     /// Whether this is a short trial to find the MPI's fastest setting.
     trial: bool,
     problems: Vec<&'a Problem>,
@@ -34,15 +34,15 @@ const TRIAL_BLOCKS: u32 = 5;
 pub(crate) fn run(bench: &Bench) -> Result<Answer> {
     ensure!(
         bench.self_test.is_none(),
-        "--self-test runs under a launcher: mpirun -n 2 bruckner bench allreduce --self-test"
+        "--self-test must run under a launcher: mpirun -n 2 bruckner bench allreduce --self-test"
     );
     let mut results = Results::default();
     let done = all(bench, &mut results);
     // Measurements before an error are kept.
     if done.is_err() && results.launches.is_empty() {
-        return done.map(|()| Answer::DoesNotHold);
+        return done.map(|()| Answer::Failure);
     }
-    let answer = bench.keep(results)?;
+    let answer = bench.store_results(results)?;
     done.map(|()| answer)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn all(bench: &Bench, results: &mut Results) -> Result<()> {
     bar.set_length(1000 * launches * if bench.wants_best() { 4 } else { 1 });
     let done = (0..launches).try_for_each(|number| {
         bar.set_message(format!("launch {} of {launches}", number + 1));
-        let start = Start {
+        let start = LaunchParameters {
             trial: false,
             problems: problems.iter().collect(),
             contenders: ours.clone(),
@@ -87,14 +87,15 @@ fn native_best(
 ) -> Result<()> {
     let mpi = results.launches[0].mpi.name.clone();
     let may = |problem: &Problem, forced: &Forced| {
-        native::setting(&forced.name).is_some_and(|setting| (bench.may)(&mpi, problem.name, setting))
+        native::setting(&forced.name)
+            .is_some_and(|setting| (bench.accepts_setting)(&mpi, problem.name, setting))
     };
     let settings: Vec<Vec<Forced>> = problems
         .iter()
         .map(|problem| forced::all(&mpi, problem).into_iter().filter(|forced| may(problem, forced)).collect())
         .collect();
     let trials = settings.iter().map(Vec::len).max().unwrap_or(0);
-    ensure!(trials > 0, "it is not known what {mpi} can be forced to: {NATIVE_BEST} cannot be measured");
+    ensure!(trials > 0, "no settings of {mpi} are known: {NATIVE_BEST} cannot be measured");
     let launches = u64::from(bench.launches);
     bar.set_length(bar.position() + 1000 * trials as u64 + 1000 * launches * 2);
     for trial in 0..trials {
@@ -105,7 +106,7 @@ fn native_best(
             .filter_map(|(problem, settings)| Some((problem, settings.get(trial)?.clone())))
             .collect();
         bar.set_message(format!("setting {} of {trials}", trial + 1));
-        let start = Start {
+        let start = LaunchParameters {
             trial: true,
             problems: forced.iter().map(|(problem, _)| *problem).collect(),
             contenders: vec![REFERENCE.to_owned()],
@@ -116,19 +117,20 @@ fn native_best(
         match start.run(bench, bar) {
             Ok(launch) => results.launches.push(launch),
             Err(error) => bar.suspend(|| {
-                eprintln!("bruckner: left out: {} ({error:#})", start.names());
+                eprintln!("bruckner: skipped setting {} ({error:#})", start.names());
             }),
         }
     }
     // Distributes the cases with their best settings to launches, of which each has at most one setting of a collective.
     let mut rounds: Vec<Vec<(&Problem, Forced)>> = Vec::new();
-    for (case, (problem, settings)) in join(results).iter().zip(problems.iter().zip(&settings)) {
+    for (case, (problem, settings)) in join_cases(results).iter().zip(problems.iter().zip(&settings)) {
         if let Some(why) = case.refused.get(REFERENCE) {
-            bar.suspend(|| eprintln!("bruckner: {problem}: no {NATIVE_BEST}: {why}"));
+            bar.suspend(|| eprintln!("bruckner: {problem}: {NATIVE_BEST} was not measured: {why}"));
             continue;
         }
-        let ratio =
-            |name: &str| case.ratio_in_trials(name, REFERENCE, Look::FromBarrier).unwrap_or(f64::INFINITY);
+        let ratio = |name: &str| {
+            case.ratio_in_trials(name, REFERENCE, TimingMethod::FromBarrier).unwrap_or(f64::INFINITY)
+        };
         let best = settings.iter().min_by(|a, b| ratio(&a.name).total_cmp(&ratio(&b.name)));
         let Some(setting) = best.filter(|best| ratio(&best.name) < ratio(native::NATIVE)) else { continue };
         let fits = |round: &&mut Vec<(&Problem, Forced)>| {
@@ -143,7 +145,7 @@ fn native_best(
     for number in 0..launches {
         for round in &rounds {
             bar.set_message(format!("best native, launch {} of {launches}", number + 1));
-            let start = Start {
+            let start = LaunchParameters {
                 trial: false,
                 problems: round.iter().map(|(problem, _)| *problem).collect(),
                 contenders: ours.to_vec(),
@@ -157,7 +159,7 @@ fn native_best(
     Ok(())
 }
 
-impl Start<'_> {
+impl LaunchParameters<'_> {
     fn names(&self) -> String {
         let names: Vec<String> =
             self.forced.iter().map(|(problem, forced)| format!("{problem} {}", forced.name)).collect();
@@ -192,18 +194,18 @@ impl Start<'_> {
 
     /// Starts the launcher and reads progress and results from its first rank.
     fn run(&self, bench: &Bench, bar: &ProgressBar) -> Result<Launch> {
-        let this = std::env::current_exe().context("where this command is")?;
+        let this = std::env::current_exe().context("cannot find the path of this command")?;
         let mut command = Command::new(&bench.launcher[0]);
         command.args(&bench.launcher[1..]).arg(this).args(self.arguments(bench));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("`{}` does not start", bench.launcher[0]))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start `{}`", bench.launcher[0]))?;
         let began = bar.position();
         let mut launch = None;
         for line in BufReader::new(child.stdout.take().context("piped")?).split(b'\n') {
             match hear(&String::from_utf8_lossy(&line?)) {
-                Said::Progress(part) => bar.set_position(began + (part * 1000.0) as u64),
-                Said::Launch(said) => launch = Some(*said),
-                Said::Other(text) => bar.suspend(|| eprintln!("{text}")),
+                Message::Progress(part) => bar.set_position(began + (part * 1000.0) as u64),
+                Message::Launch(said) => launch = Some(*said),
+                Message::Other(text) => bar.suspend(|| eprintln!("{text}")),
             }
         }
         let status = child.wait()?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bruckner::{Collective, Communicator, Name, Plan};
 use bruckner_engine::Mpi;
-use bruckner_engine::mpi::{Messages, Requests};
-use bruckner_measure::{Block, Case, Look, Random, Run, median, median_interval};
+use bruckner_engine::mpi::{MpiTransport, Requests};
+use bruckner_measure::{Block, BlockTimes, Case, SplitMix64, TimingMethod, median, median_interval};
 use bruckner_runtime::Transport;
 
 use super::contender::{Contender, Ready};
@@ -34,15 +34,15 @@ const MOST_BLOCKS: usize = 400;
 /// Number of blocks after which slow contenders are dropped.
 const FIRST_BLOCKS: usize = 3;
 /// Delay of the last rank when a barrier is checked.
-const LATE: Duration = Duration::from_millis(20);
+const BARRIER_DELAY: Duration = Duration::from_millis(20);
 /// Reason stored for a contender with a wrong result.
 pub(crate) const WRONG: &str = "WRONG RESULT";
 /// Maximum number of cache lines allocated before a plan is made, to vary the plan's address.
-const BALLAST: usize = 64;
+const MAX_PADDING: usize = 64;
 /// Target time for a contender's calls of each kind in a block.
-const SHARE: Duration = Duration::from_millis(4);
+const TARGET_TIME: Duration = Duration::from_millis(4);
 /// Above this time a call needs no warm-up, and back to back it takes as long as alone.
-const SLOW: Duration = Duration::from_millis(40);
+const NO_WARM_UP: Duration = Duration::from_millis(40);
 
 /// Number of calls in a run: warm-up calls, calls timed one by one after a barrier, and calls back to back.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ pub(crate) struct Ranks {
     mpi: &'static Mpi,
     world: Communicator,
     /// Messages on an internal communicator, to measure the latency.
-    apart: Messages,
+    apart: MpiTransport,
     requests: Requests,
     barrier: Plan<'static>,
     pub(crate) barrier_name: &'static str,
@@ -65,7 +65,7 @@ pub(crate) struct Ranks {
     zero: Instant,
     /// Nanoseconds to add to this rank's clock to get rank 0's clock.
     offset: i64,
-    random: Random,
+    random: SplitMix64,
 }
 
 /// A contender with its index among all. `handicaps` are delays after each call, for both kinds of timing; they test the bench itself.
@@ -96,14 +96,14 @@ impl Ranks {
     /// Prepares measurements on a communicator. Collective.
     pub(crate) fn on(mpi: &'static Mpi, world: Communicator, seed: u64) -> Result<Ranks> {
         if world.size()? == 1 {
-            bail!("one rank has nobody to exchange with: start two or more");
+            bail!("at least two ranks are needed");
         }
         let mut refused = None;
         for name in ["locality(node)", "sparbit"] {
             match world.barrier().and_then(|barrier| barrier.plan(name)) {
                 Ok(barrier) => {
-                    let (zero, random) = (Instant::now(), Random::new(seed));
-                    let apart = Messages::new(mpi, mpi.hide(world.handle())?, 1, false);
+                    let (zero, random) = (Instant::now(), SplitMix64::new(seed));
+                    let apart = MpiTransport::new(mpi, mpi.create_internal(world.handle())?, 1, false);
                     let requests = apart.requests(1);
                     let mut ranks = Ranks {
                         mpi,
@@ -200,27 +200,28 @@ impl Ranks {
         let on_all = self.on_all(ready.is_ok())?;
         let ready = match ready {
             Ok(ready) if on_all => ready,
-            Ok(_) => return Ok(Some("refused on another rank".to_owned())),
+            Ok(_) => return Ok(Some("not possible on another rank".to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         };
         // A barrier is checked by a late rank: no rank may leave before the last one has arrived.
         let late = name == Name::Barrier && self.world.rank()? + 1 == self.world.size()?;
         self.barrier.run()?;
         if late {
-            std::thread::sleep(LATE);
+            std::thread::sleep(BARRIER_DELAY);
         }
         let start = Instant::now();
         let ran = ready.run(&mut collective);
-        let waited = name != Name::Barrier || late || start.elapsed() > LATE / 2;
+        let waited = name != Name::Barrier || late || start.elapsed() > BARRIER_DELAY / 2;
         drop(collective);
         let served = self.on_all(ran.is_ok())?;
         if !served && *contender != Contender::Native {
-            let why = ran.map_or_else(|error| error.to_string(), |()| "refused on another rank".to_owned());
+            let why =
+                ran.map_or_else(|error| error.to_string(), |()| "not possible on another rank".to_owned());
             return Ok(Some(why));
         }
         ran.with_context(|| contender.to_string())?;
         let right = waited && buffers.is_right()?;
-        self.judged(contender, right)
+        self.excluded(contender, right)
     }
 
     /// Whether `holds` is true on all ranks. Collective.
@@ -229,7 +230,7 @@ impl Ranks {
     }
 
     /// Combines the checks of all ranks. A wrong result excludes another library's function, and is an error for any other contender.
-    fn judged(&self, contender: &Contender, right: bool) -> Result<Option<String>> {
+    fn excluded(&self, contender: &Contender, right: bool) -> Result<Option<String>> {
         match (self.on_all(right)?, contender) {
             (true, _) => Ok(None),
             // The remaining contenders can still be compared.
@@ -239,7 +240,7 @@ impl Ranks {
     }
 
     /// Measures a contender against itself, the second time slowed down by the fraction `part` of its time, to test the bench itself.
-    pub(crate) fn handicapped(
+    pub(crate) fn self_test_case(
         &mut self,
         problem: &Problem,
         contender: &Contender,
@@ -283,8 +284,8 @@ impl Ranks {
             let all = self.mpi.gather(self.world.handle(), &mine)?;
             let slowest = |look: usize| all.chunks(2).map(|row| row[look]).max().unwrap_or(0);
             found = [0, 1].map(|look| Duration::from_nanos(slowest(look).max(50)));
-            // A single call above `SLOW` is long enough; otherwise it may be an outlier, so at least one more round follows.
-            if found[0] > SLOW || (calls > 1 && found[0] > SHARE) {
+            // A single call above `NO_WARM_UP` is long enough; otherwise it may be an outlier, so at least one more round follows.
+            if found[0] > NO_WARM_UP || (calls > 1 && found[0] > TARGET_TIME) {
                 break;
             }
         }
@@ -299,12 +300,12 @@ impl Ranks {
         effort: &Effort,
         told: &mut dyn FnMut(f64),
     ) -> Result<Measured> {
-        let fit = |time: Duration| (SHARE.as_nanos() / time.as_nanos().max(1)) as usize;
+        let fit = |time: Duration| (TARGET_TIME.as_nanos() / time.as_nanos().max(1)) as usize;
         let [one, next] = self.calibrate(buffers, runners)?;
         // Long calls run once in each block: precision depends on the number of blocks.
         let counts = match one {
-            one if one > SLOW => Calls { before: 0, apart: 1, together: 0 },
-            one if one > SHARE => Calls { before: 1, apart: 1, together: 1 },
+            one if one > NO_WARM_UP => Calls { before: 0, apart: 1, together: 0 },
+            one if one > TARGET_TIME => Calls { before: 1, apart: 1, together: 1 },
             one => {
                 let apart = fit(one).clamp(3, 50);
                 Calls { before: 3, apart, together: fit(next).clamp(4, 500) }
@@ -319,9 +320,9 @@ impl Ranks {
             let (rows, places) = self.block(buffers, &runners, counts, began)?;
             let elapsed = Duration::from_nanos(rows[0][0]);
             measured.hops.push(rows[0][1]);
-            let block = sorted_out(&rows, &places, &runners, counts, &mut measured.skew);
+            let block = to_block(&rows, &places, &runners, counts, &mut measured.skew);
             for (at, ratios) in ratios.iter_mut().enumerate() {
-                for (look, ratios) in Look::ALL.into_iter().zip(ratios) {
+                for (look, ratios) in TimingMethod::ALL.into_iter().zip(ratios) {
                     let time = |at: usize| median(&block.runs[places[at]].times(look));
                     ratios.push(time(at) / time(0));
                 }
@@ -333,7 +334,7 @@ impl Ranks {
                 let interval = median_interval(ratios, effort.confidence);
                 (interval.high - interval.low) / 2.0 <= effort.precision * median(ratios)
             };
-            let enough = is_time_to_look(blocks, effort.blocks) && ratios.iter().flatten().all(known);
+            let enough = is_check_due(blocks, effort.blocks) && ratios.iter().flatten().all(known);
             let late = elapsed >= effort.most && blocks >= effort.least;
             if enough || late || blocks >= MOST_BLOCKS {
                 told(1.0);
@@ -358,7 +359,7 @@ impl Ranks {
 
     /// Measures the latency of 8 bytes between the first and the last rank, as half a round trip on the first; other ranks wait in a
     /// barrier.
-    fn hop(&mut self) -> Result<u64> {
+    fn latency(&mut self) -> Result<u64> {
         let (me, last) = (self.world.rank()?, self.world.size()? - 1);
         self.barrier.run()?;
         let start = Instant::now();
@@ -389,12 +390,12 @@ impl Ranks {
         began: Instant,
     ) -> Result<(Vec<Vec<u64>>, Vec<usize>)> {
         let mut places = vec![0; runners.len()];
-        let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64, self.hop()?];
+        let mut mine: Vec<u64> = vec![began.elapsed().as_nanos() as u64, self.latency()?];
         for (place, at) in self.random.order(runners.len()).into_iter().enumerate() {
             places[at] = place;
             let mut collective = buffers.collective()?;
             // Without this allocation a plan would get the same address as in the block before.
-            let _ballast: Vec<u8> = Vec::with_capacity(64 * (1 + self.random.order(BALLAST)[0]));
+            let _ballast: Vec<u8> = Vec::with_capacity(64 * (1 + self.random.order(MAX_PADDING)[0]));
             let ready = runners[at].contender.ready(&mut collective)?;
             self.one_run(&mut collective, &ready, &runners[at], counts, &mut mine)?;
         }
@@ -445,7 +446,7 @@ impl Ranks {
 
 /// Whether `blocks` is `least` times a power of two. Testing the interval after every block would stop at intervals that are narrow by
 /// chance, and bias the result.
-fn is_time_to_look(blocks: usize, least: usize) -> bool {
+fn is_check_due(blocks: usize, least: usize) -> bool {
     let times = blocks / least.max(1);
     blocks == times * least.max(1) && times.is_power_of_two()
 }
@@ -455,7 +456,7 @@ const AHEAD: usize = 2;
 
 /// Converts the rows of all ranks to a block, with runs in the order in which they ran, and appends the skew of each repetition to
 /// `skews`.
-fn sorted_out(
+fn to_block(
     rows: &[Vec<u64>],
     places: &[usize],
     runners: &[Runner<'_>],
@@ -471,7 +472,7 @@ fn sorted_out(
             let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
             skews.push((last - first) as u64);
         }
-        Run {
+        BlockTimes {
             contender: runners[at].number,
             from_barrier: rows.iter().map(|row| row[repetitions..2 * repetitions].to_vec()).collect(),
             back_to_back: rows.iter().map(|row| row[2 * repetitions]).collect(),

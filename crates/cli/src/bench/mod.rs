@@ -28,7 +28,7 @@ use contender::{NATIVE_BEST, REFERENCE};
 pub(crate) use measure::{Effort, Ranks};
 pub(crate) use natives::best_natives;
 pub(crate) use problem::{Problem, Size};
-pub(crate) use talk::Talk;
+pub(crate) use talk::Progress;
 
 /// Measures collectives side by side: the MPI's own function, the library's choice, and any algorithm
 ///
@@ -105,7 +105,7 @@ pub(crate) struct Bench {
     launcher: Vec<String>,
     /// Filter of the MPI's settings to try, by the name of the MPI, the collective and the setting.
     #[arg(skip = any as fn(&str, Name, &str) -> bool)]
-    may: fn(&str, Name, &str) -> bool,
+    accepts_setting: fn(&str, Name, &str) -> bool,
 }
 
 /// Width in characters of a table that is not printed on a terminal.
@@ -128,13 +128,13 @@ pub(crate) fn processor() -> String {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    let words = "a name, an equals sign and a value, such as delay=500us";
+    let words = "expected NAME=VALUE, such as delay=500us";
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| words.to_owned())
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<Answer> {
-        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence is above 0.5 and below 1");
+        ensure!(self.confidence > 0.5 && self.confidence < 1.0, "--confidence must be above 0.5 and below 1");
         ensure!(self.precision > 0.0, "--precision is above 0");
         ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds is above 0 and at most 1000000");
         self.problems()?.iter().try_for_each(Problem::check)?;
@@ -142,17 +142,20 @@ impl Bench {
         for (at, name) in names.iter().enumerate() {
             ensure!(
                 !names[..at].contains(name),
-                "two contenders are called `{name}`: rename one of the files"
+                "two contenders have the name `{name}`: rename one of the library files"
             );
         }
-        self.old_results()?;
+        self.read_results()?;
         if !self.launcher.is_empty() {
             return launches::run(&self);
         }
-        ensure!(self.launches == 1, "--launches needs a launcher: bruckner bench … -- mpirun -n 16");
+        ensure!(
+            self.launches == 1,
+            "--launches needs a launcher at the end: bruckner bench … -- mpirun -n 16"
+        );
         ensure!(
             !self.wants_best(),
-            "{NATIVE_BEST} needs launches of its own: bruckner bench … --algorithm {NATIVE_BEST} -- mpirun -n 16"
+            "{NATIVE_BEST} needs a launcher at the end: bruckner bench … --algorithm {NATIVE_BEST} -- mpirun -n 16"
         );
         self.as_a_rank()
     }
@@ -218,7 +221,7 @@ impl Bench {
     /// Measures as one of the ranks that a launcher has started.
     fn as_a_rank(&self) -> Result<Answer> {
         let (problems, contenders) = (self.problems()?, self.contenders()?);
-        if let Some(error) = talk::start_again_with(&self.set) {
+        if let Some(error) = talk::restart_with_environment(&self.set) {
             bail!("{error}");
         }
         let mpi = Mpi::find_or_load()?;
@@ -240,7 +243,7 @@ impl Bench {
             return selftest::run(&mut ranks, problem, contender, runs, &self.effort(), first, self.json);
         }
         let mut launch = self.launch(mpi, &ranks)?;
-        let mut talk = Talk::new(first, self.speak, problems.len());
+        let mut talk = Progress::new(first, self.speak, problems.len());
         for problem in problems {
             let mut case = ranks.measure(problem, contenders, &self.effort(), &mut |part| talk.told(part))?;
             let called = self.native_names.iter().find(|(case, _)| *case == problem.to_string());
@@ -253,15 +256,15 @@ impl Bench {
         launch.machine.load[1] = about::load();
         talk.finish();
         if !first {
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         if self.speak {
             talk::send(&launch)?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         let mut new = Results::default();
         new.launches.push(launch);
-        self.keep(new)
+        self.store_results(new)
     }
 
     /// Returns the description of a launch, without cases. Collective.
@@ -276,7 +279,7 @@ impl Bench {
             machine: about::machine(mpi)?,
             topology: found.topology,
             ranks: found.ranks,
-            oversubscribed: found.shared_cores,
+            oversubscribed: found.oversubscribed,
             seed: self.seed,
             barrier: ranks.barrier_name.to_owned(),
             cases: Vec::new(),
@@ -284,7 +287,7 @@ impl Bench {
     }
 
     /// Reads the results that the output file already holds. Called before the measurement too, to find an unusable path early.
-    fn old_results(&self) -> Result<Results> {
+    fn read_results(&self) -> Result<Results> {
         let Some(path) = &self.output else { return Ok(Results::default()) };
         let place = || path.display().to_string();
         if path.exists() {
@@ -296,7 +299,7 @@ impl Bench {
     }
 
     /// Prints the table of the new results and adds them to the output file. The answer says whether all results were correct.
-    fn keep(&self, mut new: Results) -> Result<Answer> {
+    fn store_results(&self, mut new: Results) -> Result<Answer> {
         let table = || show::table(&new, self.confidence, columns::terminal().unwrap_or(FOR_A_FILE));
         print(&if self.json { show::json(&new, self.confidence) } else { table() })?;
         let cases = || new.launches.iter().flat_map(|launch| &launch.cases);
@@ -304,10 +307,10 @@ impl Bench {
             |contender: &bruckner_measure::Contender| contender.refused.as_deref() == Some(measure::WRONG);
         let wrong = cases().flat_map(|case| &case.contenders).any(wrong);
         if let Some(path) = &self.output {
-            let mut all = self.old_results()?;
+            let mut all = self.read_results()?;
             all.launches.append(&mut new.launches);
             all.write(path).with_context(|| path.display().to_string())?;
         }
-        Ok(if wrong { Answer::DoesNotHold } else { Answer::Holds })
+        Ok(if wrong { Answer::Failure } else { Answer::Success })
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bruckner::Name;
-use bruckner_measure::{Comparison, Joined, Look, Results, join, native};
+use bruckner_measure::{Comparison, JoinedCase, Results, TimingMethod, join_cases, native};
 
 use super::contender::{NATIVE_BEST, REFERENCE};
 use super::problem::{Problem, Size};
@@ -17,7 +17,7 @@ const FASTER: f64 = 0.95;
 
 /// A setting with which the MPI is significantly faster than with its default.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Best {
+pub(crate) struct BestSetting {
     /// Name of the setting in [`super::forced`].
     pub(crate) setting: String,
     /// Time with the setting, relative to the default.
@@ -26,11 +26,11 @@ pub(crate) struct Best {
 }
 
 /// Best settings found for an MPI on a topology.
-pub(crate) struct Found {
+pub(crate) struct MpiResult {
     pub(crate) mpi: String,
     pub(crate) topology: String,
     /// Best setting of each case; `None` where no setting beats the default.
-    pub(crate) best: Vec<(Problem, Option<Best>)>,
+    pub(crate) best: Vec<(Problem, Option<BestSetting>)>,
 }
 
 /// Measures, in separate launches, the best setting of the MPI for each case. `may` filters the settings to try; `seconds` limits the time
@@ -40,7 +40,7 @@ pub(crate) fn best_natives(
     cases: Vec<Problem>,
     seconds: f64,
     may: fn(&str, Name, &str) -> bool,
-) -> Result<Found> {
+) -> Result<MpiResult> {
     let bench = Bench {
         collectives: Vec::new(),
         bytes: Vec::new(),
@@ -62,32 +62,33 @@ pub(crate) fn best_natives(
         set: Vec::new(),
         native_names: Vec::new(),
         launcher: launcher.to_vec(),
-        may,
+        accepts_setting: may,
     };
     let mut results = Results::default();
     launches::all(&bench, &mut results)?;
     let first = results.launches.first().context("a launch")?;
     let (mpi, topology) = (first.mpi.name.clone(), first.topology.clone());
-    let joined = join(&results);
+    let joined = join_cases(&results);
     let of = |problem: &Problem| {
-        let is_it = |case: &&Joined<'_>| {
+        let is_it = |case: &&JoinedCase<'_>| {
             case.collective == problem.name.to_string() && Size::Bytes(case.bytes) == problem.size
         };
         joined.iter().find(is_it).and_then(best)
     };
     let best = bench.cases.iter().map(|problem| (problem.clone(), of(problem))).collect();
-    Ok(Found { mpi, topology, best })
+    Ok(MpiResult { mpi, topology, best })
 }
 
 /// Returns the best setting of a case if it is significantly faster than the default; both are compared with [`REFERENCE`].
-fn best(case: &Joined<'_>) -> Option<Best> {
+fn best(case: &JoinedCase<'_>) -> Option<BestSetting> {
     let best = native::best(case)?;
     let of = |name: &str, look| case.compare(name, REFERENCE, look, CONFIDENCE);
-    let found = beside(&of(best, Look::FromBarrier)?, &of(native::NATIVE, Look::FromBarrier)?);
-    let after = beside(&of(best, Look::BackToBack)?, &of(native::NATIVE, Look::BackToBack)?);
+    let found =
+        beside(&of(best, TimingMethod::FromBarrier)?, &of(native::NATIVE, TimingMethod::FromBarrier)?);
+    let after = beside(&of(best, TimingMethod::BackToBack)?, &of(native::NATIVE, TimingMethod::BackToBack)?);
     let wins = found.1[1] < 1.0 && found.0 <= FASTER && after.0 <= 1.0;
     let setting = native::setting(best)?.to_owned();
-    wins.then_some(Best { setting, ratio: found.0, interval: found.1 })
+    wins.then_some(BestSetting { setting, ratio: found.0, interval: found.1 })
 }
 
 /// Divides two ratios from separate measurements; the interval is the widest that both intervals allow.

@@ -46,7 +46,7 @@ impl FromStr for Problem {
             };
             Some(Problem { name: Name::read(name)?, size })
         };
-        read().ok_or_else(|| "a collective and a size, such as allreduce:8".to_owned())
+        read().ok_or_else(|| "expected a collective and a size, such as allreduce:8".to_owned())
     }
 }
 
@@ -69,7 +69,7 @@ impl Sample for f64 {
 }
 
 /// Returns element `at` of a rank's input: a pseudo-random number below 1024, so that the sum over all ranks is exact.
-fn given(rank: usize, at: usize) -> u64 {
+fn input_value(rank: usize, at: usize) -> u64 {
     let mixed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 54
@@ -87,7 +87,7 @@ pub(crate) struct Buffers {
 }
 
 /// Maximum bytes of a problem; a larger size is taken for a mistake.
-const MOST: u64 = 1 << 38;
+const MAX_BYTES: u64 = 1 << 38;
 
 impl Problem {
     /// Checks what can be checked without the number of ranks: collective and size fit together.
@@ -97,8 +97,8 @@ impl Problem {
         match &self.size {
             Size::Bytes(bytes) => {
                 let whole = !reduces || bytes.is_multiple_of(8);
-                ensure!(whole, "{name} is measured on doubles: {bytes} bytes are no multiple of 8");
-                ensure!(*bytes <= MOST, "{bytes} bytes are too many");
+                ensure!(whole, "{name} is measured on doubles: {bytes} is not a multiple of 8 bytes");
+                ensure!(*bytes <= MAX_BYTES, "{bytes} bytes exceed the limit of 256 GiB");
             }
             Size::Counts(counts) => {
                 let fits = matches!(name, Name::Allgather | Name::ReduceScatter | Name::Alltoall);
@@ -106,7 +106,7 @@ impl Problem {
                 let all = counts
                     .iter()
                     .try_fold(0u64, |all, count| all.checked_add((*count as u64).saturating_mul(8)));
-                ensure!(all.is_some_and(|all| all <= MOST), "these counts are too many bytes");
+                ensure!(all.is_some_and(|all| all <= MAX_BYTES), "these counts exceed the limit of 256 GiB");
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Buffers {
     pub(crate) fn new(problem: &Problem, world: Communicator) -> Result<Buffers> {
         let (rank, ranks) = (world.rank()? as usize, world.size()? as usize);
         if let Size::Counts(counts) = &problem.size {
-            ensure!(counts.len() == ranks, "there are {} counts, and {ranks} ranks", counts.len());
+            ensure!(counts.len() == ranks, "--counts has {} numbers for {ranks} ranks", counts.len());
         }
         let mut buffers = Buffers {
             problem: problem.clone(),
@@ -219,14 +219,20 @@ impl Buffers {
         let root = self.problem.name == Name::Bcast && rank == ROOT as usize;
         match &mut self.data {
             Data::Bytes { input, output } => {
-                input.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(rank, at)));
+                input.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(input_value(rank, at)));
                 output.fill(255);
                 if root {
-                    output.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(given(rank, at)));
+                    output
+                        .iter_mut()
+                        .enumerate()
+                        .for_each(|(at, byte)| *byte = u8::of(input_value(rank, at)));
                 }
             }
             Data::Numbers { input, output } => {
-                input.iter_mut().enumerate().for_each(|(at, number)| *number = f64::of(given(rank, at)));
+                input
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(at, number)| *number = f64::of(input_value(rank, at)));
                 output.fill(-1.0);
             }
         }
@@ -234,7 +240,7 @@ impl Buffers {
 
     /// Whether the output on this rank is correct, and the input unchanged.
     pub(crate) fn is_right(&self) -> Result<bool> {
-        let given: Vec<u64> = (0..self.lengths()?.input).map(|at| given(self.rank, at)).collect();
+        let given: Vec<u64> = (0..self.lengths()?.input).map(|at| input_value(self.rank, at)).collect();
         match &self.data {
             Data::Bytes { input, output } => Ok(is_all(output, &self.expected()?) && is_all(input, &given)),
             Data::Numbers { input, output } => Ok(is_all(output, &self.expected()?) && is_all(input, &given)),
@@ -244,7 +250,7 @@ impl Buffers {
     /// Returns the expected values of the output; empty where the output is undefined (barrier, reduce on other ranks than the root).
     fn expected(&self) -> Result<Vec<u64>> {
         let (ranks, rank, name) = (self.ranks, self.rank, self.problem.name);
-        let sum = |at: usize| (0..ranks).map(|from| given(from, at)).sum::<u64>();
+        let sum = |at: usize| (0..ranks).map(|from| input_value(from, at)).sum::<u64>();
         let Lengths { output, .. } = self.lengths()?;
         let counts = match (self.counts(), name) {
             (_, Name::Barrier) => return Ok(Vec::new()),
@@ -256,15 +262,15 @@ impl Buffers {
         let mine: usize = counts[..rank].iter().sum();
         Ok(match name {
             Name::Allreduce | Name::Reduce => (0..output).map(sum).collect(),
-            Name::Bcast => (0..output).map(|at| given(0, at)).collect(),
+            Name::Bcast => (0..output).map(|at| input_value(0, at)).collect(),
             Name::ReduceScatter => (0..output).map(|at| sum(mine + at)).collect(),
             Name::Allgather => {
-                let block = |from: usize| (0..counts[from]).map(move |at| given(from, at));
+                let block = |from: usize| (0..counts[from]).map(move |at| input_value(from, at));
                 (0..ranks).flat_map(block).collect()
             }
-            _ => {
-                (0..ranks).flat_map(|from| (0..counts[rank]).map(move |at| given(from, mine + at))).collect()
-            }
+            _ => (0..ranks)
+                .flat_map(|from| (0..counts[rank]).map(move |at| input_value(from, mine + at)))
+                .collect(),
         })
     }
 }
@@ -272,7 +278,7 @@ impl Buffers {
 /// Allocates `count` zeros, or returns an error if there is not enough memory.
 fn zeros<T: Sample>(count: usize) -> Result<Vec<T>> {
     let mut zeros = Vec::new();
-    zeros.try_reserve_exact(count).with_context(|| format!("{count} elements"))?;
+    zeros.try_reserve_exact(count).with_context(|| format!("not enough memory for {count} elements"))?;
     zeros.resize(count, T::of(0));
     Ok(zeros)
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use bruckner_measure::{Case, Comparison, Look, Results, Verdict, join, median, quantile};
+use bruckner_measure::{
+    Case, Comparison, ComparisonResult, Results, TimingMethod, join_cases, median, quantile,
+};
 use serde_json::json;
 
 use super::contender::Contender;
@@ -33,11 +35,12 @@ pub(crate) fn run(
     let mut found: [[(u32, Vec<f64>); 2]; 2] = Default::default();
     for run in 0..runs {
         for (at, delay) in [0.0, DELAY].into_iter().enumerate() {
-            let case = ranks.handicapped(problem, contender, delay, effort)?;
-            for (look, (right, ratios)) in Look::ALL.into_iter().zip(&mut found[at]) {
+            let case = ranks.self_test_case(problem, contender, delay, effort)?;
+            for (look, (right, ratios)) in TimingMethod::ALL.into_iter().zip(&mut found[at]) {
                 let comparison = compare(&case, look, effort)?;
-                let verdict = if delay > 0.0 { Verdict::Slower } else { Verdict::NoDifference };
-                *right += u32::from(comparison.verdict() == verdict);
+                let verdict =
+                    if delay > 0.0 { ComparisonResult::Slower } else { ComparisonResult::NoDifference };
+                *right += u32::from(comparison.result() == verdict);
                 ratios.push(comparison.ratio);
             }
         }
@@ -47,9 +50,8 @@ pub(crate) fn run(
     let mut text =
         format!("{problem} by {contender}, {runs} runs each, intervals of {} %\n", effort.confidence * 100.0);
     let mut rows = Vec::new();
-    for (what, found) in ["no difference where there is none", "a delay of 5 % found"].into_iter().zip(&found)
-    {
-        for (look, (right, ratios)) in Look::ALL.into_iter().zip(found) {
+    for (what, found) in ["correct verdict without a delay", "5 % delay detected"].into_iter().zip(&found) {
+        for (look, (right, ratios)) in TimingMethod::ALL.into_iter().zip(found) {
             let (low, middle, high) = (quantile(ratios, 0.05), median(ratios), quantile(ratios, 0.95));
             writeln!(text, "{what:<33} {:<30} {right:>4} of {runs}", look.text())?;
             writeln!(text, "{:>33} ratios {low:.3}, {middle:.3}, {high:.3} (5 %, median, 95 %)", "")?;
@@ -64,13 +66,13 @@ pub(crate) fn run(
         print(&if as_json { format!("{all:#}\n") } else { text })?;
     }
     let enough = found.iter().flatten().all(|(right, _)| f64::from(*right) >= RIGHT * f64::from(runs));
-    Ok(if enough || !first { Answer::Holds } else { Answer::DoesNotHold })
+    Ok(if enough || !first { Answer::Success } else { Answer::Failure })
 }
 
 /// Compares the second contender with the first.
-fn compare(case: &Case, look: Look, effort: &Effort) -> Result<Comparison> {
+fn compare(case: &Case, look: TimingMethod, effort: &Effort) -> Result<Comparison> {
     let results = Results::of_case(case.clone());
-    let joined = join(&results);
+    let joined = join_cases(&results);
     let comparison = joined.first().and_then(|joined| joined.compare("B", "A", look, effort.confidence));
     comparison.context("both were measured")
 }

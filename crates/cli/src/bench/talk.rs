@@ -14,7 +14,7 @@ const PROGRESS: &str = "bruckner-bench-progress ";
 const LAUNCH: &str = "bruckner-bench-launch ";
 
 /// Content of a line that a rank has written.
-pub(crate) enum Said<'a> {
+pub(crate) enum Message<'a> {
     /// Fraction of the launch that is done.
     Progress(f64),
     /// Results of the launch.
@@ -24,14 +24,14 @@ pub(crate) enum Said<'a> {
 }
 
 /// Parses a line of output. The launcher may have put a prefix before it.
-pub(crate) fn hear(line: &str) -> Said<'_> {
+pub(crate) fn hear(line: &str) -> Message<'_> {
     let after = |mark: &str| line.find(mark).map(|at| line[at + mark.len()..].trim_end());
     if let Some(part) = after(PROGRESS).and_then(|part| part.parse().ok()) {
-        return Said::Progress(part);
+        return Message::Progress(part);
     }
     match after(LAUNCH).and_then(|launch| serde_json::from_str(launch).ok()) {
-        Some(launch) => Said::Launch(launch),
-        None => Said::Other(line),
+        Some(launch) => Message::Launch(launch),
+        None => Message::Other(line),
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn bar() -> ProgressBar {
 }
 
 /// Reports the progress of a launch: by a bar, by lines for the process that started the launcher, or not at all.
-pub(crate) struct Talk {
+pub(crate) struct Progress {
     bar: ProgressBar,
     speak: bool,
     cases: usize,
@@ -58,10 +58,10 @@ pub(crate) struct Talk {
     last: Instant,
 }
 
-impl Talk {
-    pub(crate) fn new(first: bool, speak: bool, cases: usize) -> Talk {
+impl Progress {
+    pub(crate) fn new(first: bool, speak: bool, cases: usize) -> Progress {
         let bar = if first && !speak { bar() } else { ProgressBar::hidden() };
-        Talk { bar, speak: speak && first, cases: cases.max(1), done: 0, last: Instant::now() }
+        Progress { bar, speak: speak && first, cases: cases.max(1), done: 0, last: Instant::now() }
     }
 
     /// Reports that the fraction `part` of the current case is done, at most every 200 ms, so that output does not disturb the
@@ -94,7 +94,7 @@ impl Talk {
 
 /// Restarts this command with environment variables that MPI reads at start-up. Returns `None` if the variables are already set, or the
 /// error if the restart fails.
-pub(crate) fn start_again_with(variables: &[(String, String)]) -> Option<std::io::Error> {
+pub(crate) fn restart_with_environment(variables: &[(String, String)]) -> Option<std::io::Error> {
     let set = |(name, value): &(String, String)| std::env::var(name).is_ok_and(|now| now == *value);
     if variables.iter().all(set) {
         return None;
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn launchers_may_mark_lines() {
         assert!(
-            matches!(hear("[1,0]<stdout>: bruckner-bench-progress 0.250"), Said::Progress(part) if part == 0.25)
+            matches!(hear("[1,0]<stdout>: bruckner-bench-progress 0.250"), Message::Progress(part) if part == 0.25)
         );
-        assert!(matches!(hear("something else"), Said::Other("something else")));
+        assert!(matches!(hear("something else"), Message::Other("something else")));
     }
 }

@@ -12,11 +12,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bruckner_report::{InCollectives, Report};
+use bruckner_report::{CollectiveTime, Report};
 use clap::Args;
 
 use self::verdict::{Outcome, Times};
-use self::words::Words;
+use self::words::CommandLine;
 use crate::bar::bar;
 use crate::columns::folded;
 use crate::exec::find_program;
@@ -27,7 +27,7 @@ use crate::{Answer, print, report};
 #[command(after_help = "Examples:
   bruckner compare -- mpirun -n 4 ./app input
   bruckner compare --launches 20 -- srun -n 64 python3 app.py
-  bruckner compare -- mpirun -n 4 bruckner exec app      where the program is, if it is not found
+  bruckner compare -- mpirun -n 4 bruckner exec app      marks the program, if it is not found
 
 Exit status 0: faster, or no difference; 1: slower.")]
 pub(crate) struct Compare {
@@ -47,15 +47,15 @@ pub(crate) struct Compare {
 
 /// Whether the program runs with the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Variant {
     Without,
     With,
 }
 
 impl Compare {
     pub(crate) fn run(&self) -> Result<Answer> {
-        let words = Words::of(&self.command, &|word| find_program(word.as_ref()).is_some())?;
-        let here = std::env::current_exe().context("where this command is")?;
+        let words = CommandLine::of(&self.command, &|word| find_program(word.as_ref()).is_some())?;
+        let here = std::env::current_exe().context("cannot find the path of this command")?;
         let exec = [here.display().to_string(), "exec".to_owned()];
         let ways = [words.with(&[]), words.with(&exec)];
         if !self.json {
@@ -64,7 +64,7 @@ impl Compare {
         let bar = bar(u64::from(2 * self.launches + 2));
         let mut times = Times::default();
         for pair in 0..self.launches {
-            let mut order = [Way::Without, Way::With];
+            let mut order = [Variant::Without, Variant::With];
             if pair % 2 == 1 {
                 order.reverse();
             }
@@ -83,7 +83,7 @@ impl Compare {
         bar.finish_and_clear();
         let outcome = Outcome::of(&times, reported);
         print(&if self.json { outcome.json() } else { folded(&outcome.table()) })?;
-        Ok(if outcome.is_slower() { Answer::DoesNotHold } else { Answer::Holds })
+        Ok(if outcome.is_slower() { Answer::Failure } else { Answer::Success })
     }
 
     /// Runs a command and returns its wall time in seconds.
@@ -103,14 +103,14 @@ impl Compare {
         if !ended.status.success() {
             let said = String::from_utf8_lossy(&ended.stderr);
             let tail: String = said.chars().skip(said.chars().count().saturating_sub(4000)).collect();
-            bail!("{tail}`{}` failed ({}): there is nothing to compare", words.join(" "), ended.status);
+            bail!("{tail}`{}` failed ({}): no comparison is possible", words.join(" "), ended.status);
         }
         Ok(seconds)
     }
 
     /// Runs the program with a report and returns the time in collectives; `None` if the library wrote no report.
-    fn reported(&self, words: &Words, exec: &[String], mode: &str) -> Result<Option<InCollectives>> {
-        let file = Scrap::new()?;
+    fn reported(&self, words: &CommandLine, exec: &[String], mode: &str) -> Result<Option<CollectiveTime>> {
+        let file = TempFile::new()?;
         let env =
             ["env".to_owned(), format!("BRUCKNER={mode}"), format!("BRUCKNER_REPORT={}", file.0.display())];
         self.launch(&words.with(&[&env[..], exec].concat()))?;
@@ -122,19 +122,23 @@ impl Compare {
 }
 
 /// Path of a temporary file, which is removed on drop.
-struct Scrap(PathBuf);
+struct TempFile(PathBuf);
 
-impl Scrap {
-    fn new() -> Result<Scrap> {
+impl TempFile {
+    fn new() -> Result<TempFile> {
         let name = format!("bruckner-compare-{}.json", std::process::id());
         // In the current directory, which ranks on other nodes may share.
         let file = std::env::current_dir().context("the directory")?.join(name);
-        ensure!(!file.exists(), "{} is there already", file.display());
-        Ok(Scrap(file))
+        ensure!(
+            !file.exists(),
+            "{} exists already: remove it, or run from another directory",
+            file.display()
+        );
+        Ok(TempFile(file))
     }
 }
 
-impl Drop for Scrap {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use bruckner_measure::{Interval, median, paired};
-use bruckner_report::InCollectives;
+use bruckner_measure::{Interval, median, wilcoxon_interval};
+use bruckner_report::CollectiveTime;
 use serde::Serialize;
 
 /// Confidence level of the interval of the ratio.
 const CONFIDENCE: f64 = 0.98;
 /// Minimum relative difference; a smaller one counts as none.
-const NOTHING: f64 = 0.01;
+const MIN_DIFFERENCE: f64 = 0.01;
 /// Message if no rank wrote a report.
-const NOT_REACHED: &str = "no rank reported collectives: the program has none, or the library does not reach it (bruckner doctor PROGRAM)\n";
+const NO_REPORT: &str = "no report was written: the program calls no collectives, or the library was not loaded (check with bruckner doctor PROGRAM)\n";
 
 /// Wall times of launches in seconds, without and with the library, pair by pair.
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct Side {
     least: f64,
     most: f64,
     /// Time that ranks spend in collectives, if there is a report.
-    collectives: Option<InCollectives>,
+    collectives: Option<CollectiveTime>,
 }
 
 /// Outcome of a comparison.
@@ -57,15 +57,15 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Evaluates wall times (at least one pair) and the reported times in collectives.
-    pub(super) fn of(times: &Times, collectives: [Option<InCollectives>; 2]) -> Outcome {
+    pub(super) fn of(times: &Times, collectives: [Option<CollectiveTime>; 2]) -> Outcome {
         let [without, with] = &times.0;
         let logs: Vec<f64> = with.iter().zip(without).map(|(with, without)| (with / without).ln()).collect();
         let nothing = (0.0, Interval { low: 0.0, high: 0.0 });
-        let (middle, Interval { low, high }) = paired(&logs, CONFIDENCE).unwrap_or(nothing);
+        let (middle, Interval { low, high }) = wilcoxon_interval(&logs, CONFIDENCE).unwrap_or(nothing);
         let (ratio, low, high) = (middle.exp(), low.exp(), high.exp());
-        let verdict = if high < 1.0 && ratio <= 1.0 - NOTHING {
+        let verdict = if high < 1.0 && ratio <= 1.0 - MIN_DIFFERENCE {
             Verdict::Faster
-        } else if low > 1.0 && ratio >= 1.0 + NOTHING {
+        } else if low > 1.0 && ratio >= 1.0 + MIN_DIFFERENCE {
             Verdict::Slower
         } else {
             Verdict::NoDifference
@@ -96,32 +96,32 @@ impl Outcome {
         };
         let both = |low: f64, high: f64| format!("{low:.3} to {high:.3}");
         let or_unknown = |known: Option<String>| known.unwrap_or_else(|| "not known".to_owned());
-        let of = |side: &Side, what: &dyn Fn(InCollectives) -> Option<f64>| {
+        let of = |side: &Side, what: &dyn Fn(CollectiveTime) -> Option<f64>| {
             or_unknown(side.collectives.and_then(what).map(|seconds| format!("{seconds:.3} s")))
         };
         row(&format!("{} launches each", self.launches), &|side| {
             if std::ptr::eq(side, &self.without) { "without" } else { "with" }.to_owned()
         });
         row("wall time, median", &|side| format!("{:.3} s", side.wall));
-        row("  least and most", &|side| both(side.least, side.most));
+        row("  minimum and maximum", &|side| both(side.least, side.most));
         row("in collectives, mean over ranks", &|side| of(side, &|spent| Some(spent.mean)));
-        row("  least and most of the ranks", &|side| {
+        row("  minimum and maximum over ranks", &|side| {
             or_unknown(side.collectives.map(|spent| both(spent.least, spent.most)))
         });
         row("  waiting for late ranks, about", &|side| of(side, &|spent| spent.waiting));
-        row("  the rest: transfer", &|side| {
+        row("  remainder: data transfer", &|side| {
             of(side, &|spent| spent.waiting.map(|waiting| spent.mean - waiting))
         });
         let _ = writeln!(text, "{}", self.sentence());
         if self.with.collectives.is_none() {
-            text.push_str(NOT_REACHED);
+            text.push_str(NO_REPORT);
         }
         text
     }
 
     fn sentence(&self) -> String {
         let [low, high] = self.interval;
-        let part = format!("{:.3} of the time without ({low:.3} to {high:.3})", self.ratio);
+        let part = format!("{:.3} of the time without it ({low:.3} to {high:.3})", self.ratio);
         match self.verdict {
             Verdict::Faster => {
                 format!(
@@ -151,7 +151,7 @@ mod tests {
             let other = 1.0 + noise * f64::from((at * 3) % 10 - 5);
             times.push([one, ratio * other]);
         }
-        let spent = InCollectives { least: 0.1, mean: 0.2, most: 0.3, waiting: Some(0.05) };
+        let spent = CollectiveTime { least: 0.1, mean: 0.2, most: 0.3, waiting: Some(0.05) };
         Outcome::of(&times, [Some(spent), None])
     }
 
@@ -172,9 +172,9 @@ mod tests {
             "10 launches each                            without             with",
             "wall time, median                           1.000 s          0.800 s",
             "in collectives, mean over ranks             0.200 s        not known",
-            "  the rest: transfer                        0.150 s        not known",
-            "faster: with the library the program takes 0.800 of the time without (0.800 to 0.800), 20.0 % less",
-            NOT_REACHED,
+            "  remainder: data transfer                  0.150 s        not known",
+            "faster: with the library the program takes 0.800 of the time without it (0.800 to 0.800), 20.0 % less",
+            NO_REPORT,
         ] {
             assert!(table.contains(line), "{table}");
         }

@@ -50,16 +50,16 @@ fn is_launcher(word: &str) -> bool {
 
 /// A launcher's command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct CommandLine {
     words: Vec<String>,
     /// Indices of the programs; a job of several programs (separated by `:`) has several.
     programs: Vec<usize>,
 }
 
-impl Words {
+impl CommandLine {
     /// Parses a command line. `is_program` says whether a word is an executable file, or a command found in `PATH`.
-    pub(super) fn of(words: &[String], is_program: &dyn Fn(&str) -> bool) -> Result<Words> {
-        let mut all = Words { words: Vec::new(), programs: Vec::new() };
+    pub(super) fn of(words: &[String], is_program: &dyn Fn(&str) -> bool) -> Result<CommandLine> {
+        let mut all = CommandLine { words: Vec::new(), programs: Vec::new() };
         for (number, part) in words.split(|word| word == ":").enumerate() {
             if number > 0 {
                 all.words.push(":".to_owned());
@@ -70,7 +70,7 @@ impl Words {
             let from = if number == 0 { launcher() + 1 } else { 0 };
             let Some(at) = program_of(&part.words, from, part.at, is_program) else {
                 bail!(
-                    "no program is found in `{}`; spell it as in `bruckner compare -- mpirun -n 4 ./app`, or say where it is: \
+                    "no program was found in `{}`; write it as in `bruckner compare -- mpirun -n 4 ./app`, or mark it with `bruckner exec`: \
                      `bruckner compare -- mpirun -n 4 bruckner exec app`",
                     words.join(" ")
                 );
@@ -146,7 +146,7 @@ mod tests {
 
     fn found(text: &str) -> Result<String> {
         let known = |word: &str| ["./app", "/opt/lmp", "python3", "node", "mpirun", "4"].contains(&word);
-        Ok(Words::of(&words(text), &known)?.with(&words("bruckner exec")).join(" "))
+        Ok(CommandLine::of(&words(text), &known)?.with(&words("bruckner exec")).join(" "))
     }
 
     #[test]

@@ -18,14 +18,14 @@ pub(super) fn where_to_look() -> String {
     let found = installed();
     match found.is_empty() {
         true => {
-            "no MPI is installed where this command can see it: load its module, or install one (Debian: \
+            "no MPI was found in PATH, LD_LIBRARY_PATH or the usual directories: load its module, or install one (Debian: \
                  apt install openmpi-bin, or mpich)"
                 .to_owned()
         }
         false => {
             let all: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
             format!(
-                "start this command by the launcher of one, or name its library by BRUCKNER_MPI; installed: {}",
+                "start this command with the launcher of an MPI, or set BRUCKNER_MPI to its library; installed: {}",
                 all.join(", ")
             )
         }

@@ -56,7 +56,7 @@ impl Findings {
             let _ = writeln!(text, "{what:<14} {value}");
         }
         if self.wrong.is_empty() {
-            text.push_str("nothing is wrong\n");
+            text.push_str("no problems found\n");
         }
         text
     }
@@ -95,6 +95,6 @@ impl Doctor {
             }
         }
         // Only the first rank returns a failure: a launcher kills all ranks when one fails, perhaps before the first has printed.
-        Ok(if !first || findings.wrong.is_empty() { Answer::Holds } else { Answer::DoesNotHold })
+        Ok(if !first || findings.wrong.is_empty() { Answer::Success } else { Answer::Failure })
     }
 }

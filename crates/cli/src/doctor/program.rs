@@ -14,7 +14,7 @@ use crate::exec::find_program;
 pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findings) {
     let shown = program.display();
     let Some(path) = find_program(program) else {
-        return findings.wrong.push(format!("{shown}: there is no such program"));
+        return findings.wrong.push(format!("{shown}: program not found"));
     };
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -23,26 +23,27 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
     if path.metadata().is_ok_and(|about| about.permissions().mode() & 0o6000 != 0) {
         findings
             .wrong
-            .push(format!("{shown} is set-user-id or set-group-id: nothing can be preloaded under it"));
+            .push(format!("{shown} is set-user-id or set-group-id: LD_PRELOAD has no effect on it"));
     }
     let file = match object::File::parse(&*bytes) {
         Ok(file) => file,
         Err(_) if bytes.starts_with(b"#!") => {
-            return findings.found("program", format!("{shown}: a script; give doctor what it starts"));
+            return findings
+                .found("program", format!("{shown} is a script: give doctor the program that it starts"));
         }
-        Err(why) => return findings.wrong.push(format!("{shown} is no program: {why}")),
+        Err(why) => return findings.wrong.push(format!("{shown} is not an executable program: {why}")),
     };
     if file.dynamic_symbol_table().is_none() {
-        return findings
-            .wrong
-            .push(format!("{shown} is static: nothing can be preloaded under it; link it dynamically"));
+        return findings.wrong.push(format!(
+            "{shown} is statically linked: LD_PRELOAD has no effect on it; link it dynamically"
+        ));
     }
     let calls = Calls::of(&file);
     findings.found("program", format!("{shown}: {}", calls.text()));
     if calls.has_mpi_inside {
         findings
             .wrong
-            .push(format!("{shown} has its MPI inside, as a static library: its calls cannot be taken over"));
+            .push(format!("{shown} contains its MPI as a static library: its calls cannot be intercepted"));
     }
     let libraries = libraries(&path);
     let needs = libraries.iter().find_map(|(name, _)| family(name));
@@ -50,7 +51,7 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
         && needs != mpi
     {
         findings.wrong.push(format!(
-            "{shown} is linked with {}, and its launcher is {}'s: each rank would be alone in its world",
+            "{shown} is linked with {}, but was started by the launcher of {}: each rank would get an MPI_COMM_WORLD of its own",
             needs.name(),
             mpi.name()
         ));
@@ -107,11 +108,11 @@ impl Calls {
 
     fn text(&self) -> &'static str {
         match (self.has_mpi_inside, self.c, self.fortran) {
-            (true, ..) => "its MPI is inside",
+            (true, ..) => "contains its MPI",
             (_, true, true) => "calls MPI from C and Fortran",
             (_, true, false) => "calls MPI from C",
             (_, false, true) => "calls MPI from Fortran",
-            _ => "calls no MPI itself; a library that it loads may",
+            _ => "makes no MPI calls itself; a library that it loads may",
         }
     }
 }
@@ -128,7 +129,7 @@ fn fortran(libraries: &[(String, String)], findings: &mut Findings) {
         };
         if has(&FORTRAN[1..2], false) && !has(&["MPI_Allreduce", "PMPI_Allreduce"], true) {
             findings.wrong.push(format!(
-                "Fortran calls are not taken over: {library} does not call MPI_Allreduce or PMPI_Allreduce of a library"
+                "Fortran calls cannot be intercepted: {library} does not call the C function MPI_Allreduce or PMPI_Allreduce"
             ));
         }
     }

@@ -41,8 +41,8 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
         launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1))
     {
         findings.wrong.push(format!(
-            "{whose} has started {started} processes, and each is alone in its world: launcher and library are of \
-             different MPIs, or speak differently (srun: try --mpi=pmix or --mpi=pmi2)"
+            "{whose} started {started} processes, but each has an MPI_COMM_WORLD of its own: launcher and library \
+             belong to different MPIs, or use different PMI versions (srun: try --mpi=pmix or --mpi=pmi2)"
         ));
     }
     on_all(mpi, findings)?;
@@ -51,7 +51,11 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     let found = engine.findings()?;
     findings.found("ranks", found.ranks.to_string());
     findings.found("topology", found.topology);
-    let cores = if found.shared_cores { "shared: ranks outnumber them" } else { "one for each rank" };
+    let cores = if found.oversubscribed {
+        "oversubscribed: more ranks than cores"
+    } else {
+        "at least one for each rank"
+    };
     findings.found("cores", cores);
     let shared = if found.shared_memory { "yes" } else { "no: ranks of a node exchange messages" };
     findings.found("shared memory", shared);
@@ -63,15 +67,17 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
                 .into(),
         );
     }
-    if found.shared_cores {
-        findings.notes.push("ranks outnumber cores: collectives mostly wait for a core".into());
+    if found.oversubscribed {
+        findings.notes.push(
+            "oversubscription: there are more ranks than cores, so collectives mostly wait for a core".into(),
+        );
     }
     // Complaints about settings: those of the first rank, then those that the engine has about the settings of all ranks.
     let (_, mut complaints) = show_settings();
     complaints.extend(found.complaints);
     complaints.dedup();
     findings.wrong.extend(complaints);
-    a_test(engine, mpi, findings)
+    test_allreduce(engine, mpi, findings)
 }
 
 /// Gathers local facts of all ranks (preloading, `BRUCKNER=off`, space in /dev/shm, pinning) and checks them. Collective.
@@ -88,21 +94,25 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let preloaded = those(0).count();
     if preloaded > 0 && preloaded < rows.len() {
         findings.wrong.push(format!(
-            "the library is preloaded on {preloaded} of {ranks} ranks: start the program by `bruckner exec`"
+            "the library is preloaded on only {preloaded} of {ranks} ranks: start the program with `bruckner exec`"
         ));
     }
     if let Some((rank, _)) = those(1).next() {
-        findings.wrong.push(format!("BRUCKNER=off is set on rank {rank}: nothing is served"));
+        findings
+            .wrong
+            .push(format!("BRUCKNER=off is set on rank {rank}: all calls are passed through to the MPI"));
     }
     let settings = show_settings().0;
     let switch = settings.iter().find(|setting| setting.name == "BRUCKNER");
     if let Some(switch) = switch.filter(|switch| !off && matches!(switch.value.as_str(), "off" | "0")) {
-        findings.wrong.push(format!("BRUCKNER = off in {}: nothing is served", switch.source));
+        findings
+            .wrong
+            .push(format!("BRUCKNER = off in {}: all calls are passed through to the MPI", switch.source));
     }
     let least = rows.iter().map(|row| row[2]).min().unwrap_or(u64::MAX);
     if least < FOR_A_RANK.saturating_mul(ranks) {
         findings.wrong.push(format!(
-            "/dev/shm has room for {} MiB, and {ranks} ranks may need {}: make it larger (containers: --shm-size)",
+            "/dev/shm has {} MiB free, but {ranks} ranks may need {} MiB: enlarge it (containers: --shm-size)",
             least >> 20,
             (FOR_A_RANK * ranks) >> 20
         ));
@@ -117,7 +127,7 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
 }
 
 /// Runs an allreduce whose result every rank can check. Collective.
-fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
+fn test_allreduce(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
     let world = mpi.comm_world();
     let (rank, ranks) = (u64::from(mpi.rank(world)?), u64::from(mpi.size(world)?));
     let mut sum = [0u64];
@@ -128,7 +138,7 @@ fn a_test(engine: &Engine<Mpi>, mpi: &'static Mpi, findings: &mut Findings) -> R
         .collect();
     let by = engine.algorithm_of(world, Name::Allreduce)?.unwrap_or_else(|| "native".into());
     let said = if wrong.is_empty() { "right" } else { "WRONG" };
-    findings.found("a test", format!("an allreduce by {by}: {said}"));
+    findings.found("test", format!("allreduce by {by}: {said}"));
     if let Some(rank) = wrong.first() {
         findings.wrong.push(format!("an allreduce gave a wrong result on rank {rank}"));
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bruckner_engine::Mpi;
-use bruckner_engine::mpi::{Agree, Messages, Place, Requests, places, sharers};
+use bruckner_engine::mpi::{AgreeOp, Location, MpiTransport, Requests, locations, processes_and_cores};
 use bruckner_measure::median;
 use bruckner_runtime::Transport;
 
@@ -13,8 +13,8 @@ pub(crate) struct Ranks {
     mpi: &'static Mpi,
     /// Internal communicator, separate from the program's.
     comm: u64,
-    pub(crate) places: Vec<Place>,
-    messages: Messages,
+    pub(crate) places: Vec<Location>,
+    messages: MpiTransport,
     requests: Requests,
     pub(crate) me: u32,
     /// Send buffer; `room` holds the receive buffers.
@@ -26,7 +26,7 @@ pub(crate) struct Ranks {
 const TIME: Duration = Duration::from_millis(150);
 const BLOCKS: usize = 21;
 /// Sleep interval of ranks that take no part in a measurement.
-const NAP: Duration = Duration::from_micros(500);
+const SLEEP: Duration = Duration::from_micros(500);
 /// Delay of the receiver in the test whether a send waits for it.
 const LATE: Duration = Duration::from_millis(10);
 const TRIES: u32 = 3;
@@ -37,10 +37,10 @@ impl Ranks {
     /// Prepares the ranks of `MPI_COMM_WORLD`. Collective.
     pub(crate) fn new(mpi: &'static Mpi) -> Result<Ranks> {
         let world = mpi.comm_world();
-        let places = places(mpi, world, mpi.node(world)?)?;
-        let (processes, cores) = sharers(mpi, world, &places)?;
-        let comm = mpi.hide(world)?;
-        let messages = Messages::new(mpi, comm, 1, processes > cores);
+        let places = locations(mpi, world, mpi.node(world)?)?;
+        let (processes, cores) = processes_and_cores(mpi, world, &places)?;
+        let comm = mpi.create_internal(world)?;
+        let messages = MpiTransport::new(mpi, comm, 1, processes > cores);
         Ok(Ranks {
             mpi,
             comm,
@@ -68,7 +68,7 @@ impl Ranks {
     pub(crate) fn slowest(&self, mine: f64) -> Result<f64> {
         // Positive floating-point numbers have the same order as their bits.
         let mut bits = [mine.to_bits()];
-        self.mpi.agree(self.comm, Agree::Max, &mut bits)?;
+        self.mpi.agree(self.comm, AgreeOp::Max, &mut bits)?;
         Ok(f64::from_bits(bits[0]))
     }
 
@@ -85,7 +85,7 @@ impl Ranks {
             self.slowest(0.0)?;
             let start = Instant::now();
             match mine.is_empty() {
-                true => self.messages.sleep_until_told(busy[0], NAP)?,
+                true => self.messages.recv_sleeping(busy[0], SLEEP)?,
                 false => self.exchanges(&mine, bytes as usize, count)?,
             }
             let took = start.elapsed().as_secs_f64() / f64::from(count);

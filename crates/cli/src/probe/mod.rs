@@ -9,11 +9,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use bruckner_engine::mpi::Agree;
+use bruckner_engine::mpi::AgreeOp;
 use bruckner_engine::{Engine, Mpi};
 use bruckner_measure::{median, time_text};
 use bruckner_model::fit::{Sample, protocols};
-use bruckner_model::machine::{Costs, Machine, Wire};
+use bruckner_model::machine::{Costs, Link, Machine};
 use clap::Args;
 
 use crate::machines::in_json;
@@ -41,16 +41,16 @@ pub(crate) struct Probe {
 }
 
 /// Minimum plausible ratio of times when the message size doubles; below it the measurement was disturbed.
-const FALLS: f64 = 0.7;
+const MIN_TIME_RATIO: f64 = 0.7;
 
 /// Number of messages that a rank sends at once to measure the gap between messages.
-const AT_ONCE: usize = 8;
+const BURST: usize = 8;
 
 /// Maximum bytes of messages whose time is taken to be independent of their size.
 const SHORT: u64 = 512;
 
 /// A rate below this fraction of the sum of single rates counts as limited by the node or rank.
-const FULL: f64 = 0.9;
+const LIMITED_BELOW: f64 = 0.9;
 
 impl Probe {
     pub(crate) fn run(self) -> Result<Answer> {
@@ -61,7 +61,7 @@ impl Probe {
         let nodes = ranks.nodes();
         if ranks.places.len() < 2 {
             mpi.stop()?;
-            bail!("there is one rank: start at least two, such as `mpirun -n 2 bruckner probe`");
+            bail!("probe needs at least two ranks, such as `mpirun -n 2 bruckner probe`");
         }
         // The file is opened before the measurement, and all ranks learn if that failed.
         let first = ranks.me == 0;
@@ -70,7 +70,7 @@ impl Probe {
             _ => None,
         };
         let mut failed = [u64::from(matches!(file, Some(Err(_))))];
-        mpi.agree(mpi.comm_world(), Agree::Max, &mut failed)?;
+        mpi.agree(mpi.comm_world(), AgreeOp::Max, &mut failed)?;
         let outcome = match failed[0] {
             0 => Some(measure(mpi, &mut ranks, &nodes, &self.name).unwrap_or_else(|error| {
                 eprintln!("bruckner: {error:#}");
@@ -84,7 +84,7 @@ impl Probe {
             return match file {
                 Some(Err(error)) => Err(error),
                 // Only the first rank reports the error: a launcher kills all ranks when one fails.
-                _ => Ok(Answer::Holds),
+                _ => Ok(Answer::Success),
             };
         };
         match &mut file {
@@ -95,7 +95,7 @@ impl Probe {
             _ if self.json => print(&in_json(&machine.write())?)?,
             _ => print(&machine.write())?,
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 }
 
@@ -145,13 +145,13 @@ fn is_short((bytes, _): &&Sample) -> bool {
 /// Measures the gap between messages of one rank. `alone` holds the times of single messages.
 fn gap_of(ranks: &mut Ranks, with: Partners, alone: &[Sample]) -> Result<Option<f64>> {
     let one = median(&alone.iter().filter(is_short).map(|(_, took)| *took).collect::<Vec<_>>());
-    let several: Partners = Box::new(move |rank| with(rank).repeat(AT_ONCE));
-    Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (AT_ONCE - 1) as f64))
+    let several: Partners = Box::new(move |rank| with(rank).repeat(BURST));
+    Ok(Some((ranks.exchange(&several, 8)? - one).max(0.0) / (BURST - 1) as f64))
 }
 
 /// Measurements of messages between nodes.
-struct Far {
-    wire: Wire,
+struct InterNode {
+    wire: Link,
     /// Bytes per second that a rank can send to several nodes at once, if less than the sum of the rates to each of them alone.
     rate: Option<f64>,
     alone: Vec<Sample>,
@@ -159,7 +159,7 @@ struct Far {
 }
 
 /// Measures messages between nodes: by one pair of ranks, then by all ranks of pairs of nodes at once. Collective.
-fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
+fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<InterNode> {
     let one = (flat[0][0], flat[1][0]);
     let alone = samples(ranks, &pairs(vec![one]))?;
     let all: Vec<(u32, u32)> = flat
@@ -170,7 +170,7 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
     let together = samples(ranks, &with_all)?;
     let waits = waits_from(ranks, one)?;
     let gap = gap_of(ranks, with_all, &together)?;
-    let mut wire = Wire { source: source.to_owned(), gap, protocols: protocols(&alone, waits) };
+    let mut wire = Link { source: source.to_owned(), gap, protocols: protocols(&alone, waits) };
     // In a collective all ranks are active, so latencies include the delay measured with all pairs.
     let later = together.iter().filter(is_short).zip(&alone).map(|(together, alone)| together.1 - alone.1);
     let crowd = median(&later.collect::<Vec<_>>()).max(0.0);
@@ -185,7 +185,8 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
         let mut of_it = together.iter().filter(|(bytes, _)| (from..below).contains(bytes));
         if let (Some(shortest), Some(longest)) = (of_it.next(), of_it.next_back()) {
             let sent = senders * (longest.0 - shortest.0) as f64 / (longest.1 - shortest.1);
-            protocol.injection = (sent > 0.0 && sent < FULL * senders / protocol.per_byte).then_some(sent);
+            protocol.injection =
+                (sent > 0.0 && sent < LIMITED_BELOW * senders / protocol.per_byte).then_some(sent);
         }
         from = below;
     }
@@ -196,10 +197,10 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<Far> {
     for bytes in [waits.map_or(LONGEST as u64, |from| from / 2), LONGEST as u64] {
         let protocol = wire.protocol(bytes);
         let sent = messages * bytes as f64 / (ranks.exchange(&with_spokes, bytes)? - protocol.latency);
-        is_limited &= sent > 0.0 && sent < FULL * messages / protocol.per_byte;
+        is_limited &= sent > 0.0 && sent < LIMITED_BELOW * messages / protocol.per_byte;
         rank_rate = rank_rate.max(sent);
     }
-    Ok(Far { wire, rate: is_limited.then_some(rank_rate), alone, together })
+    Ok(InterNode { wire, rate: is_limited.then_some(rank_rate), alone, together })
 }
 
 /// Measures all costs. Returns the machine and a table of the measured times. Collective.
@@ -223,13 +224,13 @@ pub(crate) fn measure(
         .filter(|sockets| sockets.len() > 1)
         .flat_map(|sockets| sockets[0].iter().copied().zip(sockets[1].iter().copied()))
         .collect();
-    let mut near = |pairs_of: Vec<(u32, u32)>| -> Result<Option<(Wire, Vec<Sample>)>> {
+    let mut near = |pairs_of: Vec<(u32, u32)>| -> Result<Option<(Link, Vec<Sample>)>> {
         let Some(&first) = pairs_of.first() else { return Ok(None) };
         let with_near = pairs(pairs_of);
         let found = samples(ranks, &with_near)?;
         let waits = waits_from(ranks, first)?;
         let gap = gap_of(ranks, with_near, &found)?;
-        let wire = Wire { source: source.clone(), gap, protocols: protocols(&found, waits) };
+        let wire = Link { source: source.clone(), gap, protocols: protocols(&found, waits) };
         Ok(Some((wire, found)))
     };
     let (socket, node) = (near(inside)?, near(between)?);
@@ -247,10 +248,10 @@ pub(crate) fn measure(
     }
     text.push('\n');
     for (name, found) in &columns {
-        if let Some(pair) = found.windows(2).find(|pair| pair[1].1 < FALLS * pair[0].1) {
+        if let Some(pair) = found.windows(2).find(|pair| pair[1].1 < MIN_TIME_RATIO * pair[0].1) {
             writeln!(
                 text,
-                "{name}: {} took {}, {} only {}: the machine is not quiet, and the profile may be far off",
+                "{name}: {} took {}, but {} only {}: other load disturbed the measurement, and the profile may be wrong",
                 bruckner_measure::bytes_text(pair[0].0),
                 time_text(pair[0].1),
                 bruckner_measure::bytes_text(pair[1].0),
@@ -263,10 +264,12 @@ pub(crate) fn measure(
     let (network, rate) = match (far, node.as_ref().or(socket.as_ref())) {
         (Some(far), _) => (far.wire, far.rate),
         (None, Some(near)) => {
-            let source = format!("not measured: all ranks were on one node; as there ({source})");
-            (Wire { source, ..near.clone() }, None)
+            let source = format!(
+                "not measured, because all ranks were on one node: values are those within the node ({source})"
+            );
+            (Link { source, ..near.clone() }, None)
         }
-        (None, None) => bail!("no two ranks exchange messages"),
+        (None, None) => bail!("no pair of ranks could be measured"),
     };
     let rank = Costs { rate, source, ..Costs::default() };
     let (name, about) = (name.to_owned(), format!("{shape}, {mpi_name}"));

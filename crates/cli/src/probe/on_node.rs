@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use bruckner::{Communicator, Input, Operation};
 use bruckner_algorithms::{Task, plan};
 use bruckner_engine::Mpi;
-use bruckner_engine::mpi::Agree;
+use bruckner_engine::mpi::AgreeOp;
 use bruckner_measure::median;
-use bruckner_model::{Machine, Played, fit};
+use bruckner_model::{Machine, Simulation, fit};
 use bruckner_schedule::{Collective, Topology};
 
 use super::messages::Ranks;
@@ -62,11 +62,11 @@ const BLOCK: f64 = 0.01;
 /// Measures the costs of a machine within nodes. Collective; every rank gets the same costs.
 pub(crate) fn find(mpi: &Mpi, all: &Ranks, machine: &mut Machine) -> Result<()> {
     machine.rank.copy = all.slowest(copy())?;
-    let node = Communicator::world()?.on_node()?;
+    let node = Communicator::world()?.node_communicator()?;
     let (me, ranks) = (node.rank()?, node.size()?);
     // Nodes may have different numbers of ranks: the node with most ranks counts.
     let mut fullest = [u64::from(ranks)];
-    mpi.agree(mpi.comm_world(), Agree::Max, &mut fullest)?;
+    mpi.agree(mpi.comm_world(), AgreeOp::Max, &mut fullest)?;
     if fullest[0] < 2 {
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub(crate) fn find(mpi: &Mpi, all: &Ranks, machine: &mut Machine) -> Result<()> 
         let Some(took) = agreed(all, took)? else { continue };
         let task = Task::new(trial.collective, topology.clone()).bytes(trial.bytes);
         let planned = plan(&task, &trial.algorithm.parse().context(trial.algorithm)?)?;
-        fit::calibrate(machine, &Played::of(&planned)?, took, trial.set)?;
+        fit::fit_cost(machine, &Simulation::of(&planned)?, took, trial.set)?;
     }
     Ok(())
 }

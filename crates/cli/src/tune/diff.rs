@@ -1,20 +1,20 @@
 //! Differences between two profiles.
 
-use bruckner_choose::{Profile, Raced, Verdict};
+use bruckner_choose::{Profile, ShapeResults, TuningResult};
 use bruckner_measure::{bytes_text, time_text};
-use bruckner_model::{Machine, Reach, Shape};
+use bruckner_model::{LinkClass, Machine, Shape};
 use serde_json::{Value, json};
 
 fn figures(machine: &Machine) -> [(&'static str, f64); 4] {
     let wire = |reach, bytes| {
-        let protocol = machine.wire(reach).protocol(bytes);
+        let protocol = machine.link(reach).protocol(bytes);
         protocol.latency + bytes as f64 * protocol.per_byte
     };
     [
-        ("8 B to another node", wire(Reach::Network, 8)),
-        ("1 MiB to another node", wire(Reach::Network, 1 << 20)),
-        ("8 B on a node", wire(Reach::Socket, 8)),
-        ("1 MiB on a node", wire(Reach::Socket, 1 << 20)),
+        ("8 B to another node", wire(LinkClass::Network, 8)),
+        ("1 MiB to another node", wire(LinkClass::Network, 1 << 20)),
+        ("8 B on a node", wire(LinkClass::Socket, 8)),
+        ("1 MiB on a node", wire(LinkClass::Socket, 1 << 20)),
     ]
 }
 
@@ -28,36 +28,41 @@ pub(super) struct Change {
 /// Returns the differences: another MPI, costs that changed by more than 10 %, and cases with another winner.
 pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
     let mut changes = Vec::new();
-    if old.made.mpi != new.made.mpi {
-        changes.push(Change { what: "MPI".into(), before: old.made.mpi.clone(), now: new.made.mpi.clone() });
+    if old.provenance.mpi != new.provenance.mpi {
+        changes.push(Change {
+            what: "MPI".into(),
+            before: old.provenance.mpi.clone(),
+            now: new.provenance.mpi.clone(),
+        });
     }
     for ((name, before), (_, now)) in figures(&old.machine).into_iter().zip(figures(&new.machine)) {
         if !(0.9..=1.1).contains(&(now / before)) {
             changes.push(Change { what: name.into(), before: time_text(before), now: time_text(now) });
         }
     }
-    let find = |profile: &Profile, shape: Shape, of: &Verdict| {
-        let raced = profile.raced.iter().find(|raced| raced.shape == shape)?;
-        raced.verdicts.iter().find(|other| other.name == of.name && other.bytes == of.bytes).cloned()
+    let find = |profile: &Profile, shape: Shape, of: &TuningResult| {
+        let raced = profile.results.iter().find(|raced| raced.shape == shape)?;
+        raced.results.iter().find(|other| other.name == of.name && other.bytes == of.bytes).cloned()
     };
-    let said = |verdict: &Option<Verdict>| match verdict {
-        None => "not raced".to_owned(),
+    let said = |verdict: &Option<TuningResult>| match verdict {
+        None => "not measured".to_owned(),
         Some(verdict) => format!("{} ({:.2})", verdict.expression, verdict.ratio),
     };
-    let mut compare = |shape: Shape, of: &Verdict, before: Option<Verdict>, now: Option<Verdict>| {
-        let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
-        if !same {
-            let what = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
-            changes.push(Change { what, before: said(&before), now: said(&now) });
-        }
-    };
-    for Raced { shape, verdicts } in &old.raced {
-        for verdict in verdicts {
+    let mut compare =
+        |shape: Shape, of: &TuningResult, before: Option<TuningResult>, now: Option<TuningResult>| {
+            let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
+            if !same {
+                let what = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
+                changes.push(Change { what, before: said(&before), now: said(&now) });
+            }
+        };
+    for ShapeResults { shape, results } in &old.results {
+        for verdict in results {
             compare(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
         }
     }
-    for Raced { shape, verdicts } in &new.raced {
-        for verdict in verdicts.iter().filter(|verdict| find(old, *shape, verdict).is_none()) {
+    for ShapeResults { shape, results } in &new.results {
+        for verdict in results.iter().filter(|verdict| find(old, *shape, verdict).is_none()) {
             compare(*shape, verdict, None, Some(verdict.clone()));
         }
     }
@@ -66,7 +71,7 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
 
 /// Formats the differences as text, one per line.
 pub(super) fn text(changes: &[Change]) -> String {
-    let line = |Change { what, before, now }: &Change| format!("{what}: {before}, now {now}\n");
+    let line = |Change { what, before, now }: &Change| format!("{what}: was {before}, is {now}\n");
     if changes.is_empty() { "no difference\n".to_owned() } else { changes.iter().map(line).collect() }
 }
 
@@ -79,34 +84,44 @@ pub(super) fn json(changes: &[Change]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bruckner_choose::{Made, Name};
+    use bruckner_choose::{Name, Provenance};
 
     #[test]
     fn only_what_changed_is_said() {
-        let verdict = |bytes, winner: &str| Verdict {
+        let verdict = |bytes, winner: &str| TuningResult {
             name: Name::Allreduce,
             bytes,
             expression: winner.parse().unwrap(),
-            native: 1e-6,
+            native_seconds: 1e-6,
             ratio: 0.5,
             interval: [0.4, 0.6],
             launches: 2,
         };
         let shape = Shape::of(&"4x4".parse().unwrap());
-        let made =
-            Made { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
-        let raced = vec![Raced { shape, verdicts: vec![verdict(8, "ring"), verdict(64, "ring")] }];
-        let old = Profile { machine: Machine::known("lassen").unwrap(), made, raced, natives: Vec::new() };
+        let made = Provenance {
+            version: 1,
+            mpi: "MPICH 5".into(),
+            bruckner: String::new(),
+            cpu: String::new(),
+            when: 0,
+        };
+        let raced = vec![ShapeResults { shape, results: vec![verdict(8, "ring"), verdict(64, "ring")] }];
+        let old = Profile {
+            machine: Machine::builtin("lassen").unwrap(),
+            provenance: made,
+            results: raced,
+            natives: Vec::new(),
+        };
         assert_eq!(text(&diff(&old, &old)), "no difference\n");
         let mut new = old.clone();
-        new.raced[0].verdicts = vec![verdict(8, "native"), verdict(512, "ring")];
+        new.results[0].results = vec![verdict(8, "native"), verdict(512, "ring")];
         new.machine.network.protocols[0].latency *= 2.0;
         assert_eq!(
             text(&diff(&old, &new)),
-            "8 B to another node: 1.3 us, now 2.5 us\n\
-             4x4 allreduce 8 B: ring (0.50), now native (0.50)\n\
-             4x4 allreduce 64 B: ring (0.50), now not raced\n\
-             4x4 allreduce 512 B: not raced, now ring (0.50)\n"
+            "8 B to another node: was 1.3 µs, is 2.5 µs\n\
+             4x4 allreduce 8 B: was ring (0.50), is native (0.50)\n\
+             4x4 allreduce 64 B: was ring (0.50), is not measured\n\
+             4x4 allreduce 512 B: was not measured, is ring (0.50)\n"
         );
     }
 }

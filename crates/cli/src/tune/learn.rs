@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bruckner::Name;
-use bruckner_choose::{Profile, Verdict};
+use bruckner_choose::{Profile, TuningResult};
 use bruckner_model::Shape;
 use bruckner_report::{Report, Timings};
 use bruckner_schedule::Topology;
 
-use super::{keep, rounded, row};
+use super::{rounded, row, write_profile};
 use crate::explain::read_profile;
 
 /// Maximum time of a winner relative to the loser; above this there is no difference.
-const WINS: f64 = 0.95;
+const MAX_RATIO: f64 = 0.95;
 /// Resolution of the times in a report, in seconds.
 const RESOLUTION: f64 = 300e-9;
 /// Minimum size of a finding in bytes; shorter calls get the same choice as this size.
-const WORD: u64 = 8;
+const MIN_BYTES: u64 = 8;
 
 /// Adds the findings of reports to the profile `output`. Returns the text to print.
 pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
@@ -26,21 +26,25 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
     for path in reports {
         let shown = path.display();
         let report = crate::report::read(path)?;
-        let known = &profile.made.mpi;
-        ensure!(report.mpi == *known, "{shown} is of {}, and the profile is for {known}", report.mpi);
+        let known = &profile.provenance.mpi;
+        ensure!(
+            report.mpi == *known,
+            "{shown} was written with {}, but the profile is for {known}",
+            report.mpi
+        );
         text.push_str(&note(&report, &mut profile)?);
     }
     if text.is_empty() {
-        return Ok("nothing that these programs have seen is news\n".to_owned());
+        return Ok("the reports hold no new findings\n".to_owned());
     }
-    keep(&profile, output)?;
+    write_profile(&profile, output)?;
     Ok(text)
 }
 
 fn note(report: &Report, profile: &mut Profile) -> Result<String> {
     let mut text = String::new();
     // Findings on several nodes are used only if the profile has tuning results on several nodes, and so the costs between nodes.
-    let between = profile.raced.iter().any(|raced| raced.shape.nodes > 1);
+    let between = profile.results.iter().any(|raced| raced.shape.nodes > 1);
     for communicator in &report.communicators {
         let Ok(topology) = communicator.topology.parse::<Topology>() else { continue };
         let shape = Shape::of(&topology);
@@ -48,16 +52,16 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
         if shape.ranks() != topology.ranks() || (shape.nodes > 1 && !between) {
             continue;
         }
-        for seen in &communicator.seen {
+        for seen in &communicator.trials {
             let Some(new) = verdict(seen)? else { continue };
             let at = profile.of_shape(shape);
-            let verdicts = &mut profile.raced[at].verdicts;
-            let before = verdicts.iter().position(|old| (old.name, old.bytes) == (new.name, new.bytes));
-            let Some(new) = advice(seen, new, before.map(|before| &verdicts[before])) else { continue };
+            let results = &mut profile.results[at].results;
+            let before = results.iter().position(|old| (old.name, old.bytes) == (new.name, new.bytes));
+            let Some(new) = advice(seen, new, before.map(|before| &results[before])) else { continue };
             text.push_str(&format!("{shape} {}", row(&new)));
             match before {
-                Some(before) => verdicts[before] = new,
-                None => verdicts.push(new),
+                Some(before) => results[before] = new,
+                None => results.push(new),
             }
         }
     }
@@ -66,12 +70,12 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
 
 /// Whether an algorithm with time `time` is significantly faster than one with time `than`, both in seconds.
 fn is_faster(than: f64, time: f64) -> bool {
-    time <= WINS * than && than - time >= RESOLUTION
+    time <= MAX_RATIO * than && than - time >= RESOLUTION
 }
 
 /// Returns the result to store for the times in `seen`, as unconfirmed; `None` if nothing changes. A confirmed result loses its
 /// confirmation only if it was seen to be slower than another algorithm.
-fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verdict> {
+fn advice(seen: &Timings, new: TuningResult, before: Option<&TuningResult>) -> Option<TuningResult> {
     let of = |name: &str| seen.of(name);
     match before {
         Some(before) if before.expression == new.expression => None,
@@ -81,7 +85,7 @@ fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verd
                 return None;
             }
             // Native takes effect without confirmation, so it is not stored: the earlier winner becomes unconfirmed instead.
-            let again = Verdict { launches: 1, ..before.clone() };
+            let again = TuningResult { launches: 1, ..before.clone() };
             Some(if new.is_native() { again } else { new })
         }
         None => (!new.is_native()).then_some(new),
@@ -89,7 +93,7 @@ fn advice(seen: &Timings, new: Verdict, before: Option<&Verdict>) -> Option<Verd
 }
 
 /// Converts the times of a report to a tuning result, if native was among the algorithms.
-fn verdict(seen: &Timings) -> Result<Option<Verdict>> {
+fn verdict(seen: &Timings) -> Result<Option<TuningResult>> {
     let time = |time: f64| time.is_finite() && time > 0.0;
     let native = seen.times.iter().find(|(name, at)| name == "native" && time(*at));
     let (Some((_, native)), Some(name)) = (native, Name::read(&seen.collective)) else { return Ok(None) };
@@ -100,11 +104,11 @@ fn verdict(seen: &Timings) -> Result<Option<Verdict>> {
     let (best, took) = all.min_by(|a, b| a.1.total_cmp(&b.1)).context("native is one of them")?;
     let wins = is_faster(*native, *took);
     let (best, ratio) = if wins { (best.as_str(), rounded(took / native)) } else { ("native", 1.0) };
-    Ok(Some(Verdict {
+    Ok(Some(TuningResult {
         name,
-        bytes: seen.exact.max(WORD),
+        bytes: seen.exact.max(MIN_BYTES),
         expression: best.parse().map_err(|why| anyhow!("{why}"))?,
-        native: format!("{native:.3e}").parse().unwrap_or(*native),
+        native_seconds: format!("{native:.3e}").parse().unwrap_or(*native),
         ratio,
         interval: [ratio; 2],
         launches: 1,
@@ -141,7 +145,7 @@ mod tests {
         let noted = |times: &str, before: Option<(&str, u32)>| {
             let seen = seen(times);
             let new = verdict(&seen).unwrap().unwrap();
-            let before = before.map(|(expression, launches)| Verdict {
+            let before = before.map(|(expression, launches)| TuningResult {
                 expression: expression.parse().unwrap(),
                 launches,
                 ..new.clone()

@@ -16,21 +16,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner::{Communicator, Name};
 use bruckner_choose::{
-    Ability, Knowledge, Made, Menus, Origin, Policy, Profile, Question, Source, VERSION, Vendor, Verdict,
+    Ability, DecisionTables, Knowledge, Origin, Policy, Profile, Provenance, Question, Source, TuningResult,
+    VERSION, Vendor,
 };
-use bruckner_engine::mpi::Agree;
+use bruckner_engine::mpi::AgreeOp;
 use bruckner_engine::{Engine, Mpi};
 use bruckner_measure::{bytes_text, time_text};
 use bruckner_model::Shape;
 use bruckner_schedule::{Collective, Counts, Problem, Topology};
 use clap::Args;
 
-use crate::bench::Talk;
+use crate::bench::Progress;
 use crate::columns::folded;
 use crate::explain::read_profile;
 use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
-use race::{Found, race};
+use race::{CaseResult, tune_case};
 
 /// Measures which algorithms are fastest here, and writes the result to the profile of the machine
 ///
@@ -114,10 +115,10 @@ fn size(text: &str) -> Result<u64, String> {
 const LAUNCHES: u32 = 2;
 
 /// Parameters of the tuning of one communicator: ranks, candidates, time limit and profile file.
-struct Races<'a> {
+struct TuneParameters<'a> {
     mpi: &'static Mpi,
     ranks: Communicator,
-    menus: Menus,
+    menus: DecisionTables,
     time: Duration,
     output: &'a Path,
 }
@@ -128,16 +129,16 @@ impl Tune {
             let [old, new] = &files[..] else { bail!("--diff takes two profiles") };
             let changes = diff::diff(&read_profile(old)?, &read_profile(new)?);
             print(&if self.json { diff::json(&changes) } else { folded(&diff::text(&changes)) })?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         let output = self.output.as_deref().context("a file for the profile")?;
         if let (Some(format), Some(from)) = (self.export, &self.from) {
             print(&export::export(format, &read_profile(from)?, output)?)?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         if !self.learn.is_empty() {
             print(&learn::learn(&self.learn, output)?)?;
-            return Ok(Answer::Holds);
+            return Ok(Answer::Success);
         }
         if self.launcher.is_empty() { self.as_a_rank(output) } else { self.start(output) }
     }
@@ -164,7 +165,7 @@ impl Tune {
             ensure!(status.success(), "{} ended with {status}", self.launcher[0]);
         }
         if self.natives {
-            eprintln!("bruckner tune: the MPI's own algorithms");
+            eprintln!("bruckner tune: measuring the MPI's own algorithms");
             let time = self.budget.saturating_sub(self.races());
             let found = natives::find(&self.launcher, &self.collectives, &self.bytes, time, output)?;
             if !self.json {
@@ -174,7 +175,7 @@ impl Tune {
         if self.json {
             print(&in_json(&std::fs::read_to_string(output)?)?)?;
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
     /// Part of the budget for measuring the library's algorithms; the rest is for those of the MPI.
@@ -196,7 +197,7 @@ impl Tune {
             Some(text) => print(&text)?,
             None => {}
         }
-        Ok(Answer::Holds)
+        Ok(Answer::Success)
     }
 
     /// Runs all measurements. Returns the text to print, on the first rank. Collective.
@@ -206,9 +207,9 @@ impl Tune {
         let first = mpi.rank(world)? == 0;
         let topology: Topology =
             Engine::get()?.findings()?.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;
-        ensure!(topology.ranks() > 1, "one rank has nobody to exchange with: start two or more");
+        ensure!(topology.ranks() > 1, "at least two ranks are needed");
         let shape = Shape::of(&topology);
-        ensure!(shape.ranks() == topology.ranks(), "{topology}: start as many ranks on each node");
+        ensure!(shape.ranks() == topology.ranks(), "{topology}: start the same number of ranks on each node");
         // All ranks use the first rank's profile, word for word: clocks and files differ between ranks, and ranks that measured other
         // cases, or in another order, would deadlock.
         let old = if first { self.old(mpi, output)? } else { String::new() };
@@ -218,13 +219,13 @@ impl Tune {
         let kept = if old.is_empty() { None } else { Some(read(&old)?) };
         // A profile measured on one node only lacks the costs between nodes.
         let knows =
-            |profile: &Profile| shape.nodes == 1 || profile.raced.iter().any(|raced| raced.shape.nodes > 1);
+            |profile: &Profile| shape.nodes == 1 || profile.results.iter().any(|raced| raced.shape.nodes > 1);
         let mut profile = match kept {
             Some(kept) if knows(&kept) => kept,
             kept => {
                 let fresh = fresh(mpi)?;
                 let fresh = match kept {
-                    Some(kept) => Profile { raced: kept.raced, natives: kept.natives, ..fresh },
+                    Some(kept) => Profile { results: kept.results, natives: kept.natives, ..fresh },
                     None => fresh,
                 }
                 .write();
@@ -232,7 +233,8 @@ impl Tune {
             }
         };
         let steady = Source { machine: profile.machine.clone(), origin: Origin::Profile };
-        let known = Knowledge { steady, ..Knowledge::nominal(Vendor::of(&profile.made.mpi)) };
+        let known =
+            Knowledge { reproducible: steady, ..Knowledge::defaults(Vendor::of(&profile.provenance.mpi)) };
         let parts = shapes::parts(&topology);
         let sizes = |part: usize| self.bytes.iter().step_by(if part == 0 { 1 } else { 2 });
         let cases = |part: usize| {
@@ -247,13 +249,13 @@ impl Tune {
             })
             .collect::<Vec<_>>()
         };
-        let mut talk = Talk::new(first, false, (0..parts.len()).map(|part| cases(part).len()).sum());
+        let mut talk = Progress::new(first, false, (0..parts.len()).map(|part| cases(part).len()).sum());
         let mut text = String::new();
         let me = mpi.rank(world)? as usize;
         for (number, part) in parts.iter().enumerate() {
             // The first rank's clock decides for all ranks.
             let mut up = [u64::from(first && number > 0 && began.elapsed() >= self.budget)];
-            mpi.agree(world, Agree::Max, &mut up)?;
+            mpi.agree(world, AgreeOp::Max, &mut up)?;
             if up[0] == 1 {
                 break;
             }
@@ -269,25 +271,25 @@ impl Tune {
                 let time = if parts.len() == 1 { left } else { left / share as u32 };
                 let known = Arc::new(known.clone());
                 let topology = Arc::new(part.topology.clone());
-                let menus = Menus::new(topology, known, Policy::default(), Ability::default());
-                let races = Races { mpi, ranks, menus, time, output };
+                let menus = DecisionTables::new(topology, known, Policy::default(), Ability::default());
+                let races = TuneParameters { mpi, ranks, menus, time, output };
                 let at = profile.of_shape(part.shape);
-                text.push_str(&self.race_all(races, &cases(number), &mut profile, at, &mut talk)?);
+                text.push_str(&self.tune_cases(races, &cases(number), &mut profile, at, &mut talk)?);
             }
-            shapes::meet(Communicator::world()?)?;
+            shapes::sleeping_barrier(Communicator::world()?)?;
         }
         talk.finish();
-        let wins = |verdict: &&Verdict| !verdict.is_native();
+        let wins = |verdict: &&TuningResult| !verdict.is_native();
         let unconfirmed = profile
-            .raced
+            .results
             .iter()
-            .flat_map(|raced| &raced.verdicts)
+            .flat_map(|raced| &raced.results)
             .filter(wins)
             .filter(|verdict| verdict.launches < LAUNCHES)
             .count();
         if unconfirmed > 0 {
             text.push_str(&format!(
-                "seen in one launch only: {unconfirmed}; such wins count when another launch with the same file confirms them\n"
+                "unconfirmed winners: {unconfirmed}; they take effect when another launch with the same file confirms them\n"
             ));
         }
         text.push_str(&check::self_check(&profile));
@@ -295,31 +297,31 @@ impl Tune {
     }
 
     /// Measures all cases on some of the ranks. Returns the text to print, on the first of these. Collective among these ranks.
-    fn race_all(
+    fn tune_cases(
         &self,
-        races: Races<'_>,
+        races: TuneParameters<'_>,
         cases: &[(Collective, u64)],
         profile: &mut Profile,
         at: usize,
-        talk: &mut Talk,
+        talk: &mut Progress,
     ) -> Result<String> {
-        let Races { mpi, ranks: world, menus, time, output } = races;
+        let TuneParameters { mpi, ranks: world, menus, time, output } = races;
         let began = Instant::now();
         let first = world.rank()? == 0;
-        let mut ranks = bench::Ranks::on(mpi, world, profile.made.when)?;
-        let mut text = format!("{}\n", profile.raced[at].shape);
+        let mut ranks = bench::Ranks::on(mpi, world, profile.provenance.when)?;
+        let mut text = format!("{}\n", profile.results[at].shape);
         for (number, (collective, bytes)) in cases.iter().enumerate() {
             let name = Name::read(&collective.to_string()).context("a collective")?;
             let problem = Problem::new(*collective, world.size()?, Counts::Equal(bytes / 8), 8)
                 .map_err(|why| anyhow!(why))?;
-            let question = Question { name, problem: &problem, shows_order: collective.reduces() };
-            let verdicts = &mut profile.raced[at].verdicts;
-            let before = verdicts.iter().position(|other| other.name == name && other.bytes == *bytes);
-            let racers = menus.racers(&question, self.candidates);
+            let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
+            let results = &mut profile.results[at].results;
+            let before = results.iter().position(|other| other.name == name && other.bytes == *bytes);
+            let racers = menus.tuning_candidates(&question, self.candidates);
             let mut candidates: Vec<String> = racers.iter().map(ToString::to_string).collect();
             if let Some(before) = before {
-                let winner = verdicts[before].expression.to_string();
-                if !verdicts[before].is_native() && !candidates.contains(&winner) {
+                let winner = results[before].expression.to_string();
+                if !results[before].is_native() && !candidates.contains(&winner) {
                     candidates.push(winner);
                 }
             }
@@ -327,22 +329,23 @@ impl Tune {
             let left = time.saturating_sub(began.elapsed()).as_secs_f64();
             let mine = if first { (left / (cases.len() - number) as f64).max(0.05) } else { 0.0 };
             let mut share = [mine.to_bits()];
-            mpi.agree(world.handle(), Agree::Max, &mut share)?;
+            mpi.agree(world.handle(), AgreeOp::Max, &mut share)?;
             let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
-            let known = before.map(|before| &verdicts[before]);
+            let known = before.map(|before| &results[before]);
             let raced = bench::Problem { name, size: bench::Size::Bytes(*bytes) };
-            let found = race(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
-            let verdict = settled(known, &found, name, *bytes);
+            let found =
+                tune_case(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
+            let verdict = combined(known, &found, name, *bytes);
             if first {
                 text.push_str(&row(&verdict));
             }
             match before {
-                Some(before) => verdicts[before] = verdict,
-                None => verdicts.push(verdict),
+                Some(before) => results[before] = verdict,
+                None => results.push(verdict),
             }
             talk.case_done();
             if first {
-                keep(profile, output)?;
+                write_profile(profile, output)?;
             }
         }
         Ok(text)
@@ -358,10 +361,10 @@ impl Tune {
         let profile = read_profile(output)?;
         let here = bench::mpi_name(mpi);
         ensure!(
-            profile.made.mpi == here,
-            "{} is for {}, and this is {here}: name another file",
+            profile.provenance.mpi == here,
+            "{} is a profile for {}, but this MPI is {here}: name another file",
             output.display(),
-            profile.made.mpi
+            profile.provenance.mpi
         );
         Ok(profile.write())
     }
@@ -373,18 +376,18 @@ fn fresh(mpi: &'static Mpi) -> Result<Profile> {
     let nodes = ranks.nodes();
     let (machine, _) = probe::measure(mpi, &mut ranks, &nodes, "here")?;
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let made = Made {
+    let provenance = Provenance {
         version: VERSION,
         mpi: bench::mpi_name(mpi),
         bruckner: env!("CARGO_PKG_VERSION").to_owned(),
         cpu: bench::processor(),
         when,
     };
-    Ok(Profile { machine, made, raced: Vec::new(), natives: Vec::new() })
+    Ok(Profile { machine, provenance, results: Vec::new(), natives: Vec::new() })
 }
 
 /// Writes a profile atomically, by renaming a temporary file.
-fn keep(profile: &Profile, output: &Path) -> Result<()> {
+fn write_profile(profile: &Profile, output: &Path) -> Result<()> {
     let mut name = output.file_name().context("a file")?.to_owned();
     name.push(".new");
     let new = output.with_file_name(name);
@@ -398,26 +401,26 @@ fn rounded(number: f64) -> f64 {
 }
 
 /// Combines the result of a measurement with the earlier result for the same case.
-fn settled(before: Option<&Verdict>, found: &Found, name: Name, bytes: u64) -> Verdict {
+fn combined(before: Option<&TuningResult>, found: &CaseResult, name: Name, bytes: u64) -> TuningResult {
     let native = || "native".parse().expect("an expression");
     let (expression, ratio, interval) = match &found.winner {
         Some(winner) => (winner.expression.clone(), winner.ratio, winner.interval),
         None => (native(), 1.0, [1.0, 1.0]),
     };
-    let new = Verdict {
+    let new = TuningResult {
         name,
         bytes,
         expression,
-        native: format!("{:.3e}", found.native).parse().unwrap_or(found.native),
+        native_seconds: format!("{:.3e}", found.native).parse().unwrap_or(found.native),
         ratio: rounded(ratio),
         interval: [rounded(interval[0]).min(rounded(ratio)), rounded(interval[1]).max(rounded(ratio))],
         launches: 1,
     };
     let both = new.after(before);
-    Verdict { ratio: rounded(both.ratio), ..both }
+    TuningResult { ratio: rounded(both.ratio), ..both }
 }
 
-fn row(verdict: &Verdict) -> String {
+fn row(verdict: &TuningResult) -> String {
     let [low, high] = verdict.interval;
     let what = match verdict.is_native() {
         false => format!("{:.2} ({low:.2} to {high:.2})", verdict.ratio),
@@ -427,7 +430,7 @@ fn row(verdict: &Verdict) -> String {
         "{:<15} {:>8} {:>10}  {what:<22} {}\n",
         verdict.name.to_string(),
         bytes_text(verdict.bytes),
-        time_text(verdict.native),
+        time_text(verdict.native_seconds),
         verdict.expression
     )
 }
@@ -442,8 +445,8 @@ mod tests {
     fn a_ratio_of_next_to_nothing_is_one() {
         let interval = [0.000_312_3, 0.013];
         let winner = Winner { expression: "shm".parse().unwrap(), ratio: 0.000_345_6, interval };
-        let found = Found { native: 0.027, winner: Some(winner) };
-        let verdict = settled(None, &found, Name::Allgather, 8);
+        let found = CaseResult { native: 0.027, winner: Some(winner) };
+        let verdict = combined(None, &found, Name::Allgather, 8);
         assert_eq!((verdict.ratio, verdict.interval), (0.000_346, [0.000_312, 0.013]));
         assert_eq!([0.678_9, 1.0, 1.234_5].map(rounded), [0.679, 1.0, 1.23]);
     }
@@ -458,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_win_counts_when_two_launches_agree() {
-        let found = |winner: Option<&str>| Found {
+        let found = |winner: Option<&str>| CaseResult {
             native: 1e-3,
             winner: winner.map(|text| Winner {
                 expression: text.parse().unwrap(),
@@ -466,8 +469,9 @@ mod tests {
                 interval: [0.4, 0.6],
             }),
         };
-        let settle = |before: Option<&Verdict>, winner| settled(before, &found(winner), Name::Allreduce, 8);
-        let text = |verdict: &Verdict| (verdict.expression.to_string(), verdict.launches);
+        let settle =
+            |before: Option<&TuningResult>, winner| combined(before, &found(winner), Name::Allreduce, 8);
+        let text = |verdict: &TuningResult| (verdict.expression.to_string(), verdict.launches);
         let first = settle(None, Some("ring"));
         assert_eq!(text(&first), ("ring".into(), 1));
         assert_eq!(text(&settle(Some(&first), Some("ring"))), ("ring".into(), 2));

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use bruckner::Name;
-use bruckner_choose::{Natives, Setting, Shape};
+use bruckner_choose::{NativeSetting, NativeSettings, Shape};
 use bruckner_measure::bytes_text;
 use bruckner_schedule::{Collective, Topology};
 
 use super::export::Format;
-use super::{keep, rounded};
+use super::{rounded, write_profile};
 use crate::bench::{Problem, Size, best_natives};
 use crate::explain::read_profile;
 
@@ -41,10 +41,10 @@ pub(super) fn find(
     let found = best_natives(launcher, cases, seconds, may)?;
     let mut profile = read_profile(output)?;
     ensure!(
-        profile.made.mpi == found.mpi,
+        profile.provenance.mpi == found.mpi,
         "{} is for {}, and this is {}",
         output.display(),
-        profile.made.mpi,
+        profile.provenance.mpi,
         found.mpi
     );
     let topology: Topology = found.topology.parse().map_err(|why| anyhow!("the topology: {why}"))?;
@@ -52,10 +52,9 @@ pub(super) fn find(
     let (mut settings, mut text) = (Vec::new(), String::new());
     for (problem, best) in found.best {
         // A case listed twice is stored once.
-        if settings
-            .iter()
-            .any(|known: &Setting| Size::Bytes(known.bytes) == problem.size && known.name == problem.name)
-        {
+        if settings.iter().any(|known: &NativeSetting| {
+            Size::Bytes(known.bytes) == problem.size && known.name == problem.name
+        }) {
             continue;
         }
         let Size::Bytes(bytes) = problem.size else { continue };
@@ -64,21 +63,21 @@ pub(super) fn find(
             None => (String::new(), 1.0, [1.0, 1.0]),
         };
         let said = match setting.as_str() {
-            "" => "as it is".to_owned(),
+            "" => "default".to_owned(),
             setting => format!("{setting}: {ratio:.2} ({:.2} to {:.2})", interval[0], interval[1]),
         };
         text.push_str(&format!("{:<15} {:>8}  {said}\n", problem.name.to_string(), bytes_text(bytes)));
-        settings.push(Setting { name: problem.name, bytes, setting, ratio, interval });
+        settings.push(NativeSetting { name: problem.name, bytes, setting, ratio, interval });
     }
     // Earlier results for other collectives and sizes are kept.
-    let same = |a: &Setting, b: &Setting| (a.name, a.bytes) == (b.name, b.bytes);
+    let same = |a: &NativeSetting, b: &NativeSetting| (a.name, a.bytes) == (b.name, b.bytes);
     match profile.natives.iter_mut().find(|other| other.shape == shape) {
         Some(known) => {
             known.settings.retain(|old| !settings.iter().any(|new| same(old, new)));
             known.settings.append(&mut settings);
         }
-        None => profile.natives.push(Natives { shape, settings }),
+        None => profile.natives.push(NativeSettings { shape, settings }),
     }
-    keep(&profile, output)?;
+    write_profile(&profile, output)?;
     Ok(text)
 }

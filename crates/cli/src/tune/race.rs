@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bruckner_algorithms::Expression;
-use bruckner_choose::Verdict;
-use bruckner_measure::{Case, Look, compare, median, quantile, ratios};
+use bruckner_choose::TuningResult;
+use bruckner_measure::{Case, TimingMethod, compare, median, quantile, ratios};
 
 use super::LAUNCHES;
 use crate::bench::{Contender, Effort, Problem, Ranks};
@@ -21,7 +21,7 @@ pub(super) struct Winner {
 
 /// Result of measuring one case.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Found {
+pub(super) struct CaseResult {
     /// Time of the MPI's own function, in seconds.
     pub(super) native: f64,
     /// `None` if no algorithm is significantly faster.
@@ -33,7 +33,7 @@ const BLOCKS: usize = 15;
 /// Minimum number of blocks beyond the time limit, enough if all of them agree.
 const LEAST: usize = 7;
 /// A candidate slower than the best by this factor in each of the first blocks is dropped.
-const HOPELESS: f64 = 1.2;
+const DROP_FACTOR: f64 = 1.2;
 /// Confidence level of the two-sided interval; only its upper end counts, which gives 99 %.
 const CONFIDENCE: f64 = 0.98;
 /// Maximum median ratio of a winner to native.
@@ -43,19 +43,19 @@ const WORST: f64 = 1.05;
 /// Maximum ratio of a winner to native for calls back to back.
 const BACK_TO_BACK: f64 = 1.0;
 /// Factor by which another algorithm must be faster to replace a confirmed winner.
-const ALIKE: f64 = 1.1;
+const REPLACE_FACTOR: f64 = 1.1;
 /// Overhead of reaching a composition of two MPI functions, in seconds.
-const LONGER_WAY: f64 = 1e-6;
+const COMPOSITION_OVERHEAD: f64 = 1e-6;
 
 /// Measures candidates against native; `before` is the earlier result of the case. Collective; all ranks get the same result.
-pub(super) fn race(
+pub(super) fn tune_case(
     ranks: &mut Ranks,
     problem: &Problem,
     candidates: &[String],
-    before: Option<&Verdict>,
+    before: Option<&TuningResult>,
     time: Duration,
     told: &mut dyn FnMut(f64),
-) -> Result<Found> {
+) -> Result<CaseResult> {
     let algorithms = candidates.iter().cloned().map(Contender::Algorithm);
     let contenders: Vec<Contender> = std::iter::once(Contender::Native).chain(algorithms).collect();
     let effort = Effort {
@@ -64,19 +64,19 @@ pub(super) fn race(
         precision: 0.02,
         confidence: 0.99,
         least: LEAST,
-        hopeless: Some(HOPELESS),
+        hopeless: Some(DROP_FACTOR),
     };
     let case = ranks.measure(problem, &contenders, &effort, told)?;
     judge(&case, candidates, before)
 }
 
-fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result<Found> {
+fn judge(case: &Case, candidates: &[String], before: Option<&TuningResult>) -> Result<CaseResult> {
     let native = Contender::Native.to_string();
     let mut winners: Vec<Winner> = Vec::new();
     for candidate in candidates {
-        let all = ratios(case, candidate, &native, Look::FromBarrier);
+        let all = ratios(case, candidate, &native, TimingMethod::FromBarrier);
         let Some(comparison) = compare(std::slice::from_ref(&all), CONFIDENCE) else { continue };
-        let after = median(&ratios(case, candidate, &native, Look::BackToBack));
+        let after = median(&ratios(case, candidate, &native, TimingMethod::BackToBack));
         let wins = !comparison.too_few
             && comparison.interval.high < 1.0
             && comparison.ratio <= MEDIAN
@@ -93,11 +93,11 @@ fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result
     winners.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let first = case.contenders.iter().position(|contender| contender.name == native);
     let times = case.blocks.iter().flat_map(|block| &block.runs).filter(|run| Some(run.contender) == first);
-    let native = median(&times.map(|run| median(&run.times(Look::FromBarrier))).collect::<Vec<_>>());
+    let native = median(&times.map(|run| median(&run.times(TimingMethod::FromBarrier))).collect::<Vec<_>>());
     // A composition of two MPI functions handles fewer calls than a planned algorithm, and is reached on a slower path.
     let planned = winners.iter().find(|winner| !winner.expression.is_composition());
-    let bar = planned.map_or(f64::INFINITY, |planned| planned.ratio / ALIKE);
-    let worth = |winner: &Winner| winner.ratio < bar && native * (1.0 - winner.ratio) >= LONGER_WAY;
+    let bar = planned.map_or(f64::INFINITY, |planned| planned.ratio / REPLACE_FACTOR);
+    let worth = |winner: &Winner| winner.ratio < bar && native * (1.0 - winner.ratio) >= COMPOSITION_OVERHEAD;
     winners.retain(|winner| !winner.expression.is_composition() || worth(winner));
     // An earlier winner that wins again stays the winner: otherwise two equally fast algorithms would take turns, and neither would be
     // confirmed.
@@ -105,21 +105,21 @@ fn judge(case: &Case, candidates: &[String], before: Option<&Verdict>) -> Result
     let again = |winner: &Winner| {
         before.is_some_and(|before| {
             winner.expression == before.expression
-                && (before.launches < LAUNCHES || winner.ratio <= ALIKE * best)
+                && (before.launches < LAUNCHES || winner.ratio <= REPLACE_FACTOR * best)
         })
     };
     let winner = winners.iter().find(|winner| again(winner)).or(winners.first()).cloned();
-    Ok(Found { native, winner })
+    Ok(CaseResult { native, winner })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bruckner_measure::{Block, Contender as Named, Run};
+    use bruckner_measure::{Block, BlockTimes, Contender as Named};
 
     /// Returns a case with native at 1000 ns and an algorithm with these times in ns, one for each block.
     fn case(times: impl Iterator<Item = u64>, back_to_back: u64) -> Case {
-        let run = |contender, time, after| Run {
+        let run = |contender, time, after| BlockTimes {
             contender,
             from_barrier: vec![vec![time]],
             back_to_back: vec![after],
@@ -157,8 +157,8 @@ mod tests {
     }
 
     /// Returns the winner among native and two others after twenty blocks with these times in ns.
-    fn three(native: u64, others: [(&str, u64); 2], before: Option<&Verdict>) -> Option<String> {
-        let run = |contender, time| Run {
+    fn three(native: u64, others: [(&str, u64); 2], before: Option<&TuningResult>) -> Option<String> {
+        let run = |contender, time| BlockTimes {
             contender,
             from_barrier: vec![vec![time]],
             back_to_back: vec![time],
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn who_won_before_is_confirmed() {
         let won = |times: [u64; 2], before: &str, launches| {
-            let before = Verdict {
+            let before = TuningResult {
                 name: bruckner::Name::Allreduce,
                 bytes: 8,
                 expression: before.parse().unwrap(),
-                native: 1e-6,
+                native_seconds: 1e-6,
                 ratio: 0.5,
                 interval: [0.5, 0.5],
                 launches,

@@ -10,7 +10,7 @@ use bruckner_model::Shape;
 use bruckner_schedule::{Level, Rank, Topology};
 
 /// A subset of the ranks.
-pub(super) struct Part {
+pub(super) struct RankSubset {
     pub(super) topology: Topology,
     pub(super) shape: Shape,
     /// For each rank, whether it belongs to the subset; rank 0 always does.
@@ -19,7 +19,7 @@ pub(super) struct Part {
 
 /// Returns subsets of distinct shapes: all ranks, those of one node, one of each node, those of half the nodes, and all but one. A subset
 /// with unequal numbers of ranks on its nodes is left out, because a profile cannot describe it.
-pub(super) fn parts(topology: &Topology) -> Vec<Part> {
+pub(super) fn parts(topology: &Topology) -> Vec<RankSubset> {
     let ranks = topology.ranks();
     let node = |rank: u32| topology.region_of(Level::NODE, Rank(rank));
     let nodes = topology.regions(Level::NODE);
@@ -32,7 +32,7 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
         &|rank| node(rank) < nodes / 2,
         &|rank| rank + 1 < ranks,
     ];
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<RankSubset> = Vec::new();
     for is_member in wanted {
         let members: Vec<bool> = (0..ranks).map(is_member).collect();
         let place = |rank: u32| {
@@ -47,14 +47,14 @@ pub(super) fn parts(topology: &Topology) -> Vec<Part> {
         let shape = Shape::of(&topology);
         let known = parts.iter().any(|part| part.shape == shape);
         if !known && shape.ranks() == topology.ranks() {
-            parts.push(Part { topology, shape, members });
+            parts.push(RankSubset { topology, shape, members });
         }
     }
     parts
 }
 
 /// Barrier that sleeps while waiting, because the ranks that still measure need the cores. Collective.
-pub(super) fn meet(ranks: Communicator) -> Result<()> {
+pub(super) fn sleeping_barrier(ranks: Communicator) -> Result<()> {
     ranks.barrier()?.plan("native")?.overlap(|barrier| -> Result<()> {
         while !barrier.advance()? {
             std::thread::sleep(Duration::from_millis(2));

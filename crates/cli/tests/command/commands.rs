@@ -21,22 +21,25 @@ fn the_wrong_question_ends_with_2_and_a_reason() {
     for (args, reason) in [
         (vec!["verify"], "COLLECTIVE|all|probes|FILE"),
         (vec!["verify", "allgather"], "add --topology T"),
-        (vec!["verify", "nonsense"], "`nonsense` is neither `all` nor `probes`, nor one of"),
+        (vec!["verify", "nonsense"], "cannot verify `nonsense`: expected `all`, `probes`, one of"),
         (vec!["explain", "allgather", "--topology", "4x"], "at column 3 of `4x`"),
         (
             vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "brick"],
-            "`brick` is no algorithm",
+            "unknown algorithm `brick`",
         ),
         (
             vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "modified-bruck(2)"],
-            "there is no `modified-bruck(2)`",
+            "`modified-bruck(2)` does not implement allgather",
         ),
         (vec!["explain", "allgather", "--topology", "4x4", "--format", "table"], "add --rank R"),
         (vec!["explain", "allgather", "--topology", "4x4", "--rank", "16"], "rank 16 is not one of 16 ranks"),
         (vec!["explain", "allgather", "--topology", "65536x16"], "1048576 ranks are too many to show"),
-        (vec!["explain", "bcast", "--topology", "4x4", "--root", "16"], "root 16 is not one of 16 ranks"),
+        (
+            vec!["explain", "bcast", "--topology", "4x4", "--root", "16"],
+            "root 16 does not exist: there are 16 ranks",
+        ),
         (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,x"], "not `1,x`"),
-        (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,2,3"], "one for each rank"),
+        (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,2,3"], "one count for each rank"),
     ] {
         let (code, error) = status(&args);
         assert_eq!(code, 2, "{args:?}: {error}");
@@ -65,14 +68,17 @@ fn the_small_catalogue_verifies() {
     let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
     assert!(last.starts_with("verified ") && last.ends_with(" schedules, 0 refused"), "{last}");
     let listed = text(&bruckner(&["verify", "--catalogue", "--max-ranks", "6"]).stdout).lines().count();
-    assert!(text(&output.stdout).contains(&format!("{listed} tasks")), "{listed} are listed");
+    assert!(
+        text(&output.stdout).contains(&format!("{listed} pairs of task and algorithm")),
+        "{listed} are listed"
+    );
 }
 
 #[test]
 fn all_probes_verify() {
     let output = bruckner(&["verify", "probes"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(text(&output.stdout).lines().last(), Some("verified 24 schedules, 0 refused"));
+    assert_eq!(text(&output.stdout).lines().last(), Some("verified 24 programs, 0 refused"));
 }
 
 /// The verifier refuses broken programs and accepts correct ones, on a small sample; CI runs the full numbers separately.
@@ -85,7 +91,7 @@ fn the_judges_agree_on_a_sample() {
     assert_eq!(output.status.code(), Some(0));
     assert!(
         text(&output.stdout)
-            .ends_with("300 programs: 300 accepted and right, 0 refused, 0 accepted and wrong\n")
+            .ends_with("300 programs: 300 accepted and correct, 0 refused, 0 accepted but wrong\n")
     );
 }
 
@@ -102,13 +108,18 @@ fn explain_says_what_would_run_and_why() {
         choice.unwrap_or_default().to_owned()
     };
     let near = chosen(&["allreduce", "--topology", "4x4"]);
-    assert!(near.starts_with("; locality(node): ") && near.contains("predicted by a usual machine"));
+    assert!(
+        near.starts_with("; locality(node): ") && near.contains("predicted from the default machine model")
+    );
     let node = chosen(&["allgather", "--topology", "1x4", "--bytes", "8192", "--mpi", "mpich"]);
     assert!(node.starts_with("; shm: "), "{node}");
     let long = chosen(&["allgather", "--topology", "1x4", "--bytes", "16777216", "--mpi", "openmpi"]);
-    assert!(long.starts_with("; native: nothing is sure to be faster (by 1.4 times); "), "{long}");
+    assert!(
+        long.starts_with("; native: no algorithm is predicted to be at least 1.4x faster than the MPI; "),
+        "{long}"
+    );
     let ordered = bruckner(&["explain", "reduce_scatter", "--topology", "1x4", "--ordered"]);
-    assert_eq!(text(&ordered.stdout), "; native: no algorithm fits\n");
+    assert_eq!(text(&ordered.stdout), "; native: no algorithm can be planned for this call\n");
 }
 
 #[test]
@@ -149,10 +160,10 @@ fn a_million_ranks_are_no_matter() {
         (
             "allgather",
             "locality(node)",
-            "steps     4 (the busiest rank: at least 4 with 1 port, if a node's ranks share what they receive)",
+            "steps     4 (lower bound for the busiest rank: 4 with 1 port, if ranks of a node share received data)",
         ),
-        ("allgather", "sparbit", "steps     20 (the busiest rank: at least 20 with 1 port)"),
-        ("alltoall", "bruck(1024)", "steps     2046 (the busiest rank: at least 20 with 1 port)"),
+        ("allgather", "sparbit", "steps     20 (lower bound for the busiest rank: 20 with 1 port)"),
+        ("alltoall", "bruck(1024)", "steps     2046 (lower bound for the busiest rank: 20 with 1 port)"),
     ] {
         let output = bruckner(&[
             "explain",
@@ -207,7 +218,7 @@ fn exec_puts_the_library_behind_and_leaves_a_mark() {
     std::fs::rename(&library, &apart).unwrap();
     let refused = bruckner(&["exec", "--library", &apart.display().to_string(), "echo", "started"]);
     assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), String::new()));
-    assert!(text(&refused.stderr).contains("takes no path with a space"));
+    assert!(text(&refused.stderr).contains("cannot hold a path with a space"));
     std::fs::remove_file(&apart).unwrap();
     let missing = bruckner(&["exec", "--library", "/nowhere.so", "true"]);
     assert_eq!(missing.status.code(), Some(2));

@@ -104,7 +104,7 @@ fn texts_hold() {
             let document = read(&body).unwrap_or_else(|e| panic!("{}: {e}\n{body}", page.display())).document;
             assert_eq!(document.to_string(), body, "{}", page.display());
             let report = verify(&document.to_program());
-            assert!(report.holds(), "{}: {}\n{body}", page.display(), report.violations[0]);
+            assert!(report.is_correct(), "{}: {}\n{body}", page.display(), report.violations[0]);
             read_texts += 1;
         }
     }
@@ -126,7 +126,8 @@ fn the_guide_lists_the_example() {
 #[test]
 fn every_construct_names_its_probe() {
     let text = std::fs::read_to_string(root().join("docs/language.md")).expect("readable");
-    let names: Vec<&str> = bruckner_algorithms::probes::probes().iter().map(|p| p.name).collect();
+    let names: Vec<&str> =
+        bruckner_algorithms::reference_cases::reference_cases().iter().map(|p| p.name).collect();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
     for row in &rows {
         let last = row.trim_end_matches('|').rsplit('|').next().unwrap_or("").trim();

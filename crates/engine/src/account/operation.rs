@@ -1,4 +1,4 @@
-//! The counters of an operation.
+//! Counters of a persistent operation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -8,13 +8,13 @@ use bruckner_report::{Counters, Event, Handler, Statistics};
 
 use crate::reason::Reason;
 
-/// Where the executions of an operation are counted.
+/// Counts and times the executions of a persistent operation for the report.
 pub(crate) struct OperationCounters {
     statistics: Arc<Statistics>,
-    /// On the communicator's first rank.
+    /// Counters of the communicator, on its first rank only.
     counters: Option<Arc<Counters>>,
     name: Name,
-    /// Since when it is under way.
+    /// Start of the execution that is under way.
     started: Mutex<Option<Instant>>,
 }
 
@@ -31,18 +31,18 @@ impl OperationCounters {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An execution begins.
+    /// Records the start of an execution.
     pub(crate) fn begin(&self) {
         *self.started() = Some(Instant::now());
     }
 
-    /// Whether one has begun and not ended.
+    /// Whether an execution has begun and not ended.
     pub(crate) fn is_under_way(&self) -> bool {
         self.started().is_some()
     }
 
-    /// The one that began is over, if that was not told yet. Whether the rank was in the collective all the time; otherwise it may have
-    /// worked meanwhile.
+    /// Records the end of the execution that is under way, if there is one. `inside` says that the rank was in the collective all the
+    /// time; otherwise it may have computed meanwhile, and the time does not count as time in collectives.
     pub(crate) fn end(&self, algorithm: &str, why: &Reason, bytes: u64, inside: bool) {
         let Some(start) = self.started().take() else { return };
         let took = start.elapsed();
@@ -52,7 +52,7 @@ impl OperationCounters {
         self.count(algorithm, why, bytes, took.as_secs_f64());
     }
 
-    /// An execution of which only this is known.
+    /// Counts an execution by its algorithm, reason, bytes and duration.
     pub(crate) fn count(&self, algorithm: &str, why: &Reason, bytes: u64, seconds: f64) {
         if let Some(counters) = &self.counters {
             let why = why.to_string();

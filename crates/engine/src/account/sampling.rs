@@ -1,4 +1,4 @@
-//! The counters of a communicator, and the sampling of time that ranks wait for each other.
+//! Counters of a communicator, and sampling of the time that ranks wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,20 +8,20 @@ use bruckner_report::Counters;
 
 use crate::call::{Amount, Call};
 
-/// Of this many calls that synchronise all ranks, one begins with a barrier, which shows how long ranks wait for each other. A prime that few
-/// programs' loops divide.
+/// One of this many calls that synchronise all ranks begins with a barrier, whose duration shows how long ranks wait for each other. A
+/// prime, so that samples do not keep falling on the same call of a program's loop.
 const SAMPLE_EVERY: u32 = 61;
-/// The first sampled call, when a communicator's first calls are over.
+/// Index of the first sampled call, after a communicator's first calls.
 const SAMPLE_OFFSET: u32 = 7;
 
-/// How the calls of a communicator are counted for the report; on all of its ranks.
+/// Counters of a communicator's calls for the report; all of its ranks have them.
 #[derive(Default)]
 pub(crate) struct CommCounters {
-    /// On its first rank.
+    /// Counters for the report, on the communicator's first rank only.
     pub(crate) counters: Option<Arc<Counters>>,
-    /// Whether all of its ranks are in `MPI_COMM_WORLD`, and so count as well.
+    /// Whether all ranks of the communicator are in `MPI_COMM_WORLD`, so that all of them count its calls.
     pub(crate) inside: bool,
-    /// Calls that synchronise all ranks.
+    /// Number of calls so far that synchronise all ranks.
     calls: AtomicU32,
 }
 
@@ -30,25 +30,25 @@ impl CommCounters {
         CommCounters { counters, inside, calls: AtomicU32::new(0) }
     }
 
-    /// The same counters, with sampling begun anew.
+    /// Returns the same report counters with sampling restarted.
     pub(crate) fn anew(&self) -> CommCounters {
         CommCounters::new(self.counters.clone(), self.inside)
     }
 
-    /// Whether a call is to be sampled. Only calls that synchronise all ranks are, because all ranks count those alike.
+    /// Whether a call is to be sampled: only calls that synchronise all ranks are, because all ranks count them alike.
     #[inline]
     pub(crate) fn is_sampled(&self, call: &Call) -> bool {
         synchronises(call) && self.calls.load(Ordering::Relaxed) % SAMPLE_EVERY == SAMPLE_OFFSET
     }
 
-    /// Counts a call.
+    /// Counts a call, if it synchronises all ranks.
     #[inline]
     pub(crate) fn count(&self, call: &Call) {
         self.calls.fetch_add(u32::from(synchronises(call)), Ordering::Relaxed);
     }
 }
 
-/// Whether a call ends on no rank before it has begun on all, because each rank gives to all others.
+/// Whether no rank can leave the call before all ranks have entered it, because each rank sends data to all others.
 #[inline]
 fn synchronises(call: &Call) -> bool {
     use Function::{Allgather, Allreduce, Alltoall, ReduceScatterBlock};

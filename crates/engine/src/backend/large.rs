@@ -1,27 +1,27 @@
-//! Counts that the MPI has no form of a function for.
+//! Native collectives with counts above the range of a C integer, for an MPI without functions for wide counts.
 
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{Function, Handle, Mpi, MpiError};
 
 use super::{Communicators as _, Datatypes as _, Natives as _};
-use crate::call::{Amount, Buffer, Call, Count};
+use crate::call::{Amount, Call, Count, UserBuffer};
 
-/// The most elements of a reduction at once.
+/// Maximum number of elements in one piece of a reduction.
 const MOST: Count = 1 << 30;
 
-/// The MPI's own function with counts that it has no form for: elements are made into larger ones, and reductions, whose
-/// counts are the same on all ranks, are done piece by piece.
+/// Calls the MPI's own function with counts that do not fit a C integer, where the MPI has no function for wide counts. Data movement uses
+/// fewer elements of a larger datatype; reductions, whose counts are the same on all ranks, are done piece by piece.
 ///
 /// # Safety
-/// The arguments are right for the MPI function of the same name.
+/// The arguments are valid for the MPI function of the same name.
 #[cold]
 pub(super) unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError> {
     let (mut larger, mut made) = (*call, Vec::new());
     let result = match enlarge(mpi, &mut larger, &mut made) {
-        // SAFETY: as for this function; the same elements, otherwise counted.
+        // SAFETY: the caller guarantees valid arguments; the larger datatypes describe the same elements.
         Ok(true) => unsafe { mpi.native(&larger, comm) },
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         Ok(false) => unsafe { in_pieces(mpi, call, comm) },
         Err(error) => Err(error),
     };
@@ -29,9 +29,10 @@ pub(super) unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), 
     result
 }
 
-/// Counts fewer and larger elements, of types that are to be freed; whether that can be done.
+/// Replaces a large count by one element of a larger datatype, which is added to `made` to be freed; returns whether the function allows
+/// that.
 fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Handle>) -> Result<bool, MpiError> {
-    let mut enlarge = |buffer: &mut Buffer| {
+    let mut enlarge = |buffer: &mut UserBuffer| {
         let count = buffer.amount.each();
         if count > Count::from(c_int::MAX) {
             buffer.datatype = mpi.large_type(count as usize, buffer.datatype)?;
@@ -43,7 +44,7 @@ fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Handle>) -> Result<bool, M
     match call.function {
         Function::Bcast => {
             enlarge(&mut call.recv)?;
-            // It has one buffer.
+            // A broadcast has one buffer only.
             call.send = call.recv;
         }
         Function::Allgather | Function::Alltoall => {
@@ -58,11 +59,11 @@ fn enlarge(mpi: &Mpi, call: &mut Call, made: &mut Vec<Handle>) -> Result<bool, M
     Ok(true)
 }
 
-/// A reduction of a vector, piece by piece; anything else is refused.
+/// Runs an allreduce or reduce piece by piece; returns an error for any other function.
 unsafe fn in_pieces(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError> {
     if !matches!(call.function, Function::Allreduce | Function::Reduce) {
         let code = mpi.bad_count();
-        // The MPI has not raised it, so it is raised here.
+        // The MPI has not seen the call, so the error is raised here.
         mpi.raise(comm, code);
         return Err(MpiError { call: call.function.name(), code });
     }
@@ -72,9 +73,9 @@ unsafe fn in_pieces(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError
     for at in (0..count).step_by(MOST as usize) {
         let (mut piece, by) = (*call, at as isize * extent);
         let amount = Amount::Each((count - at).min(MOST));
-        piece.send = Buffer { data: moved(call.send.data, by), amount, ..call.send };
-        piece.recv = Buffer { data: call.recv.data.wrapping_byte_offset(by), amount, ..call.recv };
-        // SAFETY: a part of what the caller vouches for.
+        piece.send = UserBuffer { data: moved(call.send.data, by), amount, ..call.send };
+        piece.recv = UserBuffer { data: call.recv.data.wrapping_byte_offset(by), amount, ..call.recv };
+        // SAFETY: each piece is part of the buffers that the caller guarantees to be valid.
         unsafe { mpi.native(&piece, comm) }?;
     }
     Ok(())

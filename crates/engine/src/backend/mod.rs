@@ -1,46 +1,49 @@
 //! The interface to an MPI, as traits.
 //!
-//! An MPI implements them ([`bruckner_mpi::Mpi`]). For tests, crate `bruckner-threads` has ranks that are threads of one process, on which
-//! everything else of the engine runs unchanged.
+//! [`bruckner_mpi::Mpi`] implements the traits for a real MPI. For tests, crate `bruckner-threads` implements them for ranks that are
+//! threads of one process, on which the rest of the engine runs unchanged.
 
 mod large;
 mod mpi;
 
-pub use mpi::{by_rival, native_init};
+pub use mpi::{native_init, run_external};
 
 use std::ffi::{c_int, c_void};
 
 use bruckner_config::ProfileFile;
-use bruckner_mpi::{Agree, Ending, Flavour, Function, Handle, Kept, MpiError, Place, Shape, Style, Work};
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_mpi::{
+    AgreeOp, AttachedState, Flavour, FreeingCommunicators, Function, Handle, Location, MpiError, PostStyle,
+    TypeLayout, Work,
+};
+use bruckner_runtime::reduce::{ElementType, Operation};
 use bruckner_runtime::{Backoff, Transport};
 
 use crate::call::Call;
 
-/// Carries the messages of plans, and of ranks that agree.
+/// The transport of the engine's messages: those of plans, and those by which ranks agree.
 pub trait Wire: Transport<Requests: Send> + Copy + Send + Sync + 'static {
-    /// How to wait for what is no message.
+    /// Returns how to wait for events other than messages, such as flags in shared memory.
     fn backoff(&self) -> Backoff;
 
-    /// The same wire for use inside the world's own progress, from where no progress may be asked for.
+    /// Returns the same transport for use inside the MPI's own progress, from where no progress may be requested.
     #[must_use]
     fn quiet(self) -> Self;
 
-    /// Posts messages otherwise from now on. Nothing may be under way.
-    fn set_style(requests: &mut Self::Requests, style: Style);
+    /// Sets how messages are posted from now on: by immediate or persistent requests. No message may be in flight.
+    fn set_style(requests: &mut Self::Requests, style: PostStyle);
 }
 
-/// Faults that tests ask for.
+/// Faults that tests inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Planning panics.
     Plan,
-    /// Memory for a plan cannot be had.
+    /// Allocating memory for a plan fails.
     Memory,
 }
 
 impl Fault {
-    /// As it is written in `BRUCKNER_FAULT`.
+    /// Returns the fault's name in the environment variable `BRUCKNER_FAULT`.
     pub fn text(self) -> &'static str {
         match self {
             Fault::Plan => "plan",
@@ -49,76 +52,76 @@ impl Fault {
     }
 }
 
-/// Communicators: who is in them, what their ranks tell each other, and what is kept with them.
+/// Operations on communicators: their ranks, agreement among the ranks, and values attached to communicators.
 pub trait Communicators {
-    /// `MPI_COMM_WORLD`.
+    /// Returns `MPI_COMM_WORLD`.
     fn comm_world(&self) -> Handle;
 
-    /// This process's rank in a communicator.
+    /// Returns this process's rank in a communicator.
     fn rank(&self, comm: Handle) -> Result<u32, MpiError>;
 
-    /// How many ranks a communicator has.
+    /// Returns the number of ranks of a communicator.
     fn size(&self, comm: Handle) -> Result<u32, MpiError>;
 
-    /// Whether a communicator has two groups.
+    /// Whether a communicator is an intercommunicator.
     fn is_inter(&self, comm: Handle) -> Result<bool, MpiError>;
 
-    /// Whether this is no communicator.
+    /// Whether a handle is `MPI_COMM_NULL`.
     fn is_null_comm(&self, comm: Handle) -> bool;
 
-    /// The ranks in `of` of all processes of `comm`, in order; `None` for those that are not in it.
+    /// Translates all ranks of `comm`, in order, to ranks of `of`; `None` for a process that is not in `of`.
     fn translate(&self, comm: Handle, of: Handle) -> Result<Vec<Option<u32>>, MpiError>;
 
-    /// A communicator of our own with the same processes in the same order. Collective.
-    fn hide(&self, comm: Handle) -> Result<Handle, MpiError>;
+    /// Creates an internal communicator with the same processes in the same order. Collective.
+    fn create_internal(&self, comm: Handle) -> Result<Handle, MpiError>;
 
-    /// The processes of a communicator that share memory with this one, as a communicator. Collective.
+    /// Creates a communicator of the processes of `comm` that share memory with this one. Collective.
     fn node(&self, comm: Handle) -> Result<Handle, MpiError>;
 
-    /// Frees a communicator that [`hide`](Communicators::hide) or [`node`](Communicators::node) made.
+    /// Frees a communicator that [`create_internal`](Communicators::create_internal) or [`node`](Communicators::node) made.
     fn free(&self, comm: Handle);
 
-    /// Makes numbers the same on all ranks. Collective and blocking.
-    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError>;
+    /// Combines the numbers of all ranks element by element, so that all ranks have the same. Collective and blocking.
+    fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError>;
 
-    /// The numbers of all ranks, in their order. Collective.
+    /// Returns the numbers of all ranks, in rank order. Collective.
     fn gather(&self, comm: Handle, mine: &[u64]) -> Result<Vec<u64>, MpiError>;
 
-    /// A text of rank 0's. Collective.
+    /// Returns the text that rank 0 passes. Collective.
     fn share_text(&self, comm: Handle, text: &str) -> Result<String, MpiError>;
 
-    /// Where ranks run, one of whose nodes has these. Collective.
-    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError>;
+    /// Returns where each rank of `comm` runs; `node` is the communicator of this rank's node. Collective.
+    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Location>, MpiError>;
 
-    /// Processes of this machine, and cores that they may use. Collective.
-    fn sharers(&self, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError>;
+    /// Returns the number of processes on this machine and the number of cores that they may use. Collective.
+    fn sharers(&self, comm: Handle, places: &[Location]) -> Result<(u32, u32), MpiError>;
 
-    /// The largest tag.
+    /// Returns the largest valid message tag.
     fn tag_limit(&self) -> u32;
 
-    /// Calls the error handler of a communicator of the user's.
+    /// Calls the error handler of a user's communicator.
     fn raise(&self, comm: Handle, code: i32);
 
-    /// Keeps something until the communicator is freed.
-    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError>;
+    /// Attaches a value to a communicator until the communicator is freed.
+    fn attach(&self, comm: Handle, value: AttachedState) -> Result<(), MpiError>;
 
-    /// The value that is kept with a communicator.
-    fn kept(&self, comm: Handle) -> Option<Kept>;
+    /// Returns the value that is attached to a communicator.
+    fn attached(&self, comm: Handle) -> Option<AttachedState>;
 
-    /// Forgets what is kept with a communicator.
-    fn forget(&self, comm: Handle);
+    /// Removes the value that is attached to a communicator.
+    fn detach(&self, comm: Handle);
 
-    /// The generation of handles: a value that was remembered by handle is valid as long as the generation is the same.
+    /// Returns the generation of handles: a value that was remembered by handle is valid as long as the generation is the same.
     fn generation(&self) -> u64;
 
-    /// Makes void what is remembered by handle.
-    fn renew(&self);
+    /// Starts a new generation, which invalidates all values that were remembered by handle.
+    fn advance_generation(&self);
 
-    /// Communicators that end.
-    fn ending(&self) -> &Ending;
+    /// Returns the list of communicators that are being freed.
+    fn being_freed(&self) -> &FreeingCommunicators;
 }
 
-/// Which way data goes between the user's elements and bytes of ours.
+/// Direction of a copy between elements in the user's buffer and packed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// From elements to bytes.
@@ -127,57 +130,58 @@ pub enum Way {
     Unpack,
 }
 
-/// Datatypes and operations of the user's.
+/// Queries and operations on datatypes and reduction operations.
 pub trait Datatypes {
     /// Whether an address is `MPI_IN_PLACE`.
     fn is_in_place(&self, data: *const c_void) -> bool;
 
-    /// `MPI_IN_PLACE` itself.
+    /// Returns `MPI_IN_PLACE`.
     fn in_place(&self) -> *const c_void;
 
-    /// Whether input and output that are the same memory are an error here.
+    /// Whether this MPI rejects calls whose send and receive buffer are the same memory.
     fn refuses_aliases(&self) -> bool;
 
-    /// Whether `MPI_IN_PLACE` is an error here on ranks of a reduce that are not its root.
+    /// Whether this MPI rejects `MPI_IN_PLACE` on ranks of a reduce other than the root.
     fn refuses_in_place_off_root(&self) -> bool;
 
-    /// Whether this is no datatype.
+    /// Whether a handle is `MPI_DATATYPE_NULL`.
     fn is_null_type(&self, datatype: Handle) -> bool;
 
-    /// Whether this is no operation.
+    /// Whether a handle is `MPI_OP_NULL`.
     fn is_null_op(&self, op: Handle) -> bool;
 
-    /// Bytes of data that an element of a datatype has.
+    /// Returns the bytes of data in one element of a datatype.
     fn type_size(&self, datatype: Handle) -> Result<usize, MpiError>;
 
-    /// How a datatype lies in memory; the order of its bytes may be left open.
-    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError>;
+    /// Returns the memory layout of a datatype. Whether its bytes lie in the order in which they are sent may be left undetermined.
+    fn shape(&self, datatype: Handle) -> Result<TypeLayout, MpiError>;
 
-    /// The same, with the order of its bytes, if that can be told without data. To be asked where something depends on it.
-    fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape;
+    /// Completes a memory layout with the order of the datatype's bytes, if that can be determined without data. Called only where the
+    /// order matters.
+    fn determine_order(&self, datatype: Handle, shape: TypeLayout) -> TypeLayout;
 
-    /// The kind of a datatype's elements, if kernels know it.
-    fn kind(&self, datatype: Handle) -> Option<Kind>;
+    /// Returns the kind of a datatype's elements, if reduction kernels support it.
+    fn kind(&self, datatype: Handle) -> Option<ElementType>;
 
-    /// The operation of a handle, if kernels know it.
+    /// Returns the operation that a handle means, if reduction kernels support it.
     fn operation(&self, op: Handle) -> Option<Operation>;
 
-    /// Whether a datatype is built in, so that its handle never means anything else, and dense or a pair.
+    /// Whether a datatype is built in, so that its handle always means this type, and is dense or a pair type.
     fn is_built_in(&self, datatype: Handle) -> bool;
 
-    /// Whether an operation is defined for a built-in datatype that kernels do not know.
+    /// Whether an operation is defined for a built-in datatype that reduction kernels do not support.
     fn is_defined(&self, operation: Operation, datatype: Handle) -> bool;
 
-    /// Whether an operation is the user's.
-    fn is_users(&self, op: Handle) -> bool;
+    /// Whether an operation is user-defined.
+    fn is_user_defined(&self, op: Handle) -> bool;
 
-    /// `MPI_BYTE`.
+    /// Returns `MPI_BYTE`.
     fn byte(&self) -> Handle;
 
-    /// Packs elements into bytes, or unpacks them from there.
+    /// Packs elements into bytes, or unpacks bytes into elements.
     ///
     /// # Safety
-    /// So many elements of the type at `data`, or room for them, and the same in so many bytes at `bytes`.
+    /// `data` is valid for `count` elements of the datatype, and `bytes` for their `length` packed bytes.
     unsafe fn pack(
         &self,
         way: Way,
@@ -191,7 +195,7 @@ pub trait Datatypes {
     /// `MPI_Reduce_local`: `into[i] = left[i] op into[i]`.
     ///
     /// # Safety
-    /// So many elements of the type at both addresses.
+    /// Both addresses are valid for `count` elements of the datatype.
     unsafe fn reduce_local(
         &self,
         left: *const u8,
@@ -204,69 +208,69 @@ pub trait Datatypes {
     /// Whether this process may have buffers in device memory.
     fn has_device(&self) -> bool;
 
-    /// The error of who gets more than was expected, or gives more than is taken.
+    /// Returns the error for a message that is longer than its receiver expects.
     fn truncated(&self) -> MpiError;
 
-    /// The error of a count that is none.
+    /// Returns the code of the error for an invalid count.
     fn bad_count(&self) -> i32;
 
-    /// The error that has no better name.
+    /// Returns the code of the error for which MPI has no specific class (`MPI_ERR_OTHER`).
     fn other_error(&self) -> i32;
 }
 
 /// The MPI's own collectives.
 pub trait Natives {
-    /// Whether there is such a function.
+    /// Whether the MPI has this function in this flavour, with wide counts if `wide`.
     fn has(&self, function: Function, flavour: Flavour, wide: bool) -> bool;
 
-    /// Calls the MPI's own function.
+    /// Calls the MPI's own blocking function.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name.
+    /// The arguments are valid for the MPI function of the same name.
     unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError>;
 
-    /// The MPI's own gather, of what an allgather would gather.
+    /// Calls the MPI's own gather with the arguments of an allgather.
     ///
     /// # Safety
-    /// The arguments are right for `MPI_Gather`, and counts are C integers.
+    /// The arguments are valid for `MPI_Gather`, and counts are C integers.
     unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError>;
 
     /// Starts the MPI's own nonblocking function.
     ///
     /// # Safety
-    /// As for [`Natives::native`], until it is done.
+    /// The arguments are valid for the MPI function of the same name, and stay so until the operation is done.
     unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError>;
 
-    /// Whether what [`Natives::native_start`] started is done.
+    /// Whether the operation that [`Natives::native_start`] started is done.
     fn native_test(&self, request: &mut u64) -> Result<bool, MpiError>;
 }
 
-/// All of it.
+/// An MPI as the engine needs it: communicators, datatypes, native collectives and a message transport.
 pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + 'static {
     /// The transport of messages.
     type Wire: Wire;
 
-    /// Messages on a hidden communicator. No message may have the tag `never_sent`.
+    /// Returns a transport for messages on an internal communicator. No message may have the tag `never_sent`.
     fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> Self::Wire;
 
-    /// The name and version of the MPI, in few words.
+    /// Returns the name and version of the MPI in short form.
     fn name(&self) -> &str;
 
-    /// Whether several threads may call at once.
+    /// Whether several threads may call MPI at once.
     fn is_threaded(&self) -> bool;
 
-    /// Whether the MPI calls others inside its waits.
+    /// Whether the MPI can call a function of the library inside its waits.
     fn has_hook(&self) -> bool;
 
-    /// Has work done inside every wait of the MPI from now on, as long as there is some. Always the same work.
+    /// Makes the MPI call `work` inside each of its waits from now on, as long as `work` returns true. All calls pass the same function.
     fn work_inside(&self, work: Work) -> Result<(), MpiError>;
 
-    /// The settings in files and the environment of this process, as lines `NAME=value`.
+    /// Reads the settings in files and the environment of this process, as lines `NAME=value`.
     fn settings(&self) -> String;
 
-    /// The profile file that this process finds in the place that these settings name.
+    /// Reads the profile file in the location that the settings name, as this process finds it.
     fn profile(&self, settings: &str) -> ProfileFile;
 
-    /// Whether a fault is to happen on this process, which has this rank of all.
+    /// Whether a test injects this fault into this process, which has rank `rank` in the internal communicator.
     fn fails(&self, fault: Fault, rank: u32) -> bool;
 }

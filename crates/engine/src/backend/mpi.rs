@@ -1,28 +1,29 @@
-//! A real MPI as the engine's world.
+//! The backend for a real MPI.
 
 use std::ffi::{c_int, c_void};
 
 use bruckner_config::{ProfileFile, Settings, find_settings};
 use bruckner_mpi::{
-    Agree, Ending, Family, Flavour, Function, Handle, Kept, Messages, Mpi, MpiError, Place, Requests, Rival,
-    Shape, Style, Work, has_device_runtime, places, sharers, variable,
+    AgreeOp, AttachedState, ExternalCollectives, Family, Flavour, FreeingCommunicators, Function, Handle,
+    Location, Mpi, MpiError, MpiTransport, PostStyle, Requests, TypeLayout, Work, has_device_runtime,
+    locations, processes_and_cores, variable,
 };
 use bruckner_runtime::Backoff;
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 
 use super::{Backend, Communicators, Datatypes, Fault, Natives, Way, Wire};
 use crate::call::{Amount, Call};
 
-impl Wire for Messages {
+impl Wire for MpiTransport {
     fn backoff(&self) -> Backoff {
-        Messages::backoff(self)
+        MpiTransport::backoff(self)
     }
 
-    fn quiet(self) -> Messages {
-        Messages::quiet(self)
+    fn quiet(self) -> MpiTransport {
+        MpiTransport::quiet(self)
     }
 
-    fn set_style(requests: &mut Requests, style: Style) {
+    fn set_style(requests: &mut Requests, style: PostStyle) {
         requests.set_style(style);
     }
 }
@@ -52,8 +53,8 @@ impl Communicators for Mpi {
         Mpi::translate(self, comm, of)
     }
 
-    fn hide(&self, comm: Handle) -> Result<Handle, MpiError> {
-        Mpi::hide(self, comm)
+    fn create_internal(&self, comm: Handle) -> Result<Handle, MpiError> {
+        Mpi::create_internal(self, comm)
     }
 
     fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
@@ -64,7 +65,7 @@ impl Communicators for Mpi {
         Mpi::free(self, comm);
     }
 
-    fn agree(&self, comm: Handle, how: Agree, numbers: &mut [u64]) -> Result<(), MpiError> {
+    fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError> {
         Mpi::agree(self, comm, how, numbers)
     }
 
@@ -76,12 +77,12 @@ impl Communicators for Mpi {
         Mpi::share_text(self, comm, text)
     }
 
-    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Place>, MpiError> {
-        places(self, comm, node)
+    fn places(&self, comm: Handle, node: Handle) -> Result<Vec<Location>, MpiError> {
+        locations(self, comm, node)
     }
 
-    fn sharers(&self, comm: Handle, places: &[Place]) -> Result<(u32, u32), MpiError> {
-        sharers(self, comm, places)
+    fn sharers(&self, comm: Handle, places: &[Location]) -> Result<(u32, u32), MpiError> {
+        processes_and_cores(self, comm, places)
     }
 
     fn tag_limit(&self) -> u32 {
@@ -89,20 +90,20 @@ impl Communicators for Mpi {
     }
 
     fn raise(&self, comm: Handle, code: i32) {
-        // SAFETY: a valid communicator by contract of the callers.
+        // SAFETY: callers pass a valid communicator.
         unsafe { (self.f.comm_call_errhandler)(comm, code) };
     }
 
-    fn keep(&self, comm: Handle, value: Kept) -> Result<(), MpiError> {
-        Mpi::keep(self, comm, value)
+    fn attach(&self, comm: Handle, value: AttachedState) -> Result<(), MpiError> {
+        Mpi::attach(self, comm, value)
     }
 
-    fn kept(&self, comm: Handle) -> Option<Kept> {
-        Mpi::kept(self, comm)
+    fn attached(&self, comm: Handle) -> Option<AttachedState> {
+        Mpi::attached(self, comm)
     }
 
-    fn forget(&self, comm: Handle) {
-        Mpi::forget(self, comm);
+    fn detach(&self, comm: Handle) {
+        Mpi::detach(self, comm);
     }
 
     #[inline]
@@ -110,11 +111,11 @@ impl Communicators for Mpi {
         Mpi::generation()
     }
 
-    fn renew(&self) {
-        Mpi::renew();
+    fn advance_generation(&self) {
+        Mpi::invalidate_caches();
     }
 
-    fn ending(&self) -> &Ending {
+    fn being_freed(&self) -> &FreeingCommunicators {
         Mpi::ending()
     }
 }
@@ -135,7 +136,7 @@ impl Datatypes for Mpi {
     }
 
     fn refuses_in_place_off_root(&self) -> bool {
-        // Others read the other buffer.
+        // Open MPI rejects it; other MPIs read the receive buffer instead.
         self.family == Family::OpenMpi
     }
 
@@ -151,15 +152,15 @@ impl Datatypes for Mpi {
         Mpi::type_size(self, datatype)
     }
 
-    fn shape(&self, datatype: Handle) -> Result<Shape, MpiError> {
+    fn shape(&self, datatype: Handle) -> Result<TypeLayout, MpiError> {
         Mpi::shape(self, datatype)
     }
 
-    fn look_closer(&self, datatype: Handle, shape: Shape) -> Shape {
+    fn determine_order(&self, datatype: Handle, shape: TypeLayout) -> TypeLayout {
         Mpi::look_closer(self, datatype, shape)
     }
 
-    fn kind(&self, datatype: Handle) -> Option<Kind> {
+    fn kind(&self, datatype: Handle) -> Option<ElementType> {
         self.types().kind(datatype)
     }
 
@@ -175,8 +176,8 @@ impl Datatypes for Mpi {
         self.types().is_defined(operation, datatype)
     }
 
-    fn is_users(&self, op: Handle) -> bool {
-        Mpi::is_users(self, op)
+    fn is_user_defined(&self, op: Handle) -> bool {
+        Mpi::is_user_defined(self, op)
     }
 
     fn byte(&self) -> Handle {
@@ -198,7 +199,7 @@ impl Datatypes for Mpi {
         let (bytes, comm) = (bytes.cast::<c_void>(), self.for_packing());
         let pack = |data: *mut c_void, count, datatype| {
             let mut at = 0;
-            // SAFETY: elements and bytes as the caller says; a communicator of this MPI's.
+            // SAFETY: the caller guarantees valid buffers; the communicator is one of this MPI's.
             unsafe {
                 match way {
                     Way::Pack => {
@@ -214,8 +215,8 @@ impl Datatypes for Mpi {
         if !data.is_null() {
             return pack(data, number, datatype);
         }
-        // Elements at MPI_BOTTOM, whose type has addresses in it, are counted from elsewhere: MPICH 4.0 takes a null pointer
-        // for an error.
+        // Elements at MPI_BOTTOM have a datatype with absolute addresses. MPICH 4.0 rejects a null pointer, so a datatype relative to
+        // another base address is used instead.
         let moved = self.moved_type(count, datatype, (bytes as isize).wrapping_neg())?;
         let result = pack(bytes, 1, moved);
         self.free_type(moved);
@@ -230,7 +231,7 @@ impl Datatypes for Mpi {
         datatype: Handle,
         op: Handle,
     ) -> Result<(), MpiError> {
-        // SAFETY: so many elements at both addresses, as the caller says.
+        // SAFETY: the caller guarantees `count` elements at both addresses.
         done("MPI_Reduce_local", unsafe {
             (self.f.reduce_local)(left.cast(), into.cast(), count, datatype, op)
         })
@@ -258,20 +259,20 @@ fn done(call: &'static str, code: c_int) -> Result<(), MpiError> {
     if code == 0 { Ok(()) } else { Err(MpiError { call, code }) }
 }
 
-/// The arguments of a call as words, with room for what follows them: communicator, info, request.
-struct Words {
+/// The arguments of a call as machine words, with space to append communicator, info and request.
+struct CallArguments {
     words: [Handle; 11],
     len: usize,
 }
 
-impl Words {
+impl CallArguments {
     #[inline(always)]
-    fn of<const N: usize>(words: [Handle; N]) -> Words {
-        Words { words: [0; 11], len: 0 }.and(words)
+    fn of<const N: usize>(words: [Handle; N]) -> CallArguments {
+        CallArguments { words: [0; 11], len: 0 }.append(words)
     }
 
     #[inline(always)]
-    fn and<const N: usize>(mut self, words: [Handle; N]) -> Words {
+    fn append<const N: usize>(mut self, words: [Handle; N]) -> CallArguments {
         for (i, word) in words.into_iter().enumerate() {
             self.words[self.len + i] = word;
         }
@@ -280,9 +281,9 @@ impl Words {
     }
 }
 
-/// The arguments of a call in the order of its function.
+/// Returns the arguments of a call as words, in the order of its MPI function.
 #[inline(always)]
-fn words(call: &Call) -> Words {
+fn words(call: &Call) -> CallArguments {
     let (send, recv, op, root) = (&call.send, &call.recv, call.op, call.root as Handle);
     let (from, to) = (send.data as Handle, recv.data as Handle);
     let (given, taken) = (send.amount.each() as Handle, recv.amount.each() as Handle);
@@ -290,21 +291,23 @@ fn words(call: &Call) -> Words {
     let (counts, displacements) = (counts.word(), displacements.word());
     match call.function {
         Function::Allgather | Function::Alltoall => {
-            Words::of([from, given, send.datatype, to, taken, recv.datatype])
+            CallArguments::of([from, given, send.datatype, to, taken, recv.datatype])
         }
         Function::Allgatherv => {
-            Words::of([from, given, send.datatype, to, counts, displacements, recv.datatype])
+            CallArguments::of([from, given, send.datatype, to, counts, displacements, recv.datatype])
         }
         Function::Alltoallv => {
             let (given, at) = send.amount.lists();
             let (given, at) = (given.word(), at.word());
-            Words::of([from, given, at, send.datatype, to, counts, displacements, recv.datatype])
+            CallArguments::of([from, given, at, send.datatype, to, counts, displacements, recv.datatype])
         }
-        Function::Allreduce | Function::ReduceScatterBlock => Words::of([from, to, taken, recv.datatype, op]),
-        Function::ReduceScatter => Words::of([from, to, counts, recv.datatype, op]),
-        Function::Bcast => Words::of([to, taken, recv.datatype, root]),
-        Function::Reduce => Words::of([from, to, taken, recv.datatype, op, root]),
-        Function::Barrier => Words::of([]),
+        Function::Allreduce | Function::ReduceScatterBlock => {
+            CallArguments::of([from, to, taken, recv.datatype, op])
+        }
+        Function::ReduceScatter => CallArguments::of([from, to, counts, recv.datatype, op]),
+        Function::Bcast => CallArguments::of([to, taken, recv.datatype, root]),
+        Function::Reduce => CallArguments::of([from, to, taken, recv.datatype, op, root]),
+        Function::Barrier => CallArguments::of([]),
     }
 }
 
@@ -315,19 +318,24 @@ unsafe fn invoke<const N: usize>(
     flavour: Flavour,
     more: [Handle; N],
 ) -> Result<(), MpiError> {
-    let words = words(call).and(more);
-    // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
+    let words = words(call).append(more);
+    // SAFETY: these are the arguments of the MPI function in its order, and the caller guarantees that they are valid.
     unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }
 }
 
-/// A collective by another library's function.
+/// Calls the same collective of another library.
 ///
 /// # Safety
-/// As for [`Natives::native`].
-pub unsafe fn by_rival(mpi: &Mpi, rival: &Rival, call: &Call, comm: Handle) -> Result<(), MpiError> {
-    let words = words(call).and([comm]);
-    // SAFETY: the arguments of the function of this name, in its order, right for it as the caller says.
-    unsafe { rival.collective(mpi, call.function, &words.words[..words.len]) }
+/// The arguments are valid for the MPI function of the same name.
+pub unsafe fn run_external(
+    mpi: &Mpi,
+    external: &ExternalCollectives,
+    call: &Call,
+    comm: Handle,
+) -> Result<(), MpiError> {
+    let words = words(call).append([comm]);
+    // SAFETY: these are the arguments of the MPI function in its order, and the caller guarantees that they are valid.
+    unsafe { external.collective(mpi, call.function, &words.words[..words.len]) }
 }
 
 impl Natives for Mpi {
@@ -339,17 +347,17 @@ impl Natives for Mpi {
     #[inline(always)]
     unsafe fn native(&self, call: &Call, comm: Handle) -> Result<(), MpiError> {
         if call.is_wide() && !self.has(call.function, Flavour::Blocking, true) {
-            // SAFETY: as for this function.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             return unsafe { super::large::native(self, call, comm) };
         }
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         unsafe { invoke(self, call, Flavour::Blocking, [comm]) }
     }
 
     unsafe fn native_gather(&self, call: &Call, root: c_int, comm: Handle) -> Result<(), MpiError> {
         let (send, recv) = (call.send, call.recv);
         let count = |amount: Amount| amount.each() as c_int;
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let code = unsafe {
             (self.f.gather)(
                 send.data,
@@ -367,7 +375,7 @@ impl Natives for Mpi {
 
     unsafe fn native_start(&self, call: &Call, comm: Handle) -> Result<u64, MpiError> {
         let mut request = 0u64;
-        // SAFETY: as for this function; the cell has room for the widest request.
+        // SAFETY: the caller guarantees valid arguments; `request` is as wide as the widest request handle.
         unsafe { invoke(self, call, Flavour::Nonblocking, [comm, (&raw mut request) as Handle]) }?;
         Ok(request)
     }
@@ -375,16 +383,16 @@ impl Natives for Mpi {
     fn native_test(&self, request: &mut u64) -> Result<bool, MpiError> {
         let mut flag = 0;
         let ignore = self.constants.get("MPI_STATUSES_IGNORE").unwrap_or_default() as *mut c_void;
-        // SAFETY: one request that `native_start` made.
+        // SAFETY: `request` is a request that `native_start` made.
         let code = unsafe { (self.f.testall)(1, (&raw mut *request).cast(), &mut flag, ignore) };
         done("MPI_Testall", code).map(|()| flag != 0)
     }
 }
 
-/// Makes the MPI's own persistent request in a cell of the family's width.
+/// Creates the MPI's own persistent request and writes its handle to `request`, in the width of the MPI family.
 ///
 /// # Safety
-/// As for [`Natives::native`], as long as the request is used.
+/// The arguments are valid for the MPI function of the same name, as long as the request is used.
 pub unsafe fn native_init(
     mpi: &Mpi,
     call: &Call,
@@ -392,15 +400,15 @@ pub unsafe fn native_init(
     info: Handle,
     request: *mut c_void,
 ) -> Result<(), MpiError> {
-    // SAFETY: as for this function.
+    // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
     unsafe { invoke(mpi, call, Flavour::Persistent, [comm, info, request as Handle]) }
 }
 
 impl Backend for Mpi {
-    type Wire = Messages;
+    type Wire = MpiTransport;
 
-    fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> Messages {
-        Messages::new(self, internal, never_sent, shared_cores)
+    fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> MpiTransport {
+        MpiTransport::new(self, internal, never_sent, shared_cores)
     }
 
     fn name(&self) -> &str {
@@ -424,7 +432,7 @@ impl Backend for Mpi {
     }
 
     fn profile(&self, settings: &str) -> ProfileFile {
-        ProfileFile::find(&Settings::of(settings, 0).profiles)
+        ProfileFile::find(&Settings::of(settings, 0).profile_source)
     }
 
     fn fails(&self, fault: Fault, rank: u32) -> bool {

@@ -1,4 +1,4 @@
-//! The cache of calls that plans run.
+//! The cache of a communicator's calls, with the plans that run them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::key::{CallKey, ListedCounts, PlanId, bucket};
 use crate::call::Count;
 use crate::normalize::Combine;
 
-/// How a plan cuts equal blocks into pieces: another plan handles blocks that are cut otherwise.
+/// How a plan cuts equal blocks into pieces. Blocks that are cut in another way need another plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cut {
     pieces: u64,
@@ -23,50 +23,50 @@ impl Cut {
 
     pub(crate) fn of(problem: &Problem) -> Cut {
         let pieces = if matches!(problem.counts, Counts::Equal(_)) { problem.pieces } else { 1 };
-        Cut { pieces, equal: problem.equal().is_some() }
+        Cut { pieces, equal: problem.chunk_elements().is_some() }
     }
 
-    /// Whether a block of this many elements is cut so.
+    /// Whether a block of `elements` elements is cut in this way.
     #[inline]
     fn fits(self, elements: u64) -> bool {
         self.pieces == 1 || elements.is_multiple_of(self.pieces) == self.equal
     }
 }
 
-/// The count that a plan was last bound to, and the number of its bindings then.
+/// The count that a plan was last bound to, and the plan's number of bindings at that time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Binding {
     pub(crate) count: u64,
     pub(crate) bindings: u64,
 }
 
-/// Sizes per element of a call.
+/// Sizes of a call for each unit of its count.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Blocks {
-    /// Elements of the problem.
+    /// Elements of the problem's largest block.
     pub(crate) elements: u64,
     /// Bytes of the largest block or of the vector.
     pub(crate) bytes: usize,
-    /// Bytes of this rank's buffers, where nothing is listed.
+    /// Bytes of this rank's buffers, for calls without lists of counts.
     pub(crate) buffers: Bytes,
-    /// Bytes that this rank gives, where that has a count of its own.
+    /// Bytes of an element of the send buffer, for calls with lists of counts in which the send buffer has a count of its own.
     pub(crate) given: usize,
 }
 
-/// Calls that came before: those with the same arguments but for the count, which one plan handles.
+/// A cache entry: earlier calls with the same arguments except for the count, all handled by one plan.
 pub(crate) struct CachedCall {
     pub(crate) words: [u64; 4],
     pub(crate) counts: RangeInclusive<u64>,
     pub(crate) kind_id: KindId,
-    /// The plan. Whatever changes plans clears the cache.
+    /// The plan. Any change of the communicator's plans clears the cache.
     pub(crate) plan: PlanId,
-    /// The problem to bind the plan to, but for the count; of lists, those of the last call.
+    /// The problem to bind the plan to, except for the count. Lists of counts are those of the last call.
     pub(crate) problem: Problem,
     pub(crate) cut: Cut,
     pub(crate) bound: Option<Binding>,
     pub(crate) blocks: Blocks,
     pub(crate) combine: Combine,
-    /// Whether outputs are of pairs with padding, which stays as it is.
+    /// Whether the output is of pairs with padding, which must not be changed.
     pub(crate) padded: bool,
     /// The algorithm and the reason for it, if calls are counted.
     pub(crate) why: Option<Arc<Choice>>,
@@ -77,13 +77,13 @@ pub(crate) struct CachedCall {
 pub(crate) struct Bytes {
     pub(crate) input: usize,
     pub(crate) output: usize,
-    /// Of the blocks before this rank's.
+    /// Bytes of the blocks before this rank's own.
     pub(crate) before: usize,
 }
 
 impl CachedCall {
-    /// The bytes of a call's buffers, to whose lists the problem is set, if there are any. None if the data does not lie as a plan wants
-    /// it, or this rank gives more or less than is received from it.
+    /// Returns the bytes of a call's buffers; if the call has lists of counts, also sets the problem to them. `None` if blocks are not
+    /// contiguous, or if this rank sends more or less than is received from it.
     #[inline]
     pub(crate) fn bytes_of(&mut self, key: &CallKey, rank: u32) -> Option<Bytes> {
         if let Some(listed) = &key.listed {
@@ -98,7 +98,7 @@ impl CachedCall {
         let reduces = self.problem.collective.reduces();
         let (mut next, mut own, mut before, mut follow, mut others) = (0u64, 0, 0, true, false);
         for (at, known) in known.iter_mut().enumerate() {
-            // SAFETY: MPI asks for one number for each rank.
+            // SAFETY: MPI requires a list to have one number for each rank.
             let (count, place) = unsafe { (listed.counts.get(at), listed.displacements.get(at)) };
             let count = count as u64;
             follow &= count == 0 || reduces || place as u64 == next;
@@ -122,8 +122,8 @@ impl CachedCall {
     }
 }
 
-/// CallCache of a communicator, in buckets of several: calls of one kind may be served by one plan for some sizes, by another for others. There
-/// are no buckets before the first memo, and they lie in memory of their own: a thread's stack may be small.
+/// The call cache of a communicator, in hash buckets of several entries, because calls of one kind may be handled by different plans for
+/// different sizes. Buckets are created at the first entry, and on the heap because a thread's stack may be small.
 #[derive(Default)]
 pub(crate) struct CallCache(Vec<[Option<CachedCall>; 4]>);
 
@@ -142,7 +142,8 @@ impl CallCache {
         bucket.iter_mut().map_while(Option::as_mut).find(fits)
     }
 
-    /// Remembers calls, together with those that were known of the same plan, which was put here last; the oldest may have to leave.
+    /// Adds an entry at the front of its bucket. An entry of the same plan is merged into it if its largest count is among the new ones;
+    /// otherwise the oldest entry is dropped.
     pub(crate) fn put(&mut self, mut cached: CachedCall) {
         if self.0.is_empty() {
             self.0.resize_with(BUCKETS, Default::default);

@@ -1,36 +1,36 @@
-//! The key by which a call is recognised.
+//! The key by which the caches recognise a call.
 
 use bruckner_mpi::{Function, Handle};
 
 use crate::backend::Backend;
 use crate::call::{Amount, Call, Count, List};
 
-/// A plan of a communicator, by number. Valid until plans are forgotten.
+/// Number of a plan of a communicator; valid until the communicator drops its plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PlanId(pub(crate) usize);
 
-/// The arguments of a call that decide about it.
+/// Key of a call: the arguments that decide how it is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CallKey {
-    /// All but the count, and but for what is listed.
+    /// All arguments except the count and the lists.
     pub(crate) words: [u64; 4],
-    /// The largest, where it is listed.
+    /// The count; with a list of counts, the largest of them.
     pub(crate) count: u64,
-    /// The lists, where the call has any.
+    /// The lists of counts and displacements, if the call has any.
     pub(crate) listed: Option<ListedCounts>,
 }
 
-/// How much each rank has, and where.
+/// The lists of a call: a count and a displacement for each rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListedCounts {
     pub(crate) counts: List,
     pub(crate) displacements: List,
-    /// How much this rank gives, if that is said.
+    /// Number of elements that this rank sends, if the call has a separate count for it.
     pub(crate) given: Option<Count>,
 }
 
 impl CallKey {
-    /// Whether calls that differ in nothing but their count are alike: what is given is as much as what is received.
+    /// Whether calls that differ only in their count are alike: an allgather or alltoall must send and receive equal counts.
     pub(crate) fn is_one_count(&self) -> bool {
         let [function, .., difference] = self.words;
         let two_counts = [Function::Allgather, Function::Alltoall].map(|function| function as u64);
@@ -38,7 +38,8 @@ impl CallKey {
     }
 }
 
-/// The key of a call, if its arguments alone decide about it. `size` is how many numbers of a list do.
+/// Returns the key of a call, if its arguments alone decide how it is handled. `size` returns how many numbers of a list belong to the
+/// key.
 #[inline(always)]
 pub(crate) fn key_of(
     backend: &impl Backend,
@@ -52,7 +53,7 @@ pub(crate) fn key_of(
         let is_given = matches!(call.send.amount, Amount::Each(_)) && !backend.is_in_place(call.send.data);
         listed =
             Some(ListedCounts { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
-        // SAFETY: MPI asks for one number for each rank.
+        // SAFETY: MPI requires a list to have one number for each rank.
         count = unsafe { counts.largest(size()?) };
     }
     let (mut words, count) = match call.function {
@@ -72,16 +73,16 @@ pub(crate) fn key_of(
         Function::Barrier => ([function, 0, 0, 0], 1),
         Function::Alltoallv => return None,
     };
-    // What is wrong is looked at more closely.
+    // A call with a negative count has no key, so the pipeline checks it.
     if count < 0 {
         return None;
     }
-    // Calls of nothing go another way than others, and do not take their place.
+    // Zero-byte calls are handled differently from others, so they have keys of their own.
     words[3] ^= u64::from(count == 0) << 63;
     Some(CallKey { words, count: count as u64, listed })
 }
 
-/// Whether the types and the operation of a call are built in and dense: their handles never mean anything else.
+/// Whether the datatypes and the operation of a call are built in, so that their handles always mean the same objects.
 pub(crate) fn is_built_in(backend: &impl Backend, call: &Call) -> bool {
     let is = |datatype: Handle| backend.is_built_in(datatype);
     match call.function {
@@ -93,10 +94,10 @@ pub(crate) fn is_built_in(backend: &impl Backend, call: &Call) -> bool {
     }
 }
 
-/// The hash bucket for these arguments.
+/// Returns the hash bucket of these arguments.
 #[inline(always)]
 pub(super) fn bucket(words: &[u64; 4], buckets: usize) -> usize {
-    // Handles are addresses, or small numbers with the same upper half; two of them may be the same.
+    // Handles are addresses, or small numbers with the same upper half; both datatypes of a call may be the same.
     let second = words[2].rotate_left(3);
     let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ second ^ (second >> 6) ^ words[3];
     (mixed ^ (mixed >> 4)) as usize % buckets

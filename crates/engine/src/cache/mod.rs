@@ -1,8 +1,8 @@
-//! Calls that came before, recognised by their arguments, which alone decide about them.
+//! Caches of earlier calls, recognised by their arguments, if these alone decide how a call is handled.
 //!
-//! There are two caches. A communicator has a [`CallCache`] of calls that plans run; it is looked up while the communicator's state is taken.
-//! Calls that are passed through are in the process's [`PassThroughCache`], which any thread may read without taking anything: no call may be
-//! slower than the MPI's own by more than that lookup.
+//! There are two caches. Each communicator has a [`CallCache`] of calls that plans run; it is read while the communicator's state is
+//! locked. Calls that are passed through are in the process's [`PassThroughCache`], which any thread reads without a lock: interception
+//! must slow down no call by more than that lookup.
 
 mod calls;
 mod key;

@@ -7,11 +7,11 @@ use bruckner_mpi::Handle;
 
 use super::key::{CallKey, bucket};
 
-/// Calls that go to native: their communicator, the generation of handles, and their arguments but for the count.
+/// Key of calls that are passed through: their communicator, the generation of handles, and the arguments except the count.
 type Key = [u64; 6];
 
-/// One such call. A writer makes the version odd, writes, and makes it even again; a reader who finds it odd, or changed
-/// when it has read, has read nothing. All of it lies on one cache line.
+/// A cache entry, on one cache line. It is a sequence lock: a writer makes the version odd, writes, and makes it even again; a reader that
+/// finds it odd, or changed after reading, ignores the entry.
 #[repr(align(64))]
 struct Cell {
     version: AtomicU64,
@@ -46,7 +46,7 @@ impl Cell {
     fn put(&self, key: &Key, counts: RangeInclusive<u64>) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version | 1;
-        // Another thread writes: one of the two is enough.
+        // Another thread is writing this entry, so this write is dropped.
         if version == odd
             || self.version.compare_exchange(version, odd, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
@@ -62,7 +62,7 @@ impl Cell {
     }
 }
 
-/// Calls of this process that go to native.
+/// Cache of this process's calls that are passed through.
 pub(crate) struct PassThroughCache([Cell; 16]);
 
 impl PassThroughCache {
@@ -72,11 +72,11 @@ impl PassThroughCache {
 
     #[inline(always)]
     fn key(comm: Handle, generation: u64, words: &[u64; 4]) -> Key {
-        // A generation is at least one more than nothing.
+        // An empty cell has zeros everywhere; adding 1 to the generation makes every key differ from it.
         [comm, generation + 1, words[0], words[1], words[2], words[3]]
     }
 
-    /// Whether a call is known to go to native.
+    /// Whether a call is known to be passed through.
     #[inline(always)]
     pub(crate) fn has(&self, comm: Handle, generation: u64, key: &CallKey) -> bool {
         let cell = bucket(&key.words, self.0.len());
@@ -84,7 +84,7 @@ impl PassThroughCache {
         self.0[cell].holds(&key, count)
     }
 
-    /// Remembers calls with some counts. Counts of more than 32 bits are not remembered.
+    /// Adds calls with counts in this range. Counts of more than 32 bits are not cached.
     pub(crate) fn put(&self, comm: Handle, generation: u64, words: &[u64; 4], counts: RangeInclusive<u64>) {
         if *counts.start() < u32::MAX.into() {
             self.0[bucket(words, self.0.len())].put(&PassThroughCache::key(comm, generation, words), counts);
@@ -111,7 +111,7 @@ mod tests {
         assert!(natives.has(7, 3, &call(1 << 31)) && !natives.has(7, 3, &call(1 << 32)));
     }
 
-    /// Two threads write keys that agree with themselves; no reader finds a mixture.
+    /// Two threads write keys whose words are all equal; no reader finds a mixture of two keys.
     #[test]
     fn a_reader_never_finds_halves_of_two_calls() {
         let cell = Cell::empty();

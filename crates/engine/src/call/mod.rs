@@ -1,24 +1,24 @@
-//! A collective call as it comes in: the arguments of the MPI function, in one form for all of them.
+//! A collective call: the arguments of the MPI function, in one form for all functions.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use bruckner_choose::Name;
 use bruckner_mpi::{Function, Handle};
 
-/// How many elements.
+/// Number of elements of a buffer.
 pub type Count = i64;
 
-/// One number for each rank.
+/// A list of counts or displacements, with one number for each rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum List {
-    /// C integers.
+    /// Numbers as C integers (`int`).
     Ints(*const c_int),
-    /// `MPI_Count` and `MPI_Aint`.
+    /// Numbers as `MPI_Count` or `MPI_Aint`.
     Wide(*const i64),
 }
 
 impl List {
-    /// No list.
+    /// Stands for a missing list: its address is null.
     pub const NONE: List = List::Ints(std::ptr::null());
 
     #[inline(always)]
@@ -29,15 +29,15 @@ impl List {
         }
     }
 
-    /// The largest of so many numbers, or a negative one if there is any; 0 if there is no list.
+    /// Returns the largest of the list's `size` numbers, or a negative one if there is any; 0 if there is no list.
     ///
     /// # Safety
-    /// So many numbers are there, or the address is null.
+    /// The list has `size` numbers, or its address is null.
     #[inline]
     pub(crate) unsafe fn largest(self, size: u32) -> Count {
         let size = size as usize;
-        // Without its sign, a negative number is larger than any other.
-        // SAFETY: the list is as long as the caller says.
+        // Read as unsigned, a negative number is larger than any other.
+        // SAFETY: the caller guarantees that the list has `size` numbers.
         unsafe {
             match self {
                 List::Ints(at) if !at.is_null() => {
@@ -53,13 +53,13 @@ impl List {
         }
     }
 
-    /// One of the numbers; 0 if there is no list.
+    /// Returns the number at index `at`; 0 if there is no list.
     ///
     /// # Safety
-    /// There are more numbers than that, or the address is null.
+    /// The list has more than `at` numbers, or its address is null.
     #[inline]
     pub(crate) unsafe fn get(self, at: usize) -> i64 {
-        // SAFETY: the list is as long as the caller says.
+        // SAFETY: the caller guarantees that the list has more than `at` numbers.
         unsafe {
             match self {
                 List::Ints(list) if !list.is_null() => i64::from(*list.add(at)),
@@ -69,13 +69,13 @@ impl List {
         }
     }
 
-    /// Reads one number for each rank; zeros if there is no list.
+    /// Reads the list's `size` numbers; returns zeros if there is no list.
     ///
     /// # Safety
-    /// So many numbers are there, or the address is null.
+    /// The list has `size` numbers, or its address is null.
     pub unsafe fn read(self, size: u32) -> Vec<i64> {
         let size = size as usize;
-        // SAFETY: the list is as long as the caller says.
+        // SAFETY: the caller guarantees that the list has `size` numbers.
         unsafe {
             match self {
                 List::Ints(at) if !at.is_null() => {
@@ -88,22 +88,22 @@ impl List {
     }
 }
 
-/// How much of a buffer belongs to a call.
+/// The elements of a buffer that belong to a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
-    /// So many elements, for each rank or in all, as the function has it.
+    /// Number of elements: of each rank's block or of the whole buffer, as the MPI function defines it.
     Each(Count),
-    /// Elements for each rank, and where they begin.
+    /// A count and a displacement for each rank's block.
     Listed {
-        /// How many.
+        /// Number of elements of each rank's block.
         counts: List,
-        /// Where, in elements; [`List::NONE`] where the function has them one behind the other.
+        /// Displacement of each rank's block, in elements; [`List::NONE`] where the function stores blocks contiguously.
         displacements: List,
     },
 }
 
 impl Amount {
-    /// The count, where there is one.
+    /// Returns the count; 0 if the call has lists of counts.
     #[inline(always)]
     pub fn each(self) -> Count {
         match self {
@@ -112,7 +112,7 @@ impl Amount {
         }
     }
 
-    /// The lists, where there are any.
+    /// Returns the lists of counts and displacements; [`List::NONE`] for both if the call has a single count.
     #[inline(always)]
     pub fn lists(self) -> (List, List) {
         match self {
@@ -122,55 +122,55 @@ impl Amount {
     }
 }
 
-/// One of the buffers of a call.
+/// A send or receive buffer of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Buffer {
-    /// Its address, or `MPI_IN_PLACE`. What is sent is never written to.
+pub struct UserBuffer {
+    /// Address of the buffer, or `MPI_IN_PLACE`. A buffer that is only sent from is never written to.
     pub data: *mut c_void,
-    /// How much of it.
+    /// Number of elements, or lists of counts and displacements.
     pub amount: Amount,
-    /// The datatype of its elements.
+    /// Datatype of the elements.
     pub datatype: Handle,
 }
 
-impl Buffer {
-    const NONE: Buffer = Buffer { data: std::ptr::null_mut(), amount: Amount::Each(0), datatype: 0 };
+impl UserBuffer {
+    const NONE: UserBuffer = UserBuffer { data: std::ptr::null_mut(), amount: Amount::Each(0), datatype: 0 };
 
     #[inline(always)]
-    fn of(data: *const c_void, count: Count, datatype: Handle) -> Buffer {
-        Buffer { data: data.cast_mut(), amount: Amount::Each(count), datatype }
+    fn of(data: *const c_void, count: Count, datatype: Handle) -> UserBuffer {
+        UserBuffer { data: data.cast_mut(), amount: Amount::Each(count), datatype }
     }
 
     #[inline(always)]
-    fn listed(data: *const c_void, counts: List, displacements: List, datatype: Handle) -> Buffer {
-        Buffer { data: data.cast_mut(), amount: Amount::Listed { counts, displacements }, datatype }
+    fn listed(data: *const c_void, counts: List, displacements: List, datatype: Handle) -> UserBuffer {
+        UserBuffer { data: data.cast_mut(), amount: Amount::Listed { counts, displacements }, datatype }
     }
 }
 
-/// The arguments of a collective, but for the communicator.
+/// The arguments of a collective, except the communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Which function of MPI it is.
+    /// The MPI function that is called.
     pub function: Function,
     /// The send buffer. The only buffer of a broadcast is both send and receive buffer.
-    pub send: Buffer,
+    pub send: UserBuffer,
     /// The receive buffer.
-    pub recv: Buffer,
+    pub recv: UserBuffer,
     /// The operation of a reduction; 0 for others.
     pub op: Handle,
     /// The root of a rooted collective; 0 for others.
     pub root: c_int,
 }
 
-// SAFETY: a call carries addresses of the user's and follows none of them.
+// SAFETY: a call only stores the user's addresses; its safe functions never dereference them.
 unsafe impl Send for Call {}
 
-/// One constructor for each MPI function: its arguments in its order, without the communicator.
+/// One constructor for each MPI function, with the function's arguments in their order but without the communicator.
 #[expect(missing_docs, reason = "the standard's functions, by its names")]
 #[allow(clippy::too_many_arguments, reason = "the signatures are MPI's")]
 impl Call {
     #[inline(always)]
-    fn of(function: Function, send: Buffer, recv: Buffer) -> Call {
+    fn of(function: Function, send: UserBuffer, recv: UserBuffer) -> Call {
         Call { function, send, recv, op: 0, root: 0 }
     }
 
@@ -183,7 +183,8 @@ impl Call {
         recv_count: Count,
         recv_type: Handle,
     ) -> Call {
-        let (send, recv) = (Buffer::of(send, send_count, send_type), Buffer::of(recv, recv_count, recv_type));
+        let (send, recv) =
+            (UserBuffer::of(send, send_count, send_type), UserBuffer::of(recv, recv_count, recv_type));
         Call::of(Function::Allgather, send, recv)
     }
 
@@ -197,8 +198,8 @@ impl Call {
         displacements: List,
         recv_type: Handle,
     ) -> Call {
-        let recv = Buffer::listed(recv, recv_counts, displacements, recv_type);
-        Call::of(Function::Allgatherv, Buffer::of(send, send_count, send_type), recv)
+        let recv = UserBuffer::listed(recv, recv_counts, displacements, recv_type);
+        Call::of(Function::Allgatherv, UserBuffer::of(send, send_count, send_type), recv)
     }
 
     #[inline(always)]
@@ -209,7 +210,7 @@ impl Call {
         datatype: Handle,
         op: Handle,
     ) -> Call {
-        let (send, recv) = (Buffer::of(send, count, datatype), Buffer::of(recv, count, datatype));
+        let (send, recv) = (UserBuffer::of(send, count, datatype), UserBuffer::of(recv, count, datatype));
         Call { op, ..Call::of(Function::Allreduce, send, recv) }
     }
 
@@ -221,7 +222,7 @@ impl Call {
         datatype: Handle,
         op: Handle,
     ) -> Call {
-        let of = |data| Buffer::listed(data, counts, List::NONE, datatype);
+        let of = |data| UserBuffer::listed(data, counts, List::NONE, datatype);
         Call { op, ..Call::of(Function::ReduceScatter, of(send), of(recv.cast_const())) }
     }
 
@@ -260,14 +261,14 @@ impl Call {
         recv_displacements: List,
         recv_type: Handle,
     ) -> Call {
-        let send = Buffer::listed(send, send_counts, send_displacements, send_type);
-        let recv = Buffer::listed(recv, recv_counts, recv_displacements, recv_type);
+        let send = UserBuffer::listed(send, send_counts, send_displacements, send_type);
+        let recv = UserBuffer::listed(recv, recv_counts, recv_displacements, recv_type);
         Call::of(Function::Alltoallv, send, recv)
     }
 
     #[inline(always)]
     pub fn bcast(data: *mut c_void, count: Count, datatype: Handle, root: c_int) -> Call {
-        let data = Buffer::of(data, count, datatype);
+        let data = UserBuffer::of(data, count, datatype);
         Call { root, ..Call::of(Function::Bcast, data, data) }
     }
 
@@ -285,11 +286,11 @@ impl Call {
 
     #[inline(always)]
     pub fn barrier() -> Call {
-        Call::of(Function::Barrier, Buffer::NONE, Buffer::NONE)
+        Call::of(Function::Barrier, UserBuffer::NONE, UserBuffer::NONE)
     }
 }
 
-/// Which collective a function does.
+/// Returns the collective that an MPI function performs.
 #[inline(always)]
 pub(crate) fn name(function: Function) -> Name {
     match function {
@@ -304,13 +305,13 @@ pub(crate) fn name(function: Function) -> Name {
 }
 
 impl Call {
-    /// Which collective it is.
+    /// Returns the collective that the call performs.
     #[inline(always)]
     pub fn name(&self) -> Name {
         name(self.function)
     }
 
-    /// Whether it can only be said with wide counts.
+    /// Whether the call needs an MPI function with wide counts (`MPI_Count`).
     #[inline(always)]
     pub fn is_wide(&self) -> bool {
         match self.recv.amount {
@@ -319,35 +320,35 @@ impl Call {
         }
     }
 
-    /// The same call with C integers, if it has lists and all numbers fit; with the lists that it then refers to. Lists of a
-    /// buffer that is not given are not looked at.
+    /// Returns the call with all counts and displacements as C integers, and the new lists that it refers to; `None` if the call has no
+    /// lists or a number does not fit. If `in_place`, lists of the send buffer are ignored.
     ///
     /// # Safety
-    /// Lists have so many numbers.
+    /// Each list has `size` numbers.
     pub unsafe fn narrowed(&self, in_place: bool, size: u32) -> Option<(Call, Lists)> {
         if let Amount::Each(_) = self.recv.amount {
             return None;
         }
         let mut lists = Lists::default();
-        let mut narrow = |buffer: &Buffer| {
+        let mut narrow = |buffer: &UserBuffer| {
             let amount = match buffer.amount {
                 Amount::Each(count) => c_int::try_from(count).ok().map(|_| buffer.amount),
                 Amount::Listed { counts, displacements } => {
                     let mut kept = |list: List| match list == List::NONE {
                         true => Some(list),
-                        // SAFETY: lists are as long as the caller says.
+                        // SAFETY: the caller guarantees that each list has `size` numbers.
                         false => lists.keep_narrow(&unsafe { list.read(size) }),
                     };
                     let (counts, displacements) = (kept(counts)?, kept(displacements)?);
                     Some(Amount::Listed { counts, displacements })
                 }
             };
-            Some(Buffer { amount: amount?, ..*buffer })
+            Some(UserBuffer { amount: amount?, ..*buffer })
         };
         let send = match (self.send.amount, in_place) {
             (Amount::Listed { .. }, true) => {
                 let amount = Amount::Listed { counts: List::NONE, displacements: List::NONE };
-                Buffer { amount, ..self.send }
+                UserBuffer { amount, ..self.send }
             }
             _ => narrow(&self.send)?,
         };
@@ -356,7 +357,7 @@ impl Call {
     }
 }
 
-/// Lists that a call refers to.
+/// Storage of the lists that a call refers to.
 #[derive(Debug, Default)]
 pub struct Lists {
     ints: Vec<Box<[c_int]>>,
@@ -364,7 +365,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Keeps numbers: as C integers, if they all are such.
+    /// Stores a list of numbers and returns its address: as C integers if all numbers fit, otherwise as wide ones.
     pub fn keep(&mut self, numbers: &[i64]) -> List {
         if let Some(list) = self.keep_narrow(numbers) {
             return list;
@@ -400,12 +401,12 @@ mod tests {
             (vec![c_int::MIN.into(), c_int::MAX.into()], c_int::MIN.into()),
         ] {
             let list = lists.keep(&numbers);
-            // SAFETY: as many numbers as were kept.
+            // SAFETY: the list has as many numbers as were stored.
             assert_eq!(unsafe { list.largest(numbers.len() as u32) }, largest, "{numbers:?}");
-            // SAFETY: the same.
+            // SAFETY: the list has more than one number.
             assert_eq!(unsafe { list.get(1) }, numbers[1]);
         }
-        // SAFETY: there is no list.
+        // SAFETY: the address of `List::NONE` is null.
         assert_eq!(unsafe { (List::NONE.largest(4), List::NONE.get(3)) }, (0, 0));
     }
 }

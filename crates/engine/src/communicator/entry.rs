@@ -12,28 +12,28 @@ use crate::reason::Reason;
 
 /// Whether the library handles the calls of a communicator.
 pub(crate) enum Handling<B: Backend> {
-    /// It does.
+    /// The library handles them.
     Handled(Arc<Communicator<B>>),
-    /// They are passed through, for a reason that all ranks share.
+    /// The calls are passed through, for a reason that all ranks share.
     PassedThrough(Reason),
-    /// Not decided: the communicator has had this many calls.
+    /// Not decided yet. Contains the number of the communicator's calls so far.
     Pending(AtomicU32),
 }
 
-/// The entry of a communicator.
+/// The value attached to a communicator: whether the library handles its calls, and its counters.
 pub(crate) struct CommEntry<B: Backend> {
     pub(crate) handling: Handling<B>,
-    /// How its calls are counted, if there is to be a report.
+    /// Counters of its calls, if there is to be a report.
     pub(crate) counted: Option<CommCounters>,
 }
 
 impl<B: Backend> CommEntry<B> {
-    /// Of a communicator that has had this many calls.
+    /// Creates the entry of a communicator that is not decided yet and has had `calls` calls.
     pub(crate) fn pending(calls: u32, counted: Option<CommCounters>) -> CommEntry<B> {
         CommEntry { handling: Handling::Pending(AtomicU32::new(calls)), counted }
     }
 
-    /// Of communicators that are being freed.
+    /// Creates the entry that all communicators have while they are being freed.
     pub(crate) fn being_freed() -> Arc<CommEntry<B>> {
         Arc::new(CommEntry { handling: Handling::PassedThrough(Reason::BeingFreed), counted: None })
     }
@@ -42,7 +42,7 @@ impl<B: Backend> CommEntry<B> {
         matches!(self.handling, Handling::Pending(_))
     }
 
-    /// How many numbers of a list decide about a call: none where calls are passed through. Not known while that is undecided.
+    /// Returns how many numbers of a list belong to a call's key: 0 if calls are passed through, `None` while that is undecided.
     #[inline]
     pub(crate) fn listed(&self) -> Option<u32> {
         match &self.handling {
@@ -52,7 +52,7 @@ impl<B: Backend> CommEntry<B> {
         }
     }
 
-    /// Its counters, on the rank that has them.
+    /// Returns the communicator's counters, on the rank that has them.
     pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
         self.counted.as_ref()?.counters.as_ref()
     }

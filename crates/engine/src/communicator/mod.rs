@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bruckner_choose::{Assignment, Choice, OnlineTuning};
-use bruckner_mpi::{Agree, Handle};
+use bruckner_mpi::{AgreeOp, Handle};
 use bruckner_runtime::Scratch;
 
 use crate::Error;
@@ -26,11 +26,11 @@ pub(crate) use entry::{CommEntry, Handling};
 pub(crate) struct PlannedCall {
     pub(crate) id: PlanId,
     pub(crate) decision: Decision,
-    /// Whether another candidate was decided on, which cannot handle this call.
+    /// Whether the candidate that was decided on cannot handle this call, so that another one does.
     pub(crate) fallback: bool,
 }
 
-/// The state that changes from call to call.
+/// The part of a communicator's state that changes from call to call.
 pub(crate) struct State<B: Backend> {
     pub(crate) decider: Decider,
     pub(crate) store: Store<B>,
@@ -40,7 +40,7 @@ pub(crate) struct State<B: Backend> {
 }
 
 impl<B: Backend> State<B> {
-    /// From now on every call is passed through: ranks have agreed that a buffer may be in device memory.
+    /// Passes every call through from now on: ranks have agreed that a buffer may be in device memory.
     pub(crate) fn pass_through(&mut self) {
         self.forget();
         self.decider.device = true;
@@ -51,7 +51,7 @@ impl<B: Backend> State<B> {
         self.store.plans.is_native(&self.decider.kind(&signature.question()))
     }
 
-    /// The algorithm of a call, and the reason for it.
+    /// Returns the algorithm of a call, and the reason for it.
     pub(crate) fn why(&mut self, planned: &PlannedCall) -> Arc<Choice> {
         let Decision { kind, kind_id, bytes, assignment } = planned.decision;
         let choice = self.store.plans.versions.get(planned.id).choice.clone();
@@ -63,7 +63,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Drops all plans, because what decisions depend on has changed.
+    /// Drops all plans and results of tuning, because the inputs of decisions have changed.
     pub(crate) fn forget(&mut self) {
         self.store.forget();
         self.decider.forget();
@@ -82,7 +82,7 @@ impl<B: Backend> State<B> {
 /// A user's communicator whose calls the library handles.
 pub(crate) struct Communicator<B: Backend> {
     pub(crate) group: Group<B>,
-    /// Taken while a call runs. Whoever finds it taken does not wait.
+    /// State that is locked while a call runs. A thread that finds it locked gets an error instead of waiting.
     state: Turn<State<B>>,
     /// Plans, tags and memory of freed persistent operations.
     pub(crate) slots: Slots<B>,
@@ -90,7 +90,7 @@ pub(crate) struct Communicator<B: Backend> {
 
 impl<B: Backend> Drop for Communicator<B> {
     fn drop(&mut self) {
-        // No MPI call: this may be a delete callback.
+        // This makes no MPI call, because it may run in a delete callback of an attribute.
         self.slots.free(&self.group);
         let store = &mut self.state.get_mut().store;
         std::mem::replace(store, Store::new(Workspace::of_communicator())).free(&self.group);
@@ -98,7 +98,7 @@ impl<B: Backend> Drop for Communicator<B> {
 }
 
 impl<B: Backend> Communicator<B> {
-    /// The state of a communicator. Collective; where the library cannot handle its calls, the reason, on all ranks.
+    /// Creates the state of a communicator. Collective. Returns the reason, the same on all ranks, if the library cannot handle its calls.
     pub(crate) fn new(internal: Arc<InternalComm<B>>, comm: Handle) -> Result<Communicator<B>, Refusal> {
         let (group, topology) = Group::new(internal, comm)?;
         let internal = &group.internal;
@@ -110,7 +110,7 @@ impl<B: Backend> Communicator<B> {
             menus: internal.menus(&topology, calibration.as_ref()),
             topology,
             tuning: OnlineTuning::default(),
-            tuned: settings.watch && settings.check == 0,
+            tuned: settings.online_tuning && settings.check_interval == 0,
             calibration,
             device: false,
             revision: 0,
@@ -125,12 +125,14 @@ impl<B: Backend> Communicator<B> {
         Ok(Communicator { group, state: Turn::new(state), slots: Slots::default() })
     }
 
-    /// Takes the state for a call. It goes back also when the call panics.
+    /// Locks the state for a call. The lock is released even if the call panics.
     pub(crate) fn take(&self) -> Result<Taken<'_, State<B>>, Error> {
-        self.state.try_take().ok_or(Error::Plan("another thread is in a collective on this communicator"))
+        self.state
+            .try_take()
+            .ok_or(Error::Plan("another thread is running a collective on this communicator"))
     }
 
-    /// The topology, and the calibration of messages, as text.
+    /// Returns the topology and the calibration of messages as text.
     pub(crate) fn texts(&self) -> (String, String) {
         self.take().map_or_else(
             |_| Default::default(),
@@ -141,8 +143,9 @@ impl<B: Backend> Communicator<B> {
         )
     }
 
-    /// Decides about a call and gets its plan, bound to its sizes. Making one is collective; whether there is one depends on what all ranks
-    /// share. `None`, on all ranks, if they have found that they are not in the same call: that is not kept.
+    /// Decides which algorithm handles a call, and returns the plan, bound to the call's sizes. Making a plan is collective; whether one
+    /// must be made depends only on values that all ranks share. Returns `None`, on all ranks, if they find that they make different
+    /// calls; that result is not cached.
     pub(crate) fn plan(
         &self,
         state: &mut State<B>,
@@ -157,7 +160,7 @@ impl<B: Backend> Communicator<B> {
             let choices = || decider.choices(&kind);
             match store.prepare(&self.group, &site, kind, choices, asked, normalized) {
                 Ok((id, candidate)) => {
-                    store.plans.versions.get(id).looked_for = *calls;
+                    store.plans.versions.get(id).last_lookup = *calls;
                     let fallback = candidate != asked;
                     if fallback {
                         decider.replace(&mut decision, candidate);
@@ -175,7 +178,7 @@ impl<B: Backend> Communicator<B> {
         }
     }
 
-    /// Makes ranks begin a call of a trial together. Collective.
+    /// Waits in a barrier if all ranks must begin this call of a trial together. Collective.
     pub(crate) fn begin_trial_call(&self, decision: &Decision) -> Result<(), Error> {
         match decision.assignment {
             Assignment::FromBarrier(_) => self.group.barrier(),
@@ -199,10 +202,10 @@ impl<B: Backend> Communicator<B> {
         let Some(mut times) = tuning.add_time(kind_id, bytes, took.as_nanos() as u64) else {
             return Ok(Vec::new());
         };
-        // Ranks that are in different trials, in calls that are not the same, find it out here.
+        // The fingerprint shows whether ranks are in different trials because they make different calls.
         let fingerprint = tuning.fingerprint(kind_id, bytes);
         times.extend([fingerprint, !fingerprint]);
-        self.group.agree(Agree::Max, &mut times)?;
+        self.group.agree(AgreeOp::Max, &mut times)?;
         store.calls.clear();
         let candidates = store.plans.known(&kind);
         match (times.pop(), times.pop()) {

@@ -1,12 +1,13 @@
-//! Deciding which algorithm handles a call: by the algorithms that the user named, the decision table of the communicator's placement, and
-//! online tuning. Everything here is the same on all ranks.
+//! Decides which algorithm handles a call: by the algorithms that the user named, the decision table for the communicator's placement, and
+//! online tuning. All ranks decide the same.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::{
-    Assignment, Choice, Gauged, Kind, KindId, Menus, OnlineTuning, Question, Reason, Rules, choose,
+    Assignment, Calibration, Choice, DecisionTables, Kind, KindId, OnlineTuning, Question, Reason, Rules,
+    choose,
 };
 use bruckner_schedule::Topology;
 use rustc_hash::FxBuildHasher;
@@ -18,15 +19,15 @@ pub(crate) struct Decider {
     /// The algorithms that the user named.
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
-    pub(crate) menus: Arc<Menus>,
+    pub(crate) menus: Arc<DecisionTables>,
     pub(crate) tuning: OnlineTuning,
     /// Whether online tuning is on.
     pub(crate) tuned: bool,
-    /// The calibration of messages, where it was measured.
-    pub(crate) calibration: Option<Gauged>,
+    /// Calibration of messages, if it was measured.
+    pub(crate) calibration: Option<Calibration>,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
-    /// How often decisions were made void.
+    /// Number of times that decisions were invalidated.
     pub(crate) revision: u64,
 }
 
@@ -41,12 +42,12 @@ pub(crate) struct Decision {
 }
 
 impl Decider {
-    /// The kind of a call.
+    /// Returns the kind of a call.
     pub(crate) fn kind(&self, question: &Question<'_>) -> Kind {
         self.menus.kind(question)
     }
 
-    /// The candidates for a kind of call, best first.
+    /// Returns the candidates for a kind of call, best first.
     pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
         match self.device {
             true => vec![Choice::native(Reason::Device)],
@@ -54,8 +55,8 @@ impl Decider {
         }
     }
 
-    /// Decides about a call, and counts it. `first` is the best candidate of its kind; `number` gives the number of an alternative among the
-    /// candidates.
+    /// Decides which candidate handles a call, and counts the call. `first` is the best candidate for the kind of call; `number` returns
+    /// the index of an alternative among the candidates.
     pub(crate) fn decide(
         &mut self,
         kind: Kind,
@@ -67,7 +68,7 @@ impl Decider {
         let question = signature.question();
         let (bytes, kind_id) = (question.bytes(), tuning.kind(kind));
         let alternatives = || match tuned {
-            true => menus.rivals(&question, first).into_iter().map(number).collect(),
+            true => menus.alternatives(&question, first).into_iter().map(number).collect(),
             false => Vec::new(),
         };
         let fingerprint = || FxBuildHasher.hash_one(signature);
@@ -75,7 +76,7 @@ impl Decider {
         Decision { kind, kind_id, bytes, assignment }
     }
 
-    /// The candidate that was assigned to a call cannot handle it, but another one can.
+    /// Assigns another candidate to a call that the assigned one cannot handle, and excludes the latter from the trial, if there is one.
     pub(crate) fn replace(&mut self, decision: &mut Decision, candidate: usize) {
         let Decision { kind_id, bytes, assignment, .. } = *decision;
         if assignment.is_in_trial() {
@@ -91,7 +92,7 @@ impl Decider {
         }
     }
 
-    /// Starts anew, because what decisions depend on has changed.
+    /// Resets online tuning, because the inputs of decisions have changed.
     pub(crate) fn forget(&mut self) {
         self.tuning = OnlineTuning::default();
         self.revision += 1;

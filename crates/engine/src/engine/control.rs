@@ -1,4 +1,4 @@
-//! Requests to the engine besides collectives: other algorithms, another topology, information.
+//! Requests to the engine besides collectives: setting algorithms, setting a topology, and queries.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::communicator::{Communicator, Handling, State};
 use crate::plan::Workspace;
 
 impl<B: Backend> Engine<B> {
-    /// Uses these algorithms on a communicator from now on. Collective, with the same text on all ranks.
+    /// Sets the algorithms for a communicator's calls from now on. Collective, with the same text on all ranks.
     pub fn set_algorithms(&self, comm: Handle, rules: &str) -> Result<(), Error> {
         let rules: Rules = rules.parse()?;
         self.change(comm, |_, state| state.decider.rules.extend(rules))
     }
 
-    /// Takes the ranks of a communicator to be placed so from now on: for tests and experiments. Collective, with the same
-    /// text on all ranks. Ranks that are said to share a node must really share one.
+    /// Sets the placement of a communicator's ranks from now on, for tests and experiments. Collective, with the same text on all ranks.
+    /// Ranks that the text places on one node must really share one.
     pub fn set_topology(&self, comm: Handle, text: &str) -> Result<(), Error> {
         let topology: bruckner_schedule::Topology =
             text.parse().map_err(|error| Error::Argument(format!("{error}")))?;
         let size = self.backend.size(comm)?;
         if topology.ranks() != size {
             return Err(Error::Argument(format!(
-                "`{text}` has {} ranks, and there are {size}",
+                "topology `{text}` has {} ranks, but the communicator has {size}",
                 topology.ranks()
             )));
         }
@@ -39,7 +39,7 @@ impl<B: Backend> Engine<B> {
         })
     }
 
-    /// Changes what is chosen on a communicator: plans are made anew.
+    /// Changes the inputs of a communicator's decisions, and drops its plans so that they are made anew.
     fn change(
         &self,
         comm: Handle,
@@ -49,22 +49,21 @@ impl<B: Backend> Engine<B> {
         let mut state = communicator.take()?;
         change(communicator, &mut state);
         state.forget();
-        // Other threads, too, may remember what was chosen before.
-        self.backend.renew();
+        // Other threads may have remembered earlier decisions as well.
+        self.backend.advance_generation();
         Ok(())
     }
 
-    /// The algorithm of a collective's call on a communicator that was last looked for, for tests and reports. A call that
-    /// is recognised as the same as one before is not looked for. Communicates with nobody: a communicator that was never
-    /// used has none.
+    /// Returns the algorithm of a collective's plan that was last looked up on a communicator, for tests and reports. A call that the
+    /// cache recognises needs no lookup. Does not communicate: a communicator that was never used has no algorithm.
     pub fn algorithm_of(&self, comm: Handle, name: Name) -> Result<Option<String>, Error> {
-        let Some(entry) = self.kept_entry(comm)? else { return Ok(None) };
+        let Some(entry) = self.attached_entry(comm)? else { return Ok(None) };
         let Handling::Handled(communicator) = &entry.handling else { return Ok(None) };
         let state = communicator.take()?;
         Ok(state.store.plans.newest(name).map(|version| version.choice.expression.to_string()))
     }
 
-    /// Facts about `MPI_COMM_WORLD`. Collective at first use.
+    /// Returns facts about `MPI_COMM_WORLD`. Collective at first use.
     pub fn findings(&self) -> Result<Findings, Error> {
         let internal = self.make_internal_comm()?;
         Ok(Findings {
@@ -72,7 +71,7 @@ impl<B: Backend> Engine<B> {
             topology: internal.places.to_string(),
             shared_memory: internal.pool.is_some(),
             reads: internal.reads,
-            shared_cores: internal.shared_cores,
+            oversubscribed: internal.oversubscribed,
             complaints: internal.settings.complaints.clone(),
         })
     }

@@ -1,4 +1,4 @@
-//! The entries of communicators: found by a thread that used the communicator before, kept with the communicator, or made, which is
+//! The entries of communicators: looked up in the thread's table of recent communicators, read from the communicator, or made, which is
 //! collective.
 
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bruckner_config::Mode;
-use bruckner_mpi::{Agree, Handle};
+use bruckner_mpi::{AgreeOp, Handle};
 
 use super::incoming::Incoming;
 use super::{Engine, EntryPoint};
@@ -18,24 +18,24 @@ use crate::group::InternalComm;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 
-/// The most communicators with an internal communicator of their own, where `bruckner_init` was not called.
+/// Maximum number of communicators with an internal communicator of their own, if `bruckner_init` was not called.
 const QUOTA: usize = 64;
 
-/// The communicator of a recent call of a thread.
+/// A communicator that a thread used recently, with its entry.
 #[derive(Clone, Copy)]
 struct Recent {
     engine: *const (),
     comm: Handle,
-    /// The generation of handles.
+    /// The generation of handles at that time.
     generation: u64,
-    /// A [`CommEntry`].
+    /// Address of the communicator's [`CommEntry`].
     entry: *const (),
 }
 
 const NONE: Recent =
     Recent { engine: std::ptr::null(), comm: 0, generation: u64::MAX, entry: std::ptr::null() };
 
-/// How many communicators a thread remembers: a power of two. Programs often alternate between a few.
+/// Number of communicators that a thread remembers: a power of two. Programs often alternate between a few.
 const REMEMBERED: u32 = 8;
 
 thread_local! {
@@ -43,30 +43,30 @@ thread_local! {
         const { [const { Cell::new(NONE) }; REMEMBERED as usize] };
 }
 
-/// The place of a communicator among those: the upper bits of a product, on which all bits of the handle have an effect.
+/// Returns the index of a communicator in the thread's table: the upper bits of a product, which depend on all bits of the handle.
 #[inline]
 fn place_of(comm: Handle) -> usize {
     (comm.wrapping_mul(0x94d0_49bb_1331_11eb) >> (Handle::BITS - REMEMBERED.ilog2())) as usize
 }
 
-/// Forgets the communicators of this thread.
+/// Clears this thread's table of recent communicators.
 pub(super) fn forget_recent() {
     RECENT.with(|recent| recent.iter().for_each(|one| one.set(NONE)));
 }
 
 impl<B: Backend> Engine<B> {
-    /// The entry of a communicator that this thread used recently.
+    /// Returns the entry of a communicator that this thread used recently.
     #[inline]
     pub(super) fn recent_entry(&self, comm: Handle) -> Option<&CommEntry<B>> {
         let recent = RECENT.with(|recent| recent[place_of(comm)].get());
         let same = recent.comm == comm
             && recent.generation == self.backend.generation()
             && recent.engine == std::ptr::from_ref(self).cast();
-        // SAFETY: an entry of this engine, by GENERATION.
+        // SAFETY: GENERATION (see `lib.rs`): the entry is of this engine, and lives as long as the generation is the same.
         same.then(|| unsafe { &*recent.entry.cast::<CommEntry<B>>() })
     }
 
-    /// The same, if it is decided whether the library handles its calls.
+    /// Returns the entry of a communicator that this thread used recently, if it is decided whether the library handles its calls.
     #[inline]
     fn decided_entry(&self, comm: Handle) -> Option<&CommEntry<B>> {
         self.recent_entry(comm).filter(|entry| !entry.is_pending())
@@ -77,11 +77,11 @@ impl<B: Backend> Engine<B> {
         let entry: *const CommEntry<B> = Arc::as_ptr(entry);
         let one = Recent { engine, comm, generation, entry: entry.cast() };
         RECENT.with(|recent| recent[place_of(comm)].set(one));
-        // SAFETY: just kept with the communicator: GENERATION.
+        // SAFETY: GENERATION (see `lib.rs`): the entry was just attached to the communicator.
         unsafe { &*entry }
     }
 
-    /// The entry of a communicator for a call of the library's own functions. Collective at first use.
+    /// Returns the entry of a communicator for a call of the library's own API. Collective at first use.
     #[inline]
     pub(super) fn entry(&self, comm: Handle) -> Result<&CommEntry<B>, Error> {
         if let Some(entry) = self.decided_entry(comm) {
@@ -91,31 +91,32 @@ impl<B: Backend> Engine<B> {
         Ok(self.set_recent(comm, &entry))
     }
 
-    /// The entry of a communicator for a call of MPI's functions. A communicator's first calls are counted, so that all its ranks come to
-    /// its first use, which is collective, in the same call. Calls that need not be made by all ranks at once do not count: a call that is
-    /// wrong on this rank, a zero-byte call, and a rooted one, whose ranks may run ahead of each other.
+    /// Returns the entry of a communicator for an intercepted call. A communicator's first calls are counted, so that all its ranks reach
+    /// its first use, which is collective, in the same call. Calls that ranks need not make all at once do not count: a call that is
+    /// invalid on this rank, a zero-byte call, and a rooted one, whose ranks may run ahead of each other.
     pub(super) fn entry_for(&self, incoming: &Incoming<'_, B>) -> Result<&CommEntry<B>, Error> {
         let comm = incoming.comm;
         if let Some(entry) = self.decided_entry(comm) {
             return Ok(entry);
         }
-        let entry = match self.kept_entry(comm)? {
+        let entry = match self.attached_entry(comm)? {
             Some(entry) if !entry.is_pending() => entry,
             kept => match (self.first_use_by(incoming)?, kept) {
                 (Some(entry_point), _) => self.use_entry(comm, entry_point)?,
                 (None, Some(entry)) => entry,
                 (None, None) => {
                     let counted = self.new_counters(comm)?;
-                    self.keep_entry(comm, CommEntry::pending(0, counted))?
+                    self.attach_entry(comm, CommEntry::pending(0, counted))?
                 }
             },
         };
         Ok(self.set_recent(comm, &entry))
     }
 
-    /// How a call of MPI's functions counts on a communicator that is not in use yet: not at all unless all ranks must be in it at once for
-    /// it to end on any, as far as this rank can tell. Order-sensitive reductions are handled from the first or never, so that their results
-    /// are the same from call to call; others wait till a communicator has had a few.
+    /// Returns how an intercepted call counts on a communicator that is not in use yet: `None`, which is not at all, unless no rank can
+    /// leave the call before all have entered it, as far as this rank can tell. Order-sensitive reductions count as API calls: they are
+    /// handled from the first call on or never, so that their results are the same from call to call. Others wait until a communicator has
+    /// had a few calls.
     pub(super) fn first_use_by(&self, incoming: &Incoming<'_, B>) -> Result<Option<EntryPoint>, Error> {
         let comm = incoming.comm;
         if self.backend.is_inter(comm)? {
@@ -123,26 +124,27 @@ impl<B: Backend> Engine<B> {
         }
         let Ok(normalized) = incoming.normalized()? else { return Ok(None) };
         let signature = &normalized.signature;
-        let asked = self.internal_comm().is_some_and(|internal| internal.settings.asks_for(signature.name));
-        // Of an alltoallv a rank knows only its own sizes, which may be nothing.
+        let asked =
+            self.internal_comm().is_some_and(|internal| internal.settings.handles_all(signature.name));
+        // In an alltoallv a rank knows only its own sizes, which may all be 0.
         let local = signature.is_local();
         let sound = !local || incoming.is_alltoallv_sound()?;
         let meets = sound && !signature.is_nothing() && (asked || !(local || signature.is_rooted()));
         Ok(meets.then_some(if signature.combine.rounds() { EntryPoint::Api } else { EntryPoint::Mpi }))
     }
 
-    /// The entry of a communicator that is used now, shared: plans may outlive the communicator's handle. Makes it at first use, which is
-    /// collective.
+    /// Returns the entry of a communicator that is used now, with shared ownership because plans may outlive the communicator's handle.
+    /// Makes it at first use, which is collective.
     pub(super) fn use_entry(
         &self,
         comm: Handle,
         entry_point: EntryPoint,
     ) -> Result<Arc<CommEntry<B>>, Error> {
         let mut counted = None;
-        if let Some(entry) = self.kept_entry(comm)? {
+        if let Some(entry) = self.attached_entry(comm)? {
             match &entry.handling {
                 Handling::Pending(calls) => {
-                    // Each call is made by all ranks: they all count the same.
+                    // All ranks make each of these calls, so their counts are the same.
                     let before = calls.fetch_add(1, Ordering::Relaxed);
                     if entry_point == EntryPoint::Mpi && before < self.first_calls() {
                         return Ok(entry);
@@ -153,7 +155,7 @@ impl<B: Backend> Engine<B> {
             }
         } else if entry_point == EntryPoint::Mpi && self.first_calls() > 0 {
             let counted = self.new_counters(comm)?;
-            return self.keep_entry(comm, CommEntry::pending(1, counted));
+            return self.attach_entry(comm, CommEntry::pending(1, counted));
         }
         let handling = self.handling(comm)?;
         let (topology, calibration) = match &handling {
@@ -168,29 +170,32 @@ impl<B: Backend> Engine<B> {
         if let Some(counters) = entry.counters() {
             counters.set_topology(&topology, &calibration);
         }
-        self.keep_entry(comm, entry)
+        self.attach_entry(comm, entry)
     }
 
-    /// The entry that is kept with a communicator. Communicates with nobody.
-    pub(super) fn kept_entry(&self, comm: Handle) -> Result<Option<Arc<CommEntry<B>>>, Error> {
-        if self.backend.ending().contains(comm) {
+    /// Returns the entry that is attached to a communicator. Does not communicate.
+    pub(super) fn attached_entry(&self, comm: Handle) -> Result<Option<Arc<CommEntry<B>>>, Error> {
+        if self.backend.being_freed().contains(comm) {
             return Ok(Some(self.being_freed.clone()));
         }
-        let kept = self.backend.kept(comm).map(|kept| {
-            kept.downcast::<CommEntry<B>>()
-                .map_err(|_| Error::NotServed("an attribute of another kind".into()))
+        let kept = self.backend.attached(comm).map(|kept| {
+            kept.downcast::<CommEntry<B>>().map_err(|_| {
+                Error::Unsupported(
+                    "the library's attribute of the communicator has an unexpected type".into(),
+                )
+            })
         });
         kept.transpose()
     }
 
-    pub(super) fn keep_entry(&self, comm: Handle, entry: CommEntry<B>) -> Result<Arc<CommEntry<B>>, Error> {
+    pub(super) fn attach_entry(&self, comm: Handle, entry: CommEntry<B>) -> Result<Arc<CommEntry<B>>, Error> {
         let entry = Arc::new(entry);
         self.keeps.store(true, Ordering::Relaxed);
-        self.backend.keep(comm, entry.clone())?;
+        self.backend.attach(comm, entry.clone())?;
         Ok(entry)
     }
 
-    /// Counters for a communicator, if there is to be a report.
+    /// Makes counters for a communicator, if there is to be a report.
     fn new_counters(&self, comm: Handle) -> Result<Option<CommCounters>, Error> {
         if self.internal_comm().is_none_or(|internal| internal.settings.report.is_none()) {
             return Ok(None);
@@ -205,12 +210,12 @@ impl<B: Backend> Engine<B> {
         Ok(Some(CommCounters::new(counters, inside)))
     }
 
-    /// Whether the settings say that nothing is handled.
+    /// Whether the settings switch the library off.
     pub(super) fn is_off(&self) -> bool {
         self.internal_comm().is_some_and(|internal| internal.settings.mode == Mode::Off)
     }
 
-    /// Calls that a communicator must have had before its calls are handled.
+    /// Returns the number of calls that a communicator must have had before its calls are handled.
     fn first_calls(&self) -> u32 {
         self.internal_comm().map_or(0, |internal| match internal.settings.mode {
             Mode::Always | Mode::Off => 0,
@@ -234,7 +239,7 @@ impl<B: Backend> Engine<B> {
             Some(internal) => internal,
             None => {
                 let mut used = [self.private.load(Ordering::Relaxed) as u64];
-                self.backend.agree(comm, Agree::Max, &mut used)?;
+                self.backend.agree(comm, AgreeOp::Max, &mut used)?;
                 if used[0] >= QUOTA as u64 {
                     return Ok(Handling::PassedThrough(Reason::Quota));
                 }
@@ -247,12 +252,12 @@ impl<B: Backend> Engine<B> {
         }
         match Communicator::new(internal, comm) {
             Ok(communicator) => Ok(Handling::Handled(Arc::new(communicator))),
-            Err(Refusal::Native(reason)) => Ok(Handling::PassedThrough(reason)),
-            Err(Refusal::Wrong(error)) => Err(error),
+            Err(Refusal::PassThrough(reason)) => Ok(Handling::PassedThrough(reason)),
+            Err(Refusal::Error(error)) => Err(error),
         }
     }
 
-    /// The state of a communicator, if the library handles its calls. Collective at first use.
+    /// Returns the state of a communicator, if the library handles its calls. Collective at first use.
     pub(super) fn communicator(&self, comm: Handle) -> Result<Option<&Communicator<B>>, Error> {
         Ok(match &self.entry(comm)?.handling {
             Handling::Handled(communicator) => Some(communicator),
@@ -265,7 +270,7 @@ impl<B: Backend> Engine<B> {
 mod tests {
     use super::place_of;
 
-    /// Handles of MPICH's: the world's, and those that are made first.
+    /// MPICH's handles of the world and of the first communicators that a program makes have different places in the table.
     #[test]
     fn the_world_and_the_first_others_are_remembered_together() {
         let mut places: Vec<usize> =

@@ -1,4 +1,4 @@
-//! The fast path: a call that came before is recognised by its key and run at once.
+//! The fast path: an earlier call is recognised by its key and run at once.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use bruckner_choose::Choice;
 use bruckner_mpi::{Function, Handle};
 use bruckner_report::{Event, Handler};
-use bruckner_runtime::{Buffers, Failure, Limits};
+use bruckner_runtime::{Buffers, Limits, TransportError};
 
 use super::Engine;
 use crate::backend::Backend;
@@ -18,72 +18,78 @@ use crate::decide::Decider;
 use crate::plan::{Prepared, Store, may_have};
 
 impl<B: Backend> Engine<B> {
-    /// The key of a call on a communicator that this thread used recently.
+    /// Returns the key of a call on a communicator that this thread used recently.
     #[inline(always)]
     fn recent_key(&self, call: &Call, comm: Handle) -> Option<CallKey> {
         key_of(self.backend, call, || self.recent_entry(comm)?.listed())
     }
 
-    /// Whether a call came before on the same communicator and went to the MPI's own function.
+    /// Whether the call is in the cache of calls that are passed through to the MPI's own function.
     #[inline(always)]
     pub fn is_cached_native(&self, call: &Call, comm: Handle) -> bool {
         self.recent_key(call, comm).is_some_and(|key| self.natives.has(comm, self.backend.generation(), &key))
     }
 
-    /// Runs a call that came before on the same communicator; `None` if it did not.
+    /// Runs a call that the caches recognise; `None` if they do not.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name.
+    /// The arguments are valid for the MPI function of the same name.
     #[inline]
-    pub unsafe fn run_cached(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
+    pub unsafe fn run_cached(&self, call: &Call, comm: Handle) -> Option<Result<c_int, TransportError>> {
         let key = self.recent_key(call, comm)?;
-        // A call of nothing that came in by MPI's own door went another way than one of the library's.
+        // A zero-byte call is left out: its entry may come from an intercepted call, which is passed through, while the library's API
+        // handles it.
         if key.count > 0 && self.natives.has(comm, self.backend.generation(), &key) {
-            // SAFETY: as for this function.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let ran = unsafe { self.run_by_key(call, &key, comm, call) };
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         ran.or_else(|| unsafe { self.run_cached_in_bytes(call, comm) })
     }
 
-    /// The same for a call that was served.
+    /// Runs a call that the cache of handled calls recognises; `None` if it does not. Calls that are passed through are not looked up.
     ///
     /// # Safety
-    /// As for [`Engine::run_cached`].
-    pub unsafe fn run_cached_handled(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
-        // SAFETY: as for this function.
+    /// The arguments are valid for the MPI function of the same name.
+    pub unsafe fn run_cached_handled(
+        &self,
+        call: &Call,
+        comm: Handle,
+    ) -> Option<Result<c_int, TransportError>> {
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let ran = unsafe { self.run_by_key(call, &self.recent_key(call, comm)?, comm, call) };
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         ran.or_else(|| unsafe { self.run_cached_in_bytes(call, comm) })
     }
 
-    /// A call of types that are not built in, of which one with as many bytes came before.
+    /// Runs a call of user-defined datatypes, if the caches recognise a call with as many bytes.
     #[inline(never)]
-    unsafe fn run_cached_in_bytes(&self, call: &Call, comm: Handle) -> Option<Result<c_int, Failure>> {
+    unsafe fn run_cached_in_bytes(&self, call: &Call, comm: Handle) -> Option<Result<c_int, TransportError>> {
         let bytes = self.in_bytes(call)?;
         let key = self.recent_key(&bytes, comm)?;
         if key.count > 0 && !call.is_wide() && self.natives.has(comm, self.backend.generation(), &key) {
-            // SAFETY: as for this function.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             return Some(Ok(unsafe { self.native(call, comm) }));
         }
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         unsafe { self.run_by_key(&bytes, &key, comm, call) }
     }
 
-    /// Whether the data of a call that moves data lies in its buffers as it is sent, one byte behind the other.
+    /// Whether the data of a call that moves data lies in its buffers as it is sent: contiguously and in order.
     fn is_dense(&self, call: &Call) -> bool {
         let backend = self.backend;
         let is_dense = |datatype: Handle| {
-            backend.shape(datatype).is_ok_and(|shape| backend.look_closer(datatype, shape).is_dense())
+            backend.shape(datatype).is_ok_and(|shape| backend.determine_order(datatype, shape).is_dense())
         };
         let sends = call.function != Function::Bcast && !backend.is_in_place(call.send.data);
         let (sent, received) = (call.send.datatype, call.recv.datatype);
         is_dense(received) && (!sends || sent == received || is_dense(sent))
     }
 
-    /// Runs a call that came before, as `call` says it. What the program said may be of other types: it is `said`.
+    /// Runs a call that the cache recognises by `key`. `said` is the call as the program made it; `call` is the same call or its
+    /// equivalent in bytes.
     #[inline]
     unsafe fn run_by_key(
         &self,
@@ -91,13 +97,13 @@ impl<B: Backend> Engine<B> {
         key: &CallKey,
         comm: Handle,
         said: &Call,
-    ) -> Option<Result<c_int, Failure>> {
+    ) -> Option<Result<c_int, TransportError>> {
         let entry = self.recent_entry(comm)?;
         if !self.active.is_empty() || self.backend.has_device() {
             return None;
         }
         let Handling::Handled(communicator) = &entry.handling else { return None };
-        // Where ranks are to meet first, that is done the longer way.
+        // A sampled call begins with a barrier, which only the pipeline runs.
         if entry.counted.as_ref().is_some_and(|counted| counted.is_sampled(call)) {
             return None;
         }
@@ -116,7 +122,7 @@ impl<B: Backend> Engine<B> {
             Some(Prepared::Native) if !said.is_wide() && tuning.pass(cached.kind_id, block as u64) => {
                 let why = cached.why.clone();
                 drop(taken);
-                // SAFETY: as for this function.
+                // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
                 let code = unsafe { self.native(said, comm) };
                 self.account_cached(entry, call, start, why.as_ref(), block);
                 return Some(Ok(code));
@@ -126,16 +132,16 @@ impl<B: Backend> Engine<B> {
         let rank = communicator.group.rank.0;
         let bytes = cached.bytes_of(key, rank)?;
         let (mut input, output) = self.plain_buffers(call, rank, &bytes)?;
-        // A reduction's input that the plan still reads when it has begun to write is put aside.
+        // The input of an in-place reduction is copied aside if the plan writes output before it has read all input.
         if call.op != 0 && input.cast_mut() == output && !plan.compiled().in_place {
             if bytes.input > staged_input.bytes() {
                 return None;
             }
-            // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
+            // SAFETY: the input has `bytes.input` bytes by ARGUMENTS (see `lib.rs`), and the staging memory has at least as many.
             unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes.input) };
             input = staged_input.start().cast_const().cast();
         }
-        // Of pairs with padding the data alone is the user's to get.
+        // Of pairs with padding, only the values and indices are copied to the user's buffer.
         let results = output;
         let output = match cached.padded {
             true if bytes.output > staged_output.bytes() => return None,
@@ -145,10 +151,12 @@ impl<B: Backend> Engine<B> {
         let binding = |bindings| Some(Binding { count: key.count, bindings });
         if cached.bound != binding(plan.bindings()) {
             cached.problem.set_largest(key.count * cached.blocks.elements);
-            // A plan may need more for lists with as large a count as others.
+            // Two lists with the same largest count may need different amounts of memory.
             if key.listed.is_some() {
                 let needs = version.extent.needs(plan.compiled().even, &cached.problem, &Limits::MEASURED);
-                if !may_have(&communicator.group, &needs, version.too_much) || workspace.lacks(&needs) {
+                if !may_have(&communicator.group, &needs, version.failed_allocation)
+                    || workspace.lacks(&needs)
+                {
                     return None;
                 }
             }
@@ -159,26 +167,26 @@ impl<B: Backend> Engine<B> {
             plan.set_reduction(cached.combine.kernel());
             version.combine = Some(cached.combine);
         }
-        // From here on it is served: what is to be done about it otherwise the longer way knows.
+        // From here on the call is run, unless online tuning must assign it to a candidate, which the pipeline does.
         if !tuning.pass(cached.kind_id, block as u64) {
             return None;
         }
         let temporary = workspace.temporary.start();
         let buffers = Buffers { input: input.cast(), output: output.cast(), temporary };
-        // SAFETY: dense buffers of the sizes that the plan needs, by the user's promise.
+        // SAFETY: the buffers are dense and have the sizes that the plan needs, by ARGUMENTS (see `lib.rs`).
         let ran = unsafe { plan.run(&communicator.group.internal.wire, buffers) };
         if cached.padded
             && ran.is_ok()
             && let Some(pair) = cached.combine.pair()
         {
-            // SAFETY: so many bytes are there, by the user's promise, and the room has as many.
+            // SAFETY: the user's buffer has `bytes.output` bytes by ARGUMENTS (see `lib.rs`), and the staging memory has at least as many.
             unsafe { pair.copy(staged_output.start(), results.cast(), bytes.output) };
         }
         self.account_cached(entry, call, start, cached.why.as_ref(), block);
         Some(ran.map(|()| 0))
     }
 
-    /// Counts a call that came before, if calls are counted.
+    /// Counts a call that ran from the cache, if calls are counted.
     #[inline]
     fn account_cached(
         &self,
@@ -198,8 +206,8 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// The buffers of a call of dense data, if they are as a plan wants them; those of a reduction may be one. What has no
-    /// buffer, `MPI_IN_PLACE` for one, or one buffer where MPI wants two, is looked at more closely elsewhere.
+    /// Returns input and output of a call of dense data, if a plan can use them directly; for a reduction both may be the same. `None` for
+    /// a missing buffer, an unexpected `MPI_IN_PLACE`, or one buffer where MPI requires two: the pipeline checks such calls.
     #[inline]
     fn plain_buffers(&self, call: &Call, rank: u32, bytes: &Bytes) -> Option<(*const c_void, *mut c_void)> {
         let backend = self.backend;

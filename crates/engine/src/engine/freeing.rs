@@ -1,5 +1,5 @@
-//! Communicators that end. From the moment at which its freeing begins, on all of its ranks, the collectives of a communicator are the MPI's
-//! own, and nothing is kept for it: its handle may mean another communicator soon.
+//! Freeing of communicators. From the moment at which its freeing begins, on all of its ranks, the collectives of a communicator are
+//! passed through and nothing is cached for it, because its handle may soon mean another communicator.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -11,37 +11,38 @@ use crate::backend::Backend;
 use crate::communicator::CommEntry;
 
 impl<B: Backend> Engine<B> {
-    /// Frees a communicator by the MPI's own function, which may run callbacks of the user's, and returns what that returned.
+    /// Frees a communicator by `free`, which calls the MPI's own function and may run callbacks of the user's; returns the result of
+    /// `free`.
     pub fn free(&self, comm: Handle, free: impl FnOnce() -> c_int) -> c_int {
         let is_idle = self.internal_comm().is_none() && !self.keeps.load(Ordering::Relaxed);
         if is_idle || self.backend.is_null_comm(comm) {
             return free();
         }
-        let known = self.kept_entry(comm).ok().flatten();
-        // As what is kept goes, one learns when callbacks run: so something is kept for every communicator.
-        let placeholder = known.is_none() && self.keep_entry(comm, CommEntry::pending(0, None)).is_ok();
+        let known = self.attached_entry(comm).ok().flatten();
+        // The deletion of the library's attribute shows when delete callbacks run, so every communicator gets such an attribute.
+        let placeholder = known.is_none() && self.attach_entry(comm, CommEntry::pending(0, None)).is_ok();
         if known.is_none() && !placeholder {
             return free();
         }
-        let ending = self.backend.ending().begin(comm);
-        self.backend.renew();
+        let ending = self.backend.being_freed().free_begins(comm);
+        self.backend.advance_generation();
         let code = free();
         if code == 0 {
-            self.backend.ending().returned(ending);
+            self.backend.being_freed().free_returned(ending);
         } else {
-            // The MPI has refused, and the communicator lives on. Attributes may be in another order on each rank, and the MPI stops at the
-            // callback that refuses: the attribute of ours is there on some ranks and deleted on others, and must be the same on all.
-            self.backend.ending().lives(comm);
-            match (known, self.backend.kept(comm).is_some()) {
+            // The MPI has refused, so the communicator remains valid. The MPI deletes attributes up to the callback that refuses, in an
+            // order that may differ between ranks. The library's attribute may now exist on some ranks only, and must be the same on all.
+            self.backend.being_freed().mark_live(comm);
+            match (known, self.backend.attached(comm).is_some()) {
                 (Some(entry), false) => {
-                    // If it cannot be kept, the next call finds the communicator anew, as after an error it may.
-                    let _ = self.backend.keep(comm, entry);
+                    // If this fails, the next call creates a new entry, which is allowed after an error.
+                    let _ = self.backend.attach(comm, entry);
                 }
-                (None, true) => self.backend.forget(comm),
+                (None, true) => self.backend.detach(comm),
                 _ => {}
             }
         }
-        self.backend.renew();
+        self.backend.advance_generation();
         code
     }
 }

@@ -1,4 +1,4 @@
-//! A call on its way through the engine, normalised at most once.
+//! A call on its way through the engine. It is normalised at most once.
 
 use std::cell::{Cell, OnceCell};
 
@@ -10,13 +10,13 @@ use crate::call::Call;
 use crate::normalize::{NormalizedCall, alltoallv_layout, normalize};
 use crate::refusal::Refusal;
 
-/// A call that came in on a communicator.
+/// A call on a communicator, with its normalised form once that is needed.
 pub(super) struct Incoming<'a, B: Backend> {
     backend: &'static B,
     pub(super) call: &'a Call,
     pub(super) comm: Handle,
     normalized: OnceCell<Result<NormalizedCall, Refusal>>,
-    /// Bytes of the largest block or of the vector, once it is normalised; 0 if that failed.
+    /// Bytes of the largest block or of the vector, once the call is normalised; 0 if normalisation failed.
     bytes: Cell<Option<u64>>,
 }
 
@@ -33,19 +33,19 @@ impl<'a, B: Backend> Incoming<'a, B> {
         })
     }
 
-    /// The call as all ranks plan it. An error is the MPI's, about the communicator.
+    /// Returns the normalised call, or the reason why the call is not handled. An `Err` is an error of the MPI about the communicator.
     pub(super) fn normalized(&self) -> Result<Result<&NormalizedCall, &Refusal>, Error> {
         let (rank, size) = (self.backend.rank(self.comm)?, self.backend.size(self.comm)?);
         Ok(self.normalize(rank, size).as_ref())
     }
 
-    /// The same for this rank of a communicator of this size, to keep.
+    /// Takes the normalised call out, for rank `rank` of a communicator of `size` ranks.
     pub(super) fn take_normalized(&mut self, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
         self.normalize(rank, size);
         self.normalized.take().expect("normalised above")
     }
 
-    /// Bytes of the largest block or of the vector; 0 if the call is not understood.
+    /// Bytes of the largest block or of the vector; 0 if the call cannot be normalised.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         if self.bytes.get().is_none() && !self.backend.is_inter(self.comm)? {
             let _ = self.normalized()?;
@@ -53,12 +53,12 @@ impl<'a, B: Backend> Incoming<'a, B> {
         Ok(self.bytes.get().unwrap_or(0))
     }
 
-    /// Whether the call does something, and the MPI will not refuse it before it has talked to others.
+    /// Whether the call is no zero-byte call, and valid: the MPI will not reject it before it communicates.
     pub(super) fn is_sound(&self) -> Result<bool, Error> {
         Ok(self.normalized()?.is_ok_and(|normalized| !normalized.signature.is_nothing()))
     }
 
-    /// Whether the MPI will not refuse an alltoallv before it has talked to others.
+    /// Whether an alltoallv is valid: the MPI will not reject it before it communicates.
     pub(super) fn is_alltoallv_sound(&self) -> Result<bool, Error> {
         Ok(alltoallv_layout(self.backend, self.call, self.backend.size(self.comm)?).is_ok())
     }

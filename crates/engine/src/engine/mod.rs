@@ -1,6 +1,6 @@
-//! The engine of a process: the way of a call. It uses all other modules of this crate, and none of them uses it.
+//! The engine of a process, and the path of a call through it. It uses all other modules of this crate, and none of them uses it.
 //!
-//! A call that came before takes the fast path (`fast_path`); any other goes through the pipeline (`pipeline`).
+//! A call that the cache recognises takes the fast path (`fast_path`); any other goes through the pipeline (`pipeline`).
 
 mod control;
 mod entries;
@@ -29,14 +29,14 @@ use crate::communicator::CommEntry;
 use crate::error::raise;
 use crate::group::InternalComm;
 use crate::progress::Active;
-use crate::requests::Requests;
+use crate::requests::PersistentRequests;
 
-/// The function by which a call came in.
+/// The kind of function by which a program made a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryPoint {
-    /// A function of the library's own. Its caller wants the library to handle the call, and is told about wrong arguments.
+    /// A function of the library's own API. The library handles the call if it can, and returns an error for invalid arguments.
     Api,
-    /// An intercepted function of MPI. Calls that are not understood are passed through.
+    /// An intercepted MPI function. Unsupported calls are passed through.
     Mpi,
 }
 
@@ -48,47 +48,47 @@ pub struct Engine<B: Backend> {
     /// The number of communicators with an internal communicator of their own.
     private: AtomicUsize,
     active: Arc<Active>,
-    requests: Requests<B>,
+    requests: PersistentRequests<B>,
     statistics: Arc<Statistics>,
     natives: PassThroughCache,
-    /// Whether calls that came before are recognised: not if each may have to be compared.
+    /// Whether earlier calls are recognised; not if results are to be compared with the MPI's own.
     recognises: AtomicBool,
-    /// Whether calls are counted for a report. Then none may bypass the engine.
+    /// Whether calls are counted for a report; if so, no call may bypass the engine.
     counts: AtomicBool,
     /// Whether any communicator ever got an entry.
     keeps: AtomicBool,
-    /// The entry of all communicators that are being freed.
+    /// The entry shared by all communicators that are being freed.
     being_freed: Arc<CommEntry<B>>,
-    /// The MPI functions that are not handled, as bits; all, as long as there is no internal communicator.
+    /// MPI functions whose calls bypass the engine, as bits; all functions until there is an internal communicator.
     left: AtomicU16,
 }
 
-/// Facts about `MPI_COMM_WORLD`, for people.
+/// Facts about `MPI_COMM_WORLD`, to be shown to a user.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// Its ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Where they are.
+    /// Topology of the ranks, as text.
     pub topology: String,
-    /// Whether nodes have shared memory.
+    /// Whether the ranks of each node have shared memory.
     pub shared_memory: bool,
     /// Whether ranks of a node can read each other's buffers.
     pub reads: bool,
-    /// Whether ranks outnumber cores.
-    pub shared_cores: bool,
-    /// Complaints about settings.
+    /// Whether processes outnumber the cores that they may use.
+    pub oversubscribed: bool,
+    /// Messages about invalid settings.
     pub complaints: Vec<String>,
 }
 
 impl<B: Backend> Engine<B> {
-    /// An engine. `inside` is what the MPI is to do inside its waits as long as operations are under way.
+    /// Creates an engine. The MPI calls `inside` inside its waits as long as operations are under way.
     pub fn new(backend: &'static B, inside: Work) -> Engine<B> {
         Engine {
             backend,
             internal: Mutex::new(None),
             private: AtomicUsize::new(0),
             active: Arc::default(),
-            requests: Requests::new(backend, inside),
+            requests: PersistentRequests::new(backend, inside),
             statistics: Arc::default(),
             natives: PassThroughCache::new(),
             recognises: AtomicBool::new(true),
@@ -104,49 +104,48 @@ impl<B: Backend> Engine<B> {
         self.make_internal_comm().map(|_| ())
     }
 
-    /// Whether calls of an MPI function are passed through unseen.
+    /// Whether calls of an MPI function bypass the engine.
     #[inline]
-    pub fn leaves(&self, function: Function) -> bool {
+    pub fn bypasses(&self, function: Function) -> bool {
         self.left.load(Ordering::Relaxed) & (1 << function as u8) != 0
     }
 
-    /// The MPI, or ranks that are threads.
+    /// Returns the backend: a real MPI, or ranks that are threads.
     #[inline]
     pub fn backend(&self) -> &'static B {
         self.backend
     }
 
-    /// The persistent requests of MPI that operations stand beside.
+    /// Returns the MPI persistent requests that the library handles or counts.
     #[inline]
-    pub fn requests(&self) -> &Requests<B> {
+    pub fn requests(&self) -> &PersistentRequests<B> {
         &self.requests
     }
 
-    /// Advances all operations that are started; whether any is left.
+    /// Advances all started operations; returns whether any is left.
     pub fn advance(&self, inside: bool) -> bool {
         self.active.advance(inside);
         !self.active.is_empty()
     }
 
-    /// The internal communicator, if there is one.
+    /// Returns the internal communicator, if there is one.
     fn internal_comm(&self) -> Option<Arc<InternalComm<B>>> {
         self.internal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The internal communicator, made at first use. Collective over `MPI_COMM_WORLD`.
+    /// Returns the internal communicator, made at first use. Collective over `MPI_COMM_WORLD`.
     fn make_internal_comm(&self) -> Result<Arc<InternalComm<B>>, Error> {
         if let Some(internal) = self.internal_comm() {
             return Ok(internal);
         }
         let made = Arc::new(InternalComm::new(self.backend, self.backend.comm_world(), self.active.clone())?);
-        self.recognises.store(made.settings.check == 0, Ordering::Relaxed);
+        self.recognises.store(made.settings.check_interval == 0, Ordering::Relaxed);
         self.counts.store(made.settings.report.is_some(), Ordering::Relaxed);
         *self.internal.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
         Ok(made)
     }
 
-    /// Writes the report and forgets everything that needs MPI, before it is finalised. Collective over
-    /// `MPI_COMM_WORLD`.
+    /// Writes the report and drops everything that needs MPI, before MPI is finalised. Collective over `MPI_COMM_WORLD`.
     pub fn finalize(&self) {
         let internal = self.internal.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.left.store(u16::MAX, Ordering::Release);
@@ -154,10 +153,10 @@ impl<B: Backend> Engine<B> {
             self.report(internal);
         }
         let backend = self.backend.comm_world();
-        if self.backend.kept(backend).is_some() {
-            self.backend.forget(backend);
+        if self.backend.attached(backend).is_some() {
+            self.backend.detach(backend);
         }
-        self.backend.renew();
+        self.backend.advance_generation();
         entries::forget_recent();
         if let Some(internal) = internal.and_then(Arc::into_inner) {
             self.backend.free(internal.comm);
@@ -166,16 +165,16 @@ impl<B: Backend> Engine<B> {
 
     fn report(&self, internal: &InternalComm<B>) {
         let Some(to) = &internal.settings.report else { return };
-        // There is nobody left to tell of a failure but the user.
+        // A failure can only be reported to the user here.
         let texts = match internal.collect(&self.statistics.text()) {
             Ok(Some(texts)) => texts,
             Ok(None) => return,
-            Err(error) => return eprintln!("bruckner: the report cannot be put together: {error}"),
+            Err(error) => return eprintln!("bruckner: cannot write the report: {error}"),
         };
         let mode = format!("{:?}", internal.settings.mode).to_lowercase();
         let machine = JobPlacement {
             nodes: internal.places.regions(Level::NODE),
-            shared_cores: internal.shared_cores,
+            oversubscribed: internal.oversubscribed,
             pinned: is_pinned(),
         };
         let run = RunInfo {
@@ -189,24 +188,27 @@ impl<B: Backend> Engine<B> {
         match to {
             Destination::Stderr => eprint!("{}", report.table()),
             Destination::File(pattern) => {
-                let path = files::named(pattern);
+                let path = files::expand_pattern(pattern);
                 match files::create_new(&path).and_then(|(mut file, other)| {
                     file.write_all(report.json().as_bytes())?;
                     Ok(other)
                 }) {
                     Ok(None) => {}
                     Ok(Some(other)) => eprintln!(
-                        "bruckner: {} is there already; the report is {}",
+                        "bruckner: {} already exists; the report was written to {}",
                         path.display(),
                         other.display()
                     ),
-                    Err(error) => eprintln!("bruckner: BRUCKNER_REPORT={}: {error}", path.display()),
+                    Err(error) => eprintln!(
+                        "bruckner: cannot write the report to {} (BRUCKNER_REPORT): {error}",
+                        path.display()
+                    ),
                 }
             }
         }
     }
 
-    /// Raises an error on a communicator of the user's, as MPI would; what its handler returns.
+    /// Raises an error on a user's communicator, as MPI would, and returns its error code.
     pub fn raise(&self, comm: Handle, error: &Error) -> c_int {
         raise(self.backend, comm, error)
     }

@@ -1,4 +1,4 @@
-//! Making persistent operations. Collective.
+//! Creation of persistent operations, which is collective.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::refusal::Refusal;
 use crate::run::{Made, Persistent};
 
 impl<B: Backend> Engine<B> {
-    /// Makes a persistent operation of a call. Collective. An algorithm that is named is used, or refused with the reason; an
-    /// empty name leaves the choice to the library. Where the library is switched off, the MPI's own function serves whatever was
-    /// named: a switch breaks no program.
+    /// Makes a persistent operation of a call. Collective. A named algorithm is used, or refused with the reason; an empty name leaves the
+    /// choice to the library. If the library is switched off, the MPI's own function is used instead of a named algorithm, so that
+    /// switching off breaks no program.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name, and stay so as long as the operation is used.
+    /// The arguments are valid for the MPI function of the same name, and stay so as long as the operation is used.
     pub unsafe fn persistent(
         &self,
         call: Call,
@@ -43,8 +43,8 @@ impl<B: Backend> Engine<B> {
                 let (rank, size) = (communicator.group.rank.0, communicator.group.size);
                 let made = match Incoming::new(self.backend, &call, comm).take_normalized(rank, size) {
                     Ok(normalized) => self.planned_for(communicator, normalized, asked.as_ref(), false)?,
-                    Err(Refusal::Native(reason)) => Made::native(reason),
-                    Err(Refusal::Wrong(error)) => return Err(error),
+                    Err(Refusal::PassThrough(reason)) => Made::native(reason),
+                    Err(Refusal::Error(error)) => return Err(error),
                 };
                 (Some(communicator.clone()), made)
             }
@@ -63,17 +63,20 @@ impl<B: Backend> Engine<B> {
                     && *made.reason() != Reason::Off =>
             {
                 let why = made.reason();
-                Err(Error::Argument(format!("`{asked}` does not serve this {} here: {why}", call.name())))
+                Err(Error::Argument(format!(
+                    "algorithm `{asked}` cannot handle this {} on this communicator: {why}",
+                    call.name()
+                )))
             }
             _ => Ok(made),
         }
     }
 
-    /// An operation for a persistent request of MPI's, which is advanced only where the MPI has a hook, or needs no advancing
-    /// because it has one round. Otherwise the reason why there is none, on all ranks. Collective.
+    /// Makes an operation for an MPI persistent request. Such an operation is advanced only if the MPI has a hook, or needs no advancing
+    /// because it has one round. If none can be made, returns the reason, the same on all ranks. Collective.
     ///
     /// # Safety
-    /// As for [`Engine::persistent`].
+    /// The arguments are valid for the MPI function of the same name, and stay so as long as the operation is used.
     pub(super) unsafe fn for_request(
         &self,
         entry: &CommEntry<B>,
@@ -88,12 +91,12 @@ impl<B: Backend> Engine<B> {
         let (rank, size) = (communicator.group.rank.0, communicator.group.size);
         let normalized = match incoming.take_normalized(rank, size) {
             Ok(normalized) => normalized,
-            Err(Refusal::Native(reason)) => return Err(reason.into()),
-            Err(Refusal::Wrong(_)) => return Err(Reason::LeftToMpi.into()),
+            Err(Refusal::PassThrough(reason)) => return Err(reason.into()),
+            Err(Refusal::Error(_)) => return Err(Reason::LeftToMpi.into()),
         };
         let one_round = !communicator.group.internal.hooked;
         let made = self.planned_for(communicator, normalized, None, one_round)?;
-        // Whoever has the request counts it.
+        // The operation has no counters of its own, because its executions are counted with the request.
         let mut made = self.bound(Some(communicator.clone()), comm, call, made, None);
         if made.is_the_call_itself() {
             let reason = match made.reason() {
@@ -117,7 +120,7 @@ impl<B: Backend> Engine<B> {
         Persistent::new(self.backend, self.active.clone(), communicator, comm, call, made, account)
     }
 
-    /// A plan by one of the algorithms for a call, with tags and memory of its own: operations may be started in any order.
+    /// Makes a plan for a call by one of its candidates, with tags and memory of its own so that operations may be started in any order.
     /// Collective.
     fn planned_for(
         &self,
@@ -132,12 +135,12 @@ impl<B: Backend> Engine<B> {
         let kind = decider.kind(&normalized.signature.question());
         let all = match asked {
             Some(expression) => {
-                let asked = Choice { expression: expression.clone(), reason: Chosen::Asked };
+                let asked = Choice { expression: expression.clone(), reason: Chosen::Requested };
                 vec![asked, Choice::native(Chosen::NothingFits)]
             }
             None => decider.choices(&kind),
         };
-        // Of these, nothing can be started and left alone; whoever asks for them waits for them.
+        // Compositions are blocking and cannot be started and tested later, so they are used only if the caller names one.
         let waits = |choice: &Choice| choice.expression.is_composition();
         let all: Vec<Choice> = all.into_iter().filter(|choice| asked.is_some() || !waits(choice)).collect();
         let purpose = Purpose { kind, asked: asked.cloned(), one_round, revision };

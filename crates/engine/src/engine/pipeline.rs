@@ -1,4 +1,4 @@
-//! The way of a call that is not recognised: normalise, decide, plan, run, account.
+//! The path of a call that the caches do not recognise: normalise, decide, plan, run, account.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bruckner_choose::Choice;
-use bruckner_mpi::{Agree, Handle};
+use bruckner_mpi::{AgreeOp, Handle};
 use bruckner_report::{Event, Handler};
 use bruckner_schedule::Counts;
 
@@ -27,16 +27,16 @@ use crate::run::{NativeCheck, Staging};
 /// The outcome of a call, for the report.
 #[derive(Default)]
 struct Outcome {
-    /// The algorithm that handled it.
+    /// The algorithm that handled the call.
     choice: Option<Arc<Choice>>,
-    /// The reason why it was passed through.
+    /// The reason why the call was passed through.
     reason: Option<Reason>,
-    /// The time in the barrier before it, if it was sampled.
+    /// Time in the barrier before the call, if the call was sampled.
     waited: Option<Duration>,
 }
 
 impl Outcome {
-    /// Counts a call that all ranks are known to make, and waits in a barrier before it if it is to be sampled.
+    /// Counts a call that all ranks are known to make. If the call is to be sampled, waits in a barrier first.
     fn sample(
         &mut self,
         counted: Option<&CommCounters>,
@@ -55,22 +55,22 @@ impl Outcome {
     }
 }
 
-/// By what a call will be recognised if it comes again.
+/// The key and generation under which a call is remembered.
 struct Recognition {
-    /// None if its arguments alone do not decide about it.
+    /// The key of the call; `None` if its arguments alone do not decide how it is handled.
     key: Option<CallKey>,
     generation: u64,
 }
 
 impl<B: Backend> Engine<B> {
-    /// Runs a collective. `Ok` has the code of the MPI's own function, if it was called, and otherwise 0; an error that it returned it has
-    /// raised already.
+    /// Runs a collective. `Ok` has the code of the MPI's own function if that was called, otherwise 0. An error code of the MPI has
+    /// already been raised.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name.
+    /// The arguments are valid for the MPI function of the same name.
     pub unsafe fn run(&self, call: &Call, comm: Handle, entry_point: EntryPoint) -> Result<c_int, Error> {
         if entry_point == EntryPoint::Mpi && self.backend.is_null_comm(comm) {
-            // SAFETY: as for this function; MPI raises its error.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller; MPI raises the error for the null communicator.
             return Ok(unsafe { self.native(call, comm) });
         }
         let mut incoming = Incoming::new(self.backend, call, comm);
@@ -79,12 +79,12 @@ impl<B: Backend> Engine<B> {
             EntryPoint::Mpi => self.entry_for(&incoming)?,
         };
         let Some(counted) = &entry.counted else {
-            // SAFETY: as for this function.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             return unsafe { self.handle_call(entry, &mut incoming, entry_point, None) };
         };
         let start = Instant::now();
         let mut outcome = Outcome::default();
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let result = unsafe { self.handle_call(entry, &mut incoming, entry_point, Some(&mut outcome)) };
         self.account(counted, &incoming, &outcome, start.elapsed())?;
         result
@@ -113,7 +113,7 @@ impl<B: Backend> Engine<B> {
     /// Handles a call, or passes it through.
     ///
     /// # Safety
-    /// As for [`Engine::run`].
+    /// The arguments are valid for the MPI function of the same name.
     unsafe fn handle_call(
         &self,
         entry: &CommEntry<B>,
@@ -132,17 +132,17 @@ impl<B: Backend> Engine<B> {
                         Reason::NothingToDo
                     }
                     Ok(normalized) => {
-                        // SAFETY: as for this function.
+                        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
                         return unsafe {
                             self.handle_normalized(entry, communicator, call, normalized, &seen, outcome)
                         };
                     }
-                    Err(Refusal::Native(reason)) => reason,
-                    // Not every MPI checks counts.
-                    Err(Refusal::Wrong(error @ Error::Negative(_))) => return Err(error),
-                    // MPI itself checks its arguments, and raises its errors where they belong.
-                    Err(Refusal::Wrong(_)) if entry_point == EntryPoint::Mpi => Reason::LeftToMpi,
-                    Err(Refusal::Wrong(error)) => return Err(error),
+                    Err(Refusal::PassThrough(reason)) => reason,
+                    // The error is returned here, because not every MPI checks counts.
+                    Err(Refusal::Error(error @ Error::Negative(_))) => return Err(error),
+                    // MPI checks the arguments itself, and raises the error on the right communicator.
+                    Err(Refusal::Error(_)) if entry_point == EntryPoint::Mpi => Reason::LeftToMpi,
+                    Err(Refusal::Error(error)) => return Err(error),
                 }
             }
             Handling::PassedThrough(reason) => {
@@ -153,22 +153,22 @@ impl<B: Backend> Engine<B> {
             Handling::Pending(_) => Reason::FirstCalls,
         };
         if let Some(outcome) = outcome {
-            // Where nothing is handled, all calls come here, on all ranks.
+            // If the library is switched off, all calls of all ranks come here.
             let counted = entry.counted.as_ref().filter(|counted| reason == Reason::Off && counted.inside);
             if counted.is_some() && incoming.is_sound()? {
-                let barrier = || Ok(self.backend.agree(comm, Agree::Max, &mut [0])?);
+                let barrier = || Ok(self.backend.agree(comm, AgreeOp::Max, &mut [0])?);
                 outcome.sample(counted, call, barrier)?;
             }
             outcome.reason = Some(reason);
         }
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         Ok(unsafe { self.native(call, comm) })
     }
 
-    /// Decides about a normalised call, gets its plan, and runs it.
+    /// Decides which algorithm handles a normalised call, gets the plan, and runs it.
     ///
     /// # Safety
-    /// As for [`Engine::run`].
+    /// The arguments are valid for the MPI function of the same name.
     unsafe fn handle_normalized(
         &self,
         entry: &CommEntry<B>,
@@ -180,9 +180,9 @@ impl<B: Backend> Engine<B> {
     ) -> Result<c_int, Error> {
         let group = &communicator.group;
         let mut state = communicator.take()?;
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let native = || Ok(unsafe { self.native(call, group.comm) });
-        // MPI checks its arguments before anybody waits for this rank.
+        // An alltoallv is checked before other ranks wait for this one: the MPI rejects an invalid call.
         let checked = normalized.signature.is_local() && !state.is_native(&normalized.signature);
         if checked && alltoallv_layout(self.backend, call, group.size).is_err() {
             return native();
@@ -205,10 +205,10 @@ impl<B: Backend> Engine<B> {
         }
         communicator.begin_trial_call(&planned.decision)?;
         let start = Instant::now();
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let result =
             unsafe { self.run_planned(entry, communicator, &mut state, &planned, call, &normalized) };
-        // A call that failed here counts in its trial as well: all ranks count it.
+        // A call that failed on this rank still counts in its trial, because all ranks count it.
         let timed = communicator.end_trial_call(&mut state, &planned.decision, start.elapsed())?;
         if let Some(counters) = entry.counters().filter(|_| !timed.is_empty()) {
             let equal = matches!(normalized.signature.problem.counts, Counts::Equal(_));
@@ -217,10 +217,10 @@ impl<B: Backend> Engine<B> {
         result
     }
 
-    /// Runs a call by its plan, and compares the result with the MPI's own where that is due.
+    /// Runs a call by its plan, and compares the result with the MPI's own if `BRUCKNER_CHECK` requests it for this call.
     ///
     /// # Safety
-    /// As for [`Engine::run`].
+    /// The arguments are valid for the MPI function of the same name.
     unsafe fn run_planned(
         &self,
         entry: &CommEntry<B>,
@@ -235,14 +235,14 @@ impl<B: Backend> Engine<B> {
         let version = plans.versions.get(planned.id);
         let prepared = match &mut version.prepared {
             None | Some(Prepared::Native) => {
-                // SAFETY: as for this function.
+                // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
                 return Ok(unsafe { self.native(call, group.comm) });
             }
             Some(prepared) => prepared,
         };
-        let every = group.internal.settings.check;
+        let every = group.internal.settings.check_interval;
         let check = match every > 0 && calls.is_multiple_of(every) {
-            // SAFETY: as for this function.
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             true => unsafe { NativeCheck::run(group, call, normalized) }?,
             false => None,
         };
@@ -253,7 +253,7 @@ impl<B: Backend> Engine<B> {
         match prepared {
             Prepared::Native => {}
             Prepared::Parts(parts) => {
-                // SAFETY: as for this function.
+                // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
                 let code = unsafe { parts.run(self.backend, call, normalized, comm) }?;
                 if code != 0 {
                     return Ok(code);
@@ -261,20 +261,23 @@ impl<B: Backend> Engine<B> {
             }
             Prepared::Ready(plan) => {
                 staging.grow(normalized, plan);
-                let (buffers, staged) = staging.bring(normalized, plan, &workspace.temporary)?;
+                let (buffers, staged) = staging.pack_input(normalized, plan, &workspace.temporary)?;
                 if self.active.is_empty() {
-                    // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+                    // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because
+                    // they are staged.
                     unsafe { plan.run(wire, buffers) }?;
                 } else {
-                    // SAFETY: as above.
+                    // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because
+                    // they are staged.
                     unsafe { plan.start(wire, buffers) }?;
                     self.active.while_waiting(wire, || plan.test(wire))?;
                 }
                 staging.take(normalized, staged)?;
             }
             Prepared::Sized(plan) => {
-                let (buffers, staged) = staging.bring_sized(call, group.size, plan)?;
-                // SAFETY: as above.
+                let (buffers, staged) = staging.pack_alltoallv_input(call, group.size, plan)?;
+                // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they
+                // are staged.
                 unsafe { plan.start(wire, buffers) }?;
                 if self.active.is_empty() {
                     plan.wait(wire)?;
@@ -301,13 +304,13 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// Calls the MPI's own function; its code.
+    /// Calls the MPI's own function, and returns its code.
     ///
     /// # Safety
-    /// The arguments are right for it.
+    /// The arguments are valid for the MPI function of the same name.
     #[inline(always)]
     pub unsafe fn native(&self, call: &Call, comm: Handle) -> c_int {
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         match unsafe { self.backend.native(call, comm) } {
             Ok(()) => 0,
             Err(error) => error.code,

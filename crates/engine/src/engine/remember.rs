@@ -1,4 +1,4 @@
-//! Remembering a call, so that the fast path recognises it when it comes again.
+//! Adds calls to the caches, so that the fast path recognises them.
 
 use std::sync::atomic::Ordering;
 
@@ -8,13 +8,14 @@ use bruckner_mpi::{Function, Handle};
 use super::Engine;
 use crate::backend::Backend;
 use crate::cache::{Blocks, Bytes, CachedCall, CallKey, Cut, is_built_in, key_of};
-use crate::call::{Amount, Buffer, Call};
+use crate::call::{Amount, Call, UserBuffer};
 use crate::communicator::{Communicator, PlannedCall, State};
 use crate::normalize::{CallSignature, NormalizedCall};
 use crate::plan::Prepared;
 
 impl<B: Backend> Engine<B> {
-    /// The key of a call, if its arguments alone decide about it. `listed` is how many numbers of a list do.
+    /// Returns the key of a call, if its arguments alone decide how it is handled. `listed` returns how many numbers of a list belong to
+    /// the key.
     pub(super) fn key_of(&self, call: &Call, listed: impl Fn() -> Option<u32>) -> Option<CallKey> {
         match is_built_in(self.backend, call) {
             true => key_of(self.backend, call, listed),
@@ -22,28 +23,28 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// The same call in bytes, where it moves data of types that are not built in. Their handles may mean other types soon, so such calls are
-    /// recognised by their sizes. The layout of the data is checked each time.
+    /// Returns a call that moves data of user-defined datatypes as a call in bytes. Handles of such datatypes may soon mean others, so
+    /// these calls are recognised by their sizes, and the layout of the data is checked each time.
     pub(super) fn in_bytes(&self, call: &Call) -> Option<Call> {
         let backend = self.backend;
         let moves = matches!(call.function, Function::Allgather | Function::Alltoall | Function::Bcast);
         if !moves || is_built_in(backend, call) {
             return None;
         }
-        let in_bytes = |buffer: &Buffer| {
+        let in_bytes = |buffer: &UserBuffer| {
             let count = buffer.amount.each();
             if count < 0 || backend.is_null_type(buffer.datatype) {
                 return None;
             }
             let bytes = count.checked_mul(backend.type_size(buffer.datatype).ok()? as i64)?;
-            Some(Buffer { amount: Amount::Each(bytes), datatype: backend.byte(), ..*buffer })
+            Some(UserBuffer { amount: Amount::Each(bytes), datatype: backend.byte(), ..*buffer })
         };
         let sends = call.function != Function::Bcast && !backend.is_in_place(call.send.data);
         let send = if sends { in_bytes(&call.send)? } else { call.send };
         Some(Call { send, recv: in_bytes(&call.recv)?, ..*call })
     }
 
-    /// Remembers a call whose buffers need no staging, together with those that differ from it only in the count, as far as the same plan
+    /// Remembers a call whose buffers need no staging, together with calls that differ from it only in the count, as far as the same plan
     /// handles them.
     pub(super) fn remember(
         &self,
@@ -55,7 +56,8 @@ impl<B: Backend> Engine<B> {
         normalized: &NormalizedCall,
     ) {
         let decision = &planned.decision;
-        // Zero-byte calls depend on the entry point, and calls of a trial have different candidates.
+        // Neither zero-byte calls, whose handling depends on the entry point, nor calls of a trial, whose candidates change, are
+        // remembered.
         let in_trial = decision.assignment.is_in_trial();
         if !self.recognises.load(Ordering::Relaxed) || normalized.signature.is_nothing() || in_trial {
             return;
@@ -70,14 +72,14 @@ impl<B: Backend> Engine<B> {
         let changed = decider.tuning.has_changed(kind_id);
         let any_count =
             key.is_one_count() && (version.is_preferred || changed) && !planned.fallback && bytes > 0;
-        // Calls that a fallback handles may go elsewhere with other lists whose largest count is the same.
+        // With other lists of the same largest count, a call that a fallback handles now may get another plan.
         if key.listed.is_some() && !any_count {
             return;
         }
         // The counts of calls that the same plan handles: all, or those of the same size class.
         let counts = |one_class: bool| match any_count {
             true => {
-                let mut all = decider.menus.alike(&normalized.signature.question());
+                let mut all = decider.menus.range_of_kind(&normalized.signature.question());
                 if one_class {
                     let class = size_class(decision.bytes);
                     all = *all.start().max(class.start())..=*all.end().min(class.end());
@@ -109,7 +111,7 @@ impl<B: Backend> Engine<B> {
                     store.calls.put(cached(why));
                 }
             }
-            // Input and output that overlap are checked each time.
+            // The fast path checks each time whether input and output overlap.
             Some(Prepared::Ready(plan))
                 if normalized.is_direct_or_padded(plan.compiled(), self.backend.has_device())
                     && normalized.user_op.is_none() =>
@@ -123,11 +125,11 @@ impl<B: Backend> Engine<B> {
                 let all = cached.counts.clone();
                 let (input, output) = normalized.bytes;
                 store.calls.put(CachedCall {
-                    // There may be memory for no more; with lists that is checked each time.
+                    // Larger counts may need more memory than there is. For lists, the fast path checks that each time.
                     counts: *all.start()..=if listed { *all.end() } else { key.count },
                     cut: Cut::of(problem),
                     blocks: Blocks {
-                        elements: each(problem.largest()),
+                        elements: each(problem.largest_block()),
                         buffers: Bytes {
                             input: each(input as u64) as usize,
                             output: each(output as u64) as usize,
@@ -136,7 +138,7 @@ impl<B: Backend> Engine<B> {
                         given: if listed && !problem.collective.reduces() { size(key.words[2]) } else { 0 },
                         ..cached.blocks
                     },
-                    // Whatever this rank's own block is in this call: that may be empty.
+                    // Set regardless of this rank's own block, which may be empty in this call.
                     padded: combine.pair().is_some(),
                     ..cached
                 });

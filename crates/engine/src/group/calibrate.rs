@@ -1,31 +1,33 @@
-//! Calibration: the time of messages, measured at first use of a communicator that spans nodes, where no profile has it. Collective; all
-//! ranks get the same result and exchange the same messages, because each further step depends on what they have agreed on.
+//! Calibration: measures the time of messages at first use of a communicator that spans nodes, if no profile has it. Collective. All ranks
+//! get the same result and exchange the same messages, because each step depends only on values that they have agreed on.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use bruckner_choose::{Gauged, Long, Shape};
+use bruckner_choose::{Calibration, LongMessage, Shape};
 use bruckner_config::Mode;
-use bruckner_mpi::Agree;
-use bruckner_runtime::Names as _;
+use bruckner_mpi::AgreeOp;
+use bruckner_runtime::TranslateRanks as _;
 use bruckner_schedule::{Level, Rank, Topology};
 
 use super::Group;
 use crate::Error;
 use crate::backend::Backend;
 
-/// Bytes of short messages, and of long ones.
+/// Message sizes in bytes: a short one (`SHORT`), and two long ones (`LONG`).
 const SHORT: usize = 8;
 const LONG: [usize; 2] = [16 << 10, 256 << 10];
-/// Two ranks exchange messages of one size at most so often, and for so long: well below 20 ms in all.
+/// Limits for the exchanges of two ranks with one message size: their number (`TIMES`), and the time between nodes (`FAR`) and on a node
+/// (`NEAR`). A calibration takes well below 20 ms.
 const TIMES: u64 = 5;
 const FAR: Duration = Duration::from_millis(2);
 const NEAR: Duration = Duration::from_millis(1);
-/// Those of a node do so this often: whoever lost its core once has not lost it each time, unless cores are crowded.
+/// Number of measurements on a node, the fastest of which counts: a rank that lost its core in one of them has not lost it in all, unless
+/// cores are oversubscribed.
 const AGAIN: usize = 3;
-/// The longest messages are only for those that the others take next to no time.
+/// The longest messages are measured only if the shorter long ones take at most this many nanoseconds more than short ones.
 const QUICK: u64 = 50_000;
-/// A time that was not measured.
+/// Marks a time that was not measured.
 const NOTHING: u64 = u64::MAX;
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -36,7 +38,8 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
 }
 
-/// With whom a rank exchanges messages: the first of each node with that of another; on a node all at once, in pairs.
+/// The partners of a rank: on a node all ranks exchange messages at once, in pairs; between nodes only the first rank of each node does,
+/// with that of another node.
 struct Partners {
     near: Option<u32>,
     far: Option<u32>,
@@ -57,26 +60,26 @@ impl Partners {
 }
 
 impl<B: Backend> Group<B> {
-    /// The calibration of messages on this communicator: known, or measured if that is allowed. Collective, with the same result on all
-    /// ranks.
-    pub(crate) fn calibration(&self, topology: &Topology) -> Result<Option<Gauged>, Error> {
+    /// Returns the calibration of messages on this communicator: the known one, or a new measurement; `None` if it is not needed or not
+    /// allowed. Collective, with the same result on all ranks.
+    pub(crate) fn calibration(&self, topology: &Topology) -> Result<Option<Calibration>, Error> {
         let settings = &self.internal.settings;
-        let wanted = settings.measure && settings.mode == Mode::On;
+        let wanted = settings.calibrate && settings.mode == Mode::On;
         if !wanted || !self.internal.knowledge.lacks_figures(Shape::of(topology)) {
             return Ok(None);
         }
-        // Those who measured before may have done so with others: only what all know counts.
+        // Ranks may have been calibrated in different communicators: a known result counts only if all ranks have the same.
         let lock = || self.internal.calibrated.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = *lock();
         let known = mine.map(|calibrated| calibrated.words()).unwrap_or_default();
-        let mut words = [0; 2 * Gauged::WORDS + 1];
+        let mut words = [0; 2 * Calibration::WORDS + 1];
         for (at, word) in known.into_iter().enumerate() {
             (words[2 * at], words[2 * at + 1]) = (word, !word);
         }
-        words[2 * Gauged::WORDS] = u64::from(mine.is_some());
-        self.agree(Agree::Max, &mut words)?;
+        words[2 * Calibration::WORDS] = u64::from(mine.is_some());
+        self.agree(AgreeOp::Max, &mut words)?;
         let (pairs, spent) = words.as_chunks::<2>();
-        // A process measures once.
+        // A process measures only once, so no rank measures if any has done so before.
         if spent == [1] {
             return Ok(mine.filter(|_| pairs.iter().all(|[word, inverse]| *word == !inverse)));
         }
@@ -85,19 +88,19 @@ impl<B: Backend> Group<B> {
         Ok(Some(found))
     }
 
-    fn measure(&self, topology: &Topology) -> Result<Gauged, Error> {
+    fn measure(&self, topology: &Topology) -> Result<Calibration, Error> {
         let Partners { near, far } = Partners::of(topology, self.rank);
         let mut workspace = (vec![0u8; LONG[1]], vec![0u8; LONG[1]]);
         let mut take = |partner: Option<u32>, bytes: usize, most: Duration| match partner {
             Some(partner) => self.time(partner, (&mut workspace.0[..bytes], &mut workspace.1[..bytes]), most),
             None => Ok(NOTHING),
         };
-        // A connection must have carried something before it shows what it can do.
+        // A first exchange, which is not timed, sets up the connection.
         take(far, LONG[0], Duration::ZERO)?;
         let began = Instant::now();
         let mut words = [take(far, SHORT, FAR)?, NOTHING, take(far, LONG[0], FAR)?, NOTHING, 0];
         if let Some(far) = far {
-            // Both must come to the same, so they tell each other what they think.
+            // Both partners must make the same decision, so they exchange what each would decide.
             let slow = [u8::from(words[2] > words[0] + QUICK)];
             if slow[0] | self.swap(far, &slow)? == 0 {
                 words[3] = take(Some(far), LONG[1], FAR)?;
@@ -110,28 +113,28 @@ impl<B: Backend> Group<B> {
         for _ in 0..AGAIN {
             on_node = on_node.min(take(near, SHORT, NEAR)?);
         }
-        // Ranks of a node wait for each other, so the slowest pair counts.
+        // Ranks of a node wait for each other, so the slowest pair counts: the minimum of complements is a maximum.
         words[1] = near.map_or(NOTHING, |_| !on_node);
         words[4] = !nanoseconds(measured + began.elapsed());
-        // Between nodes the quickest does: others may have waited for their turn on a core.
-        self.agree(Agree::Min, &mut words)?;
+        // Between nodes the fastest pair counts, because other ranks may have waited for a core.
+        self.agree(AgreeOp::Min, &mut words)?;
         let [short, on_node, long, longest, took] = words;
         let (bytes, long) = if longest == NOTHING { (LONG[0], long) } else { (LONG[1], longest) };
-        let long = Long { bytes: bytes as u64, took: seconds(long) };
-        let near = (on_node != NOTHING).then(|| seconds(!on_node));
-        Ok(Gauged { near, far: seconds(short), long, took: seconds(!took) })
+        let long_message = LongMessage { bytes: bytes as u64, took: seconds(long) };
+        let intra_node = (on_node != NOTHING).then(|| seconds(!on_node));
+        Ok(Calibration { intra_node, inter_node: seconds(short), long_message, duration: seconds(!took) })
     }
 
-    /// How long it takes to exchange bytes with a partner, in nanoseconds, on average: where one of them is late, the other finds its message
-    /// there, so one exchange alone may seem to take no time. Both end together, when either has done so long enough: the first byte
-    /// says so.
+    /// Measures the average time of an exchange with a partner, in nanoseconds. A single exchange could seem to take no time, because the
+    /// message of a partner that is ahead is already there. Both ranks stop together, when either has reached a limit: the first byte of
+    /// each message signals that.
     fn time(
         &self,
         partner: u32,
         (mine, theirs): (&mut [u8], &mut [u8]),
         most: Duration,
     ) -> Result<u64, Error> {
-        let name = self.translation.peer(Rank(partner));
+        let name = self.translation.translate(Rank(partner));
         let began = Instant::now();
         for time in 1..=TIMES {
             mine[0] = u8::from(time == TIMES || began.elapsed() >= most);
@@ -143,9 +146,9 @@ impl<B: Backend> Group<B> {
         unreachable!("the last time says so")
     }
 
-    /// Tells a partner a byte and hears one.
+    /// Exchanges one byte with a partner.
     fn swap(&self, partner: u32, mine: &[u8; 1]) -> Result<u8, Error> {
-        let (name, mut theirs) = (self.translation.peer(Rank(partner)), [0]);
+        let (name, mut theirs) = (self.translation.translate(Rank(partner)), [0]);
         self.internal.exchange(Some((name, mine)), Some((name, &mut theirs)), self.agreement_tag())?;
         Ok(theirs[0])
     }
@@ -155,7 +158,7 @@ impl<B: Backend> Group<B> {
 mod tests {
     use super::*;
 
-    /// Who sends to whom is sent to by them, on nodes of any size and number.
+    /// The partner of a rank's partner is the rank itself, on nodes of any size and number.
     #[test]
     fn partners_are_each_others() {
         for text in ["4x4", "3x2", "5,3,2", "2x8:cyclic", "7x1", "1x3"] {

@@ -1,11 +1,11 @@
-//! The hidden communicator, and what its processes share: places, memory, tags, settings.
+//! The internal communicator, and the data that its processes share: rank placement, node memory, tags, settings.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_choose::{Ability, Gauged, Knowledge, Menus, Shape};
+use bruckner_choose::{Ability, Calibration, DecisionTables, Knowledge, Shape};
 use bruckner_config::{ProfileFile, Settings};
-use bruckner_mpi::{Agree, Flavour, Function, Handle, TagRange, Tags};
-use bruckner_runtime::segment::{OpenWord, Pool};
+use bruckner_mpi::{AgreeOp, Flavour, Function, Handle, TagRange, Tags};
+use bruckner_runtime::segment::{Pool, ReadProbe};
 use bruckner_runtime::{Peer, Transport};
 use bruckner_schedule::{Level, Rank, Topology};
 
@@ -14,66 +14,66 @@ use crate::backend::{Backend, Wire as _};
 use crate::progress::Active;
 use crate::reuse::ReuseCache;
 
-/// The most topologies whose menus are kept.
+/// Maximum number of decision tables that are kept.
 const MENUS: usize = 16;
 
-/// The decision table of a placement, shared by all communicators that have it.
-struct Placed {
+/// The decision table for a topology and a calibration, shared by all communicators that have both.
+struct PlacementTable {
     topology: Arc<Topology>,
-    calibrated: Option<[u64; Gauged::WORDS]>,
-    menus: Arc<Menus>,
+    calibrated: Option<[u64; Calibration::WORDS]>,
+    menus: Arc<DecisionTables>,
 }
 
-/// A communicator of our own on which all messages go.
+/// The internal communicator, which carries all messages of the library.
 pub(crate) struct InternalComm<B: Backend> {
     pub(crate) backend: &'static B,
     pub(crate) comm: Handle,
-    /// Where each of its ranks runs: by topology, if one was given, else as found.
+    /// Placement of the ranks: the topology in the settings, if there is one, otherwise as detected.
     pub(crate) places: Topology,
-    /// The node that each really runs on, whatever topology was given.
+    /// Detected nodes of the ranks, also if the settings have another topology.
     nodes: Topology,
-    /// The node's memory, if all have it.
+    /// Shared memory of the node; `None` if any rank has none.
     pub(crate) pool: Option<Arc<Pool>>,
-    /// Whether all can read the buffers of all others on their node.
+    /// Whether every rank can read the buffers of all others on its node.
     pub(crate) reads: bool,
     pub(crate) wire: B::Wire,
-    pub(crate) shared_cores: bool,
-    /// Whether MPI, on all ranks, lets plans go on inside its own waits.
+    pub(crate) oversubscribed: bool,
+    /// Whether the MPI, on all ranks, can advance plans inside its own waits.
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
     pub(crate) reuse: ReuseCache,
-    /// The knowledge that choices rest on: the profile's, or the default machine model's.
+    /// Machine knowledge that decisions are based on: the profile's, or that of the default machine model.
     pub(super) knowledge: Arc<Knowledge>,
-    /// The calibration of messages, where it was measured.
-    pub(super) calibrated: Mutex<Option<Gauged>>,
-    menus: Mutex<Vec<Placed>>,
-    /// Whether several threads may call at once, on any rank.
+    /// Calibration of messages, if it was measured.
+    pub(super) calibrated: Mutex<Option<Calibration>>,
+    menus: Mutex<Vec<PlacementTable>>,
+    /// Whether several threads may call MPI at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
-    /// Plans that are started: they go on while ranks wait for each other to agree.
+    /// Started operations, which are advanced while ranks wait for each other to agree.
     active: Arc<Active>,
 }
 
-/// The result of a search for tags; the same on all ranks.
-pub(crate) enum Found {
-    /// A range that is free everywhere, and now taken.
+/// The result of taking a range of tags; the same on all ranks.
+pub(crate) enum TagSearch {
+    /// A range that was free on all ranks, and is now taken.
     Range(TagRange),
-    /// None is.
+    /// No range of tags is free.
     Nothing,
-    /// A rank cannot take part.
+    /// Some rank cannot take part.
     Unable,
 }
 
 impl<B: Backend> InternalComm<B> {
-    /// Makes one for the processes of a communicator. Collective.
+    /// Creates the internal communicator for the processes of `of`. Collective.
     pub(crate) fn new(
         backend: &'static B,
         of: Handle,
         active: Arc<Active>,
     ) -> Result<InternalComm<B>, Error> {
-        let comm = backend.hide(of)?;
+        let comm = backend.create_internal(of)?;
         let size = backend.size(comm)?;
-        // Only rank 0 looks: files and environments may differ.
+        // Only rank 0 reads settings and profile, because files and environments may differ between ranks.
         let first = backend.rank(comm)? == 0;
         let found = if first { backend.settings() } else { String::new() };
         let profile = if first { backend.profile(&found).to_text() } else { String::new() };
@@ -86,10 +86,10 @@ impl<B: Backend> InternalComm<B> {
         let nodes = Topology::of(&found.iter().map(|at| (at.node, at.socket)).collect::<Vec<_>>());
         let mut worst =
             [u64::from(processes > cores), u64::from(!backend.has_hook()), u64::from(backend.is_threaded())];
-        backend.agree(comm, Agree::Max, &mut worst)?;
+        backend.agree(comm, AgreeOp::Max, &mut worst)?;
         let pool = if settings.shared_memory { pool(backend, comm, node)? } else { None };
         backend.free(node);
-        let reads = pool.is_some() && settings.reads && reads(backend, comm, &nodes)?;
+        let reads = pool.is_some() && settings.peer_reads && reads(backend, comm, &nodes)?;
         let (shared_cores, hooked) = (worst[0] != 0, worst[1] == 0);
         Ok(InternalComm {
             backend,
@@ -99,10 +99,10 @@ impl<B: Backend> InternalComm<B> {
             pool,
             reads,
             wire: backend.wire(comm, backend.tag_limit() - 1, shared_cores),
-            shared_cores,
+            oversubscribed: shared_cores,
             hooked,
             settings,
-            // Two are in no range: one for reports, and one that is never sent.
+            // Two tags are in no range: one is for reports, and one is never sent.
             tags: Mutex::new(Tags::new(backend.tag_limit() - 1)),
             threads: worst[2] != 0,
             active,
@@ -113,12 +113,17 @@ impl<B: Backend> InternalComm<B> {
         })
     }
 
-    /// The decision table for communicators with a topology. Communicators with the same topology share it, because making it takes longer
-    /// than a few short calls.
-    pub(crate) fn menus(&self, topology: &Arc<Topology>, calibrated: Option<&Gauged>) -> Arc<Menus> {
-        let words = calibrated.map(Gauged::words);
+    /// Returns the decision table for a topology and calibration. Communicators with the same ones share a table, because making one takes
+    /// longer than a few short calls.
+    pub(crate) fn menus(
+        &self,
+        topology: &Arc<Topology>,
+        calibrated: Option<&Calibration>,
+    ) -> Arc<DecisionTables> {
+        let words = calibrated.map(Calibration::words);
         let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |other: &Placed| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
+        let is_it =
+            |other: &PlacementTable| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
         if let Some(placed) = known.iter().find(|other| is_it(other)) {
             return placed.menus.clone();
         }
@@ -126,11 +131,11 @@ impl<B: Backend> InternalComm<B> {
         if known.len() >= MENUS {
             known.remove(0);
         }
-        known.push(Placed { topology: topology.clone(), calibrated: words, menus: menus.clone() });
+        known.push(PlacementTable { topology: topology.clone(), calibrated: words, menus: menus.clone() });
         menus
     }
 
-    fn new_menus(&self, topology: Arc<Topology>, calibrated: Option<&Gauged>) -> Menus {
+    fn new_menus(&self, topology: Arc<Topology>, calibrated: Option<&Calibration>) -> DecisionTables {
         let wide = self.backend.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
         let shape = Shape::of(&topology);
@@ -138,26 +143,27 @@ impl<B: Backend> InternalComm<B> {
             Some(calibrated) => self.knowledge.clone().with(calibrated, shape),
             None => self.knowledge.clone(),
         };
-        Menus::new(topology, knowledge, self.settings.policy(), able)
+        DecisionTables::new(topology, knowledge, self.settings.policy(), able)
     }
 
-    /// The node's memory, if these ranks all really run on this process's node: a topology that was given may say otherwise.
+    /// Returns the node's shared memory if all these ranks are on this process's node as detected, also if the settings have another
+    /// topology.
     pub(crate) fn shared_by(&self, ranks: impl IntoIterator<Item = u32>) -> Option<&Arc<Pool>> {
         let pool = self.pool.as_ref()?;
         one_node(&self.nodes, ranks).then_some(pool)
     }
 
-    /// Sends bytes to a rank of the hidden communicator, and waits until they are gone.
-    pub(crate) fn tell(&self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+    /// Sends bytes to a rank of the internal communicator and waits until the send is complete.
+    pub(crate) fn send(&self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
         self.exchange(Some((to, bytes)), None, tag)
     }
 
-    /// Receives as many bytes as there is room for.
-    pub(crate) fn hear(&self, from: u32, tag: u32, bytes: &mut [u8]) -> Result<(), Error> {
+    /// Receives `bytes.len()` bytes from a rank of the internal communicator.
+    pub(crate) fn recv(&self, from: u32, tag: u32, bytes: &mut [u8]) -> Result<(), Error> {
         self.exchange(None, Some((from, bytes)), tag)
     }
 
-    /// Sends to one rank and receives from another at the same time, or does one of the two.
+    /// Sends to one rank and receives from another at the same time, or does only one of the two.
     pub(crate) fn exchange(
         &self,
         to: Option<(u32, &[u8])>,
@@ -172,7 +178,7 @@ impl<B: Backend> InternalComm<B> {
         }
         if let Some((rank, bytes)) = to {
             let peer = Peer { rank, tag };
-            // SAFETY: as above.
+            // SAFETY: the bytes live until the request is finished.
             unsafe { self.wire.send(&mut requests, 1, bytes.as_ptr(), bytes.len(), peer) }?;
         }
         let mut result = Ok(());
@@ -187,63 +193,63 @@ impl<B: Backend> InternalComm<B> {
         Ok(result?)
     }
 
-    /// The texts of all ranks, on rank 0. Collective.
+    /// Returns the texts of all ranks on rank 0, and `None` on the others. Collective.
     pub(crate) fn collect(&self, text: &str) -> Result<Option<Vec<String>>, Error> {
-        // A tag that is in no range.
+        // The tag limit is a tag that belongs to no range.
         let tag = self.backend.tag_limit();
         let lengths = self.backend.gather(self.comm, &[text.len() as u64])?;
         if self.backend.rank(self.comm)? != 0 {
-            self.tell(0, tag, text.as_bytes())?;
+            self.send(0, tag, text.as_bytes())?;
             return Ok(None);
         }
         let mut texts = vec![text.to_owned()];
         for (rank, length) in lengths.iter().enumerate().skip(1) {
             let mut bytes = vec![0u8; *length as usize];
-            self.hear(rank as u32, tag, &mut bytes)?;
+            self.recv(rank as u32, tag, &mut bytes)?;
             texts.push(String::from_utf8_lossy(&bytes).into_owned());
         }
         Ok(Some(texts))
     }
 
-    /// A range of tags that is free on all processes of a communicator, if all are able to take part. Collective over it, by
-    /// `agree`.
+    /// Takes a range of tags that is free on all processes of a communicator, if all are able to take part. Collective over the ranks that
+    /// take part in `agree`.
     ///
-    /// Several threads may be here for different communicators, and each waits for processes that may be waiting for
-    /// another of them: nothing is held meanwhile. They agree on a range that is free everywhere, each process takes it, and
-    /// where another thread was faster on any of them, all give it back and try again with another one.
+    /// Several threads may run this for different communicators, each waiting for processes that wait for another one, so no lock is held
+    /// while ranks agree. Ranks agree on a range that is free on all of them, and each process takes it. If another thread was faster on
+    /// any process, all give the range back and try another one.
     pub(crate) fn take_tags(
         &self,
         is_first: bool,
         able: bool,
-        agree: impl Fn(Agree, &mut [u64]) -> Result<(), Error>,
-    ) -> Result<Found, Error> {
+        agree: impl Fn(AgreeOp, &mut [u64]) -> Result<(), Error>,
+    ) -> Result<TagSearch, Error> {
         for attempt in 0.. {
-            // After a collision they go apart by chance, which the first rank throws for all.
+            // After a collision, threads move to different ranges by a random offset, which the first rank draws for all.
             let chance = if attempt > 0 && is_first { chance() } else { 0 };
-            // One number as long as there is room above: a list of bits is long, and Intel MPI's own allreduce of more
-            // than eight bytes fails where two threads are in one.
-            let mut above = [if able { self.tags().above() + chance % 16 } else { u64::MAX }];
-            agree(Agree::Max, &mut above)?;
+            // One number suffices while ranges above all taken ones are free. A list of bits is long, and Intel MPI's own allreduce of
+            // more than eight bytes fails if two threads call it at once.
+            let mut above = [if able { self.tags().first_above_taken() + chance % 16 } else { u64::MAX }];
+            agree(AgreeOp::Max, &mut above)?;
             if above == [u64::MAX] {
-                return Ok(Found::Unable);
+                return Ok(TagSearch::Unable);
             }
             let mut range = self.tags().numbered(above[0]);
             if range.is_none() {
                 let mut free = self.tags().free().to_vec();
                 free.push(!chance);
-                agree(Agree::And, &mut free)?;
+                agree(AgreeOp::And, &mut free)?;
                 let skip = !free.pop().unwrap_or_default();
-                range = self.tags().nth(&free, skip);
+                range = self.tags().nth_free(&free, skip);
             }
-            let Some(range) = range else { return Ok(Found::Nothing) };
+            let Some(range) = range else { return Ok(TagSearch::Nothing) };
             let mut taken = [u64::from(self.tags().take(range))];
             if !self.threads {
-                return Ok(Found::Range(range));
+                return Ok(TagSearch::Range(range));
             }
             let mine = taken[0] == 1;
-            agree(Agree::Min, &mut taken)?;
+            agree(AgreeOp::Min, &mut taken)?;
             if taken[0] == 1 {
-                return Ok(Found::Range(range));
+                return Ok(TagSearch::Range(range));
             }
             if mine {
                 self.free_tags(range);
@@ -261,21 +267,21 @@ impl<B: Backend> InternalComm<B> {
     }
 }
 
-/// A number that two threads hardly ever get at once.
+/// Returns a random number, so that two threads rarely get the same one.
 fn chance() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) >> 32
 }
 
-/// Whether ranks run on one node.
+/// Whether all given ranks run on one node.
 fn one_node(nodes: &Topology, ranks: impl IntoIterator<Item = u32>) -> bool {
     let mut nodes = ranks.into_iter().map(|rank| nodes.node_of(Rank(rank)));
     let first = nodes.next();
     nodes.all(|node| Some(node) == first)
 }
 
-/// The node's shared memory: created by its first process, attached by the others, unlinked at once; `None` on all ranks
-/// if any could not.
+/// Creates the node's shared memory: its first process creates the object, the others attach, and it is unlinked at once. Returns `None`
+/// on all ranks if any of them fails.
 fn pool(backend: &impl Backend, comm: Handle, node: Handle) -> Result<Option<Arc<Pool>>, Error> {
     let (me, size) = (backend.rank(node)?, backend.size(node)?);
     let mut name = String::new();
@@ -292,24 +298,24 @@ fn pool(backend: &impl Backend, comm: Handle, node: Handle) -> Result<Option<Arc
         made = Pool::attach(&name, size, me).ok();
     }
     let mut all = [u64::from(made.is_some())];
-    backend.agree(comm, Agree::Min, &mut all)?;
+    backend.agree(comm, AgreeOp::Min, &mut all)?;
     if me == 0 && !name.is_empty() {
         Pool::unlink(&name);
     }
     Ok(made.filter(|_| all[0] == 1).map(Arc::new))
 }
 
-/// Whether all ranks can read the memory of all others on their node: they try. Collective.
+/// Whether all ranks can read the memory of all others on their node, which they try out. Collective.
 fn reads(backend: &impl Backend, comm: Handle, nodes: &Topology) -> Result<bool, Error> {
-    let (me, word) = (Rank(backend.rank(comm)?), OpenWord::random());
+    let (me, word) = (Rank(backend.rank(comm)?), ReadProbe::random());
     let all = backend.gather(comm, &word.place())?;
     let others = nodes.span(Level::NODE, nodes.region_of(Level::NODE, me)).map(|at| nodes.rank_at(at));
     let can_read = |other: Rank| {
-        let place = &all[other.0 as usize * OpenWord::PLACE..][..OpenWord::PLACE];
-        other == me || OpenWord::can_read(place)
+        let place = &all[other.0 as usize * ReadProbe::PLACE..][..ReadProbe::PLACE];
+        other == me || ReadProbe::can_read(place)
     };
     let mut all = [u64::from(others.into_iter().all(can_read))];
-    backend.agree(comm, Agree::Min, &mut all)?;
+    backend.agree(comm, AgreeOp::Min, &mut all)?;
     Ok(all[0] == 1)
 }
 

@@ -1,4 +1,4 @@
-//! The ranks of a communicator, and how they talk before there is a plan: by messages on the internal communicator.
+//! The ranks of a communicator, and the messages by which they agree before they have a plan.
 
 mod calibrate;
 mod internal;
@@ -7,8 +7,8 @@ mod translation;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use bruckner_mpi::{Agree, Handle, TagRange};
-use bruckner_runtime::Names as _;
+use bruckner_mpi::{AgreeOp, Handle, TagRange};
+use bruckner_runtime::TranslateRanks as _;
 use bruckner_schedule::{Level, Rank, Topology};
 
 pub(crate) use internal::InternalComm;
@@ -18,16 +18,16 @@ use crate::Error;
 use crate::backend::{Backend, Fault};
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use internal::Found;
+use internal::TagSearch;
 
-/// The ranks of a communicator.
+/// The ranks of a user's communicator, and the tags of their messages on the internal communicator.
 pub(crate) struct Group<B: Backend> {
     pub(crate) internal: Arc<InternalComm<B>>,
     pub(crate) comm: Handle,
     pub(crate) rank: Rank,
     pub(crate) size: u32,
     pub(crate) translation: Arc<RankTranslation>,
-    /// The first is that of messages by which ranks agree; plans have the others.
+    /// Tags of the group's messages: the first is for agreements, the others are for plans.
     pub(crate) tags: TagRange,
 }
 
@@ -38,12 +38,13 @@ impl<B: Backend> Drop for Group<B> {
 }
 
 impl<B: Backend> Group<B> {
-    /// The ranks of a communicator, and their topology. Collective. Where the library cannot handle its calls: the reason, on all ranks.
+    /// Creates the group of a communicator, and its topology. Collective. Returns the reason, the same on all ranks, if the library cannot
+    /// handle the communicator's calls.
     pub(crate) fn new(internal: Arc<InternalComm<B>>, comm: Handle) -> Result<(Group<B>, Topology), Refusal> {
         let backend = internal.backend;
         let (rank, size) = (backend.rank(comm)?, backend.size(comm)?);
         let names: Option<Vec<u32>> = backend.translate(comm, internal.comm)?.into_iter().collect();
-        // Where processes of two worlds meet, all see it; those of the other world may not have the library.
+        // All ranks detect processes of another world and return here; such processes may not have loaded the library.
         let Some(names) = names else { return Err(Reason::OutsideWorld.into()) };
         let placed = |name: &u32| {
             let region = |level| u64::from(internal.places.region_of(level, Rank(*name)));
@@ -51,12 +52,12 @@ impl<B: Backend> Group<B> {
         };
         let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
         let topology = catch_unwind(|| Topology::of(&places)).ok();
-        // The one agreement that goes by the user's communicator: afterwards there are tags.
+        // Only this agreement uses the user's communicator; later ones use the tags that are taken here.
         let agree = |how, words: &mut [u64]| Ok(backend.agree(comm, how, words)?);
         let able = topology.is_some() && !backend.has_device();
         let (tags, topology) = match (internal.take_tags(rank == 0, able, agree)?, topology) {
-            (Found::Range(tags), Some(topology)) => (tags, topology),
-            (Found::Nothing, _) => return Err(Reason::NoTags.into()),
+            (TagSearch::Range(tags), Some(topology)) => (tags, topology),
+            (TagSearch::Nothing, _) => return Err(Reason::NoTags.into()),
             _ => return Err(Reason::Unprepared.into()),
         };
         let translation = Arc::new(RankTranslation::of(names));
@@ -67,23 +68,23 @@ impl<B: Backend> Group<B> {
         self.internal.backend
     }
 
-    /// Whether a fault is to happen here.
+    /// Whether a test injects this fault on this rank.
     pub(crate) fn fails(&self, fault: Fault) -> bool {
-        self.backend().fails(fault, self.translation.peer(self.rank))
+        self.backend().fails(fault, self.translation.translate(self.rank))
     }
 
-    /// The tag of messages by which ranks agree.
+    /// Returns the tag of messages by which ranks agree.
     pub(crate) fn agreement_tag(&self) -> u32 {
         self.tags.first
     }
 
-    /// Makes numbers the same on all ranks, by messages of their own: in each round each rank hears from one that is twice as far away, and
-    /// hearing of a number twice does no harm. Collective. Messages of consecutive agreements cannot be mixed up, because the rounds of
-    /// an agreement have different senders.
-    pub(crate) fn agree(&self, how: Agree, numbers: &mut [u64]) -> Result<(), Error> {
+    /// Combines the numbers of all ranks by messages: in each round every rank receives from a rank twice as far away as in the round
+    /// before. A number may arrive twice, which does not change the result of any combination in [`AgreeOp`]. Collective. Messages of
+    /// consecutive agreements cannot be confused, because each round of an agreement has another sender.
+    pub(crate) fn agree(&self, how: AgreeOp, numbers: &mut [u64]) -> Result<(), Error> {
         let mut distance = 1;
         while distance < self.size {
-            let name = |rank: u32| self.translation.peer(Rank(rank % self.size));
+            let name = |rank: u32| self.translation.translate(Rank(rank % self.size));
             let (to, from) = (name(self.rank.0 + distance), name(self.rank.0 + self.size - distance));
             let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
             let mut theirs = vec![0u8; mine.len()];
@@ -96,17 +97,17 @@ impl<B: Backend> Group<B> {
         Ok(())
     }
 
-    /// Waits until all ranks have come. Collective.
+    /// Waits until all ranks have entered. Collective.
     pub(crate) fn barrier(&self) -> Result<(), Error> {
-        self.agree(Agree::Max, &mut [0])
+        self.agree(AgreeOp::Max, &mut [0])
     }
 
-    /// Tags for a plan of its own, if there are any. Collective.
+    /// Takes a range of tags for a persistent operation; `None`, on all ranks, if none is left. Collective.
     pub(crate) fn take_tags(&self) -> Result<Option<TagRange>, Error> {
         let agree = |how, words: &mut [u64]| self.agree(how, words);
         match self.internal.take_tags(self.rank.0 == 0, true, agree)? {
-            Found::Range(tags) => Ok(Some(tags)),
-            Found::Nothing | Found::Unable => Ok(None),
+            TagSearch::Range(tags) => Ok(Some(tags)),
+            TagSearch::Nothing | TagSearch::Unable => Ok(None),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Rank translation: from ranks of a communicator to ranks of the internal communicator.
 
-use bruckner_runtime::Names;
+use bruckner_runtime::TranslateRanks;
 use bruckner_schedule::Rank;
 
-/// The names of a communicator's ranks on the hidden one.
+/// For each rank of a user's communicator, its rank in the internal communicator.
 pub(crate) enum RankTranslation {
-    /// At equal distances, as those of rows and columns are: no list is kept.
+    /// Ranks at equal distances, as in the rows and columns of a process grid: no list is stored.
     Strided {
         first: u32,
         step: u32,
@@ -25,11 +25,11 @@ impl RankTranslation {
     }
 }
 
-impl Names for RankTranslation {
-    fn peer(&self, rank: Rank) -> u32 {
+impl TranslateRanks for RankTranslation {
+    fn translate(&self, rank: Rank) -> u32 {
         match self {
             RankTranslation::Strided { first, step } => first + rank.0 * step,
-            RankTranslation::Listed(names) => names[rank.0 as usize],
+            RankTranslation::Listed(ranks) => ranks[rank.0 as usize],
         }
     }
 }

@@ -1,4 +1,4 @@
-//! CallKey that MPI takes for errors.
+//! Calls that MPI rejects as errors.
 
 use bruckner_mpi::Function;
 
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::backend::Backend;
 use crate::call::Call;
 
-/// Input and output that are the same, where the MPI takes that for an error.
+/// Returns an error if send and receive buffer are the same memory: use MPI_IN_PLACE and the MPI rejects that.
 pub(super) fn not_aliased(backend: &impl Backend, call: &Call, rank: u32) -> Result<(), Error> {
     let (send, recv) = (&call.send, &call.recv);
     let count = recv.amount.each();
@@ -23,12 +23,12 @@ pub(super) fn not_aliased(backend: &impl Backend, call: &Call, rank: u32) -> Res
         _ => false,
     };
     match wrong && backend.refuses_aliases() {
-        true => Err(Error::Argument("input and output are the same memory".into())),
+        true => Err(Error::Argument("send and receive buffer are the same memory: use MPI_IN_PLACE".into())),
         false => Ok(()),
     }
 }
 
-/// `MPI_IN_PLACE` where it is not allowed: MPI says so.
+/// Returns an error if `MPI_IN_PLACE` is used where MPI does not allow it.
 pub(super) fn not_in_place(backend: &impl Backend, call: &Call, rank: u32) -> Result<(), Error> {
     let wrong = match call.function {
         Function::Barrier => false,
@@ -37,5 +37,5 @@ pub(super) fn not_in_place(backend: &impl Backend, call: &Call, rank: u32) -> Re
         }
         _ => backend.is_in_place(call.recv.data),
     };
-    if wrong { Err(Error::Argument("MPI_IN_PLACE is not allowed here".into())) } else { Ok(()) }
+    if wrong { Err(Error::Argument("MPI_IN_PLACE is not allowed for this argument".into())) } else { Ok(()) }
 }

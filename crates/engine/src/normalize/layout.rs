@@ -1,36 +1,36 @@
-//! The user's buffers: how they lie, and how their data is packed and unpacked.
+//! Layouts of the user's buffers, and packing and unpacking of their data.
 
 use std::ffi::{c_int, c_void};
 
-use bruckner_mpi::{Handle, Shape};
+use bruckner_mpi::{Handle, TypeLayout};
 use bruckner_runtime::Scratch;
-use bruckner_runtime::reduce::Kind;
+use bruckner_runtime::reduce::ElementType;
 
 use crate::Error;
 use crate::backend::{Backend, Way};
 
-/// One of the user's buffers.
+/// Layout of one of the user's buffers.
 #[derive(Clone, Debug)]
 pub(crate) enum BufferLayout {
-    /// Nothing is there on this rank.
+    /// This rank has no data.
     None,
-    /// An output that the user has already, as input: a broadcast's root. It may be memory that cannot be written.
-    Kept,
-    /// The bytes of all blocks, one behind the other.
+    /// The output of a broadcast's root, which already has the data as input. The memory may be read-only.
+    AlreadyInPlace,
+    /// Contiguous bytes of all blocks.
     Direct(*mut c_void),
-    /// Elements of a pair type with padding, which is the user's and stays as it is.
+    /// Elements of a pair type with padding. The padding belongs to the user and is not changed.
     Padded(*mut c_void, Pair),
-    /// Blocks here and there, or of a type with gaps: packed and unpacked, one behind the other, or one every `pitch` bytes.
+    /// Separate blocks, or blocks of a datatype with gaps. They are packed one after the other, or one every `pitch` bytes.
     Blocks {
         data: *mut c_void,
         datatype: Handle,
-        shape: Shape,
+        shape: TypeLayout,
         blocks: Vec<(isize, usize)>,
         pitch: Option<usize>,
     },
 }
 
-/// How a built-in pair with padding lies in memory: a value and an index, each with its first byte and its length.
+/// Memory layout of a built-in pair with padding: a value and an index, each as its first byte and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pair {
     extent: usize,
@@ -39,29 +39,31 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Of a kind of elements, if it is such a pair.
-    pub(crate) fn of(kind: Kind) -> Option<Pair> {
+    /// Returns the layout of an element kind, if it is a pair with padding.
+    pub(crate) fn of(kind: ElementType) -> Option<Pair> {
         match kind {
-            Kind::I16Index => Some(Pair { extent: 8, value: (0, 2), index: (4, 4) }),
-            Kind::I64Index | Kind::F64Index => Some(Pair { extent: 16, value: (0, 8), index: (8, 4) }),
+            ElementType::I16Index => Some(Pair { extent: 8, value: (0, 2), index: (4, 4) }),
+            ElementType::I64Index | ElementType::F64Index => {
+                Some(Pair { extent: 16, value: (0, 8), index: (8, 4) })
+            }
             _ => None,
         }
     }
 
-    /// Copies the data of elements and leaves padding alone.
+    /// Copies the values and indices of elements, but not their padding.
     ///
     /// # Safety
-    /// So many bytes at both addresses, whole elements, which do not overlap.
+    /// Both addresses are valid for `bytes` bytes, which are whole elements, and the two ranges do not overlap.
     pub(crate) unsafe fn copy(self, from: *const u8, to: *mut u8, bytes: usize) {
         for at in (0..bytes).step_by(self.extent) {
             for (start, length) in [self.value, self.index] {
-                // SAFETY: within an element, as asked for above.
+                // SAFETY: the bytes lie within an element, and the caller guarantees that both addresses are valid.
                 unsafe { to.add(at + start).copy_from_nonoverlapping(from.add(at + start), length) };
             }
         }
     }
 
-    /// Sets padding to zero.
+    /// Sets the padding of elements to zero.
     pub(crate) fn clear(self, elements: &mut [u8]) {
         for element in elements.chunks_exact_mut(self.extent) {
             let is_data = |at: usize| {
@@ -73,28 +75,28 @@ impl Pair {
 }
 
 impl BufferLayout {
-    /// The pairs that it is of, if they have padding.
+    /// Returns the layout of the buffer's pairs, if they have padding.
     pub(crate) fn pair(&self) -> Option<Pair> {
         if let BufferLayout::Padded(_, pair) = self { Some(*pair) } else { None }
     }
 
-    /// Whether it is packed and unpacked: also dense data, where it may be in device memory.
+    /// Whether the buffer is packed and unpacked. With `device`, that includes dense data, because it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
         match self {
             BufferLayout::Blocks { .. } | BufferLayout::Padded(..) => true,
             BufferLayout::Direct(_) => device,
-            BufferLayout::None | BufferLayout::Kept => false,
+            BufferLayout::None | BufferLayout::AlreadyInPlace => false,
         }
     }
 
-    /// Finds out whether the bytes of its datatype lie in order.
-    pub(crate) fn look_closer(&mut self, backend: &impl Backend) {
+    /// Determines whether the bytes of the datatype lie in the order in which they are sent.
+    pub(crate) fn determine_order(&mut self, backend: &impl Backend) {
         if let BufferLayout::Blocks { datatype, shape, .. } = self {
-            *shape = backend.look_closer(*datatype, *shape);
+            *shape = backend.determine_order(*datatype, *shape);
         }
     }
 
-    /// Direct, if its blocks are known to be bytes one behind the other.
+    /// Converts the layout to `Direct` if its blocks are known to be contiguous bytes.
     pub(crate) fn settled(self) -> BufferLayout {
         let BufferLayout::Blocks { data, shape, blocks, pitch: None, .. } = &self else { return self };
         let mut there = blocks.iter().filter(|(_, count)| *count > 0);
@@ -110,21 +112,21 @@ impl BufferLayout {
         }
     }
 
-    /// Brings the user's data into memory as a plan wants it.
+    /// Packs the user's data into a plan's memory.
     pub(crate) fn pack(&self, backend: &impl Backend, into: *mut u8, bytes: usize) -> Result<(), Error> {
         self.copy(backend, into, bytes, Way::Pack)
     }
 
-    /// Brings what a plan made to the user.
+    /// Unpacks a plan's output into the user's buffer.
     pub(crate) fn unpack(&self, backend: &impl Backend, from: *const u8, bytes: usize) -> Result<(), Error> {
         self.copy(backend, from.cast_mut(), bytes, Way::Unpack)
     }
 
     fn copy(&self, backend: &impl Backend, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
         match self {
-            BufferLayout::None | BufferLayout::Kept => {}
+            BufferLayout::None | BufferLayout::AlreadyInPlace => {}
             BufferLayout::Direct(data) => move_bytes(backend, data.cast(), ours, bytes, way)?,
-            // Device memory is the MPI's to move, with its padding.
+            // Only the MPI can copy device memory, and it copies the padding as well.
             BufferLayout::Padded(data, _) if backend.has_device() => {
                 move_bytes(backend, data.cast(), ours, bytes, way)?;
             }
@@ -132,10 +134,10 @@ impl BufferLayout {
                 let theirs = data.cast::<u8>();
                 let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
                 if way == Way::Pack {
-                    // SAFETY: ours has so many bytes.
+                    // SAFETY: `ours` is valid for `bytes` bytes.
                     unsafe { ours.write_bytes(0, bytes) };
                 }
-                // SAFETY: both have so many bytes, by the user's promise and because ours was made so.
+                // SAFETY: both are valid for `bytes` bytes: `theirs` by ARGUMENTS (see `lib.rs`), `ours` because it was allocated so.
                 unsafe { pair.copy(from.cast_const(), to, bytes) };
             }
             BufferLayout::Blocks { data, datatype, shape, blocks, pitch } => {
@@ -145,14 +147,14 @@ impl BufferLayout {
                     if shape.is_dense() {
                         move_bytes(backend, theirs.cast(), at, count * shape.size, way)?;
                     } else {
-                        let typed = Typed { backend, datatype: *datatype, shape };
+                        let typed = TypedElements { backend, datatype: *datatype, shape };
                         typed.each(theirs, *count, |theirs, count, done| {
                             typed.packed(theirs, count, at.wrapping_add(done * shape.size), way)
                         })?;
                     }
                     let given = count * shape.size;
                     if let Some(pitch) = pitch.filter(|pitch| *pitch > given) {
-                        // SAFETY: there is room for `pitch` bytes for each block; the rest of this one means nothing.
+                        // SAFETY: each block has `pitch` bytes of memory, and the bytes behind this block's data are unused.
                         unsafe { at.wrapping_add(given).write_bytes(0, pitch - given) };
                     }
                     at = at.wrapping_add(pitch.unwrap_or(given));
@@ -163,7 +165,7 @@ impl BufferLayout {
     }
 }
 
-/// Moves bytes from or to the user. Device memory is never followed here: the MPI, to which it was given, moves it.
+/// Copies bytes from or to the user's buffer. Device memory is not dereferenced here: the MPI copies it.
 fn move_bytes(
     backend: &impl Backend,
     theirs: *mut u8,
@@ -172,32 +174,33 @@ fn move_bytes(
     way: Way,
 ) -> Result<(), Error> {
     if backend.has_device() {
-        let shape = &Shape::BYTE;
-        let typed = Typed { backend, datatype: backend.byte(), shape };
+        let shape = &TypeLayout::BYTE;
+        let typed = TypedElements { backend, datatype: backend.byte(), shape };
         return typed.each(theirs.cast(), bytes, |theirs, count, done| {
             typed.packed(theirs, count, ours.wrapping_add(done), way)
         });
     }
     let (from, to) = if way == Way::Pack { (theirs, ours) } else { (ours, theirs) };
-    // SAFETY: both have so many bytes, by the user's promise and because ours was made so; they do not overlap, because
-    // one is ours.
+    // SAFETY: both are valid for `bytes` bytes: `theirs` by ARGUMENTS (see `lib.rs`), `ours` because it was allocated so. They do not
+    // overlap, because one is the library's own memory.
     unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
     Ok(())
 }
 
-/// Reduces packed elements of a type whose data does not lie one behind the other, by an operation that wants them in their form.
+/// Reduces packed elements of a datatype that is not dense. The operation needs elements in the datatype's layout, so they are unpacked
+/// into workspace, reduced, and packed again.
 pub(super) fn reduce_in_form(
     backend: &impl Backend,
-    (datatype, shape, op): (Handle, &Shape, Handle),
+    (datatype, shape, op): (Handle, &TypeLayout, Handle),
     left: *const u8,
     into: *mut u8,
     elements: usize,
 ) -> Result<(), Error> {
     const BYTES: usize = 1 << 16;
-    let typed = Typed { backend, datatype, shape };
+    let typed = TypedElements { backend, datatype, shape };
     let pitch = shape.extent.unsigned_abs().max(1);
     let most = (BYTES / pitch.max(shape.size)).clamp(1, elements.max(1));
-    // From the first byte of any to the last.
+    // Memory from the first byte of any element to the last.
     let workspace = || Scratch::new((most - 1) * pitch + shape.span.unsigned_abs());
     let (a, b) = (workspace(), workspace());
     for done in (0..elements).step_by(most) {
@@ -208,28 +211,29 @@ pub(super) fn reduce_in_form(
         typed.packed(form(&a), count, left.wrapping_add(at).cast_mut(), Way::Unpack)?;
         typed.packed(form(&b), count, into.wrapping_add(at), Way::Unpack)?;
         let (left, right) = (form(&a).cast::<u8>(), form(&b).cast::<u8>());
-        // SAFETY: both have so many elements of this type, in their form.
+        // SAFETY: both addresses hold `count` elements in the layout of this datatype.
         unsafe { backend.reduce_local(left, right, count as c_int, datatype, op) }?;
         typed.packed(form(&b), count, into.wrapping_add(at), Way::Pack)?;
     }
     Ok(())
 }
 
-/// Elements of a type with gaps.
-struct Typed<'a, B> {
+/// Elements of a datatype that the MPI packs and unpacks.
+struct TypedElements<'a, B> {
     backend: &'a B,
     datatype: Handle,
-    shape: &'a Shape,
+    shape: &'a TypeLayout,
 }
 
-impl<B: Backend> Typed<'_, B> {
-    /// Elements that are packed at once: MPI counts their bytes by a C integer.
+impl<B: Backend> TypedElements<'_, B> {
+    /// Returns the number of elements that are packed at once: MPI counts their bytes by a C integer.
     fn most(&self) -> usize {
         const BYTES: usize = 1 << 20;
         (BYTES / self.shape.size.max(1)).max(1)
     }
 
-    /// Calls a function for stretches of elements: where they are, how many, and how many were before them.
+    /// Calls a function for consecutive stretches of elements, with the address of each stretch, its number of elements, and the number of
+    /// elements before it.
     fn each(
         &self,
         data: *mut c_void,
@@ -249,56 +253,58 @@ impl<B: Backend> Typed<'_, B> {
     /// Packs elements, or unpacks them.
     fn packed(&self, data: *mut c_void, count: usize, bytes: *mut u8, way: Way) -> Result<(), Error> {
         let length = count * self.shape.size;
-        // SAFETY: room for so many bytes; elements of the type by the user's promise, or ours in its form.
+        // SAFETY: `bytes` is valid for `length` bytes; the elements are the user's, valid by ARGUMENTS (see `lib.rs`), or in workspace of
+        // the datatype's layout.
         unsafe { self.backend.pack(way, self.datatype, data, count, bytes, length) }?;
         Ok(())
     }
 }
 
-/// How a datatype lies in memory. One that is none is left to MPI, which raises the error where it belongs.
-pub(super) fn shape_of<B: Backend>(backend: &B, datatype: Handle) -> Result<Shape, Error> {
+/// Returns the memory layout of a datatype. For a null datatype returns an error; an intercepted call is then passed through, and MPI
+/// raises its own error.
+pub(super) fn shape_of<B: Backend>(backend: &B, datatype: Handle) -> Result<TypeLayout, Error> {
     if backend.is_null_type(datatype) {
         return Err(Error::Argument("the datatype is MPI_DATATYPE_NULL".into()));
     }
     Ok(backend.shape(datatype)?)
 }
 
-/// A null buffer with a dense type is left to MPI, which raises the error where it belongs.
-pub(super) fn there(data: *const c_void) -> Result<(), Error> {
+/// Returns an error for a null buffer of a dense datatype; an intercepted call is then passed through, and MPI raises its own error.
+pub(super) fn require_non_null(data: *const c_void) -> Result<(), Error> {
     if data.is_null() { Err(Error::Argument("the buffer is a null pointer".into())) } else { Ok(()) }
 }
 
-/// Blocks of an input, of which each should have so many bytes.
-pub(super) fn fitted(
-    (data, datatype, shape): (*mut c_void, Handle, Shape),
+/// Returns the layout of input blocks that have `given` bytes each, and, if they should have another number, both numbers.
+pub(super) fn input_blocks_layout(
+    (data, datatype, shape): (*mut c_void, Handle, TypeLayout),
     blocks: Vec<(isize, usize)>,
     given: usize,
     wanted: usize,
 ) -> Result<(BufferLayout, Option<(usize, usize)>), Error> {
     if given == wanted {
         let all = wanted * blocks.len();
-        return Ok((side(data, datatype, shape, blocks, all)?, None));
+        return Ok((blocks_layout(data, datatype, shape, blocks, all)?, None));
     }
-    if given > 0 && shape.is_whole() {
-        there(data)?;
+    if given > 0 && shape.has_no_gaps() {
+        require_non_null(data)?;
     }
     let pitch = Some(wanted);
     Ok((BufferLayout::Blocks { data, datatype, shape, blocks, pitch }, Some((given, wanted))))
 }
 
-/// A buffer of blocks, given by where they start and how many elements they have.
-pub(super) fn side(
+/// Returns the layout of a buffer with `bytes` bytes of data, in blocks given by start and number of elements.
+pub(super) fn blocks_layout(
     data: *mut c_void,
     datatype: Handle,
-    shape: Shape,
+    shape: TypeLayout,
     blocks: Vec<(isize, usize)>,
     bytes: usize,
 ) -> Result<BufferLayout, Error> {
     if bytes == 0 {
         return Ok(BufferLayout::None);
     }
-    if shape.is_whole() {
-        there(data)?;
+    if shape.has_no_gaps() {
+        require_non_null(data)?;
     }
     Ok(BufferLayout::Blocks { data, datatype, shape, blocks, pitch: None }.settled())
 }

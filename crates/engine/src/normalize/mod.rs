@@ -1,7 +1,7 @@
-//! From a call to what is planned: the problem that all ranks share, and how this rank's buffers lie.
+//! Normalisation of calls: the signature that all ranks share, which is planned, and the layout of this rank's buffers.
 //!
-//! What may differ between ranks (datatypes of one signature, displacements, addresses) only decides how a buffer is
-//! staged; what all ranks share, the [`CallSignature`], decides what is planned. There is a file for each family of collectives.
+//! Plans depend only on the [`CallSignature`], which all ranks share. Datatypes of one type signature, displacements and addresses may
+//! differ between ranks; they only decide how a buffer is staged. There is a file for each family of collectives.
 
 mod alltoallv;
 mod invalid;
@@ -30,62 +30,66 @@ use crate::refusal::Refusal;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct CallSignature {
     pub(crate) name: Name,
-    /// Its blocks in one piece each, until an algorithm wants more.
+    /// The problem to solve, with one piece for each block until an algorithm cuts blocks into several.
     pub(crate) problem: Problem,
     pub(crate) combine: Combine,
 }
 
 impl CallSignature {
-    /// A call that moves data.
+    /// Returns the signature of a call that moves data without reducing it.
     fn moves(name: Name, collective: Collective, ranks: u32, counts: Counts, element: u32) -> CallSignature {
         let problem = Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any };
         CallSignature { name, problem, combine: Combine::Nothing }
     }
 
-    /// The question that algorithms are chosen by.
+    /// Returns the question by which an algorithm is chosen for the call.
     pub(crate) fn question(&self) -> Question<'_> {
-        Question { name: self.name, problem: &self.problem, shows_order: self.combine.shows_order() }
+        Question {
+            name: self.name,
+            problem: &self.problem,
+            is_order_sensitive: self.combine.is_order_sensitive(),
+        }
     }
 
-    /// Whether nobody gives anything to anybody: then nobody need wait for anybody.
+    /// Whether this is a zero-byte call: no rank sends data, so no rank needs to wait for another.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.name != Name::Barrier && !self.is_local() && self.problem.largest() == 0
+        self.name != Name::Barrier && !self.is_local() && self.problem.largest_block() == 0
     }
 
-    /// Whether ranks may leave before others have come: nobody waits for those who only receive, or only give.
+    /// Whether the collective has a root: ranks that only send or only receive may then leave before others have entered.
     pub(crate) fn is_rooted(&self) -> bool {
         self.name.is_rooted()
     }
 
-    /// Whether each rank knows only its own sizes.
+    /// Whether each rank knows only its own sizes, as in an alltoallv.
     pub(crate) fn is_local(&self) -> bool {
         self.problem.counts == Counts::Local
     }
 
-    /// Bytes of the largest block, or of the vector.
+    /// Returns the bytes of the largest block, or of the whole vector of a reduction.
     pub(crate) fn bytes(&self) -> u64 {
-        self.problem.largest() * u64::from(self.problem.element)
+        self.problem.largest_block() * u64::from(self.problem.element)
     }
 }
 
-/// A call that can be planned.
+/// A normalised call: the shared signature and the layout of this rank's buffers.
 #[derive(Clone, Debug)]
 pub(crate) struct NormalizedCall {
     pub(crate) signature: CallSignature,
     pub(crate) input: BufferLayout,
     pub(crate) output: BufferLayout,
-    /// Whether the input is read from the output's memory and must be put aside unless the plan reads it all first.
+    /// Whether the input lies in the output's memory and must be copied aside, unless the plan reads all of it before it writes.
     pub(crate) overlaps: bool,
-    /// Bytes of the input and of the output, as all ranks have them.
+    /// Bytes of this rank's packed input and output, by the counts that all ranks share.
     pub(crate) bytes: (usize, usize),
-    /// How long a block of this rank's really is, and how long it should be, where it gives more or less than is received.
-    /// That is wrong, but only it knows: it takes part all the same.
+    /// Actual and expected bytes of a block of this rank's input, if they differ. That is an error, but only this rank can see it, so it
+    /// still takes part in the collective.
     pub(crate) misfit: Option<(usize, usize)>,
     pub(crate) user_op: Option<UserOp>,
 }
 
 impl NormalizedCall {
-    /// A call whose buffers lie apart and have the sizes that they should.
+    /// Creates a call whose input and output do not overlap and have the expected sizes.
     fn plain(
         signature: CallSignature,
         input: BufferLayout,
@@ -95,42 +99,43 @@ impl NormalizedCall {
         NormalizedCall { signature, input, output, overlaps: false, bytes, misfit: None, user_op: None }
     }
 
-    /// Finds out about the user's datatypes what matters only where the call is served.
+    /// Determines whether the bytes of the user's datatypes lie in the order in which they are sent. Only needed if the library handles
+    /// the call.
     pub(crate) fn look_closer(&mut self, backend: &impl Backend) {
         for side in [&mut self.input, &mut self.output] {
-            side.look_closer(backend);
+            side.determine_order(backend);
             *side = std::mem::replace(side, BufferLayout::None).settled();
         }
     }
 
-    /// Whether a plan works on the user's own buffers; input and output that overlap are looked at elsewhere if `in_place`.
+    /// Whether a plan works directly on the user's buffers. `in_place` allows input and output to overlap.
     pub(crate) fn is_direct(&self, compiled: &Compiled, in_place: bool, device: bool) -> bool {
-        let kept = matches!(self.output, BufferLayout::Kept) && !compiled.only_reads;
+        let kept = matches!(self.output, BufferLayout::AlreadyInPlace) && !compiled.only_reads;
         let staged = self.input.is_staged(device) || self.output.is_staged(device);
         !staged && !kept && (in_place || !self.overlaps)
     }
 
-    /// Whether a plan works on the user's own buffers but for an output of pairs with padding, whose data is copied behind it.
+    /// Whether a plan works directly on the user's buffers, except for an output of pairs with padding, which is copied afterwards.
     pub(crate) fn is_direct_or_padded(&self, compiled: &Compiled, device: bool) -> bool {
         let padded = self.output.pair().is_some() && !device && !self.input.is_staged(device);
         padded || self.is_direct(compiled, true, device)
     }
 
-    /// How many bytes of room the input takes when it is staged.
+    /// Returns the bytes of memory that the staged input needs.
     pub(crate) fn staged_input(&self) -> usize {
-        // Each block lies where it should begin, and the last of those that are too long goes on behind the end.
+        // Each block starts at its expected offset; if blocks are too long, the last one extends past the expected end.
         self.bytes.0 + self.misfit.map_or(0, |(given, wanted)| given.saturating_sub(wanted))
     }
 
-    /// The error of a call that was carried out although more was given than is received.
-    pub(crate) fn verdict(&self, backend: &impl Backend) -> Result<(), Error> {
+    /// Returns a truncation error if this rank sent more than is received. The call was carried out nevertheless.
+    pub(crate) fn truncation_error(&self, backend: &impl Backend) -> Result<(), Error> {
         match self.misfit {
             Some((given, wanted)) if given > wanted => Err(Error::Mpi(backend.truncated())),
             _ => Ok(()),
         }
     }
 
-    /// The reduction, for a plan of this call.
+    /// Returns the reduction for a plan of this call.
     pub(crate) fn reduction<B: Backend>(&self, backend: &'static B) -> Reduction {
         match (self.signature.combine, self.user_op) {
             (Combine::UserOp, Some(user_op)) => user_op.reduction(backend),
@@ -139,30 +144,29 @@ impl NormalizedCall {
     }
 }
 
-/// Counts, one for each rank.
-fn counted(numbers: List, size: u32) -> Result<Vec<usize>, Error> {
-    placed(numbers, size).into_iter().map(positive).collect()
+/// Reads a list of counts, one for each rank; an error if one is negative.
+fn read_counts(numbers: List, size: u32) -> Result<Vec<usize>, Error> {
+    read_displacements(numbers, size).into_iter().map(to_count).collect()
 }
 
-/// Displacements, one for each rank.
-fn placed(numbers: List, size: u32) -> Vec<i64> {
-    // SAFETY: MPI asks for one number for each rank.
+/// Reads a list of displacements, one for each rank.
+fn read_displacements(numbers: List, size: u32) -> Vec<i64> {
+    // SAFETY: MPI requires a list to have one number for each rank.
     unsafe { numbers.read(size) }
 }
 
-fn positive(count: Count) -> Result<usize, Error> {
+fn to_count(count: Count) -> Result<usize, Error> {
     usize::try_from(count).map_err(|_| Error::Negative(count))
 }
 
-fn rooted(root: c_int, size: u32) -> Result<u32, Error> {
-    u32::try_from(root)
-        .ok()
-        .filter(|root| *root < size)
-        .ok_or_else(|| Error::Argument(format!("root {root} is not one of {size} ranks")))
+fn check_root(root: c_int, size: u32) -> Result<u32, Error> {
+    u32::try_from(root).ok().filter(|root| *root < size).ok_or_else(|| {
+        Error::Argument(format!("root {root} is not a rank of the communicator, which has {size} ranks"))
+    })
 }
 
-/// The call as this rank of `size` plans it. An error is one that MPI finds before it talks to other ranks. A mistake that only this rank
-/// can know of is none: the rank takes part all the same.
+/// Normalises a call for rank `rank` of `size`. Returns an error only for a mistake that MPI detects before it communicates. With a
+/// mistake that only this rank can see, such as a block that is too long, the rank still takes part in the collective.
 pub(crate) fn normalize(
     backend: &impl Backend,
     call: &Call,

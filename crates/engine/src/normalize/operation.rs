@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use bruckner_mpi::{Handle, Shape};
+use bruckner_mpi::{Handle, TypeLayout};
 use bruckner_runtime::Reduction;
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 use bruckner_schedule::Order;
 
 use super::layout::{Pair, reduce_in_form, shape_of};
@@ -14,21 +14,21 @@ use crate::backend::Backend;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 
-/// How elements are combined, as far as all ranks share it.
+/// How elements are combined: the part that all ranks share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Combine {
-    /// They are not.
+    /// Elements are not combined.
     Nothing,
-    /// By a kernel.
-    Kernel(Operation, Kind),
-    /// By `MPI_Reduce_local`. Handles may be used again for something else, so this is not kept with a plan.
+    /// Elements are combined by a reduction kernel of the library.
+    Kernel(Operation, ElementType),
+    /// Elements are combined by `MPI_Reduce_local`. MPI may reuse handles for other objects, so the operation is not stored with a plan.
     UserOp,
 }
 
 impl Combine {
-    /// Whether the order of operands may show in the result, though the operation is commutative: sums and products of
-    /// floating point are rounded, and a maximum of NaN and a number, or of zeros of both signs, is whichever came first.
-    pub(crate) fn shows_order(self) -> bool {
+    /// Whether the order of operands may affect the result although the operation is commutative: floating-point sums and products are
+    /// rounded, and a maximum of NaN and a number, or of zeros of both signs, is whichever came first.
+    pub(crate) fn is_order_sensitive(self) -> bool {
         match self {
             Combine::Nothing => false,
             Combine::Kernel(_, kind) => kind.is_float(),
@@ -36,7 +36,7 @@ impl Combine {
         }
     }
 
-    /// The pairs that are reduced, if they have padding.
+    /// Returns the layout of the pairs that are reduced, if they have padding.
     #[inline]
     pub(crate) fn pair(self) -> Option<Pair> {
         match self {
@@ -45,7 +45,7 @@ impl Combine {
         }
     }
 
-    /// The kernel; nothing where there is none.
+    /// Returns the reduction kernel; `Reduction::None` if there is none.
     pub(crate) fn kernel(self) -> Reduction {
         match self {
             Combine::Kernel(operation, kind) => Reduction::of(operation, kind).unwrap_or(Reduction::None),
@@ -53,13 +53,13 @@ impl Combine {
         }
     }
 
-    /// Whether results are rounded.
+    /// Whether results are rounded, or may be: a user-defined operation counts as rounding.
     pub(crate) fn rounds(self) -> bool {
         match self {
             Combine::Kernel(operation, kind) => {
                 matches!(operation, Operation::Sum | Operation::Prod) && kind.is_float()
             }
-            other => other.shows_order(),
+            other => other.is_order_sensitive(),
         }
     }
 }
@@ -69,15 +69,15 @@ impl Combine {
 pub(crate) struct UserOp {
     pub(super) datatype: Handle,
     op: Handle,
-    pub(super) shape: Shape,
+    pub(super) shape: TypeLayout,
 }
 
 impl UserOp {
-    /// The reduction, for a plan.
+    /// Returns the reduction in the form that a plan runs.
     pub(super) fn reduction<B: Backend>(self, backend: &'static B) -> Reduction {
         let UserOp { datatype, op, shape } = self;
         let reduce = move |left: *const u8, into: *mut u8, elements: usize| {
-            // There is nobody to tell: what is wrong with a type or operation was found when it was packed.
+            // Errors cannot be returned from here. An invalid datatype or operation was already found when the data was packed.
             if !shape.is_dense() {
                 let _ = reduce_in_form(backend, (datatype, &shape, op), left, into, elements);
                 return;
@@ -85,7 +85,7 @@ impl UserOp {
             for at in (0..elements).step_by(c_int::MAX as usize) {
                 let count = (elements - at).min(c_int::MAX as usize) as c_int;
                 let (left, into) = (left.wrapping_add(at * shape.size), into.wrapping_add(at * shape.size));
-                // SAFETY: both have so many elements of this type: a plan's memory, or the user's.
+                // SAFETY: both addresses hold `count` elements of this datatype, in a plan's memory or the user's.
                 let _ = unsafe { backend.reduce_local(left, into, count, datatype, op) };
             }
         };
@@ -93,7 +93,7 @@ impl UserOp {
     }
 }
 
-/// How elements are reduced.
+/// The reduction of a call: size of an element, order of operands, and operation.
 pub(super) struct Reduced {
     /// Bytes from one element to the next in a plan's memory.
     pub(super) element: u32,
@@ -102,7 +102,8 @@ pub(super) struct Reduced {
     pub(super) user_op: Option<UserOp>,
 }
 
-/// How a type is reduced by an operation. Built-in ones are the same on all ranks, so this may send the call to native.
+/// Returns how an operation reduces elements of a datatype. Built-in datatypes and operations are the same on all ranks, so an unsupported
+/// one can be passed through.
 pub(super) fn reduced<B: Backend>(backend: &B, datatype: Handle, op: Handle) -> Result<Reduced, Refusal> {
     let operation = backend.operation(op);
     if let (Some(operation), Some(kind)) = (operation, backend.kind(datatype))
@@ -115,31 +116,32 @@ pub(super) fn reduced<B: Backend>(backend: &B, datatype: Handle, op: Handle) -> 
         return Err(Error::Argument("the operation is MPI_OP_NULL".into()).into());
     }
     let shape = shape_of(backend, datatype)?;
-    // MPI_Reduce_local would raise its error elsewhere than on the user's communicator.
-    let defined = operation.map_or(backend.is_users(op), |operation| backend.is_defined(operation, datatype));
+    // MPI_Reduce_local would not raise its error on the user's communicator.
+    let defined =
+        operation.map_or(backend.is_user_defined(op), |operation| backend.is_defined(operation, datatype));
     if !defined {
         return Err(Reason::Undefined.into());
     }
     if shape.size == 0 {
         return Err(Reason::EmptyElement.into());
     }
-    // Operations of the user's may differ between ranks, and so may whether they commute, and how their types lie: what is
-    // shared is how much data an element has.
+    // User-defined operations, whether they commute, and the layouts of datatypes may differ between ranks. Ranks share only the bytes of
+    // data in an element.
     let element = u32::try_from(shape.size).map_err(|_| Reason::HugeElement)?;
     let order = if operation.is_some() { Order::Any } else { Order::Ranks };
-    let user_op = Some(UserOp { datatype, op, shape: backend.look_closer(datatype, shape) });
+    let user_op = Some(UserOp { datatype, op, shape: backend.determine_order(datatype, shape) });
     Ok(Reduced { element, order, combine: Combine::UserOp, user_op })
 }
 
-/// The extent of a built-in type that kernels know.
-fn kind_bytes(kind: Kind) -> u32 {
+/// Returns the extent, in bytes, of a built-in datatype that reduction kernels support.
+fn kind_bytes(kind: ElementType) -> u32 {
     match kind {
-        Kind::I8 | Kind::U8 | Kind::Byte | Kind::Bool => 1,
-        Kind::I16 | Kind::U16 | Kind::F16 | Kind::Bf16 => 2,
-        Kind::I32 | Kind::U32 | Kind::F32 => 4,
-        Kind::I64 | Kind::U64 | Kind::F64 | Kind::C32 => 8,
-        Kind::I16Index | Kind::I32Index | Kind::F32Index | Kind::F32Pair => 8,
-        Kind::C64 | Kind::I64Index | Kind::F64Index | Kind::F64Pair => 16,
+        ElementType::I8 | ElementType::U8 | ElementType::Byte | ElementType::Bool => 1,
+        ElementType::I16 | ElementType::U16 | ElementType::F16 | ElementType::Bf16 => 2,
+        ElementType::I32 | ElementType::U32 | ElementType::F32 => 4,
+        ElementType::I64 | ElementType::U64 | ElementType::F64 | ElementType::C32 => 8,
+        ElementType::I16Index | ElementType::I32Index | ElementType::F32Index | ElementType::F32Pair => 8,
+        ElementType::C64 | ElementType::I64Index | ElementType::F64Index | ElementType::F64Pair => 16,
     }
 }
 
@@ -147,13 +149,13 @@ fn kind_bytes(kind: Kind) -> u32 {
 mod tests {
     use super::*;
 
-    /// NaN and signed zeros make a maximum depend on the order, too; integers never do.
+    /// A floating-point maximum depends on the order of operands, too, because of NaN and signed zeros; integer results never do.
     #[test]
     fn the_order_of_floating_point_operands_shows() {
-        let shows = |operation, kind| Combine::Kernel(operation, kind).shows_order();
-        assert!(shows(Operation::Sum, Kind::F64) && shows(Operation::Max, Kind::F64));
-        assert!(shows(Operation::Min, Kind::F32) && shows(Operation::MaxLoc, Kind::F64Index));
-        assert!(!shows(Operation::Sum, Kind::I64) && !shows(Operation::BitXor, Kind::U8));
-        assert!(Combine::UserOp.shows_order() && !Combine::Nothing.shows_order());
+        let shows = |operation, kind| Combine::Kernel(operation, kind).is_order_sensitive();
+        assert!(shows(Operation::Sum, ElementType::F64) && shows(Operation::Max, ElementType::F64));
+        assert!(shows(Operation::Min, ElementType::F32) && shows(Operation::MaxLoc, ElementType::F64Index));
+        assert!(!shows(Operation::Sum, ElementType::I64) && !shows(Operation::BitXor, ElementType::U8));
+        assert!(Combine::UserOp.is_order_sensitive() && !Combine::Nothing.is_order_sensitive());
     }
 }

@@ -1,41 +1,41 @@
-//! Collectives that reduce: allreduce, reduce_scatter, reduce.
+//! Normalisation of collectives that reduce: allreduce, reduce_scatter, reduce.
 
 use std::ffi::c_void;
 
 use bruckner_mpi::Function;
 use bruckner_schedule::{Collective, Counts, Problem, Rank};
 
-use super::layout::{BufferLayout, there};
+use super::layout::{BufferLayout, require_non_null};
 use super::operation::{Reduced, UserOp, reduced};
-use super::{CallSignature, Name, NormalizedCall, counted, positive, rooted};
+use super::{CallSignature, Name, NormalizedCall, check_root, read_counts, to_count};
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::refusal::Refusal;
 
-/// A reduction. A reduce_scatter gives each rank its block; an allreduce is one that gives each rank all, and a reduce one in
-/// which only the root's block is not empty.
+/// Normalises a reduction. A reduce_scatter gives each rank its block of the result, and an allreduce gives each rank the whole result. A
+/// reduce is treated as a reduce_scatter in which only the root's block is not empty.
 pub(super) fn reduction(
     backend: &impl Backend,
     call: &Call,
     rank: u32,
     size: u32,
 ) -> Result<NormalizedCall, Refusal> {
-    let each = || positive(call.recv.amount.each());
+    let each = || to_count(call.recv.amount.each());
     let (name, collective) = match call.function {
         Function::Allreduce => (Name::Allreduce, Collective::Allreduce),
         Function::Reduce => (Name::Reduce, Collective::ReduceScatter),
         _ => (Name::ReduceScatter, Collective::ReduceScatter),
     };
-    // What this rank gets, and the whole.
+    // Counts of the problem, elements that this rank receives, and elements of the whole vector.
     let (counts, own, all) = match call.function {
         Function::Allreduce => (Counts::Equal(each()? as u64), each()?, each()?),
         Function::Reduce => {
-            let (count, root) = (each()?, rooted(call.root, size)?);
+            let (count, root) = (each()?, check_root(call.root, size)?);
             let counts = Counts::Root { root: Rank(root), count: count as u64 };
             (counts, if root == rank { count } else { 0 }, count)
         }
         Function::ReduceScatter => {
-            let counts = counted(call.recv.amount.lists().0, size)?;
+            let counts = read_counts(call.recv.amount.lists().0, size)?;
             let (own, all) = (counts[rank as usize], counts.iter().sum());
             (Counts::Listed(counts.iter().map(|n| *n as u64).collect()), own, all)
         }
@@ -50,7 +50,7 @@ pub(super) fn reduction(
             let blocks = vec![(0, count)];
             Ok(BufferLayout::Blocks { data, datatype, shape, blocks, pitch: None })
         }
-        _ => there(data).map(|()| BufferLayout::Direct(data)),
+        _ => require_non_null(data).map(|()| BufferLayout::Direct(data)),
     };
     let input = side(if overlaps { recv } else { send }, all)?;
     let output = match (side(recv, own)?, combine.pair()) {

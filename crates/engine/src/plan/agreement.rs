@@ -7,7 +7,8 @@ use rustc_hash::FxBuildHasher;
 
 use super::workspace::LEVELS;
 
-/// A number that must be equal on all ranks. It is sent with its complement, so that the greatest and the least are known.
+/// A number that must be equal on all ranks. It is sent with its complement, so that the maximum over ranks shows both the greatest and
+/// the least.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Equal {
     greatest: u64,
@@ -24,7 +25,7 @@ impl Equal {
     }
 }
 
-/// A rank's use of the segment of a level: its members, 0 where there is no segment; its lines; and how plans alternate on it.
+/// A rank's use of the segment of a level: number of members (0 if there is no segment), lines, and how executions take turns on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SegmentUse {
     members: u64,
@@ -40,19 +41,19 @@ impl SegmentUse {
     fn of(shared: Shared, turns: Turns) -> SegmentUse {
         let turns = match turns {
             Turns::None => 0,
-            Turns::Halves => 1,
+            Turns::HalfSegments => 1,
             Turns::Ring => RING,
         };
         SegmentUse { members: shared.members.into(), lines: shared.lines.into(), turns: Equal::of(turns) }
     }
 }
 
-/// An agreement: of each number the greatest of all ranks.
+/// Values on which ranks agree before they run a plan: each is the maximum over all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Agreement {
     failed: u64,
     device: u64,
-    /// One more than the tags of a plan; 0 for none.
+    /// One more than the largest tag of the plan; 0 if there is none.
     pub(super) tags: u64,
     temporary: u64,
     call: Equal,
@@ -63,7 +64,7 @@ pub(super) struct Agreement {
 const WORDS: usize = 8 + 4 * LEVELS;
 
 impl Agreement {
-    /// A rank's part for a call: the fingerprint of the call and of the algorithm that this rank chose for it, and its size.
+    /// Creates a rank's contribution: the fingerprint of its call and of the algorithm that it chose, and the call's size.
     pub(super) fn about(call: impl Hash, bytes: u64, device: bool) -> Agreement {
         Agreement {
             failed: 0,
@@ -76,17 +77,17 @@ impl Agreement {
         }
     }
 
-    /// This rank has no plan.
+    /// Records that this rank has no plan.
     pub(super) fn fail(&mut self) {
         self.failed = 1;
     }
 
-    /// This rank's plan for sizes that each rank knows for itself.
-    pub(super) fn add_sized<R: bruckner_runtime::Transport>(&mut self, plan: &sized::Plan<R>) {
+    /// Adds this rank's plan for an alltoallv, in which each rank knows only its own sizes.
+    pub(super) fn add_sized<R: bruckner_runtime::Transport>(&mut self, plan: &sized::SizedExecutable<R>) {
         self.tags = u64::from(plan.tags) + 1;
     }
 
-    /// This rank's compiled program.
+    /// Adds the needs of this rank's compiled program.
     pub(super) fn add_compiled(&mut self, compiled: &Compiled) {
         self.tags = u64::from(compiled.tags) + 1;
         self.temporary = compiled.extent.temporary;
@@ -101,7 +102,7 @@ impl Agreement {
         }
     }
 
-    /// As words, of which ranks take the greatest.
+    /// Converts the values to words, of which ranks take the maximum.
     pub(super) fn to_words(&self) -> [u64; WORDS] {
         let Agreement { failed, device, tags, temporary, call, size, segments } = self;
         let equal = |equal: &Equal| [equal.greatest, equal.complement];
@@ -116,7 +117,7 @@ impl Agreement {
         words
     }
 
-    /// Of the words that [`Agreement::to_words`] made.
+    /// Converts the words of [`Agreement::to_words`] back to values.
     pub(super) fn of_words(words: &[u64; WORDS]) -> Agreement {
         let [failed, device, tags, temporary, call, other_call, size, other_size] =
             *words.first_chunk().expect("there are more");
@@ -130,7 +131,7 @@ impl Agreement {
         Agreement { failed, device, tags, temporary, call, size, segments }
     }
 
-    /// Whether a rank has no plan, or ranks alternate on a segment in different ways.
+    /// Whether a rank has no plan, or executions take turns on a segment in different ways on different ranks.
     pub(super) fn has_failed(&self) -> bool {
         let is_mixed = |segment: &SegmentUse| segment.members > 0 && !segment.turns.holds();
         self.failed != 0 || self.segments.iter().any(is_mixed)
@@ -141,7 +142,7 @@ impl Agreement {
         self.device != 0
     }
 
-    /// Whether all ranks are in the same call and have chosen the same algorithm.
+    /// Whether all ranks make the same call and have chosen the same algorithm.
     pub(super) fn is_one_call(&self) -> bool {
         self.call.holds()
     }
@@ -151,7 +152,7 @@ impl Agreement {
         self.size.holds()
     }
 
-    /// The memory that the plan needs on any rank.
+    /// Returns the most memory that the plan needs on any rank.
     pub(super) fn extent(&self) -> Extent {
         let mut extent = Extent { temporary: self.temporary, ..Extent::default() };
         for (shared, segment) in extent.shared.iter_mut().zip(&self.segments) {
@@ -190,7 +191,7 @@ mod tests {
         assert!(larger.is_one_call() && !larger.is_one_size());
         assert_eq!(larger.extent().shared[0].map(|shared| shared.lines), Some(9));
         assert!(!joined(&one, &of(2, 8, Turns::Ring)).is_one_call());
-        assert!(joined(&one, &of(1, 8, Turns::Halves)).has_failed());
+        assert!(joined(&one, &of(1, 8, Turns::HalfSegments)).has_failed());
         let mut failed = of(1, 8, Turns::Ring);
         failed.fail();
         assert!(joined(&one, &failed).has_failed());

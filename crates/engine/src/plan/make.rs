@@ -1,13 +1,14 @@
-//! Making plans, and room for them. Collective: what any rank lacks, all do without.
+//! Makes plans and allocates their memory. Collective: if any rank lacks a plan or memory, all ranks do without.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bruckner_algorithms::lower::{self, OnNode, Purpose};
+use bruckner_algorithms::lower::{self, MessagePurpose, OnNode};
 use bruckner_algorithms::{Expression, plan_on};
-use bruckner_mpi::{Agree, TagRange};
+use bruckner_mpi::{AgreeOp, TagRange};
 use bruckner_runtime::{
-    Address, Compiled, Extent, Names as _, Needs, Plan, Reduction, Segment, Size, Target, compile, sized,
+    Address, Compiled, Executable, Extent, Needs, Reduction, Segment, SegmentSize, Target,
+    TranslateRanks as _, compile, sized,
 };
 use bruckner_schedule::{Counts, Level, Topology};
 
@@ -21,30 +22,30 @@ use crate::group::Group;
 use crate::normalize::NormalizedCall;
 use crate::reuse::{PlanForm, ProgramKey, SharedSegment, task};
 
-/// A rank's program, ready for its executor.
+/// A rank's program, in the form that its executor runs.
 enum Planned<B: Backend> {
     Compiled(Arc<Compiled>),
-    Sized(Box<sized::Plan<B::Wire>>),
+    Sized(Box<sized::SizedExecutable<B::Wire>>),
     Parts(Parts),
 }
 
 /// The result of an attempt to make a plan; the same on all ranks.
 pub(super) enum Attempt<B: Backend> {
-    /// A plan, and the room that it needs on any rank.
+    /// A plan, and the most memory that it needs on any rank.
     Made(Prepared<B>, Extent),
-    /// It cannot be had on some rank.
+    /// Some rank cannot make the plan.
     Refused,
     Stopped(Stopped),
 }
 
-/// Why nothing is planned though something could be; but for what failed, the same on all ranks.
+/// Why no plan is made although the call could be planned; the same on all ranks, except for errors.
 pub(crate) enum Stopped {
-    /// A rank has noticed that buffers may be in device memory.
+    /// Some rank may have buffers in device memory.
     Device,
-    /// Ranks are not in the same call, as far as a plan is concerned: other types, other lists of counts. Some of that is wrong
-    /// and forgiven, and how much only the MPI knows.
+    /// Ranks make calls that differ in datatypes or lists of counts, so no plan fits all. Some such calls are invalid but tolerated by the
+    /// MPI, so only the MPI can handle them.
     Different,
-    /// Something went wrong while they agreed.
+    /// An error occurred while ranks agreed on the plan.
     Failed(Error),
 }
 
@@ -54,17 +55,17 @@ impl From<Error> for Stopped {
     }
 }
 
-/// Where plans are made.
+/// The topology and tags for which plans are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) topology: &'a Arc<Topology>,
     pub(crate) tags: TagRange,
-    /// Whether only a plan of one round will do.
+    /// Whether the plan must have only one round.
     pub(crate) one_round: bool,
 }
 
 impl<B: Backend> Group<B> {
-    /// Makes a plan. Collective: all ranks agree on whether it can be had.
+    /// Makes a plan. Collective: all ranks agree on whether it can be made.
     pub(super) fn make(
         &self,
         site: &Site<'_>,
@@ -76,13 +77,13 @@ impl<B: Backend> Group<B> {
         let on_node = if shared { OnNode::Segment } else { OnNode::Messages };
         let tried = self.attempt(site, normalized, form, expression, on_node)?;
         let refused = matches!(tried, Attempt::Refused);
-        if refused && on_node == OnNode::Segment && expression.shares_memory() {
+        if refused && on_node == OnNode::Segment && expression.groups_regions() {
             return self.attempt(site, normalized, form, expression, OnNode::Messages);
         }
         Ok(tried)
     }
 
-    /// One way to make a plan; refused on all ranks if it cannot be had on any.
+    /// Tries to make a plan with one way of exchange on a node. Refused on all ranks if any of them cannot make it.
     fn attempt(
         &self,
         site: &Site<'_>,
@@ -103,7 +104,7 @@ impl<B: Backend> Group<B> {
             form: form.clone(),
             on_node,
         };
-        // A panic here is one rank's own: it must reach the agreement like everybody.
+        // A panic may occur on one rank only, which must still take part in the agreement.
         let planned: Option<Planned<B>> = catch_unwind(AssertUnwindSafe(|| {
             assert!(!self.fails(Fault::Plan), "a fault on purpose");
             if let Some(parts) = Parts::of(expression, signature) {
@@ -114,14 +115,15 @@ impl<B: Backend> Group<B> {
             }
             let task = task(&signature.problem, site.topology);
             let plan = plan_on(&task, expression, on_node).ok()?.for_every_size();
-            let workspace = if form.even == Some(false) { lower::Room::Own } else { lower::Room::Shared };
+            let workspace =
+                if form.even == Some(false) { lower::LineMemory::Own } else { lower::LineMemory::Shared };
             let code = plan.code(self.rank, expression, on_node, workspace)?;
             let Some(even) = form.even else {
                 let (names, tag) = (&*self.translation, site.tags.first + 1);
-                let plan = sized::Plan::new(&plan.problem, &code, names, tag, wire).ok()?;
+                let plan = sized::SizedExecutable::new(&plan.problem, &code, names, tag, wire).ok()?;
                 return Some(Planned::Sized(Box::new(plan)));
             };
-            let orders_memory = plan.purpose == Purpose::OrdersMemory;
+            let orders_memory = plan.purpose == MessagePurpose::OrdersMemory;
             let target = Target { topology: site.topology, even, orders_memory };
             let compiled = Arc::new(compile(&plan.problem, self.rank, &code, &target).ok()?);
             reuse.put(program, site.topology, compiled.clone());
@@ -141,10 +143,10 @@ impl<B: Backend> Group<B> {
             _ => agreement.fail(),
         }
         let mut words = agreement.to_words();
-        self.agree(Agree::Max, &mut words)?;
+        self.agree(AgreeOp::Max, &mut words)?;
         let agreement = Agreement::of_words(&words);
         if !agreement.is_one_call() {
-            // The MPI's own function would truncate, or leave some waiting.
+            // If sizes differ, the MPI's own function would truncate data, or leave some ranks waiting.
             return match agreement.is_one_size() {
                 true => Ok(Attempt::Stopped(Stopped::Different)),
                 false => Err(Error::Mpi(self.backend().truncated())),
@@ -162,14 +164,14 @@ impl<B: Backend> Group<B> {
             Planned::Sized(plan) => Attempt::Made(Prepared::Sized(plan), extent),
             Planned::Compiled(compiled) => {
                 let (segments, reduction) = (vec![None; LEVELS], Reduction::None);
-                let address = Address { names: self.translation.clone(), tag: site.tags.first + 1 };
-                let plan = Plan::new(compiled, address, wire, segments, reduction, wire.backoff());
+                let address = Address { ranks: self.translation.clone(), tag: site.tags.first + 1 };
+                let plan = Executable::new(compiled, address, wire, segments, reduction, wire.backoff());
                 Attempt::Made(Prepared::Ready(Box::new(plan)), extent)
             }
         })
     }
 
-    /// Makes more room. Collective; whether it could be had is agreed on.
+    /// Enlarges the workspace to `needs`. Collective: all ranks agree on whether they could allocate it.
     pub(super) fn make_room(
         &self,
         topology: &Topology,
@@ -180,10 +182,10 @@ impl<B: Backend> Group<B> {
         if needs.temporary > workspace.reserved {
             enough &= workspace.temporary.try_grow(needs.temporary.next_power_of_two());
         }
-        // Segments of communicators that are gone first; but a rank may be late to leave one.
+        // First tries idle segments of freed communicators, then new ones, because some rank may not yet have left an idle segment.
         for fresh in [false, true] {
             let mut had = enough;
-            let mut leased: [Option<(Size, SharedSegment)>; LEVELS] = [const { None }; LEVELS];
+            let mut leased: [Option<(SegmentSize, SharedSegment)>; LEVELS] = [const { None }; LEVELS];
             for (level, leased) in leased.iter_mut().enumerate() {
                 let there = workspace.sizes[level];
                 if let Some(need) = needs.parts[level].filter(|need| !there.has(*need)) {
@@ -193,13 +195,14 @@ impl<B: Backend> Group<B> {
                 }
             }
             let mut all = [u64::from(had)];
-            self.agree(Agree::Min, &mut all)?;
+            self.agree(AgreeOp::Min, &mut all)?;
             let leased = leased.into_iter().enumerate().filter_map(|(level, leased)| Some((level, leased?)));
             if all[0] == 0 {
-                // Nobody keeps what others may lack. Then all have given back what they do not use, and there may be more.
+                // No rank keeps a segment that another rank could not get. After this agreement all ranks have freed their idle segments,
+                // so there may be more memory.
                 leased.for_each(drop);
                 self.internal.reuse.free_segments();
-                self.agree(Agree::Min, &mut all)?;
+                self.agree(AgreeOp::Min, &mut all)?;
                 continue;
             }
             workspace.reserved = workspace.reserved.max(needs.temporary.next_power_of_two());
@@ -212,12 +215,12 @@ impl<B: Backend> Group<B> {
         Ok(false)
     }
 
-    /// A segment for the ranks of this one's region of a level, if it can be had. Collective.
+    /// Returns a segment for the ranks of this rank's region at a level, if there is memory for it. Collective.
     fn segment(
         &self,
         topology: &Topology,
         level: usize,
-        size: Size,
+        size: SegmentSize,
         fresh: bool,
     ) -> Result<Option<SharedSegment>, Error> {
         let region = {
@@ -225,10 +228,11 @@ impl<B: Backend> Group<B> {
             topology.span(level, topology.region_of(level, self.rank))
         };
         let names: Box<[u32]> =
-            region.clone().map(|at| self.translation.peer(topology.rank_at(at))).collect();
+            region.clone().map(|at| self.translation.translate(topology.rank_at(at))).collect();
         let (members, me) = (names.len() as u32, topology.position(self.rank) - region.start);
         let Some(pool) = self.internal.shared_by(names.iter().copied()) else { return Ok(None) };
-        // The first of a region finds one, and tells the others where: on a page, so that bits are left to say more.
+        // The first rank of a region finds a segment and sends its offset to the others. Offsets are multiples of a page, so the lowest
+        // bit can mark an idle segment.
         const NOWHERE: u64 = u64::MAX;
         let reuse = &self.internal.reuse;
         if me == 0 {
@@ -239,7 +243,7 @@ impl<B: Backend> Group<B> {
                 None => lent().map_or(NOWHERE, |offset| offset as u64),
             };
             for name in &names[1..] {
-                self.internal.tell(*name, self.agreement_tag(), &offset.to_le_bytes())?;
+                self.internal.send(*name, self.agreement_tag(), &offset.to_le_bytes())?;
             }
             return Ok(match idle {
                 None if offset == NOWHERE => None,
@@ -248,7 +252,7 @@ impl<B: Backend> Group<B> {
             });
         }
         let mut offset = [0u8; 8];
-        self.internal.hear(names[0], self.agreement_tag(), &mut offset)?;
+        self.internal.recv(names[0], self.agreement_tag(), &mut offset)?;
         Ok(match u64::from_le_bytes(offset) {
             NOWHERE => None,
             offset if offset & 1 == 1 => {

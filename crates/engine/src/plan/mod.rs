@@ -1,4 +1,4 @@
-//! Plans: made, agreed on by all ranks, and kept with their memory; and what a persistent operation leaves to the next one.
+//! Plans: how they are made, agreed on by all ranks, and kept with their memory, also from one persistent operation to the next.
 
 mod agreement;
 mod make;

@@ -1,7 +1,7 @@
-//! One collective by two of the MPI's own: where an MPI's function is slower than what it is made of.
+//! Compositions: one collective as two of the MPI's own, where the MPI's single function is slower than its parts.
 //!
-//! Both calls go by the user's communicator, in the place of the one that was asked for: collectives there have one order. The second is made
-//! though the first has failed on this rank, which may be the only one.
+//! Both calls use the user's communicator, in place of the original call, so all ranks keep the same order of collectives on it. The
+//! second call is made even if the first has failed on this rank, because it may not have failed on others.
 
 use std::ffi::{c_int, c_void};
 
@@ -19,26 +19,26 @@ use crate::normalize::{BufferLayout, CallSignature, Combine, NormalizedCall};
 /// The two functions of the MPI that make up a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
-    /// An allreduce: a reduce, and a broadcast.
+    /// An allreduce as a reduce and a broadcast.
     ReduceBcast,
-    /// An allreduce: a reduce_scatter, and an allgather.
+    /// An allreduce as a reduce_scatter and an allgather.
     ReduceScatterAllgather,
-    /// An allgather: a gather, and a broadcast.
+    /// An allgather as a gather and a broadcast.
     GatherBcast,
 }
 
-/// The rank that everything passes.
+/// Root of the rooted functions in a composition.
 const ROOT: c_int = 0;
 
 impl Parts {
-    /// The composition that an expression names for a call; the same on all ranks. None if it names no composition, or one that does not
-    /// fit the call.
+    /// Returns the composition that an expression names for a call, the same on all ranks. `None` if it names no composition, or one that
+    /// does not fit the call.
     ///
-    /// Elements are built in, or bytes: MPIs cut broadcasts and gathers by elements, and get it wrong where ranks have different types of
-    /// one signature.
+    /// Compositions handle only built-in element types or bytes: MPIs cut broadcasts and gathers by elements, with wrong results if ranks
+    /// have different datatypes of one signature.
     pub(crate) fn of(expression: &Expression, signature: &CallSignature) -> Option<Parts> {
         let Expression::Plain(plain) = expression else { return None };
-        // What is listed or long needs forms of functions that not every MPI has, or gets right.
+        // Calls with lists of counts or more than 2 GiB need functions that some MPIs lack or get wrong.
         let all = signature.bytes().saturating_mul(signature.problem.ranks.into());
         let fits =
             matches!(signature.problem.counts, Counts::Equal(_)) && signature.combine != Combine::UserOp;
@@ -46,15 +46,15 @@ impl Parts {
             _ if !fits || all > c_int::MAX as u64 => None,
             (Plain::NativeRooted, Name::Allreduce) => Some(Parts::ReduceBcast),
             (Plain::NativeRooted, Name::Allgather) => Some(Parts::GatherBcast),
-            (Plain::NativeHalves, Name::Allreduce) => Some(Parts::ReduceScatterAllgather),
+            (Plain::NativeRsag, Name::Allreduce) => Some(Parts::ReduceScatterAllgather),
             _ => None,
         }
     }
 
-    /// Does a call so. `Ok` has what the MPI's own functions returned: 0, or an error that they have raised already.
+    /// Runs a call as this composition. `Ok` has the code of the MPI's own functions: 0, or an error that they have already raised.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name.
+    /// The arguments are valid for the MPI function of the same name.
     pub(crate) unsafe fn run<B: Backend>(
         self,
         backend: &'static B,
@@ -62,7 +62,7 @@ impl Parts {
         normalized: &NormalizedCall,
         comm: Handle,
     ) -> Result<c_int, Error> {
-        // SAFETY: as for this function.
+        // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         unsafe {
             match self {
                 Parts::ReduceBcast => reduce_bcast(backend, call, comm),
@@ -73,12 +73,12 @@ impl Parts {
     }
 }
 
-/// The joined result of two functions.
+/// Returns the error code of the first of two functions that failed, or 0.
 fn joined(first: Result<(), MpiError>, second: Result<(), MpiError>) -> c_int {
     first.and(second).map_or_else(|error| error.code, |()| 0)
 }
 
-/// Whether input and output of a reduction are one memory. Some MPIs forgive that in one function and not in another.
+/// Whether input and output of a reduction are the same memory. Some MPIs accept that in one function and reject it in another.
 fn overlaps(backend: &impl Backend, call: &Call) -> bool {
     backend.is_in_place(call.send.data) || call.send.data == call.recv.data
 }
@@ -86,14 +86,14 @@ fn overlaps(backend: &impl Backend, call: &Call) -> bool {
 unsafe fn reduce_bcast(backend: &impl Backend, call: &Call, comm: Handle) -> Result<c_int, Error> {
     let (recv, count, datatype) = (call.recv.data, call.recv.amount.each(), call.recv.datatype);
     let is_root = backend.rank(comm)? == ROOT as u32;
-    // Only the root may say that its input is where its output is, and only its output counts.
+    // Only the root may pass `MPI_IN_PLACE`, and only the root's output is used.
     let (send, into) = match (overlaps(backend, call), is_root) {
         (true, true) => (backend.in_place().cast_mut(), recv),
         (true, false) => (recv, std::ptr::null_mut()),
         (false, _) => (call.send.data, recv),
     };
     let reduce = Call::reduce(send, into, count, datatype, call.op, ROOT);
-    // SAFETY: the same elements as in the call.
+    // SAFETY: the buffers have the same elements as in the call, which the caller guarantees.
     let [reduced, given] = unsafe {
         [backend.native(&reduce, comm), backend.native(&Call::bcast(recv, count, datatype, ROOT), comm)]
     };
@@ -126,7 +126,7 @@ unsafe fn gather_bcast<B: Backend>(
     let send = if is_root && send == recv { backend.in_place().cast_mut() } else { send };
     let (byte, own) = (backend.byte(), own as Count);
     let gather = Call::allgather(send, own, byte, recv, own, byte);
-    // SAFETY: bytes of the user's elements, or as many of ours.
+    // SAFETY: the buffers are bytes of the user's elements, or workspace of the same size.
     let [gathered, given] = unsafe {
         [
             backend.native_gather(&gather, ROOT, comm),
@@ -138,7 +138,7 @@ unsafe fn gather_bcast<B: Backend>(
         if !output.is_empty() {
             normalized.output.unpack(backend, output.as_ptr(), all)?;
         }
-        normalized.verdict(backend)?;
+        normalized.truncation_error(backend)?;
     }
     Ok(code)
 }
@@ -152,12 +152,12 @@ unsafe fn reduce_scatter_allgather<B: Backend>(
     let (rank, size) = (backend.rank(comm)? as usize, backend.size(comm)? as usize);
     let (recv, datatype) = (call.recv.data, call.recv.datatype);
     let count = call.recv.amount.each() as usize;
-    // As equal as can be, the longer ones first.
+    // Block lengths differ by at most one element, and longer blocks come first.
     let counts: Vec<i64> = (0..size).map(|at| ((count + size - 1 - at) / size) as i64).collect();
     let at: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
     let element = normalized.signature.problem.element as usize;
     let length = counts[rank] as usize * element;
-    // Behind the end may be the input, which would be one memory for two buffers.
+    // An empty last block would begin behind the output, where the input may lie; MPI would take both for one buffer.
     let before = if length == 0 { 0 } else { at[rank] as usize * element };
     let own = recv.wrapping_byte_add(before);
     let in_place = backend.in_place().cast_mut();
@@ -167,14 +167,15 @@ unsafe fn reduce_scatter_allgather<B: Backend>(
     let (counts, at) = (lists.keep(&counts), lists.keep(&at));
     let scatter = Call::reduce_scatter(from, to, counts, datatype, call.op);
     let gather = Call::allgatherv(in_place, 0, datatype, recv, counts, at, datatype);
-    // SAFETY: the same elements as in the call; blocks lie one behind the other.
+    // SAFETY: the buffers have the same elements as in the call, and blocks are contiguous.
     let scattered = unsafe { backend.native(&scatter, comm) };
     if overlaps && before > 0 {
-        // The result of such a reduce_scatter is at the beginning. Blocks may overlap, and may be in device memory.
+        // An in-place reduce_scatter leaves its result at the beginning. It is moved through a copy, because the blocks may overlap or be
+        // in device memory.
         let mut block = vec![0u8; length];
         BufferLayout::Direct(recv).pack(backend, block.as_mut_ptr(), length)?;
         BufferLayout::Direct(own).unpack(backend, block.as_ptr(), length)?;
     }
-    // SAFETY: as above.
+    // SAFETY: the buffers have the same elements as in the call, and blocks are contiguous.
     Ok(joined(scattered, unsafe { backend.native(&gather, comm) }))
 }

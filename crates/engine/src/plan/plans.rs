@@ -1,5 +1,5 @@
-//! The plans of a communicator: for each kind of call the algorithms that may serve it, best first, and for each of these a
-//! plan for blocks of any size. A new size is a look.
+//! The plans of a communicator: for each kind of call the candidate algorithms, best first, and for each of them a plan for blocks of any
+//! size. A new size is only a lookup.
 
 use std::collections::HashMap;
 use std::panic::catch_unwind;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bruckner_algorithms::exchange::Exchange;
 use bruckner_algorithms::{Expression, plan};
 use bruckner_choose::{Choice, Kind, Name, Reason};
-use bruckner_runtime::{Extent, Plan, sized};
+use bruckner_runtime::{Executable, Extent, sized};
 use bruckner_schedule::{Problem, Topology};
 use rustc_hash::FxBuildHasher;
 
@@ -18,74 +18,74 @@ use crate::cache::PlanId;
 use crate::normalize::Combine;
 use crate::reuse::{PlanForm, task};
 
-/// The most plans that an algorithm has. Only one that orders ranks by their counts may want more.
+/// Maximum number of plans of an algorithm. Only algorithms that order ranks by their counts may need more.
 const PLANS: usize = 64;
 
-/// A plan that was made.
+/// A plan that was made, by the way in which it runs.
 pub(crate) enum Prepared<B: Backend> {
-    /// For sizes that all ranks know.
-    Ready(Box<Plan<B::Wire>>),
-    /// For sizes that each rank knows for itself.
-    Sized(Box<sized::Plan<B::Wire>>),
-    /// Others of the MPI's own functions.
+    /// A plan for sizes that all ranks know.
+    Ready(Box<Executable<B::Wire>>),
+    /// A plan for an alltoallv, in which each rank knows only its own sizes.
+    Sized(Box<sized::SizedExecutable<B::Wire>>),
+    /// A composition of other functions of the MPI.
     Parts(Parts),
-    /// The MPI's own function.
+    /// The MPI's own function of the same name.
     Native,
 }
 
-/// A plan of an algorithm, for one form of sizes.
+/// A plan of an algorithm for one [`PlanForm`].
 pub(crate) struct Version<B: Backend> {
     form: PlanForm,
-    /// None if it could not be made, which is so for good.
+    /// The plan; `None` if it could not be made, which is final.
     pub(crate) prepared: Option<Prepared<B>>,
     pub(crate) choice: Arc<Choice>,
-    /// The room that it needs on any rank.
+    /// The most memory that the plan needs on any rank.
     pub(crate) extent: Extent,
-    /// Bytes of room that could not be had.
-    pub(crate) too_much: usize,
-    /// Whether it is by the first of all algorithms for its kind of call.
+    /// Bytes of memory that could not be allocated for the plan; `usize::MAX` if that never happened.
+    pub(crate) failed_allocation: usize,
+    /// Whether its algorithm is the first candidate for its kind of call.
     pub(crate) is_preferred: bool,
-    /// The reduction that the plan is set to.
+    /// The reduction to which the plan is set.
     pub(crate) combine: Option<Combine>,
-    /// The call that last looked for it.
-    pub(crate) looked_for: u64,
+    /// Number of the communicator's call for which this plan was last looked up.
+    pub(crate) last_lookup: u64,
 }
 
 impl<B: Backend> Version<B> {
-    /// Whether the MPI's own function of the same name serves.
+    /// Whether the MPI's own function of the same name handles the call.
     pub(crate) fn is_the_call_itself(&self) -> bool {
         matches!(self.prepared, None | Some(Prepared::Native))
     }
 
-    /// Whether it serves a problem with other lists as well: it neither orders ranks by them nor cuts blocks.
+    /// Whether the plan also handles a problem with other lists of counts: it neither orders ranks by them nor cuts blocks.
     pub(crate) fn is_for_any_lists(&self, problem: &Problem) -> bool {
         self.form.orders.is_empty() && problem.pieces == 1
     }
 }
 
-/// Into how many pieces an algorithm cuts blocks. One that does not fit a task cuts nothing.
+/// Returns the number of pieces into which an algorithm cuts blocks; 1 if the algorithm does not fit the task.
 fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u64 {
     let planned = catch_unwind(|| plan(&task(problem, topology), expression).map(|plan| plan.problem.pieces));
     planned.ok().and_then(Result::ok).unwrap_or(1)
 }
 
-/// An algorithm for a kind of call.
+/// An algorithm for a kind of call, with its plans.
 pub(crate) struct Candidate {
     pub(crate) choice: Arc<Choice>,
-    /// Whether it is the first.
+    /// Whether it is the first candidate for the kind of call.
     is_preferred: bool,
-    /// Into how many pieces it cuts blocks, once that is known.
+    /// Number of pieces into which the algorithm cuts blocks, once known.
     pieces: Option<u64>,
     versions: Vec<PlanId>,
 }
 
 /// The result of a search for the plan of a problem.
-pub(crate) enum Found {
-    /// This version.
+pub(crate) enum PlanSearch {
+    /// The problem has this plan.
     Version(PlanId),
-    /// Nothing was planned yet.
+    /// The problem was not planned yet.
     Nothing,
-    /// Blocks cannot be cut so.
+    /// The algorithm cannot cut the problem's blocks into its number of pieces.
     Unfit,
 }
 
@@ -101,11 +101,11 @@ impl Candidate {
         choices.map(candidate).collect()
     }
 
-    /// The number of an algorithm among those for a kind of call; it is put behind them if it is new.
+    /// Returns the index of an algorithm among the candidates for a kind of call; adds it at the end if it is new.
     pub(crate) fn number(all: &mut Vec<Candidate>, expression: Expression) -> usize {
         let known = all.iter().position(|candidate| candidate.choice.expression == expression);
         known.unwrap_or_else(|| {
-            let reason = Reason::Tried { beside: all[0].choice.expression.clone() };
+            let reason = Reason::InTrial { beside: all[0].choice.expression.clone() };
             let choice = Arc::new(Choice { expression, reason });
             all.push(Candidate { choice, is_preferred: false, pieces: None, versions: Vec::new() });
             all.len() - 1
@@ -116,29 +116,29 @@ impl Candidate {
         self.choice.is_native()
     }
 
-    /// The version for a problem, which is cut as the algorithm wants it.
+    /// Looks up the plan for a problem, whose blocks it cuts as the algorithm needs.
     #[inline]
     pub(crate) fn find<B: Backend>(
         &mut self,
         versions: &Versions<B>,
         problem: &mut Problem,
         topology: &Topology,
-    ) -> Found {
+    ) -> PlanSearch {
         if self.is_native() {
-            return self.versions.first().map_or(Found::Nothing, |id| Found::Version(*id));
+            return self.versions.first().map_or(PlanSearch::Nothing, |id| PlanSearch::Version(*id));
         }
         let pieces = *self.pieces.get_or_insert_with(|| pieces(problem, topology, &self.choice.expression));
         if problem.set_pieces(pieces).is_err() {
-            return Found::Unfit;
+            return PlanSearch::Unfit;
         }
         let form = PlanForm::of(problem, topology, &self.choice.expression);
         match self.versions.iter().find(|id| versions.0[id.0].form == form) {
-            Some(id) => Found::Version(*id),
-            None => Found::Nothing,
+            Some(id) => PlanSearch::Version(*id),
+            None => PlanSearch::Nothing,
         }
     }
 
-    /// Keeps what came of planning for a form. The oldest version makes room where there are too many.
+    /// Stores the result of planning for a form. Replaces the oldest plan if there are too many.
     pub(crate) fn put<B: Backend>(
         &mut self,
         versions: &mut Versions<B>,
@@ -151,10 +151,10 @@ impl Candidate {
             prepared,
             choice: self.choice.clone(),
             extent,
-            too_much: usize::MAX,
+            failed_allocation: usize::MAX,
             is_preferred: self.is_preferred,
             combine: None,
-            looked_for: 0,
+            last_lookup: 0,
         };
         let id = if self.versions.len() >= PLANS {
             let id = self.versions.remove(0);
@@ -168,14 +168,14 @@ impl Candidate {
         id
     }
 
-    /// Keeps the MPI's own function.
+    /// Stores the MPI's own function as the plan.
     pub(crate) fn put_native<B: Backend>(&mut self, versions: &mut Versions<B>) -> PlanId {
-        let form = PlanForm { even: None, orders: Box::default(), through: Exchange::Meeting };
+        let form = PlanForm { even: None, orders: Box::default(), through: Exchange::Barrier };
         self.put(versions, form, Some(Prepared::Native), Extent::default())
     }
 }
 
-/// All versions of a communicator's plans.
+/// All plans of a communicator, by [`PlanId`].
 pub(crate) struct Versions<B: Backend>(Vec<Version<B>>);
 
 impl<B: Backend> Versions<B> {
@@ -185,7 +185,7 @@ impl<B: Backend> Versions<B> {
     }
 }
 
-/// All plans of a communicator.
+/// The candidates of a communicator for each kind of call, and their plans.
 pub(crate) struct Plans<B: Backend> {
     candidates: HashMap<Kind, Vec<Candidate>, FxBuildHasher>,
     pub(crate) versions: Versions<B>,
@@ -198,7 +198,7 @@ impl<B: Backend> Default for Plans<B> {
 }
 
 impl<B: Backend> Plans<B> {
-    /// The algorithms for a kind of call, and all versions.
+    /// Returns the candidates for a kind of call, made from `choices` at first use, and all plans.
     pub(crate) fn of(
         &mut self,
         kind: Kind,
@@ -208,21 +208,21 @@ impl<B: Backend> Plans<B> {
         (candidates, &mut self.versions)
     }
 
-    /// The algorithms for a kind of call that came before.
+    /// Returns the candidates for a kind of call; none if no such call came before.
     pub(crate) fn known(&self, kind: &Kind) -> &[Candidate] {
         self.candidates.get(kind).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether calls of a kind are known to go to the MPI.
+    /// Whether calls of a kind are known to be passed through.
     pub(crate) fn is_native(&self, kind: &Kind) -> bool {
         self.known(kind).first().is_some_and(Candidate::is_native)
     }
 
-    /// The version for a collective that was last looked for.
+    /// Returns the plan of a collective that was last looked up.
     pub(crate) fn newest(&self, name: Name) -> Option<&Version<B>> {
         let kinds = self.candidates.iter().filter(|(kind, _)| kind.name == name);
         let all = kinds.flat_map(|(_, candidates)| candidates).flat_map(|candidate| &candidate.versions);
-        all.map(|id| &self.versions.0[id.0]).max_by_key(|version| version.looked_for)
+        all.map(|id| &self.versions.0[id.0]).max_by_key(|version| version.last_lookup)
     }
 
     pub(crate) fn clear(&mut self) {

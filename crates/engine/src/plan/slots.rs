@@ -1,18 +1,18 @@
 //! Tags and memory of persistent operations, kept for the operations that come after them.
 //!
-//! Each operation has tags and memory of its own, so that ranks may start operations in any order. To make them takes several
-//! agreements and a new segment. An operation that is freed leaves them, with its plan, in a slot of its communicator, and the
-//! next operation of the same purpose takes them over: making and freeing an operation in a loop costs one agreement each time.
+//! Each operation has tags and memory of its own, so that ranks may start operations in any order. Allocating these takes several
+//! agreements and a new segment. A freed operation leaves them, with its plan, in a slot of its communicator, and the next operation of
+//! the same purpose takes them over: making and freeing an operation in a loop costs one agreement each time.
 //!
-//! All ranks of a communicator make its operations in the same order, so they have the same slots for the same purposes. Each
-//! rank frees an operation when it likes: ranks agree on the slots that are free on all of them.
+//! All ranks of a communicator make its operations in the same order, so they have the same slots for the same purposes. A rank may free
+//! an operation at any time, so ranks agree on the slots that are free on all of them.
 
 use std::hash::BuildHasher as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::Kind;
-use bruckner_mpi::{Agree, TagRange};
+use bruckner_mpi::{AgreeOp, TagRange};
 use rustc_hash::FxBuildHasher;
 use smallvec::{SmallVec, smallvec};
 
@@ -25,10 +25,10 @@ use crate::cache::PlanId;
 use crate::group::Group;
 use crate::normalize::CallSignature;
 
-/// The most slots of a communicator.
+/// Maximum number of slots of a communicator.
 const SLOTS: usize = 512;
 
-/// Slots as bits of words: one word where there are few, and two more for what ranks agree on.
+/// Free slots as bits of words. Three words are stored inline: one for the slots, and two for a label that ranks agree on.
 type Free = SmallVec<[u64; 3]>;
 const BITS: usize = u64::BITS as usize;
 
@@ -36,18 +36,19 @@ fn is_set(words: &[u64], at: usize) -> bool {
     words.get(at / BITS).is_some_and(|word| word >> (at % BITS) & 1 == 1)
 }
 
-/// Numbers the operations of a communicator, in the order in which they are made. A slot is known by the operation that used it last.
-type Turn = u64;
+/// Number of an operation, in the order in which a communicator's operations are made. A slot is identified by the operation that used it
+/// last.
+type OperationNumber = u64;
 
-/// The calls that a slot serves; the same on all ranks.
+/// The operations that may use a slot; the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Purpose {
     pub(crate) kind: Kind,
-    /// The algorithm that the caller named.
+    /// The algorithm that the caller named, if any.
     pub(crate) asked: Option<Expression>,
-    /// Whether only a plan of one round will do.
+    /// Whether the plan must have only one round.
     pub(crate) one_round: bool,
-    /// The revision of the communicator's choices.
+    /// Revision of the communicator's decisions.
     pub(crate) revision: u64,
 }
 
@@ -57,20 +58,20 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) tags: TagRange,
     /// The plan that the operation has taken out of the store.
     taken: Option<PlanId>,
-    /// Where they go when the operation is freed; none where all slots were taken.
-    slot: Option<Turn>,
+    /// The slot to which the resources return when the operation is freed; `None` if all slots were taken.
+    slot: Option<OperationNumber>,
 }
 
 struct Slot<B: Backend> {
     purpose: Purpose,
-    turn: Turn,
-    /// None while an operation of this rank has them.
+    turn: OperationNumber,
+    /// Resources of the slot; `None` while an operation of this rank uses them.
     free: Option<Resources<B>>,
 }
 
 struct Table<B: Backend> {
     slots: Vec<Slot<B>>,
-    turn: Turn,
+    turn: OperationNumber,
 }
 
 /// The slots of a communicator.
@@ -83,7 +84,7 @@ impl<B: Backend> Default for Slots<B> {
 }
 
 impl<B: Backend> Table<B> {
-    /// Which slots are free on this rank.
+    /// Returns the slots that are free on this rank, as bits.
     fn free(&self) -> Free {
         let mut words: Free = smallvec![0; self.slots.len().div_ceil(BITS)];
         for (at, _) in self.slots.iter().enumerate().filter(|(_, slot)| slot.free.is_some()) {
@@ -92,7 +93,7 @@ impl<B: Backend> Table<B> {
         words
     }
 
-    /// Takes the resources of a slot of this purpose, of those that are free on all ranks.
+    /// Takes the resources of a slot of this purpose that is free on all ranks.
     fn take(&mut self, free: &[u64], purpose: &Purpose) -> Option<Resources<B>> {
         let mut slots = self.slots.iter_mut().enumerate();
         let (_, slot) = slots.find(|(at, slot)| is_set(free, *at) && slot.purpose == *purpose)?;
@@ -104,15 +105,16 @@ impl<B: Backend> Table<B> {
     /// Removes slots that are free on all ranks, the least recently used first, until at most `most` are left.
     fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<B>> {
         let turn_of_free = |(at, slot): (usize, &Slot<B>)| is_set(free, at).then_some(slot.turn);
-        let mut oldest: Vec<Turn> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();
+        let mut oldest: Vec<OperationNumber> =
+            self.slots.iter().enumerate().filter_map(turn_of_free).collect();
         oldest.sort_unstable();
         oldest.truncate(self.slots.len().saturating_sub(most));
         let removed = self.slots.extract_if(.., |slot| oldest.binary_search(&slot.turn).is_ok());
         removed.filter_map(|slot| slot.free).collect()
     }
 
-    /// Opens a slot, if there is room for one more.
-    fn open(&mut self, purpose: Purpose) -> Option<Turn> {
+    /// Opens a slot, unless the communicator has the maximum number of slots.
+    fn open(&mut self, purpose: Purpose) -> Option<OperationNumber> {
         if self.slots.len() >= SLOTS {
             return None;
         }
@@ -132,7 +134,7 @@ impl<B: Backend> Table<B> {
 }
 
 impl<B: Backend> Resources<B> {
-    fn new(tags: TagRange, slot: Option<Turn>) -> Resources<B> {
+    fn new(tags: TagRange, slot: Option<OperationNumber>) -> Resources<B> {
         Resources { store: Store::new(Workspace::of_operation()), tags, taken: None, slot }
     }
 
@@ -142,7 +144,7 @@ impl<B: Backend> Resources<B> {
         self.store.plans.versions.get(version).prepared.take().unwrap_or(Prepared::Native)
     }
 
-    /// Puts it back.
+    /// Puts the plan that was taken out back into the store.
     fn put_back(&mut self, plan: Prepared<B>) {
         if let Some(version) = self.taken.take() {
             self.store.plans.versions.get(version).prepared = Some(plan);
@@ -162,19 +164,19 @@ impl<B: Backend> Slots<B> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tags and memory for an operation: those of one that was freed on all ranks, or new ones. `None`, on all ranks, if there are no more
-    /// tags. Collective.
+    /// Returns tags and memory for an operation: those of an operation that was freed on all ranks, or new ones. `None`, on all ranks, if
+    /// no tags are left. Collective.
     pub(crate) fn take(
         &self,
         group: &Group<B>,
         purpose: Purpose,
         signature: &CallSignature,
     ) -> Result<Option<Resources<B>>, Error> {
-        // Ranks that do not make the same call find it out here, or when they agree on a new plan.
+        // Ranks that make different calls detect it here, or when they agree on a new plan.
         let label = FxBuildHasher.hash_one((&purpose, signature));
         let mut free = self.table().free();
         free.extend([label, !label]);
-        group.agree(Agree::And, &mut free)?;
+        group.agree(AgreeOp::And, &mut free)?;
         let (inverse, label) = (free.pop(), free.pop());
         if inverse != label.map(|label| !label) {
             return Ok(group.take_tags()?.map(|tags| Resources::new(tags, None)));
@@ -183,7 +185,7 @@ impl<B: Backend> Slots<B> {
             return Ok(Some(resources));
         }
         let mut tags = group.take_tags()?;
-        // Where there are no more tags, those of all free slots are given back.
+        // If no tags are left, those of all free slots are given back.
         let most = if tags.is_some() { SLOTS - 1 } else { 0 };
         let removed = self.table().shrink(&free, most);
         removed.into_iter().for_each(|resources| resources.free(group));
@@ -193,14 +195,15 @@ impl<B: Backend> Slots<B> {
         Ok(tags.map(|tags| Resources::new(tags, self.table().open(purpose))))
     }
 
-    /// Removes the slot of an operation that has failed, on all ranks: the next one of its kind takes another. Collective.
+    /// Removes the slot of an operation that has failed, on all ranks, so that the next operation of its purpose takes another.
+    /// Collective.
     pub(crate) fn remove(&self, group: &Group<B>, resources: Resources<B>) {
         let turn = resources.slot;
         self.table().slots.retain(|slot| Some(slot.turn) != turn);
         resources.free(group);
     }
 
-    /// Keeps the plan, tags and memory of an operation that is freed, for the next one.
+    /// Keeps the plan, tags and memory of a freed operation for the next one.
     pub(crate) fn put_back(&self, group: &Group<B>, mut resources: Resources<B>, plan: Prepared<B>) {
         resources.put_back(plan);
         let left = self.table().put_back(resources);
@@ -209,7 +212,7 @@ impl<B: Backend> Slots<B> {
         }
     }
 
-    /// Frees everything, with the communicator.
+    /// Frees the resources of all slots, when the communicator is freed.
     pub(crate) fn free(&mut self, group: &Group<B>) {
         let slots = std::mem::take(&mut self.table().slots);
         slots.into_iter().filter_map(|slot| slot.free).for_each(|resources| resources.free(group));

@@ -1,4 +1,4 @@
-//! Plans with their memory, and the calls that are known to be run by them.
+//! Plans with their memory, and the cache of the calls that they run.
 
 use bruckner_choose::{Choice, Kind};
 use bruckner_runtime::{Extent, Limits, Needs};
@@ -6,7 +6,7 @@ use bruckner_schedule::Topology;
 
 use super::make::{Attempt, Site, Stopped};
 use super::parts::Parts;
-use super::plans::{Found, Plans, Prepared, Version};
+use super::plans::{PlanSearch, Plans, Prepared, Version};
 use super::workspace::Workspace;
 use crate::Error;
 use crate::backend::Backend;
@@ -15,11 +15,11 @@ use crate::group::Group;
 use crate::normalize::NormalizedCall;
 use crate::reuse::PlanForm;
 
-/// The plans of a communicator, or of an operation.
+/// The plans of a communicator or of a persistent operation, with their memory.
 pub(crate) struct Store<B: Backend> {
     pub(crate) plans: Plans<B>,
     pub(crate) workspace: Workspace,
-    /// Cleared whenever plans or their memory change.
+    /// Cache of calls; cleared whenever plans or their memory change.
     pub(crate) calls: CallCache,
 }
 
@@ -34,15 +34,15 @@ impl<B: Backend> Store<B> {
         self.plans.clear();
     }
 
-    /// Drops all plans, and leaves their segments to communicators that come later. No rank runs a plan on them any more.
+    /// Drops all plans, and leaves their segments to later communicators. No rank may run a plan on them any more.
     pub(crate) fn free(mut self, group: &Group<B>) {
         self.forget();
         let segments = self.workspace.leave();
         segments.into_iter().flatten().for_each(|segment| group.internal.reuse.keep_segment(segment));
     }
 
-    /// The plan for a call and the number of its candidate: that of the candidate that is asked for, or of the first that has a plan, or for
-    /// which one can be made. Collective if one must be made, or memory for it.
+    /// Returns the plan for a call and the index of its candidate: `asked`, or else the first candidate that has a plan or for which one
+    /// can be made. Collective if a plan or its memory must be made.
     pub(crate) fn prepare(
         &mut self,
         group: &Group<B>,
@@ -54,16 +54,16 @@ impl<B: Backend> Store<B> {
     ) -> Result<(PlanId, usize), Stopped> {
         let Store { plans, workspace, calls } = self;
         let (candidates, versions) = plans.of(kind, choices);
-        // One of them is the MPI's own function, which always fits.
+        // One of the candidates is the MPI's own function, which always fits.
         for at in [asked].into_iter().chain((0..candidates.len()).filter(|at| *at != asked)) {
             let candidate = &mut candidates[at];
             let choice = candidate.choice.clone();
             let expression = &choice.expression;
             let id = match candidate.find(versions, &mut normalized.signature.problem, site.topology) {
-                Found::Version(id) => id,
-                Found::Nothing if candidate.is_native() => candidate.put_native(versions),
-                Found::Nothing => {
-                    // Plans may be dropped.
+                PlanSearch::Version(id) => id,
+                PlanSearch::Nothing if candidate.is_native() => candidate.put_native(versions),
+                PlanSearch::Nothing => {
+                    // Storing a new plan may drop an old one, to which cached calls may refer.
                     calls.clear();
                     let form = PlanForm::of(&normalized.signature.problem, site.topology, expression);
                     match group.make(site, normalized, &form, expression)? {
@@ -72,9 +72,9 @@ impl<B: Backend> Store<B> {
                         Attempt::Stopped(why) => return Err(why),
                     }
                 }
-                Found::Unfit => continue,
+                PlanSearch::Unfit => continue,
             };
-            // Compositions share a form with calls that they cannot handle.
+            // Compositions share a form with calls that they cannot handle, so each call is checked.
             let parts = matches!(versions.get(id).prepared, Some(Prepared::Parts(_)));
             if parts && Parts::of(expression, &normalized.signature).is_none() {
                 continue;
@@ -87,13 +87,15 @@ impl<B: Backend> Store<B> {
     }
 }
 
-/// Whether a plan may have as much memory, of which `too_much` could not be had before.
+/// Whether a plan may allocate the memory that it needs: within the limit of the settings, and less than `too_much`, which could not be
+/// allocated before.
 #[inline]
 pub(crate) fn may_have<B: Backend>(group: &Group<B>, needs: &Needs, too_much: usize) -> bool {
-    needs.temporary as u64 <= group.internal.settings.memory && needs.most() < too_much
+    needs.temporary as u64 <= group.internal.settings.max_plan_bytes && needs.most() < too_much
 }
 
-/// Makes a plan ready for a call, with as much memory as it takes; whether that can be, on all ranks.
+/// Prepares a plan for a call: allocates its memory, and binds it to the call's sizes. Returns, the same on all ranks, whether that was
+/// possible.
 fn fit<B: Backend>(
     group: &Group<B>,
     version: &mut Version<B>,
@@ -109,13 +111,13 @@ fn fit<B: Backend>(
     };
     let problem = &normalized.signature.problem;
     let needs = version.extent.needs(plan.compiled().even, problem, &Limits::MEASURED);
-    if !may_have(group, &needs, version.too_much) {
+    if !may_have(group, &needs, version.failed_allocation) {
         return Ok(false);
     }
     if workspace.lacks(&needs) {
         calls.clear();
         if !group.make_room(topology, workspace, &needs)? {
-            version.too_much = needs.most();
+            version.failed_allocation = needs.most();
             return Ok(false);
         }
     }

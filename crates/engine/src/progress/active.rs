@@ -1,21 +1,21 @@
-//! Operations that are started: whoever waits advances them all.
+//! Started operations of a process: a thread that waits advances all of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bruckner_runtime::Failure;
+use bruckner_runtime::TransportError;
 
 use crate::Error;
 use crate::backend::Wire;
 
 /// An operation that is started and not yet done.
 pub(crate) trait Started: Send + Sync {
-    /// Does what can be done without waiting, unless another thread is at it; whether it is done. Inside MPI's own
-    /// progress it only looks. What goes wrong is told to whoever waits for it.
+    /// Does all steps that need no waiting, unless another thread is advancing the operation; returns whether it is done. Inside MPI's own
+    /// progress (`inside`) it only tests requests. An error is returned to the caller that waits for the operation.
     fn advance(&self, inside: bool) -> bool;
 }
 
-/// All of them in a process.
+/// All started operations of a process.
 #[derive(Default)]
 pub(crate) struct Active {
     count: AtomicUsize,
@@ -28,7 +28,7 @@ impl Active {
         self.count() == 0
     }
 
-    /// How many there are.
+    /// Returns the number of started operations.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
@@ -63,11 +63,11 @@ impl Active {
         }
     }
 
-    /// Waits for something and advances all operations meanwhile.
+    /// Waits until `done` returns true, and advances all started operations meanwhile.
     pub(crate) fn while_waiting(
         &self,
         wire: &impl Wire,
-        mut done: impl FnMut() -> Result<bool, Failure>,
+        mut done: impl FnMut() -> Result<bool, TransportError>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
         wire.backoff().wait_for(|| match done() {

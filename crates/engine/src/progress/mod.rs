@@ -1,4 +1,4 @@
-//! Operations that are started, and the lock of whoever advances one.
+//! Started operations, and the lock that a thread takes to advance one.
 
 mod active;
 mod turn;

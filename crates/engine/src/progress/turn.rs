@@ -1,16 +1,16 @@
-//! A lock for what is advanced in passing.
+//! The lock of a value that several threads may advance.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A lock that is taken for short: whoever finds it taken by a thread that waits only looks in passing.
+/// A lock that is held only briefly. A thread that finds it taken may wait, or skip the value.
 pub(crate) struct Turn<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-/// Having the turn.
+/// Guard of a [`Turn`]: gives exclusive access to its value, and releases the lock when dropped.
 pub(crate) struct Taken<'a, T>(&'a Turn<T>);
 
 impl<T> Turn<T> {
@@ -47,19 +47,19 @@ impl<T> Drop for Taken<'_, T> {
 impl<T> Deref for Taken<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: TURN.
+        // SAFETY: TURN (see `lib.rs`): this guard has exclusive access to the value.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for Taken<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: TURN.
+        // SAFETY: TURN (see `lib.rs`): this guard has exclusive access to the value.
         unsafe { &mut *self.0.value.get() }
     }
 }
 
-// SAFETY: TURN; the value goes from thread to thread by acquire and release.
+// SAFETY: TURN (see `lib.rs`): one thread at a time has access to the value, which is passed on by acquire and release.
 unsafe impl<T: Send> Sync for Turn<T> {}
 
 #[cfg(test)]

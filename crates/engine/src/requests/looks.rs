@@ -1,28 +1,28 @@
-//! Looking at requests without changing them: `MPI_Request_get_status` and its kin of MPI 4.1.
+//! Status queries that do not change requests: `MPI_Request_get_status` and related functions of MPI 4.1.
 
 use std::ffi::{c_int, c_void};
 
 use bruckner_mpi::{Handle, Mpi};
 
-use super::Requests;
+use super::PersistentRequests;
 use super::waits::Statuses;
 use crate::error::raise;
 use crate::run::Persistent;
 
-impl Requests<Mpi> {
-    /// `MPI_Request_get_status`: tells, and changes nothing.
+impl PersistentRequests<Mpi> {
+    /// Handles `MPI_Request_get_status`, which reports the status of a request without completing it.
     ///
     /// # Safety
-    /// As for `MPI_Request_get_status`.
+    /// The arguments are valid for `MPI_Request_get_status`.
     pub unsafe fn get_status(&self, request: Handle, flag: *mut c_int, status: *mut c_void) -> c_int {
         let Some(known) = self.planned(self.backend.handle(request)) else {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             return unsafe { (self.backend.f.request_get_status)(request, flag, status) };
         };
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         match unsafe { self.is_done(&known, status) } {
             Ok(done) => {
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 unsafe { *flag = done.into() };
                 0
             }
@@ -30,19 +30,20 @@ impl Requests<Mpi> {
         }
     }
 
-    /// Looks at some requests, of which some may be plans, as the functions of MPI 4.1 do: `look` asks the MPI about the
-    /// rest and says how many of those are done, `None` if none is under way. Then each plan that is done is told.
+    /// Queries some requests, of which plans may handle some, as the functions of MPI 4.1 do. `look` queries the MPI's requests and
+    /// returns the number of those that are done, or `None` if none is active; `tell` is called for each plan that is done, with its index
+    /// and the number of requests done before.
     ///
     /// # Safety
-    /// As for those functions.
-    unsafe fn look(
+    /// The arguments are valid for the MPI function that is handled.
+    unsafe fn query(
         &self,
         count: c_int,
         requests: *const c_void,
         look: impl FnOnce(*const c_void) -> Result<Option<usize>, c_int>,
         mut tell: impl FnMut(usize, usize),
     ) -> Result<Option<usize>, c_int> {
-        // SAFETY: ARGUMENTS; nothing is written to.
+        // SAFETY: ARGUMENTS (see `lib.rs`); the array is only read.
         let Some(mixed) = (unsafe { self.mixed(count, requests.cast_mut()) }) else { return look(requests) };
         let mut done = look(mixed.rest.as_ptr().cast())?;
         for (i, known) in &mixed.plans {
@@ -62,10 +63,10 @@ impl Requests<Mpi> {
         Ok(done)
     }
 
-    /// `MPI_Request_get_status_all`.
+    /// Handles `MPI_Request_get_status_all`.
     ///
     /// # Safety
-    /// As for `MPI_Request_get_status_all`.
+    /// The arguments are valid for `MPI_Request_get_status_all`.
     pub unsafe fn get_status_all(
         &self,
         count: c_int,
@@ -74,7 +75,7 @@ impl Requests<Mpi> {
         statuses: *mut c_void,
     ) -> c_int {
         let at = self.statuses(statuses);
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             *flag = 1;
             for i in 0..count.max(0) as usize {
@@ -89,10 +90,10 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Request_get_status_some`.
+    /// Handles `MPI_Request_get_status_some`.
     ///
     /// # Safety
-    /// As for `MPI_Request_get_status_some`.
+    /// The arguments are valid for `MPI_Request_get_status_some`.
     pub unsafe fn get_status_some(
         &self,
         count: c_int,
@@ -104,38 +105,38 @@ impl Requests<Mpi> {
         let at = self.statuses(statuses);
         let rest = |rest: *const c_void| {
             let Some(native) = self.backend.extra.request_get_status_some else {
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 return unsafe { self.one_by_one(count, rest, |i, n| *indices.add(n) = i as c_int, at) };
             };
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let code = unsafe { native(count, rest, done, indices, statuses) };
-            // SAFETY: the MPI has written it.
+            // SAFETY: the MPI has written the number.
             let counted = unsafe { *done };
             if code != 0 { Err(code) } else { Ok(usize::try_from(counted).ok()) }
         };
         let tell = |i: usize, n: usize| {
-            // SAFETY: as many as there are requests.
+            // SAFETY: both arrays have as many elements as there are requests.
             unsafe {
                 *indices.add(n) = i as c_int;
                 self.empty(at.at(n));
             }
         };
-        // SAFETY: ARGUMENTS.
-        let found = unsafe { self.look(count, requests, rest, tell) };
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
+        let found = unsafe { self.query(count, requests, rest, tell) };
         let (code, number) = match found {
             Ok(Some(n)) => (0, n as c_int),
             Ok(None) => (0, self.undefined()),
             Err(code) => (code, 0),
         };
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         unsafe { *done = number };
         code
     }
 
-    /// `MPI_Request_get_status_any`.
+    /// Handles `MPI_Request_get_status_any`.
     ///
     /// # Safety
-    /// As for `MPI_Request_get_status_any`.
+    /// The arguments are valid for `MPI_Request_get_status_any`.
     pub unsafe fn get_status_any(
         &self,
         count: c_int,
@@ -147,12 +148,12 @@ impl Requests<Mpi> {
         let at = Statuses { first: status, step: 0 };
         let rest = |rest: *const c_void| {
             let Some(native) = self.backend.extra.request_get_status_any else {
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 return unsafe { self.one_by_one(count, rest, |i, _| *index = i as c_int, at) };
             };
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let code = unsafe { native(count, rest, index, flag, status) };
-            // SAFETY: the MPI has written them.
+            // SAFETY: the MPI has written both values.
             let (found, flag) = unsafe { (*index, *flag) };
             match (code, flag != 0) {
                 (0, true) => Ok((found != self.undefined()).then_some(1)),
@@ -161,15 +162,15 @@ impl Requests<Mpi> {
             }
         };
         let tell = |i: usize, _: usize| {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             unsafe {
                 *index = i as c_int;
                 self.empty(status);
             }
         };
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
-            let (code, is_done) = match self.look(count, requests, rest, tell) {
+            let (code, is_done) = match self.query(count, requests, rest, tell) {
                 Ok(Some(n)) => (0, n > 0),
                 Ok(None) => {
                     *index = self.undefined();
@@ -183,7 +184,7 @@ impl Requests<Mpi> {
         }
     }
 
-    /// Where the MPI has no function for several requests: one after the other. A request that is none is not under way.
+    /// Queries the requests one after the other, where the MPI has no function for several. A null request is not active.
     unsafe fn one_by_one(
         &self,
         count: c_int,
@@ -194,13 +195,13 @@ impl Requests<Mpi> {
         let null = self.backend.constants.get("MPI_REQUEST_NULL");
         let mut done = None;
         for i in 0..count.max(0) as usize {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let request = unsafe { self.backend.handle_at(requests, i) };
             if Some(request) == null {
                 continue;
             }
             let (counted, mut flag) = (done.get_or_insert(0), 0);
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let code =
                 unsafe { (self.backend.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
             if code != 0 {

@@ -1,9 +1,9 @@
-//! Persistent requests of MPI's that plans serve.
+//! MPI persistent requests that plans handle.
 //!
-//! The handle that a program gets is the MPI's own persistent request; a plan stands beside it. `MPI_Start` of such a handle
-//! starts the plan and leaves the request inactive, so whoever asks the MPI itself about it is told that nothing is under
-//! way. Whatever waits or tests looks for plans among its handles first, gives the MPI the rest, and puts both answers
-//! together. A program that has no such request never comes here.
+//! The handle that a program gets is the MPI's own persistent request, and the library keeps an operation for it. `MPI_Start` of such a
+//! handle starts the operation and leaves the MPI's request inactive, so the MPI itself reports that nothing is under way. Functions that
+//! wait or test first look for such operations among their handles, pass the other handles to the MPI, and combine both results. A program
+//! without such requests never enters this module.
 
 mod looks;
 mod waits;
@@ -23,26 +23,26 @@ use crate::error::raise;
 use crate::reason::Reason;
 use crate::run::Persistent;
 
-/// A persistent request that is known here.
+/// A persistent request that the library handles, or counts for the report.
 pub(crate) struct Known<B: Backend> {
-    /// The operation that serves it; the reason where it is the MPI's own, and only counted for the report.
+    /// The operation that handles the request, or the reason why the MPI's own request does and is only counted for the report.
     pub(crate) served: Result<Persistent<B>, Reason>,
     pub(crate) comm: Handle,
-    /// It is under way as far as the program knows: from its start until the program is told that it is done.
+    /// Counters. An execution is under way from its start until a wait or test reports its end to the program.
     pub(crate) account: OperationCounters,
-    /// Datatypes of its own: the user's may be freed before it.
+    /// Copies of the call's datatypes, because the user may free the originals before the request.
     pub(crate) types: Vec<Handle>,
-    /// The lists of the call, if it was narrowed.
+    /// The lists of the call, if its counts were converted to C integers.
     pub(crate) _lists: Lists,
 }
 
 impl<B: Backend> Known<B> {
-    /// The operation, if it is under way as far as the program knows.
+    /// Returns the operation, if the program has started it and no wait or test has reported its end.
     fn active(&self) -> Option<&Persistent<B>> {
         self.served.as_ref().ok().filter(|_| self.account.is_under_way())
     }
 
-    /// The program is told that it is done.
+    /// Records that a wait or test reports the end of the operation to the program.
     fn consume(&self) {
         if let Ok(operation) = &self.served {
             self.account.end(operation.algorithm(), operation.reason(), operation.bytes(), false);
@@ -50,21 +50,21 @@ impl<B: Backend> Known<B> {
     }
 }
 
-/// The persistent requests of a process that are known.
-pub struct Requests<B: Backend> {
+/// The persistent requests of a process that the library handles or counts.
+pub struct PersistentRequests<B: Backend> {
     backend: &'static B,
-    /// The work that the MPI does inside its waits as long as operations of several rounds are started.
+    /// The function that the MPI calls inside its waits as long as operations of several rounds are started.
     inside: Work,
     count: AtomicUsize,
     known: Mutex<HashMap<Handle, Arc<Known<B>>>>,
 }
 
-impl<B: Backend> Requests<B> {
-    pub(crate) fn new(backend: &'static B, inside: Work) -> Requests<B> {
-        Requests { backend, inside, count: AtomicUsize::new(0), known: Mutex::default() }
+impl<B: Backend> PersistentRequests<B> {
+    pub(crate) fn new(backend: &'static B, inside: Work) -> PersistentRequests<B> {
+        PersistentRequests { backend, inside, count: AtomicUsize::new(0), known: Mutex::default() }
     }
 
-    /// Whether any request is known: if not, everything goes to the MPI.
+    /// Whether any request is handled or counted; if not, all requests are passed through.
     #[inline]
     pub fn are_known(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -78,7 +78,7 @@ impl<B: Backend> Requests<B> {
         self.all().get(&request).cloned()
     }
 
-    /// One that an operation serves.
+    /// Returns a request that an operation handles.
     fn planned(&self, request: Handle) -> Option<Arc<Known<B>>> {
         self.get(request).filter(|known| known.served.is_ok())
     }
@@ -97,13 +97,13 @@ impl<B: Backend> Requests<B> {
     }
 }
 
-impl Requests<Mpi> {
-    /// `MPI_Start`.
+impl PersistentRequests<Mpi> {
+    /// Handles `MPI_Start`.
     ///
     /// # Safety
-    /// As for the MPI function of this name; so for all that follow.
+    /// The arguments are valid for `MPI_Start`.
     pub unsafe fn start(&self, request: *mut c_void) -> c_int {
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         let handle = unsafe { self.backend.handle_at(request, 0) };
         let known = self.get(handle);
         let (known, operation) = match known.as_ref().map(|known| (known, &known.served)) {
@@ -112,11 +112,11 @@ impl Requests<Mpi> {
                 if let Some((known, Err(reason))) = of_the_mpi {
                     known.account.count("native", reason, 0, 0.0);
                 }
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 return unsafe { (self.backend.f.start)(request) };
             }
         };
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         let mut result = unsafe { operation.start() };
         if result.is_ok() && !operation.is_one_round() {
             result = self.backend.work_inside(self.inside).map_err(Error::from);
@@ -130,13 +130,13 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Startall`.
+    /// Handles `MPI_Startall`.
     ///
     /// # Safety
-    /// As for `MPI_Startall`.
+    /// The arguments are valid for `MPI_Startall`.
     pub unsafe fn start_all(&self, count: c_int, requests: *mut c_void) -> c_int {
         for i in 0..count.max(0) as usize {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let code = unsafe { self.start(requests.wrapping_byte_add(i * self.backend.width())) };
             if code != 0 {
                 return code;
@@ -145,12 +145,12 @@ impl Requests<Mpi> {
         0
     }
 
-    /// `MPI_Request_free`.
+    /// Handles `MPI_Request_free`.
     ///
     /// # Safety
-    /// As for `MPI_Request_free`.
+    /// The arguments are valid for `MPI_Request_free`.
     pub unsafe fn free(&self, request: *mut c_void) -> c_int {
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         unsafe {
             let known = self.remove(self.backend.handle_at(request, 0));
             let code = (self.backend.f.request_free)(request);

@@ -1,26 +1,26 @@
-//! Waiting and testing: every form, on arrays that mix plans with the MPI's own requests.
+//! Waiting and testing, in every form, on arrays that mix requests of plans with the MPI's own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use bruckner_mpi::Mpi;
 
-use super::{Known, Requests};
+use super::{Known, PersistentRequests};
 use crate::error::raise;
 use crate::run::Persistent;
 
-/// An array of requests of the program's, some of which plans serve.
+/// An array of the program's requests, some of which plans handle.
 pub(super) struct Mixed {
-    /// The places of requests that have a plan. One that is not under way counts as nothing: MPICH's own waits hang on
-    /// a persistent collective that was never started.
+    /// Indices of the requests that plans handle. An inactive one counts as a null request, because MPICH's own waits hang on a persistent
+    /// collective that was never started.
     pub(super) places: Vec<usize>,
-    /// The plans that are under way, by their place in the array.
+    /// The plans that are under way, with their index in the array.
     pub(super) plans: Vec<(usize, Arc<Known<Mpi>>)>,
-    /// The same array with nothing in all those places.
+    /// A copy of the array with null requests at the indices in `places`.
     pub(super) rest: Vec<u64>,
 }
 
-/// The statuses of a call: where they are, or that nobody wants them.
+/// The statuses of a call: address of the first, and bytes from one to the next, which are 0 if the program ignores statuses.
 #[derive(Clone, Copy)]
 pub(super) struct Statuses {
     pub(super) first: *mut c_void,
@@ -33,17 +33,17 @@ impl Statuses {
     }
 }
 
-impl Requests<Mpi> {
+impl PersistentRequests<Mpi> {
     pub(super) fn statuses(&self, first: *mut c_void) -> Statuses {
         let ignored = self.backend.constants.get("MPI_STATUSES_IGNORE") == Some(first as u64);
         Statuses { first, step: if ignored { 0 } else { self.backend.family.status_bytes() } }
     }
 
-    /// Writes what MPI says of a request that is none: an empty status.
+    /// Writes an empty status, as MPI does for a null request.
     pub(super) unsafe fn empty(&self, status: *mut c_void) {
         let mut null = self.backend.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
         let mut flag = 0;
-        // SAFETY: a request that is none; ARGUMENTS has the status.
+        // SAFETY: the request is null; the status is valid by ARGUMENTS (see `lib.rs`).
         unsafe { (self.backend.f.test)((&raw mut null).cast(), &mut flag, status) };
     }
 
@@ -51,7 +51,7 @@ impl Requests<Mpi> {
         let (mpi, count) = (self.backend, count.max(0) as usize);
         let (mut places, mut plans) = (Vec::new(), Vec::new());
         for i in 0..count {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             let handle = unsafe { mpi.handle_at(requests, i) };
             if let Some(known) = self.planned(handle) {
                 places.push(i);
@@ -63,7 +63,7 @@ impl Requests<Mpi> {
         }
         let mut rest = vec![0u64; count];
         let null = mpi.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
-        // SAFETY: as many handles in both.
+        // SAFETY: both arrays have the same number of handles.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 requests.cast::<u8>(),
@@ -77,12 +77,12 @@ impl Requests<Mpi> {
         Some(Mixed { places, plans, rest })
     }
 
-    /// Tells a plan's end: its status, if that is so.
+    /// Whether a plan is done; if so, writes its status.
     pub(super) unsafe fn is_done(&self, known: &Known<Mpi>, status: *mut c_void) -> Result<bool, c_int> {
         match known.active().map_or(Ok(true), Persistent::test) {
             Ok(false) => Ok(false),
             Ok(true) => {
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 unsafe { self.empty(status) };
                 Ok(true)
             }
@@ -93,14 +93,14 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Wait`.
+    /// Handles `MPI_Wait`.
     ///
     /// # Safety
-    /// As for `MPI_Wait`.
+    /// The arguments are valid for `MPI_Wait`.
     pub unsafe fn wait(&self, request: *mut c_void, status: *mut c_void) -> c_int {
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         let Some(known) = self.planned(unsafe { self.backend.handle_at(request, 0) }) else {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             return unsafe { (self.backend.f.wait)(request, status) };
         };
         let result = known.active().map_or(Ok(()), |plan| {
@@ -108,28 +108,28 @@ impl Requests<Mpi> {
             known.consume();
             result
         });
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         unsafe { self.empty(status) };
         result.map_or_else(|error| raise(self.backend, known.comm, &error), |()| 0)
     }
 
-    /// `MPI_Test`.
+    /// Handles `MPI_Test`.
     ///
     /// # Safety
-    /// As for `MPI_Test`.
+    /// The arguments are valid for `MPI_Test`.
     pub unsafe fn test(&self, request: *mut c_void, flag: *mut c_int, status: *mut c_void) -> c_int {
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         let Some(known) = self.planned(unsafe { self.backend.handle_at(request, 0) }) else {
-            // SAFETY: ARGUMENTS.
+            // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
             return unsafe { (self.backend.f.test)(request, flag, status) };
         };
-        // SAFETY: ARGUMENTS.
+        // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         match unsafe { self.is_done(&known, status) } {
             Ok(done) => {
                 if done && known.active().is_some() {
                     known.consume();
                 }
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 unsafe { *flag = done.into() };
                 0
             }
@@ -137,12 +137,12 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Waitall`. The MPI waits for its requests first: plans go on inside that.
+    /// Handles `MPI_Waitall`. The MPI waits for its own requests first, and plans advance inside that wait.
     ///
     /// # Safety
-    /// As for `MPI_Waitall`.
+    /// The arguments are valid for `MPI_Waitall`.
     pub unsafe fn wait_all(&self, count: c_int, requests: *mut c_void, statuses: *mut c_void) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.backend.f.waitall)(count, requests, statuses);
@@ -162,10 +162,10 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Testall`.
+    /// Handles `MPI_Testall`.
     ///
     /// # Safety
-    /// As for `MPI_Testall`.
+    /// The arguments are valid for `MPI_Testall`.
     pub unsafe fn test_all(
         &self,
         count: c_int,
@@ -173,14 +173,14 @@ impl Requests<Mpi> {
         flag: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.backend.f.testall)(count, requests, flag, statuses);
             };
             *flag = 0;
             for (_, known) in &mixed.plans {
-                // The MPI is asked only when nothing else is open: what it says is done, it has given back.
+                // The MPI is asked only when all plans are done, because its test frees the requests that it reports as done.
                 match known.active().map_or(Ok(true), Persistent::test) {
                     Ok(true) => {}
                     Ok(false) => return 0,
@@ -203,11 +203,11 @@ impl Requests<Mpi> {
         }
     }
 
-    /// Brings handles that the MPI has changed back to the program's array.
+    /// Copies handles that the MPI has changed back to the program's array.
     pub(super) unsafe fn give_back(&self, mixed: &Mixed, requests: *mut c_void) {
         for i in 0..mixed.rest.len() {
             if !mixed.places.contains(&i) {
-                // SAFETY: ARGUMENTS; as many handles in both.
+                // SAFETY: ARGUMENTS (see `lib.rs`); both arrays have the same number of handles.
                 unsafe {
                     let handle = self.backend.handle_at(mixed.rest.as_ptr().cast(), i);
                     self.backend.put_handle(requests, i, handle);
@@ -220,10 +220,10 @@ impl Requests<Mpi> {
         self.backend.constants.get("MPI_UNDEFINED").unwrap_or_default() as c_int
     }
 
-    /// `MPI_Testany`, and one turn of `MPI_Waitany`.
+    /// Handles `MPI_Testany`, and each test of `MPI_Waitany`.
     ///
     /// # Safety
-    /// As for `MPI_Testany`.
+    /// The arguments are valid for `MPI_Testany`.
     pub unsafe fn test_any(
         &self,
         count: c_int,
@@ -232,7 +232,7 @@ impl Requests<Mpi> {
         flag: *mut c_int,
         status: *mut c_void,
     ) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.backend.f.testany)(count, requests, index, flag, status);
@@ -250,7 +250,7 @@ impl Requests<Mpi> {
             }
             let code = (self.backend.f.testany)(count, mixed.rest.as_mut_ptr().cast(), index, flag, status);
             self.give_back(&mixed, requests);
-            // Nothing of the MPI's is under way, but a plan is.
+            // No request of the MPI's is active, but a plan is, so the test has found nothing.
             if *flag != 0 && *index == self.undefined() && !mixed.plans.is_empty() {
                 *flag = 0;
             }
@@ -258,10 +258,10 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Waitany`.
+    /// Handles `MPI_Waitany`.
     ///
     /// # Safety
-    /// As for `MPI_Waitany`.
+    /// The arguments are valid for `MPI_Waitany`.
     pub unsafe fn wait_any(
         &self,
         count: c_int,
@@ -269,7 +269,7 @@ impl Requests<Mpi> {
         index: *mut c_int,
         status: *mut c_void,
     ) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             if self.mixed(count, requests).is_none() {
                 return (self.backend.f.waitany)(count, requests, index, status);
@@ -282,7 +282,7 @@ impl Requests<Mpi> {
         }
     }
 
-    /// Asks again and again, with patience: asking advances MPI.
+    /// Repeats a test, with backoff, until it returns a result. Each test also advances MPI.
     pub(super) fn until(&self, mut ask: impl FnMut() -> Option<c_int>) -> c_int {
         let mut answer = None;
         bruckner_runtime::Backoff::SharedCores.wait_for(|| {
@@ -292,10 +292,10 @@ impl Requests<Mpi> {
         answer.unwrap_or_default()
     }
 
-    /// `MPI_Testsome`, and one turn of `MPI_Waitsome`.
+    /// Handles `MPI_Testsome`, and each test of `MPI_Waitsome`.
     ///
     /// # Safety
-    /// As for `MPI_Testsome`.
+    /// The arguments are valid for `MPI_Testsome`.
     pub unsafe fn test_some(
         &self,
         count: c_int,
@@ -304,7 +304,7 @@ impl Requests<Mpi> {
         indices: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.backend.f.testsome)(count, requests, done, indices, statuses);
@@ -334,10 +334,10 @@ impl Requests<Mpi> {
         }
     }
 
-    /// `MPI_Waitsome`.
+    /// Handles `MPI_Waitsome`.
     ///
     /// # Safety
-    /// As for `MPI_Waitsome`.
+    /// The arguments are valid for `MPI_Waitsome`.
     pub unsafe fn wait_some(
         &self,
         count: c_int,
@@ -346,7 +346,7 @@ impl Requests<Mpi> {
         indices: *mut c_int,
         statuses: *mut c_void,
     ) -> c_int {
-        // SAFETY: ARGUMENTS, here and below.
+        // SAFETY: ARGUMENTS (see `lib.rs`), here and below: the arguments are valid for this MPI function.
         unsafe {
             if self.mixed(count, requests).is_none() {
                 return (self.backend.f.waitsome)(count, requests, done, indices, statuses);

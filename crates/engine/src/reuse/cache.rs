@@ -4,54 +4,54 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bruckner_runtime::segment::{Lease, Pool};
-use bruckner_runtime::{Compiled, Segment, Size};
+use bruckner_runtime::{Compiled, Segment, SegmentSize};
 use bruckner_schedule::Topology;
 use rustc_hash::FxBuildHasher;
 
 use super::key::ProgramKey;
 
-/// The most topologies and programs that are kept, and segments that nobody uses, by number and by bytes.
+/// Limits of the cache: topologies, compiled programs, and idle segments by number and by bytes.
 const TOPOLOGIES: usize = 16;
 const PROGRAMS: usize = 256;
 const SEGMENTS: usize = 32;
 const IDLE_BYTES: usize = 4 << 20;
 
-/// A segment that some ranks share.
+/// A shared-memory segment of some ranks of a node.
 pub(crate) struct SharedSegment {
     pub(crate) segment: Arc<Segment>,
-    /// Where it lies in the node's memory: by that all its members know it.
+    /// Offset in the node's shared memory, by which all members identify the segment.
     pub(crate) offset: usize,
-    /// Their names, in the order of their numbers.
+    /// Ranks of the members in the internal communicator, in the order of their numbers in the segment.
     members: Box<[u32]>,
 }
 
 impl SharedSegment {
-    /// Memory that was lent for a segment, if there is enough on this node.
+    /// Creates a segment in memory that was lent for it; `None` if the node has not enough memory.
     pub(crate) fn new(
         pool: &Arc<Pool>,
         offset: usize,
         members: Box<[u32]>,
         me: u32,
-        size: Size,
+        size: SegmentSize,
     ) -> Option<SharedSegment> {
         let count = members.len() as u32;
-        // SAFETY: lent to these members, of whom this is one.
+        // SAFETY: the memory is lent to these members, and this rank is one of them.
         let lease = unsafe { Lease::new(pool, offset, Segment::bytes(count, size)) }?;
         if !Segment::shares(count, size, me).all(|(at, len)| pool.reserve(offset + at, len)) {
             return None;
         }
-        // SAFETY: the memory is new and zero, as large as it must be, and lives as long as the lease.
+        // SAFETY: the memory is new and zero, is large enough, and lives as long as the lease.
         let segment = unsafe { Segment::new(lease.start(), count, me, size, Box::new(lease)) };
         Some(SharedSegment { segment: Arc::new(segment), offset, members })
     }
 
-    /// How much of the node's memory it takes.
+    /// Returns the bytes of the node's shared memory that the segment takes.
     fn bytes(&self) -> usize {
         Segment::bytes(self.members.len() as u32, self.segment.size())
     }
 
-    /// Whether it will do for these members, and parts of so many bytes, without wasting much.
-    pub(crate) fn suits(&self, members: &[u32], size: Size) -> bool {
+    /// Whether the segment has these members and is large enough, but not more than four times larger than needed.
+    pub(crate) fn suits(&self, members: &[u32], size: SegmentSize) -> bool {
         let bytes = Segment::bytes(members.len() as u32, size);
         *self.members == *members && self.segment.size().has(size) && self.bytes() <= 4 * bytes
     }
@@ -64,7 +64,7 @@ struct Contents {
     idle: Vec<SharedSegment>,
 }
 
-/// The cache of the communicators of an internal communicator.
+/// Cache of all user communicators that share an internal communicator.
 #[derive(Default)]
 pub(crate) struct ReuseCache(Mutex<Contents>);
 
@@ -73,7 +73,7 @@ impl ReuseCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A topology, the same in memory as an equal one that was seen before.
+    /// Returns the cached topology that is equal to this one, or adds this one, so that equal topologies share one address.
     pub(crate) fn topology(&self, topology: Topology) -> Arc<Topology> {
         let topologies = &mut self.contents().topologies;
         if let Some(known) = topologies.iter().find(|known| ***known == topology) {
@@ -86,7 +86,7 @@ impl ReuseCache {
         topologies[topologies.len() - 1].clone()
     }
 
-    /// A program that was compiled before.
+    /// Returns a program that was compiled before, if there is one.
     pub(crate) fn get(&self, program: &ProgramKey) -> Option<Arc<Compiled>> {
         self.contents().programs.get(program).map(|(_, compiled)| compiled.clone())
     }
@@ -103,28 +103,28 @@ impl ReuseCache {
         programs.insert(program, (topology.clone(), compiled));
     }
 
-    /// A segment that nobody uses, if there is one that suits. Its members count executions alike, so they may go on with it
-    /// together; that all have left it is for them to agree on.
+    /// Takes an idle segment that `suits`, if there is one. Its members have counted the same executions, so they can continue with it
+    /// together; they must agree that all of them have left it.
     pub(crate) fn take_segment(&self, suits: impl Fn(&SharedSegment) -> bool) -> Option<SharedSegment> {
         let idle = &mut self.contents().idle;
         let at = idle.iter().position(suits)?;
         Some(idle.remove(at))
     }
 
-    /// A segment that this rank does not use any more.
+    /// Keeps a segment that this rank no longer uses, unless it is too large.
     pub(crate) fn keep_segment(&self, segment: SharedSegment) {
         if segment.bytes() > IDLE_BYTES {
             return;
         }
         let idle = &mut self.contents().idle;
         idle.push(segment);
-        // The oldest go.
+        // The oldest segments are dropped first.
         while idle.len() > SEGMENTS || idle.iter().map(SharedSegment::bytes).sum::<usize>() > IDLE_BYTES {
             idle.remove(0);
         }
     }
 
-    /// Gives all segments that this rank does not use back to the node.
+    /// Gives all idle segments of this rank back to the node.
     pub(crate) fn free_segments(&self) {
         self.contents().idle.clear();
     }

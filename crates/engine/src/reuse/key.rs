@@ -5,20 +5,20 @@ use bruckner_algorithms::lower::OnNode;
 use bruckner_algorithms::{Expression, Task, orders};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Rank, Topology};
 
-/// The calls that one plan of an algorithm can run: those with equal sizes, or those with other sizes that the algorithm takes in the same
-/// order; and whether there is a root, which may run ahead.
+/// The calls that one plan of an algorithm can run: those with equal blocks, or those with unequal blocks that the algorithm takes in the
+/// same order; and how ranks of a node exchange data, which differs if there is a root.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PlanForm {
-    /// None where each rank knows only its own sizes.
+    /// Whether all blocks are equal; `None` if each rank knows only its own sizes.
     pub(crate) even: Option<bool>,
     pub(crate) orders: Box<[u32]>,
     pub(crate) through: Exchange,
 }
 
 impl PlanForm {
-    /// That of a problem, cut as an algorithm wants it.
+    /// Returns the form of a problem whose blocks are cut as the algorithm needs.
     pub(crate) fn of(problem: &Problem, topology: &Topology, expression: &Expression) -> PlanForm {
-        let even = (problem.counts != Counts::Local).then(|| problem.equal().is_some());
+        let even = (problem.counts != Counts::Local).then(|| problem.chunk_elements().is_some());
         let orders = match expression.reorders() {
             false => Box::default(),
             true => orders(&task(problem, topology), expression).into(),
@@ -27,7 +27,7 @@ impl PlanForm {
     }
 }
 
-/// A problem as a task for algorithms.
+/// Converts a problem to a task for the algorithms.
 pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
     Task {
         collective: problem.collective,
@@ -38,10 +38,10 @@ pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
     }
 }
 
-/// The inputs of a compiled program.
+/// Key of a compiled program: all inputs of its compilation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ProgramKey {
-    /// The address of the topology, which is kept with the program.
+    /// Address of the topology, which is kept with the program.
     pub(crate) topology: usize,
     pub(crate) rank: Rank,
     pub(crate) collective: Collective,

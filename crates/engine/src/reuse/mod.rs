@@ -1,5 +1,5 @@
-//! Things that communicators leave to later ones: topologies, compiled programs, and shared segments that no rank uses. A program that
-//! makes a communicator for every few calls pays for none of these again.
+//! Data that communicators leave to later ones: topologies, compiled programs, and idle shared segments. A program that creates a
+//! communicator for every few calls pays for them only once.
 
 mod cache;
 mod key;

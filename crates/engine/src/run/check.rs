@@ -1,17 +1,17 @@
-//! `BRUCKNER_CHECK`: a result compared with the MPI's own, in the open.
+//! `BRUCKNER_CHECK`: compares results with those of the MPI's own functions.
 //!
-//! Before a call is served, its input is packed and given to the native function; afterwards the output is packed and
-//! compared. What differs is told on standard error, counted in the report, and replaced by native's.
+//! Before a call is handled, its input is packed and passed to the native function; afterwards the output is packed and compared. A
+//! difference is reported on standard error and counted in the report, and the native result replaces the output.
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::Name;
 use bruckner_mpi::{Flavour, Function, Handle};
-use bruckner_runtime::reduce::{Kind, Operation};
+use bruckner_runtime::reduce::{ElementType, Operation};
 use bruckner_schedule::Counts;
 
 use crate::Error;
 use crate::backend::Backend;
-use crate::call::{Buffer, Call, Count, Lists};
+use crate::call::{Call, Count, Lists, UserBuffer};
 use crate::group::Group;
 use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 
@@ -19,16 +19,16 @@ use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 pub(crate) struct NativeCheck {
     output: BufferLayout,
     expected: Vec<u8>,
-    /// For reductions of floating point: of what kind, and by how much each may differ.
-    rounded: Option<(Kind, Vec<u8>, f64)>,
+    /// For floating-point reductions: element kind, a bound for each element, and the factor of the bound by which it may differ.
+    rounded: Option<(ElementType, Vec<u8>, f64)>,
 }
 
-/// Lists for a native call on packed bytes.
+/// Returns the displacements of contiguous blocks of these lengths.
 fn displacements(lengths: &[i64]) -> Vec<i64> {
     lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length))).collect()
 }
 
-/// So many bytes, at an address that is one: an empty vector's may be that of `MPI_IN_PLACE`.
+/// Returns `bytes` zeros in allocated memory: the address of an empty vector may be that of `MPI_IN_PLACE`.
 fn workspace(bytes: usize) -> Vec<u8> {
     let mut workspace = Vec::with_capacity(bytes.max(1));
     workspace.resize(bytes, 0);
@@ -36,11 +36,10 @@ fn workspace(bytes: usize) -> Vec<u8> {
 }
 
 impl NativeCheck {
-    /// Runs native beside a call that is about to be served. Collective. `None`, on all ranks, where there is nothing to
-    /// compare.
+    /// Runs the native function before a call is handled. Collective. Returns `None`, on all ranks, if results cannot be compared.
     ///
     /// # Safety
-    /// The arguments are right for the MPI function of the same name.
+    /// The arguments are valid for the MPI function of the same name.
     pub(crate) unsafe fn run<B: Backend>(
         group: &Group<B>,
         call: &Call,
@@ -50,8 +49,8 @@ impl NativeCheck {
             return Ok(None);
         }
         if normalized.signature.is_local() {
-            // SAFETY: as for this function.
-            return unsafe { NativeCheck::of_personal(group, call) }.map(Some);
+            // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
+            return unsafe { NativeCheck::run_alltoallv(group, call) }.map(Some);
         }
         let backend = group.internal.backend;
         let mut input = workspace(normalized.staged_input());
@@ -71,9 +70,10 @@ impl NativeCheck {
             true => on_buffers(call, input.as_ptr(), expected.as_mut_ptr()),
             false => moved(backend.byte(), call, normalized, &input, &mut expected, &mut lists),
         };
-        // SAFETY: lists and buffers as long as they say; elements as they lie in a plan's memory, which is how MPI wants them.
+        // SAFETY: lists and buffers are as long as the call says; elements lie as in a plan's memory, which is the layout that MPI
+        // expects.
         unsafe { run(group, &packed) }?;
-        // Padding means nothing, and whether it is written is the MPI's own affair.
+        // Padding has no meaning, and an MPI may or may not write it.
         if let Some(pair) = normalized.output.pair() {
             pair.clear(&mut expected);
         }
@@ -85,7 +85,8 @@ impl NativeCheck {
                 if operation == Operation::Sum {
                     absolute(kind, &mut input);
                     let packed = on_buffers(call, input.as_ptr(), bounds.as_mut_ptr());
-                    // SAFETY: as above.
+                    // SAFETY: buffers are as long as the call says; elements lie as in a plan's memory, which is the layout that MPI
+                    // expects.
                     unsafe { run(group, &packed) }?;
                 }
                 absolute(kind, &mut bounds);
@@ -94,17 +95,17 @@ impl NativeCheck {
                 Some((kind, bounds, most))
             }
         };
-        if matches!(normalized.output, BufferLayout::Kept) {
+        if matches!(normalized.output, BufferLayout::AlreadyInPlace) {
             return Ok(Some(NativeCheck { output: BufferLayout::None, expected: Vec::new(), rounded: None }));
         }
         Ok(Some(NativeCheck { output: normalized.output.clone(), expected, rounded }))
     }
 
-    /// The same for an alltoallv.
+    /// Runs the native function before an alltoallv is handled. Collective.
     ///
     /// # Safety
-    /// As for [`NativeCheck::run`].
-    unsafe fn of_personal<B: Backend>(group: &Group<B>, call: &Call) -> Result<NativeCheck, Error> {
+    /// The arguments are valid for the MPI function of the same name.
+    unsafe fn run_alltoallv<B: Backend>(group: &Group<B>, call: &Call) -> Result<NativeCheck, Error> {
         let backend = group.internal.backend;
         let layout = alltoallv_layout(backend, call, group.size)?;
         let total = |lengths: &[usize]| lengths.iter().sum::<usize>();
@@ -119,12 +120,13 @@ impl NativeCheck {
         let ((sent, sent_at), (received, received_at)) = (listed(&layout.sent), listed(&layout.received));
         let (byte, send, recv) = (backend.byte(), input.as_ptr().cast(), expected.as_mut_ptr().cast());
         let packed = Call::alltoallv(send, sent, sent_at, byte, recv, received, received_at, byte);
-        // SAFETY: lists and buffers as long as they say.
+        // SAFETY: lists and buffers are as long as the call says.
         unsafe { run(group, &packed) }?;
         Ok(NativeCheck { output: layout.output, expected, rounded: None })
     }
 
-    /// Compares what was served with it; whether they are the same, up to rounding.
+    /// Compares the output of a handled call with the native result, which replaces it if they differ; returns whether they are the same,
+    /// up to rounding.
     pub(crate) fn compare(
         &self,
         backend: &impl Backend,
@@ -152,7 +154,7 @@ impl NativeCheck {
         if let Some(at) = wrong {
             let rank = backend.rank(comm)?;
             eprintln!(
-                "bruckner: check: rank {rank}: {} by {expression} differs from native at byte {at} of {}",
+                "bruckner: BRUCKNER_CHECK: rank {rank}: result of {} by {expression} differs from the MPI's own at byte {at} of {}",
                 call.name(),
                 found.len()
             );
@@ -162,27 +164,27 @@ impl NativeCheck {
     }
 }
 
-/// Runs native on packed buffers, with C integers where the MPI knows no others.
+/// Runs the native function on packed buffers, with C integers as counts if the MPI has no wide ones.
 ///
 /// # Safety
-/// The arguments are right for the MPI function of the same name.
+/// The arguments are valid for the MPI function of the same name.
 unsafe fn run<B: Backend>(group: &Group<B>, call: &Call) -> Result<(), Error> {
     let backend = group.internal.backend;
     let known = backend.has(call.function, Flavour::Blocking, true);
-    // SAFETY: lists have a number for each rank.
+    // SAFETY: lists have one number for each rank.
     let narrowed = if known { None } else { unsafe { call.narrowed(false, group.size) } };
     let call = narrowed.as_ref().map_or(call, |(call, _)| call);
-    // SAFETY: as for this function.
+    // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
     Ok(unsafe { backend.native(call, group.comm) }?)
 }
 
-/// The same reduction on other buffers.
+/// Returns the same reduction on other buffers.
 fn on_buffers(call: &Call, send: *const u8, recv: *mut u8) -> Call {
-    let send = Buffer { data: send.cast_mut().cast(), ..call.send };
-    Call { send, recv: Buffer { data: recv.cast(), ..call.recv }, ..*call }
+    let send = UserBuffer { data: send.cast_mut().cast(), ..call.send };
+    Call { send, recv: UserBuffer { data: recv.cast(), ..call.recv }, ..*call }
 }
 
-/// The same movement of data on packed bytes.
+/// Returns the same data movement on packed bytes.
 fn moved(
     byte: Handle,
     call: &Call,
@@ -206,40 +208,41 @@ fn moved(
     }
 }
 
-/// How far a reduction may round.
+/// How results of a reduction may differ by rounding.
 enum Rounding {
     Exact,
-    Kernel(Operation, Kind),
-    /// Nobody knows: an operation of the user's, or half precision.
+    Kernel(Operation, ElementType),
+    /// Unknown, so that results are not compared: for example user-defined operations and half precision.
     Unknown,
 }
 
 fn rounding(combine: &Combine) -> Rounding {
     match *combine {
-        Combine::UserOp | Combine::Kernel(_, Kind::F16 | Kind::Bf16) => Rounding::Unknown,
+        Combine::UserOp | Combine::Kernel(_, ElementType::F16 | ElementType::Bf16) => Rounding::Unknown,
         Combine::Kernel(operation, kind) if combine.rounds() => match (operation, kind) {
-            // A complex product mixes its parts.
-            (Operation::Prod, Kind::C32 | Kind::C64) => Rounding::Unknown,
+            // Each part of a complex product depends on both parts of its factors.
+            (Operation::Prod, ElementType::C32 | ElementType::C64) => Rounding::Unknown,
             _ => Rounding::Kernel(operation, kind),
         },
-        // Which of NaN and a number, or of two zeros, is the larger, is the MPI's own affair.
-        Combine::Kernel(operation @ (Operation::Max | Operation::Min), kind @ (Kind::F32 | Kind::F64)) => {
-            Rounding::Kernel(operation, kind)
-        }
+        // Each MPI decides which of NaN and a number, or of two signed zeros, is the larger.
+        Combine::Kernel(
+            operation @ (Operation::Max | Operation::Min),
+            kind @ (ElementType::F32 | ElementType::F64),
+        ) => Rounding::Kernel(operation, kind),
         Combine::Kernel(Operation::MinLoc | Operation::MaxLoc, kind) if kind.is_float() => Rounding::Unknown,
         _ => Rounding::Exact,
     }
 }
 
-fn is_single(kind: Kind) -> bool {
-    matches!(kind, Kind::F32 | Kind::C32)
+fn is_single(kind: ElementType) -> bool {
+    matches!(kind, ElementType::F32 | ElementType::C32)
 }
 
-fn epsilon(kind: Kind) -> f64 {
+fn epsilon(kind: ElementType) -> f64 {
     if is_single(kind) { f64::from(f32::EPSILON) } else { f64::EPSILON }
 }
 
-fn values(kind: Kind, bytes: &[u8]) -> Vec<f64> {
+fn values(kind: ElementType, bytes: &[u8]) -> Vec<f64> {
     match is_single(kind) {
         true => {
             bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect()
@@ -251,10 +254,10 @@ fn values(kind: Kind, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Makes numbers positive.
-fn absolute(kind: Kind, bytes: &mut [u8]) {
+/// Makes numbers positive by clearing their signs.
+fn absolute(kind: ElementType, bytes: &mut [u8]) {
     let width = if is_single(kind) { 4 } else { 8 };
-    // The sign is the highest bit, in the last byte.
+    // The sign is the highest bit of the last byte (little-endian).
     bytes.chunks_exact_mut(width).for_each(|number| number[width - 1] &= 0x7f);
 }
 
@@ -265,10 +268,10 @@ mod tests {
     #[test]
     fn signs_go_and_values_stay() {
         let mut bytes: Vec<u8> = [1.5f64, -2.5].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        absolute(Kind::F64, &mut bytes);
-        assert_eq!(values(Kind::F64, &bytes), [1.5, 2.5]);
+        absolute(ElementType::F64, &mut bytes);
+        assert_eq!(values(ElementType::F64, &bytes), [1.5, 2.5]);
         let mut bytes: Vec<u8> = [-0.25f32, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        absolute(Kind::C32, &mut bytes);
-        assert_eq!(values(Kind::C32, &bytes), [0.25, 4.0]);
+        absolute(ElementType::C32, &mut bytes);
+        assert_eq!(values(ElementType::C32, &bytes), [0.25, 4.0]);
     }
 }

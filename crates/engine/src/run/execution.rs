@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bruckner_mpi::{Handle, MpiError, Style};
+use bruckner_mpi::{Handle, MpiError, PostStyle};
 use bruckner_runtime::{Buffers, Scratch};
 
 use super::staging::{StagedBlocks, StagedOutput, Staging};
@@ -14,12 +14,12 @@ use crate::communicator::Communicator;
 use crate::normalize::NormalizedCall;
 use crate::plan::{Prepared, Resources};
 
-/// Executions of each way of posting messages after which it is settled.
+/// Number of executions that are timed for each way of posting messages.
 const TRIALS: u32 = 40;
 
-/// Whether posting messages anew or starting persistent ones is faster here: measured, not guessed.
-enum Learning {
-    /// Executions so far, when the one under way started, and the times of both ways.
+/// Measures whether immediate or persistent requests are faster for a plan's messages.
+enum PostingChoice {
+    /// Number of executions so far, start of the current one, and times of both ways.
     Measuring {
         executions: u32,
         started: Instant,
@@ -28,48 +28,48 @@ enum Learning {
     Settled,
 }
 
-/// A call bound to its buffers for good: what does not change from execution to execution.
+/// A call bound to its buffers: the part of an operation that is the same in all executions.
 pub(super) struct BoundCall<B: Backend> {
     pub(super) backend: &'static B,
-    /// Stays even if the communicator's handle is freed; none where the communicator is not served.
+    /// The communicator, alive even if its handle is freed; `None` if the library does not handle its calls.
     pub(super) communicator: Option<Arc<Communicator<B>>>,
     pub(super) comm: Handle,
     pub(super) call: Call,
     pub(super) normalized: Option<NormalizedCall>,
 }
 
-/// A plan's state.
+/// A plan, and the state of its execution.
 pub(crate) struct Execution<B: Backend> {
     pub(super) prepared: Prepared<B>,
-    /// Tags and memory of the plan; none where it is the MPI's own collective.
+    /// Tags and memory of the plan; `None` if it is the MPI's own collective.
     resources: Option<Resources<B>>,
     staged_input: Scratch,
     staged_output: Scratch,
-    /// The native request, where the plan is the MPI's own.
+    /// The MPI's request, if the plan is the MPI's own collective.
     request: u64,
-    /// Whether something of an execution is still to be done.
+    /// Whether an execution is under way.
     pub(super) is_running: bool,
-    /// Whether it was started, and neither awaited nor tested as done since.
+    /// Whether the operation was started, and neither awaited nor tested as done since.
     pub(super) is_active: bool,
     output: Option<StagedOutput>,
     received: Option<StagedBlocks>,
-    learning: Learning,
-    /// The buffers, once it is settled that every execution has the same and nothing else is to be done.
+    learning: PostingChoice,
+    /// The buffers, once it is known that all executions have the same and need no staging.
     settled: Option<Buffers>,
     pub(super) failed: Option<Error>,
 }
 
 impl<B: Backend> Execution<B> {
-    /// A plan that was never started.
+    /// Creates the state of a plan that was never started.
     pub(super) fn new(prepared: Prepared<B>, resources: Option<Resources<B>>) -> Execution<B> {
         let measures = matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
         let learning = match measures {
-            true => Learning::Measuring {
+            true => PostingChoice::Measuring {
                 executions: 0,
                 started: Instant::now(),
                 times: [Vec::new(), Vec::new()],
             },
-            false => Learning::Settled,
+            false => PostingChoice::Settled,
         };
         Execution {
             prepared,
@@ -87,19 +87,19 @@ impl<B: Backend> Execution<B> {
         }
     }
 
-    /// Messages are posted anew in each execution, and nothing is measured.
+    /// Posts messages with immediate requests in each execution, and measures nothing.
     pub(super) fn post_anew(&mut self) {
-        self.learning = Learning::Settled;
+        self.learning = PostingChoice::Settled;
     }
 
-    /// Takes away what its plan uses, and the plan, unless an execution of it has stopped midway or was never awaited.
+    /// Takes the plan and its resources out. The plan is `None` if an execution has stopped midway or was never awaited.
     pub(super) fn leave(&mut self) -> Option<(Option<Prepared<B>>, Resources<B>)> {
         let resources = self.resources.take()?;
         let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
         let has_ended = match &mut plan {
             Prepared::Ready(plan) => {
                 // Persistent messages are bound to the buffers of this operation.
-                B::Wire::set_style(plan.requests_mut(), Style::Immediate);
+                B::Wire::set_style(plan.requests_mut(), PostStyle::Immediate);
                 !plan.is_active()
             }
             Prepared::Sized(plan) => !plan.is_active(),
@@ -108,38 +108,40 @@ impl<B: Backend> Execution<B> {
         Some((has_ended.then_some(plan), resources))
     }
 
-    /// An error if it is started and not awaited: then nobody may start it.
+    /// Returns an error if the operation is started and not awaited, because it must not be started again.
     pub(super) fn is_free(&self) -> Result<(), Error> {
         match self.is_active {
-            true => Err(Error::Plan("the plan is started already: wait for it first")),
+            true => Err(Error::Plan("the plan is already active: wait for it first")),
             false => Ok(()),
         }
     }
 
-    /// From beginning to end, with nothing else going on.
+    /// Runs an execution from beginning to end, while no other operation is started.
     #[inline]
     pub(super) unsafe fn run(&mut self, bound: &BoundCall<B>, wire: &B::Wire) -> Result<(), Error> {
         let device = bound.backend.has_device();
         if let (Prepared::Ready(plan), Some(buffers), false) = (&mut self.prepared, self.settled, device) {
-            // SAFETY: as in the execution before.
+            // SAFETY: these are the buffers of an earlier execution, still valid by UNTIL DONE (see `lib.rs`).
             return unsafe { plan.run(wire, buffers) }.map_err(Error::from);
         }
-        if let (Prepared::Ready(plan), Some(resources), Learning::Settled, Some(normalized)) =
+        if let (Prepared::Ready(plan), Some(resources), PostingChoice::Settled, Some(normalized)) =
             (&mut self.prepared, &self.resources, &self.learning, &bound.normalized)
         {
             let backend = bound.backend;
             let mut stage =
                 Staging { backend, input: &mut self.staged_input, output: &mut self.staged_output, device };
             stage.grow(normalized, plan);
-            let (buffers, output) = stage.bring(normalized, plan, &resources.store.workspace.temporary)?;
-            // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+            let (buffers, output) =
+                stage.pack_input(normalized, plan, &resources.store.workspace.temporary)?;
+            // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they are
+            // staged.
             unsafe { plan.run(wire, buffers) }?;
             if normalized.is_direct(plan.compiled(), plan.compiled().in_place, device) {
                 self.settled = Some(buffers);
             }
             return stage.take(normalized, output);
         }
-        // SAFETY: ARGUMENTS, and UNTIL DONE.
+        // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller.
         unsafe { self.start(bound) }?;
         if self.is_running {
             self.finish(bound, wire);
@@ -156,14 +158,16 @@ impl<B: Backend> Execution<B> {
             (Prepared::Ready(plan), Some(communicator), Some(normalized)) => {
                 let workspace = &resources.as_ref().expect("a plan has resources").store.workspace;
                 stage.grow(normalized, plan);
-                let (buffers, output) = stage.bring(normalized, plan, &workspace.temporary)?;
-                if let Learning::Measuring { executions, started, .. } = learning {
-                    let style = if *executions % 2 == 0 { Style::Immediate } else { Style::Persistent };
+                let (buffers, output) = stage.pack_input(normalized, plan, &workspace.temporary)?;
+                if let PostingChoice::Measuring { executions, started, .. } = learning {
+                    let style =
+                        if *executions % 2 == 0 { PostStyle::Immediate } else { PostStyle::Persistent };
                     B::Wire::set_style(plan.requests_mut(), style);
                     *started = Instant::now();
                 }
                 let wire = &communicator.group.internal.wire;
-                // SAFETY: buffers of the sizes that the plan needs, by the user's promise or staged.
+                // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they
+                // are staged.
                 unsafe { plan.start(wire, buffers) }?;
                 self.output = Some(output);
                 self.is_running = true;
@@ -172,22 +176,24 @@ impl<B: Backend> Execution<B> {
                 }
             }
             (Prepared::Sized(plan), Some(communicator), _) => {
-                let (buffers, received) = stage.bring_sized(&bound.call, communicator.group.size, plan)?;
-                // SAFETY: as above.
+                let (buffers, received) =
+                    stage.pack_alltoallv_input(&bound.call, communicator.group.size, plan)?;
+                // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they
+                // are staged.
                 unsafe { plan.start(&communicator.group.internal.wire, buffers) }?;
                 self.received = Some(received);
                 self.is_running = true;
             }
-            // It is done where it is started: nothing of it can be left alone.
+            // A composition is blocking, so it runs to its end here.
             (Prepared::Parts(parts), Some(_), Some(normalized)) => {
-                // SAFETY: ARGUMENTS.
+                // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
                 let code = unsafe { parts.run(backend, &bound.call, normalized, bound.comm) }?;
                 if code != 0 {
                     return Err(MpiError { call: bound.call.function.name(), code }.into());
                 }
             }
             _ => {
-                // SAFETY: the arguments are right as long as the operation is used, and it is under way until it is done.
+                // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller until the operation is done.
                 self.request = unsafe { backend.native_start(&bound.call, bound.comm) }?;
                 self.is_running = true;
             }
@@ -199,7 +205,7 @@ impl<B: Backend> Execution<B> {
         self.is_running
     }
 
-    /// Does what can be done without waiting; inside MPI's own progress, without asking for any.
+    /// Advances the execution without waiting. Inside MPI's own progress (`inside`) it requests no progress.
     pub(crate) fn advance(&mut self, bound: &BoundCall<B>, inside: bool) {
         if !self.is_running {
             return;
@@ -223,7 +229,7 @@ impl<B: Backend> Execution<B> {
         }
     }
 
-    /// Waits until it is done; nothing else goes on.
+    /// Waits until the execution is done, without advancing other operations.
     pub(super) fn finish(&mut self, bound: &BoundCall<B>, wire: &B::Wire) {
         let result = match &mut self.prepared {
             Prepared::Ready(plan) => plan.wait(wire).map_err(Error::from),
@@ -244,7 +250,7 @@ impl<B: Backend> Execution<B> {
         }
     }
 
-    /// Ends an execution after its last step.
+    /// Completes an execution after its last step: unpacks staged output, and records the time.
     fn done(&mut self, bound: &BoundCall<B>) {
         self.is_running = false;
         let backend = bound.backend;
@@ -253,24 +259,29 @@ impl<B: Backend> Execution<B> {
             let bytes = normalized.bytes.1;
             self.failed = normalized.output.unpack(backend, from, bytes).err();
         }
-        if let Some(Err(error)) = bound.normalized.as_ref().map(|normalized| normalized.verdict(backend)) {
+        if let Some(Err(error)) =
+            bound.normalized.as_ref().map(|normalized| normalized.truncation_error(backend))
+        {
             self.failed = Some(error);
         }
         if let Some(received) = self.received.take() {
             self.failed = received.take(backend).err();
         }
-        if let Learning::Measuring { executions, started, times } = &mut self.learning {
+        if let PostingChoice::Measuring { executions, started, times } = &mut self.learning {
             times[*executions as usize % 2].push(started.elapsed().as_nanos() as u64);
             *executions += 1;
             if *executions == 2 * TRIALS {
                 times.iter_mut().for_each(|times| times.sort_unstable());
                 let median = |times: &[u64]| times[times.len() / 2];
-                let style =
-                    if median(&times[1]) < median(&times[0]) { Style::Persistent } else { Style::Immediate };
+                let style = if median(&times[1]) < median(&times[0]) {
+                    PostStyle::Persistent
+                } else {
+                    PostStyle::Immediate
+                };
                 if let Prepared::Ready(plan) = &mut self.prepared {
                     B::Wire::set_style(plan.requests_mut(), style);
                 }
-                self.learning = Learning::Settled;
+                self.learning = PostingChoice::Settled;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Running what serves a call: buffers staged, plans executed, results checked; plans bound to buffers for good.
+//! Execution of plans: staging of buffers, comparison of results with the MPI's own, and persistent operations.
 
 mod check;
 mod execution;

@@ -1,10 +1,10 @@
-//! Persistent operations: plans bound to buffers, made once, then started and awaited again and again.
+//! Persistent operations: plans bound to buffers, made once, then started and awaited many times.
 //!
-//! **What advances a started operation.** It goes on whenever a thread is in [`Persistent::start`], [`Persistent::test`] or
-//! [`Persistent::wait`] of this or any other operation, or in a blocking collective of this library: each of these, while it
-//! waits, advances all operations of the process that were started before it began to wait. Calls of MPI itself do not
-//! advance an operation, and neither does time. So a rank that has started one must not wait in MPI for something that
-//! another rank sends only after its own is done.
+//! **What advances a started operation.** It advances whenever a thread is in [`Persistent::start`], [`Persistent::test`] or
+//! [`Persistent::wait`] of this or any other operation, or in a blocking collective of this library: each of these, while it waits,
+//! advances all operations of the process that were started before it began to wait. Calls of MPI itself do not advance an operation, and
+//! neither does time. So a rank that has started an operation must not wait in MPI for a message that another rank sends only after its
+//! own operation is done.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::plan::{Prepared, Resources};
 use crate::progress::{Active, Started, Taken, Turn};
 use crate::reason::Reason;
 
-/// An operation, shared by whoever holds it and by the list of those that are started.
+/// A persistent operation, shared by its owner and the list of started operations.
 pub(crate) struct Operation<B: Backend> {
     bound: BoundCall<B>,
     active: Arc<Active>,
     body: Turn<Execution<B>>,
-    /// The algorithm, as text, and why it.
+    /// The algorithm, as text.
     algorithm: String,
     reason: Reason,
-    /// Where it is counted, if there is to be a report.
+    /// Counters of its executions, if there is to be a report.
     account: Option<OperationCounters>,
 }
 
-// SAFETY: the addresses in it are the user's, who vouches for them until the operation is done.
+// SAFETY: the addresses are the user's buffers, which are valid by UNTIL DONE (see `lib.rs`) on any thread.
 unsafe impl<B: Backend> Send for Operation<B> {}
-// SAFETY: as above; what changes has its turn.
+// SAFETY: the addresses are valid by UNTIL DONE, and mutable state is locked by TURN (see `lib.rs`).
 unsafe impl<B: Backend> Sync for Operation<B> {}
 
 impl<B: Backend> Started for Operation<B> {
@@ -63,10 +63,10 @@ impl<B: Backend> Drop for Operation<B> {
     }
 }
 
-/// The parts of an operation.
+/// The parts of which a persistent operation is made.
 pub(crate) struct Made<B: Backend> {
     prepared: Prepared<B>,
-    /// None where it is the MPI's own collective.
+    /// Tags and memory; `None` if the operation is the MPI's own collective.
     resources: Option<Resources<B>>,
     algorithm: String,
     reason: Reason,
@@ -74,7 +74,7 @@ pub(crate) struct Made<B: Backend> {
 }
 
 impl<B: Backend> Made<B> {
-    /// The MPI's own collective.
+    /// Parts of an operation that is the MPI's own collective.
     pub(crate) fn native(reason: Reason) -> Made<B> {
         Made {
             prepared: Prepared::Native,
@@ -85,12 +85,12 @@ impl<B: Backend> Made<B> {
         }
     }
 
-    /// The same of a call that is understood.
+    /// Adds the normalised call to the parts.
     pub(crate) fn of(self, normalized: NormalizedCall) -> Made<B> {
         Made { normalized: Some(normalized), ..self }
     }
 
-    /// A plan for a call, with tags and memory of its own.
+    /// Parts of an operation that runs a plan, with tags and memory of its own.
     pub(crate) fn planned(
         prepared: Prepared<B>,
         resources: Resources<B>,
@@ -132,13 +132,13 @@ impl<B: Backend> Persistent<B> {
         }))
     }
 
-    /// Messages are posted anew in each execution: inside MPI's progress only such requests can be given back.
+    /// Posts messages with new requests in each execution, because only such requests can be freed inside MPI's progress.
     pub(crate) fn post_anew(&mut self) {
         let operation = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         operation.body.get_mut().post_anew();
     }
 
-    /// Whether MPI alone brings it on once it is started.
+    /// Whether MPI alone advances the operation once it is started, because it has one round.
     pub(crate) fn is_one_round(&self) -> bool {
         match &self.body().prepared {
             Prepared::Ready(plan) => plan.compiled().one_round,
@@ -147,12 +147,12 @@ impl<B: Backend> Persistent<B> {
         }
     }
 
-    /// The algorithm, as text.
+    /// Returns the algorithm, as text.
     pub fn algorithm(&self) -> &str {
         &self.0.algorithm
     }
 
-    /// Why it.
+    /// Returns the reason for the algorithm.
     pub(crate) fn reason(&self) -> &Reason {
         &self.0.reason
     }
@@ -161,22 +161,22 @@ impl<B: Backend> Persistent<B> {
         self.0.body.take()
     }
 
-    /// Takes it off the list of those that are started.
+    /// Removes the operation from the list of started operations.
     fn forget(&self) {
         self.0.active.remove(Arc::as_ptr(&self.0).cast());
     }
 
-    /// Starts it. It is active until it is awaited or tested as done, and must not be started again before; whether it is done already on this
-    /// rank makes no difference. Ranks may start their operations in any order, but for those that are the MPI's own
-    /// ([`Persistent::is_native`]): MPI wants its collectives to be started in the same order by all ranks.
+    /// Starts the operation. It is active until it is awaited or tested as done, and must not be started again before, even if it is
+    /// already done on this rank. Ranks may start their operations in any order, except those that are the MPI's own
+    /// ([`Persistent::is_native`]): MPI requires that all ranks start its collectives in the same order.
     ///
     /// # Safety
-    /// The buffers are the plan's until it is done.
+    /// Until the operation is done, no other code writes the buffers that it reads or accesses those that it writes.
     pub unsafe fn start(&self) -> Result<(), Error> {
         let mut body = self.body();
         body.is_free()?;
         self.begin();
-        // SAFETY: ARGUMENTS, and UNTIL DONE.
+        // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller.
         unsafe { body.start(&self.0.bound) }?;
         body.is_active = true;
         if body.is_running {
@@ -186,10 +186,10 @@ impl<B: Backend> Persistent<B> {
         Ok(())
     }
 
-    /// Does what can be done without waiting; whether it is done. A plan that is not started is done.
+    /// Advances the operation without waiting; returns whether it is done. An operation that is not started is done.
     pub fn test(&self) -> Result<bool, Error> {
         let mut body = self.body();
-        // Another thread, or a call that waited, may have brought it to its end.
+        // Another thread, or a call that waited, may have completed the operation.
         body.advance(&self.0.bound, false);
         let done = !body.is_running;
         let failed = body.failed.take();
@@ -204,7 +204,7 @@ impl<B: Backend> Persistent<B> {
         failed.map_or(Ok(done), Err)
     }
 
-    /// Waits until it is done; all other started plans go on meanwhile.
+    /// Waits until the operation is done, and advances all other started operations meanwhile.
     pub fn wait(&self) -> Result<(), Error> {
         let Some(communicator) = self.0.bound.communicator.as_deref() else {
             while !self.test()? {
@@ -240,15 +240,15 @@ impl<B: Backend> Persistent<B> {
         result
     }
 
-    /// Starts it and waits until it is done: the cheapest form of a blocking call.
+    /// Starts the operation and waits until it is done: the cheapest form of a blocking call.
     ///
     /// # Safety
-    /// As for [`Persistent::start`].
+    /// Until the operation is done, no other code writes the buffers that it reads or accesses those that it writes.
     pub unsafe fn run(&self) -> Result<(), Error> {
         let Some(communicator) = self.0.bound.communicator.as_deref() else {
             self.body().is_free()?;
             self.begin();
-            // SAFETY: ARGUMENTS, and UNTIL DONE.
+            // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller.
             let ran = unsafe { self.0.bound.backend.native(&self.0.bound.call, self.0.bound.comm) };
             self.end(true);
             return ran.map_err(Error::from);
@@ -257,18 +257,18 @@ impl<B: Backend> Persistent<B> {
         body.is_free()?;
         if self.0.active.is_empty() {
             self.begin();
-            // SAFETY: ARGUMENTS, and UNTIL DONE.
+            // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller.
             let ran = unsafe { body.run(&self.0.bound, &communicator.group.internal.wire) };
             self.end(true);
             return ran;
         }
         drop(body);
-        // SAFETY: ARGUMENTS, and UNTIL DONE.
+        // SAFETY: ARGUMENTS and UNTIL DONE (see `lib.rs`), guaranteed by the caller.
         unsafe { self.start() }?;
         self.wait()
     }
 
-    /// An execution begins, for the report.
+    /// Records the start of an execution for the report.
     #[inline]
     fn begin(&self) {
         if let Some(account) = &self.0.account {
@@ -276,7 +276,7 @@ impl<B: Backend> Persistent<B> {
         }
     }
 
-    /// And ends; whether it was begun and awaited in one call.
+    /// Records the end of an execution for the report. `inside` says that it was begun and awaited in one call.
     #[inline]
     fn end(&self, inside: bool) {
         if let Some(account) = &self.0.account {
@@ -284,22 +284,22 @@ impl<B: Backend> Persistent<B> {
         }
     }
 
-    /// Of a block, as reports count them; of what is the MPI's own, none are known.
+    /// Returns the bytes of the largest block, as reports count them; 0 if the call was not normalised.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bound.normalized.as_ref().map_or(0, |normalized| normalized.signature.bytes())
     }
 
-    /// Whether it is started, and neither awaited nor tested as done since.
+    /// Whether the operation was started, and neither awaited nor tested as done since.
     pub fn is_active(&self) -> bool {
         self.body().is_active
     }
 
-    /// Whether the MPI's own collectives do it.
+    /// Whether the MPI's own collectives run the operation.
     pub fn is_native(&self) -> bool {
         matches!(self.body().prepared, Prepared::Native | Prepared::Parts(_))
     }
 
-    /// Whether it is the MPI's own collective of the same name.
+    /// Whether the operation is the MPI's own collective of the same name.
     pub(crate) fn is_the_call_itself(&self) -> bool {
         matches!(self.body().prepared, Prepared::Native)
     }

@@ -1,14 +1,14 @@
-//! Buffers put together, where the user's are not as a plan wants them.
+//! Staging of buffers where a plan cannot use the user's directly.
 
 use bruckner_runtime::sized::Blocks;
-use bruckner_runtime::{Buffers, Plan, Scratch, sized};
+use bruckner_runtime::{Buffers, Executable, Scratch, sized};
 
 use crate::Error;
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::normalize::{BufferLayout, NormalizedCall, alltoallv_layout};
 
-/// Memory in which buffers are put together, where the user's are not as a plan wants them.
+/// Memory for copies of buffers, where a plan cannot use the user's directly.
 pub(crate) struct Staging<'a, B: Backend> {
     pub(crate) backend: &'static B,
     pub(crate) input: &'a mut Scratch,
@@ -17,14 +17,14 @@ pub(crate) struct Staging<'a, B: Backend> {
     pub(crate) device: bool,
 }
 
-/// Whether the output is to be unpacked.
+/// Whether a plan's output is in the user's buffer, or staged and to be unpacked.
 #[derive(Clone, Copy)]
 pub(crate) enum StagedOutput {
     Direct,
     Staged(*const u8),
 }
 
-/// The output of an alltoallv, if it is to be unpacked.
+/// The output of an alltoallv, which is unpacked if it was staged.
 pub(crate) struct StagedBlocks {
     side: BufferLayout,
     from: *const u8,
@@ -39,16 +39,16 @@ impl StagedBlocks {
 }
 
 impl<B: Backend> Staging<'_, B> {
-    /// The buffers of an execution, the input brought into shape.
-    pub(crate) fn bring(
+    /// Returns the buffers of an execution, and packs the input if necessary.
+    pub(crate) fn pack_input(
         &self,
         normalized: &NormalizedCall,
-        plan: &Plan<B::Wire>,
+        plan: &Executable<B::Wire>,
         temporary: &Scratch,
     ) -> Result<(Buffers, StagedOutput), Error> {
         let put_aside = normalized.overlaps && !plan.compiled().in_place;
         let input = match &normalized.input {
-            BufferLayout::None | BufferLayout::Kept => std::ptr::null(),
+            BufferLayout::None | BufferLayout::AlreadyInPlace => std::ptr::null(),
             BufferLayout::Direct(data) if !put_aside && !self.device => data.cast_const().cast(),
             side => {
                 side.pack(self.backend, self.input.start(), normalized.bytes.0)?;
@@ -58,49 +58,51 @@ impl<B: Backend> Staging<'_, B> {
         let (output, staged) = match &normalized.output {
             BufferLayout::None => (std::ptr::null_mut(), StagedOutput::Direct),
             BufferLayout::Direct(data) if !self.device => (data.cast(), StagedOutput::Direct),
-            BufferLayout::Kept if plan.compiled().only_reads => (input.cast_mut(), StagedOutput::Direct),
-            BufferLayout::Kept => (self.output.start(), StagedOutput::Direct),
+            BufferLayout::AlreadyInPlace if plan.compiled().only_reads => {
+                (input.cast_mut(), StagedOutput::Direct)
+            }
+            BufferLayout::AlreadyInPlace => (self.output.start(), StagedOutput::Direct),
             _ => (self.output.start(), StagedOutput::Staged(self.output.start())),
         };
         Ok((Buffers { input, output, temporary: temporary.start() }, staged))
     }
 
-    /// Makes the memory large enough; its addresses stay until it must grow again.
-    pub(crate) fn grow(&mut self, normalized: &NormalizedCall, plan: &Plan<B::Wire>) {
+    /// Enlarges the staging memory for a call. Its addresses stay the same until it must grow again.
+    pub(crate) fn grow(&mut self, normalized: &NormalizedCall, plan: &Executable<B::Wire>) {
         if normalized.overlaps || normalized.input.is_staged(self.device) {
             self.input.grow(normalized.staged_input());
         }
-        let kept = matches!(normalized.output, BufferLayout::Kept) && !plan.compiled().only_reads;
+        let kept = matches!(normalized.output, BufferLayout::AlreadyInPlace) && !plan.compiled().only_reads;
         if kept || normalized.output.is_staged(self.device) {
             self.output.grow(normalized.bytes.1);
         }
     }
 
-    /// Brings the output to the user.
+    /// Unpacks a staged output into the user's buffer; returns an error if this rank sent more than is received.
     pub(crate) fn take(&self, normalized: &NormalizedCall, staged: StagedOutput) -> Result<(), Error> {
         if let StagedOutput::Staged(from) = staged {
             normalized.output.unpack(self.backend, from, normalized.bytes.1)?;
         }
-        normalized.verdict(self.backend)
+        normalized.truncation_error(self.backend)
     }
 
-    /// The buffers of an alltoallv, and its sizes.
-    pub(crate) fn bring_sized(
+    /// Returns the buffers of an alltoallv, packs its input if necessary, and sets the block sizes of its plan.
+    pub(crate) fn pack_alltoallv_input(
         &mut self,
         call: &Call,
         size: u32,
-        plan: &mut sized::Plan<B::Wire>,
+        plan: &mut sized::SizedExecutable<B::Wire>,
     ) -> Result<(sized::Buffers, StagedBlocks), Error> {
         let mut layout = alltoallv_layout(self.backend, call, size)?;
-        layout.input.look_closer(self.backend);
-        layout.output.look_closer(self.backend);
-        // A dense type's blocks lie where they are; others are packed one behind the other.
+        layout.input.determine_order(self.backend);
+        layout.output.determine_order(self.backend);
+        // Blocks of a dense datatype are used in place; others are packed contiguously.
         let place = |side: &BufferLayout, lengths: &[usize], packed: bool| -> (Vec<usize>, usize) {
             let total: usize = lengths.iter().sum();
             let ends = lengths.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n)));
             match side {
                 BufferLayout::Blocks { shape, blocks, .. } if !packed => {
-                    // Negative displacements are fine: offsets wrap around with the addresses.
+                    // Negative displacements are allowed: offsets wrap around with the addresses.
                     (blocks.iter().map(|(at, _)| (at * shape.extent) as usize).collect(), total)
                 }
                 _ => (ends.collect(), total),

@@ -1,4 +1,4 @@
-//! All collectives through the whole engine, ranks as threads, without any MPI.
+//! Tests of all collectives through the whole engine, with ranks as threads and without an MPI.
 
 use crate::common::{Collective, Type, always, perform};
 use bruckner_engine::EntryPoint;
@@ -6,8 +6,8 @@ use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
 use bruckner_threads::run;
 
-/// Every function with every type, apart and in place, some sizes and roots, each three times: planned, recognised, and with
-/// another size.
+/// Runs every function with every type, out of place and in place, with some sizes and roots, each three times: planned, recognised by the
+/// cache, and with another size.
 fn everything(topology: &str) {
     run(
         topology,

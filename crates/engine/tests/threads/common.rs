@@ -1,13 +1,15 @@
-//! Collectives with data that says where it comes from, and what must come out of them.
+//! Collectives with data that identifies its source, and their expected results.
 
 use bruckner_config::ProfileFile;
 use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::{Engine, EntryPoint, Error, Persistent};
-use bruckner_threads::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, Rank, SUM, compose};
+use bruckner_threads::{
+    BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, ThreadRank, compose,
+};
 
-/// What elements are.
+/// Type of the elements of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Type {
     Byte,
@@ -38,7 +40,7 @@ impl Type {
         }
     }
 
-    /// An element of a number. Floating-point numbers are small and whole, so sums are exact.
+    /// Returns the element for a number. Floating-point numbers are small integers, so that sums are exact.
     fn element(self, number: u64) -> [u64; 2] {
         match self {
             Type::Byte => [number & 0xff, 0],
@@ -70,7 +72,7 @@ impl Type {
     }
 }
 
-/// A profile as a rank finds it: what won races of a collective on a shape, by size.
+/// Returns a profile file as a rank finds it, with tuning results of a collective for a topology: a winner for each size in bytes.
 pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -> ProfileFile {
     let race = |(bytes, winner): &(u32, &str)| {
         format!(
@@ -86,7 +88,7 @@ pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -
     ProfileFile::Found { path: "p.toml".into(), text }
 }
 
-/// One call.
+/// The parameters of a collective call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Collective {
     pub(crate) function: Function,
@@ -107,7 +109,7 @@ impl Collective {
         matches!(self.function, Allreduce | Reduce | ReduceScatter | ReduceScatterBlock)
     }
 
-    /// Whether it means anything.
+    /// Whether the combination of parameters is valid.
     pub(crate) fn is_defined(&self) -> bool {
         let reduced = matches!(self.of, Type::I64 | Type::F64) || (self.of == Type::Pair && !self.maximum);
         let in_place = !matches!(self.function, Function::Bcast | Function::Barrier);
@@ -122,12 +124,12 @@ impl Collective {
         }
     }
 
-    /// The element at a place of what a rank gives, in some round.
+    /// Returns the element at index `at` of a rank's input, in a round.
     fn given(&self, round: u64, rank: usize, at: usize) -> [u64; 2] {
         self.of.element((round * 7919 + rank as u64 * 131 + at as u64 * 17) % (1 << 20))
     }
 
-    /// How many elements a block has that one rank has for another, or for all.
+    /// Returns the number of elements in the block that rank `from` has for rank `to`, or for all ranks.
     fn block(&self, from: usize, to: usize) -> usize {
         match self.function {
             Function::Alltoallv => (self.count + 3 * from + to) % 5,
@@ -139,7 +141,7 @@ impl Collective {
     }
 }
 
-/// Blocks one behind the other, some with an element between them where the function has displacements.
+/// A buffer of consecutive blocks, with gaps between them if the function has displacements.
 struct Side {
     bytes: Vec<u8>,
     counts: Vec<i64>,
@@ -163,7 +165,7 @@ impl Side {
     }
 }
 
-/// Input, output and what the output must become, for one rank.
+/// Input, output and expected output of a call, for one rank.
 pub(crate) struct Prepared {
     #[expect(dead_code, reason = "the call points into it")]
     input: Side,
@@ -208,7 +210,7 @@ impl Prepared {
             }
             _ => (Side::new(of, one(count), 0), Side::new(of, one(count), 0)),
         };
-        // What this rank gives.
+        // Fill the input of this rank.
         let gives = !(function == Function::Bcast && me != root) && function != Function::Barrier;
         let places: Vec<(usize, usize, [u64; 2])> = if gives {
             let number = |block: usize, at: usize| collective.given(round, me, 1000 * block + at);
@@ -227,7 +229,7 @@ impl Prepared {
                 output.put(of, block, at, element);
             }
         }
-        // What it must get.
+        // Compute the expected output of this rank.
         let mut expected = Side {
             bytes: output.bytes.clone(),
             counts: output.counts.clone(),
@@ -293,7 +295,7 @@ impl Prepared {
         Prepared { input, output, expected, lists, call }
     }
 
-    /// Whether the output is what it must be. In place, what is behind a reduce_scatter's result may be anything.
+    /// Checks the output. In place, memory behind a reduce_scatter's result may have any content.
     pub(crate) fn check(&self, collective: &Collective, what: &str) {
         let Collective { function, of, in_place, .. } = *collective;
         let scattered =
@@ -304,16 +306,16 @@ impl Prepared {
     }
 
     fn own_block(&self, of: Type) -> usize {
-        // The block that differs from what was there is at the beginning.
+        // From the returned offset on, expected and actual output are the same.
         let same = |at: &usize| self.expected[*at..] == self.output.bytes[*at..];
         (0..=self.expected.len()).step_by(of.extent()).find(same).unwrap_or(self.expected.len())
     }
 }
 
-/// Does a collective on this rank and checks what comes out.
+/// Runs a collective on this rank, by the fast path if the cache recognises it, and checks the result.
 pub(crate) fn perform(
-    engine: &Engine<Rank>,
-    rank: &Rank,
+    engine: &Engine<ThreadRank>,
+    rank: &ThreadRank,
     comm: u64,
     collective: &Collective,
     round: u64,
@@ -322,22 +324,22 @@ pub(crate) fn perform(
     let (me, size) = (rank.rank(comm).unwrap() as usize, rank.size(comm).unwrap() as usize);
     let prepared = Prepared::new(collective, round, me, size);
     let _said = Said(rank.number(), *collective, round);
-    // SAFETY: buffers and lists as long as the call says.
+    // SAFETY: buffers and lists are as long as the call says.
     assert_eq!(unsafe { make(engine, &prepared.call, comm, entry_point) }, Ok(0), "{collective:?}");
     prepared.check(collective, "once");
 }
 
-/// Makes a call, by the short way if it came before.
+/// Makes a call, by the fast path if the cache recognises it.
 ///
 /// # Safety
-/// As for [`Engine::run`].
+/// The arguments are valid for the MPI function of the same name.
 pub(crate) unsafe fn make(
-    engine: &Engine<Rank>,
+    engine: &Engine<ThreadRank>,
     call: &Call,
     comm: u64,
     entry_point: EntryPoint,
 ) -> Result<i32, Error> {
-    // SAFETY: as for this function.
+    // SAFETY: the caller guarantees valid arguments.
     unsafe {
         match engine.run_cached(call, comm) {
             Some(result) => result.map_err(Error::from),
@@ -346,10 +348,10 @@ pub(crate) unsafe fn make(
     }
 }
 
-/// The same as if no such call had come before.
+/// Runs a collective on this rank without the fast path, and checks the result.
 pub(crate) fn perform_anew(
-    engine: &Engine<Rank>,
-    rank: &Rank,
+    engine: &Engine<ThreadRank>,
+    rank: &ThreadRank,
     comm: u64,
     collective: &Collective,
     round: u64,
@@ -357,33 +359,33 @@ pub(crate) fn perform_anew(
     let (me, size) = (rank.rank(comm).unwrap() as usize, rank.size(comm).unwrap() as usize);
     let prepared = Prepared::new(collective, round, me, size);
     let _said = Said(rank.number(), *collective, round);
-    // SAFETY: buffers and lists as long as the call says.
+    // SAFETY: buffers and lists are as long as the call says.
     let result = unsafe { engine.run(&prepared.call, comm, EntryPoint::Mpi) };
     assert_eq!(result, Ok(0), "{collective:?}");
     prepared.check(collective, "anew");
 }
 
-/// A persistent operation of it.
+/// Makes a persistent operation of a collective, with its buffers.
 pub(crate) fn persistent(
-    engine: &Engine<Rank>,
-    rank: &Rank,
+    engine: &Engine<ThreadRank>,
+    rank: &ThreadRank,
     comm: u64,
     collective: &Collective,
     round: u64,
-) -> (Persistent<Rank>, Prepared) {
+) -> (Persistent<ThreadRank>, Prepared) {
     let (me, size) = (rank.rank(comm).unwrap() as usize, rank.size(comm).unwrap() as usize);
     let prepared = Prepared::new(collective, round, me, size);
-    // SAFETY: buffers and lists as long as the call says, which live beside the operation.
+    // SAFETY: buffers and lists are as long as the call says, and live as long as the operation.
     let operation = unsafe { engine.persistent(prepared.call, comm, "") }.expect("an operation");
     (operation, prepared)
 }
 
-/// Settings under which whatever has a right algorithm is served.
+/// Returns settings under which the library handles every supported call.
 pub(crate) fn always() -> bruckner_threads::Options {
     bruckner_threads::Options { settings: "BRUCKNER=always".into(), ..Default::default() }
 }
 
-/// Says what a rank was doing when something went wrong.
+/// Prints what a rank was doing if the test panics.
 struct Said(u32, Collective, u64);
 
 impl Drop for Said {

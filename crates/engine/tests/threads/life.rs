@@ -1,5 +1,5 @@
-//! What happens around collectives: communicators that come and go, plans that are kept and evicted, operations that are
-//! started in any order, threads, and ranks on which something fails.
+//! Events around collectives: communicators are made and freed, plans are kept and evicted, operations are started in any order, several
+//! threads call, and ranks fail.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use bruckner_engine::mpi::Function;
 use bruckner_engine::{Call, Engine, EntryPoint, Error, Name};
 use bruckner_report::Report;
 use bruckner_runtime::{Peer, Transport as _};
-use bruckner_threads::{F64, I64, Options, Rank, SUM, run};
+use bruckner_threads::{F64, I64, Options, SUM, ThreadRank, run};
 
 fn all_kinds() -> [Collective; 4] {
     [
@@ -24,27 +24,27 @@ fn all_kinds() -> [Collective; 4] {
     ]
 }
 
-/// What is served is served: the MPI's own function is not called.
+/// The library handles calls without calling the MPI's own function.
 #[test]
 fn algorithms_serve() {
     run(
         "2x2",
         |_| always(),
         |engine, rank| {
-            let before = rank.natives();
+            let before = rank.native_calls();
             for round in 0..20 {
                 all_kinds()
                     .iter()
                     .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
             }
-            assert_eq!(rank.natives(), before);
+            assert_eq!(rank.native_calls(), before);
             let by = engine.algorithm_of(rank.comm_world(), Name::Allreduce).unwrap();
             assert!(by.is_some_and(|by| by != "native"));
         },
     );
 }
 
-/// By default the first calls on a communicator go to native, unless they round.
+/// By default the first calls on a communicator are passed through (BRUCKNER_AFTER) are passed through, except floating-point sums.
 #[test]
 fn first_calls_are_native_but_for_sums_that_round() {
     run(
@@ -53,21 +53,21 @@ fn first_calls_are_native_but_for_sums_that_round() {
         |engine, rank| {
             let whole = Collective { of: Type::I64, ..SUM_OF_FLOATS };
             let natives = |collective: &Collective, round| {
-                let before = rank.natives();
+                let before = rank.native_calls();
                 perform(engine, rank, rank.comm_world(), collective, round, EntryPoint::Mpi);
-                rank.natives() - before
+                rank.native_calls() - before
             };
             let first: Vec<u64> = (0..5).map(|round| natives(&whole, round)).collect();
             assert_eq!(first, [1, 1, 1, 0, 0]);
             let comm = rank.split(rank.comm_world(), 0);
-            let before = rank.natives();
+            let before = rank.native_calls();
             perform(engine, rank, comm, &SUM_OF_FLOATS, 9, EntryPoint::Mpi);
-            assert_eq!(rank.natives(), before);
+            assert_eq!(rank.native_calls(), before);
         },
     );
 }
 
-/// A handle that comes again means another communicator.
+/// A handle that is used again means another communicator.
 #[test]
 fn communicators_come_and_go() {
     run(
@@ -76,7 +76,7 @@ fn communicators_come_and_go() {
         |engine, rank| {
             let mut handles = Vec::new();
             for round in 0..12u32 {
-                // Halves in one way and in the other: the same handle has other members.
+                // The halves alternate between two ways of splitting, so that the same handle has other members.
                 let color = if round % 2 == 0 { rank.number() / 2 } else { rank.number() % 2 };
                 let comm = rank.split(rank.comm_world(), color);
                 handles.push(comm);
@@ -87,7 +87,7 @@ fn communicators_come_and_go() {
                     perform(engine, rank, comm, &collective, round.into(), EntryPoint::Mpi);
                 }
                 rank.comm_free(comm);
-                // All have freed it before anybody makes the next.
+                // All ranks have freed the communicator before any of them makes the next one.
                 perform(
                     engine,
                     rank,
@@ -105,7 +105,7 @@ fn communicators_come_and_go() {
     );
 }
 
-/// Fewer and more orders of counts than an algorithm keeps plans for, each twice over.
+/// Calls with fewer and with more orders of counts than an algorithm keeps plans for, each order twice.
 #[test]
 fn plans_are_evicted_alike() {
     run(
@@ -116,7 +116,7 @@ fn plans_are_evicted_alike() {
             let mut round = 0;
             for orders in [40, 55, 60, 62, 63, 64, 65, 66, 70, 120] {
                 for order in (0..orders).chain(0..orders) {
-                    // One of all orders of five sizes.
+                    // Permutation number `order` of five sizes.
                     let (mut left, mut code) = ((0..5).collect::<Vec<i64>>(), order);
                     let next = |n: usize| {
                         let at = code % n;
@@ -132,7 +132,7 @@ fn plans_are_evicted_alike() {
     );
 }
 
-fn gather(engine: &Engine<Rank>, rank: &Rank, counts: &[i64], round: u64) {
+fn gather(engine: &Engine<ThreadRank>, rank: &ThreadRank, counts: &[i64], round: u64) {
     let me = rank.number() as usize;
     let number = |rank: usize, at: i64| (round * 100 + rank as u64 * 10 + at as u64) as i64;
     let mine: Vec<i64> = (0..counts[me]).map(|at| number(me, at)).chain([0]).collect();
@@ -142,14 +142,14 @@ fn gather(engine: &Engine<Rank>, rank: &Rank, counts: &[i64], round: u64) {
     let (list, at) = (lists.keep(counts), lists.keep(&starts));
     let call =
         Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
-    // SAFETY: buffers and lists as long as the call says.
+    // SAFETY: buffers and lists are as long as the call says.
     assert_eq!(unsafe { make(engine, &call, rank.comm_world(), EntryPoint::Mpi) }, Ok(0));
     let expected: Vec<i64> =
         (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
     assert_eq!(all, expected);
 }
 
-/// Ranks start and await their operations in opposite orders, with blocking collectives in between.
+/// Ranks start and await their operations in different orders, with blocking collectives in between.
 #[test]
 fn operations_are_started_in_opposite_orders() {
     for topology in ["1x4", "2x2", "4x1"] {
@@ -166,7 +166,7 @@ fn operations_are_started_in_opposite_orders() {
                     if (u64::from(rank.number()) + round) % 2 == 1 {
                         order.reverse();
                     }
-                    // SAFETY: the buffers live beside the operations.
+                    // SAFETY: the buffers live as long as the operations.
                     order.iter().for_each(|at| unsafe { operations[*at].0.start() }.unwrap());
                     perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Api);
                     order.rotate_left(rank.number() as usize);
@@ -184,18 +184,18 @@ fn operations_are_started_in_opposite_orders() {
 }
 
 thread_local! {
-    /// Messages that this rank has sent, and collectives of the MPI's own that it has called.
+    /// Number of messages that this rank has sent, and of native collectives that it has called.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What leaves the engine while something is done.
+/// Returns the result of `what`, and the number of messages and native collectives that the engine made meanwhile.
 fn leaving<R>(what: impl FnOnce() -> R) -> (R, u64) {
     let before = LEFT.get();
     let result = what();
     (result, LEFT.get() - before)
 }
 
-/// An operation takes over the plan, tags and memory of one of the same kind that was freed: one agreement makes it, of two messages
+/// An operation takes over the plan, tags and memory of a freed one of the same kind: making it costs one agreement, which is two messages
 /// among four ranks.
 #[test]
 fn operations_take_over_what_freed_ones_leave() {
@@ -207,12 +207,12 @@ fn operations_take_over_what_freed_ones_leave() {
                 let world = rank.comm_world();
                 for round in 0..12 {
                     for kind in all_kinds() {
-                        // Memory grows with sizes: the first ones are the largest.
+                        // Memory grows with sizes, so the first operations are the largest.
                         let kind = Collective { count: kind.count + 2 - round as usize % 3, ..kind };
                         let (made, left) = leaving(|| persistent(engine, rank, world, &kind, round));
                         assert!(round == 0 || left == 2, "{left} messages for {kind:?} on {topology}");
                         for _ in 0..2 {
-                            // SAFETY: the buffers live beside the operation.
+                            // SAFETY: the buffers live as long as the operation.
                             unsafe { made.0.run() }.unwrap();
                             made.1.check(&kind, "taken over");
                         }
@@ -223,8 +223,8 @@ fn operations_take_over_what_freed_ones_leave() {
     }
 }
 
-/// Ranks free operations when they like: only what is free on all of them is taken over. There are more operations than slots, and
-/// in the end their tags go to others.
+/// Ranks free operations at different times, and only resources that are free on all ranks are taken over. There are more operations than
+/// slots, and in the end their tags are given to others.
 #[test]
 fn operations_are_freed_in_any_order() {
     run(
@@ -237,7 +237,7 @@ fn operations_are_freed_in_any_order() {
                 let kind = all_kinds()[round as usize % 4];
                 let (operation, prepared) = persistent(engine, rank, world, &kind, round);
                 assert!(!operation.is_native(), "operation {round} is served");
-                // SAFETY: the buffers live beside the operation.
+                // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.start() }.unwrap();
                 operation.wait().unwrap();
                 prepared.check(&kind, "held");
@@ -255,7 +255,7 @@ fn operations_are_freed_in_any_order() {
                 engine.set_algorithms(world, rules[round as usize % 3]).unwrap();
                 let (operation, prepared) = persistent(engine, rank, world, &SUM_OF_FLOATS, round);
                 assert!(!operation.is_native(), "operation {round} has tags");
-                // SAFETY: the buffers live beside the operation.
+                // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.run() }.unwrap();
                 prepared.check(&SUM_OF_FLOATS, "others' tags");
             }
@@ -266,7 +266,7 @@ fn operations_are_freed_in_any_order() {
     );
 }
 
-/// An operation for which a rank has no memory is the MPI's own; the next one is served if there is memory again.
+/// An operation for which a rank has no memory is the MPI's own; the next one is handled if there is memory again.
 #[test]
 fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
     run(
@@ -275,11 +275,11 @@ fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
         |engine, rank| {
             for round in 0..6u64 {
                 let fault = (rank.number() == 1 && round % 2 == 0).then_some(Fault::Memory);
-                rank.set(|options| options.fault = fault);
+                rank.set_options(|options| options.fault = fault);
                 let (operation, prepared) =
                     persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round);
                 assert_eq!(operation.is_native(), round == 0, "in round {round}");
-                // SAFETY: the buffers live beside the operation.
+                // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.run() }.unwrap();
                 prepared.check(&SUM_OF_FLOATS, "with memory or without");
             }
@@ -287,7 +287,7 @@ fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
     );
 }
 
-/// Whether an operation that is started is done on this rank already makes no difference: it is active until it is awaited, or tested as done.
+/// A started operation is active until it is awaited or tested as done, even if it is already done on this rank.
 #[test]
 fn an_operation_is_active_until_it_is_awaited() {
     run(
@@ -296,21 +296,21 @@ fn an_operation_is_active_until_it_is_awaited() {
         |engine, rank| {
             let (operation, prepared) = persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1);
             for round in 0..6 {
-                // SAFETY: the buffers live beside the operation.
+                // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.start() }.unwrap();
                 if round % 2 == 0 {
-                    // It comes to its end without being asked.
+                    // The operation completes without being tested.
                     while engine.advance(false) {
                         std::thread::yield_now();
                     }
                 }
                 assert!(operation.is_active());
-                // SAFETY: refused.
+                // SAFETY: the operation is active, so both calls are refused.
                 let again = [unsafe { operation.start() }, unsafe { operation.run() }];
                 for refused in again {
                     assert_eq!(
                         refused.unwrap_err().to_string(),
-                        "the plan is started already: wait for it first"
+                        "the plan is already active: wait for it first"
                     );
                 }
                 if round % 3 == 0 {
@@ -325,7 +325,7 @@ fn an_operation_is_active_until_it_is_awaited() {
     );
 }
 
-/// An operation that is the MPI's own goes on like the others.
+/// An operation that is the MPI's own advances beside others.
 #[test]
 fn native_operations_run_beside_others() {
     run(
@@ -337,25 +337,27 @@ fn native_operations_run_beside_others() {
             let (operation, prepared) = persistent(engine, rank, world, &kind, 1);
             assert!(operation.is_native());
             for _ in 0..3 {
-                // SAFETY: the buffers live beside the operation.
+                // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.start() }.unwrap();
                 perform(engine, rank, world, &SUM_OF_FLOATS, 4, EntryPoint::Api);
                 operation.wait().unwrap();
                 prepared.check(&kind, "native");
             }
-            // An algorithm that cannot serve is refused by name.
+            // A named algorithm that cannot handle the call is refused.
             let sum = Prepared::new(&SUM_OF_FLOATS, 0, rank.number() as usize, 2);
-            // SAFETY: the buffers live long enough.
+            // SAFETY: the buffers outlive the call, which is refused.
             let refused = unsafe { engine.persistent(sum.call, world, "8(1 1 1)") }.err().unwrap();
             assert!(
-                refused.to_string().starts_with("`8(1 1 1)` does not serve this allreduce here"),
+                refused
+                    .to_string()
+                    .starts_with("algorithm `8(1 1 1)` cannot handle this allreduce on this communicator"),
                 "{refused}"
             );
         },
     );
 }
 
-/// Two threads of each rank, each on a communicator of its own.
+/// Two threads of each rank run collectives, each on a communicator of its own.
 #[test]
 fn threads_do_not_disturb_each_other() {
     run(
@@ -377,7 +379,7 @@ fn threads_do_not_disturb_each_other() {
     );
 }
 
-/// What one rank cannot do, no rank does: a panic while planning, memory that is not there.
+/// If one rank panics while planning or lacks memory, all ranks do without the plan.
 #[test]
 fn a_fault_on_one_rank_is_everybodys() {
     for fault in [Fault::Plan, Fault::Memory] {
@@ -395,17 +397,17 @@ fn a_fault_on_one_rank_is_everybodys() {
                         Some("native")
                     );
                 }
-                // On a communicator without that rank all is well.
+                // A communicator without that rank works as usual.
                 let comm = rank.split(rank.comm_world(), u32::from(rank.number() == 1));
-                let before = rank.natives();
+                let before = rank.native_calls();
                 perform(engine, rank, comm, &SUM_OF_FLOATS, 7, EntryPoint::Api);
-                assert_eq!(rank.natives() - before, u64::from(rank.number() == 1));
+                assert_eq!(rank.native_calls() - before, u64::from(rank.number() == 1));
             });
         }
     }
 }
 
-/// Only rank 0's settings count.
+/// Only rank 0's settings are used.
 #[test]
 fn a_rank_whose_settings_differ() {
     let settings = |rank: u32| match rank {
@@ -424,7 +426,7 @@ fn a_rank_whose_settings_differ() {
     );
 }
 
-/// A message of the user's lies about while ranks agree, plan and run.
+/// An unexpected message of the user's is pending while ranks agree, plan and run.
 #[test]
 fn an_unexpected_message_disturbs_nobody() {
     run(
@@ -445,7 +447,7 @@ fn an_unexpected_message_disturbs_nobody() {
                     .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
             }
             if rank.number() == 0 {
-                // SAFETY: as above.
+                // SAFETY: the data lives until the request is finished.
                 unsafe { wire.recv(&mut requests, 0, data.as_mut_ptr().cast(), 8, peer(3)) }.unwrap();
             }
             wire.finish(&mut requests, 0..1).unwrap();
@@ -454,10 +456,10 @@ fn an_unexpected_message_disturbs_nobody() {
     );
 }
 
-/// Callbacks call collectives on a communicator that is being freed; the next one has its handle and other ranks.
+/// Callbacks call collectives on a communicator that is being freed; the next communicator has its handle and other ranks.
 #[test]
 fn nothing_is_kept_for_what_is_being_freed() {
-    // Callbacks that run inside the call that frees, and one that the MPI runs later, as MPICH does.
+    // Callbacks run inside the call that frees, or later, as in MPICH.
     for deferred in [false, true] {
         run(
             "2x2",
@@ -468,7 +470,7 @@ fn nothing_is_kept_for_what_is_being_freed() {
                     let first = rank.split(rank.comm_world(), 0);
                     (0..round % 4).for_each(|call| sum(first, call));
                     let (before, after) = if rank.number() % 2 == 0 { (2, 5) } else { (5, 2) };
-                    let natives = rank.natives();
+                    let natives = rank.native_calls();
                     let callbacks = || {
                         let call = |times: u64| (0..times).for_each(|_| sum(first, round));
                         rank.comm_free_with(first, || call(before), || call(after));
@@ -482,7 +484,7 @@ fn nothing_is_kept_for_what_is_being_freed() {
                             0
                         });
                     }
-                    assert_eq!(rank.natives(), natives + 7, "all of them are the MPI's own");
+                    assert_eq!(rank.native_calls(), natives + 7, "all of them are the MPI's own");
                     let second = rank.split(rank.comm_world(), rank.number() % 2);
                     (0..6).for_each(|call| sum(second, call));
                     engine.free(second, || {
@@ -495,7 +497,7 @@ fn nothing_is_kept_for_what_is_being_freed() {
     }
 }
 
-/// What the MPI refuses to free lives on, also if only one rank has tried.
+/// A communicator that the MPI refuses to free is handled as before, even if only one rank has tried.
 #[test]
 fn what_cannot_be_freed_is_served_as_before() {
     run(
@@ -508,14 +510,14 @@ fn what_cannot_be_freed_is_served_as_before() {
             if rank.number() == 1 {
                 assert_eq!(engine.free(rank.comm_world(), || 5), 5);
             }
-            let natives = rank.natives();
+            let natives = rank.native_calls();
             (3..9).for_each(call);
-            assert_eq!(rank.natives(), natives);
+            assert_eq!(rank.native_calls(), natives);
         },
     );
 }
 
-/// A user's callback refuses. The MPI has deleted the attributes before that one, which are others on each rank.
+/// A user's callback refuses. The MPI has deleted the attributes before it, which are different ones on each rank.
 #[test]
 fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
     run(
@@ -528,15 +530,15 @@ fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
                 (0..calls).for_each(call);
                 let refused = engine.free(comm, || {
                     if rank.number() % 2 == 1 {
-                        rank.forget(comm);
+                        rank.detach(comm);
                     }
                     5
                 });
                 assert_eq!(refused, 5);
-                let natives = rank.natives();
+                let natives = rank.native_calls();
                 (6..12).for_each(call);
                 assert_eq!(
-                    rank.natives(),
+                    rank.native_calls(),
                     natives,
                     "served from the first call on, as reductions that round are"
                 );
@@ -549,7 +551,7 @@ fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
     );
 }
 
-/// A rank that comes late, again and again another one.
+/// All ranks wait for a late rank, which is another one in each round.
 #[test]
 fn late_ranks_are_waited_for() {
     run(
@@ -568,7 +570,7 @@ fn late_ranks_are_waited_for() {
     );
 }
 
-/// A GPU runtime that is loaded late: buffers are staged, and at the next agreement everything goes to the MPI.
+/// A GPU runtime is loaded late: buffers are staged, and at the next agreement all calls are passed through from then on.
 #[test]
 fn device_memory_is_noticed_late() {
     run(
@@ -578,19 +580,19 @@ fn device_memory_is_noticed_late() {
             let world = rank.comm_world();
             (0..3).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Mpi));
             if rank.number() == 1 {
-                rank.set(|options| options.device = true);
+                rank.set_options(|options| options.device = true);
             }
             (3..6).for_each(|round| perform(engine, rank, world, &SUM_OF_FLOATS, round, EntryPoint::Mpi));
-            let before = rank.natives();
+            let before = rank.native_calls();
             for (round, kind) in (6..).zip(all_kinds()) {
                 perform(engine, rank, world, &kind, round, EntryPoint::Mpi);
             }
-            assert!(rank.natives() > before);
+            assert!(rank.native_calls() > before);
         },
     );
 }
 
-/// Tags run out: communicators beyond that are the MPI's own, on all ranks.
+/// When tags run out, further communicators are passed through, on all ranks.
 #[test]
 fn tags_run_out_for_all() {
     run(
@@ -612,7 +614,7 @@ fn tags_run_out_for_all() {
     );
 }
 
-/// Ranks that make different calls are told so, and nobody hangs.
+/// Ranks that make calls of different sizes get an error, and none hangs.
 #[test]
 fn different_sizes_are_an_error() {
     run(
@@ -622,7 +624,7 @@ fn different_sizes_are_an_error() {
             let (mine, mut sum) = ([1.0f64; 9], [0.0f64; 9]);
             let count = if rank.number() == 2 { 9 } else { 4 };
             let call = Call::allreduce(mine.as_ptr().cast(), sum.as_mut_ptr().cast(), count, F64, SUM);
-            // SAFETY: buffers as long as the call says.
+            // SAFETY: the buffers are as long as the call says.
             let result = unsafe { engine.run(&call, rank.comm_world(), EntryPoint::Api) };
             assert!(matches!(result, Err(Error::Mpi(_))), "{result:?}");
             perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1, EntryPoint::Api);
@@ -630,8 +632,12 @@ fn different_sizes_are_an_error() {
     );
 }
 
-/// What a run on two nodes of two ranks reports.
-fn reported(name: &str, settings: &str, body: impl Fn(&Engine<Rank>, &'static Rank) + Sync) -> Report {
+/// Returns the report of a run on two nodes of two ranks.
+fn reported(
+    name: &str,
+    settings: &str,
+    body: impl Fn(&Engine<ThreadRank>, &'static ThreadRank) + Sync,
+) -> Report {
     let file = std::env::temp_dir().join(format!("bruckner-{name}-{}.json", std::process::id()));
     let settings = format!("{settings}\nBRUCKNER_REPORT={}", file.display());
     run("2x2", |_| Options { settings: settings.clone(), ..Options::default() }, body);
@@ -640,7 +646,7 @@ fn reported(name: &str, settings: &str, body: impl Fn(&Engine<Rank>, &'static Ra
     Report::read(&text).unwrap()
 }
 
-/// Every call is compared with native and counted.
+/// Every call is compared with the native result, and counted.
 #[test]
 fn results_are_compared_and_reported() {
     let report = reported("compared", "BRUCKNER=always\nBRUCKNER_CHECK=1", |engine, rank| {
@@ -650,12 +656,12 @@ fn results_are_compared_and_reported() {
                 .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
         }
     });
-    assert_eq!((report.calls, report.served), (12, 12));
+    assert_eq!((report.calls, report.handled), (12, 12));
     let checks = &report.communicators[0].checks;
     assert_eq!((checks.compared, checks.differed), (12, 0));
 }
 
-/// Where nothing is served, calls are still counted, and ranks meet now and then to see who waits.
+/// If the library is switched off, calls are still counted, and sampled calls begin with a barrier that measures waiting.
 #[test]
 fn what_is_off_is_counted() {
     let report = reported("off", "BRUCKNER=off", |engine, rank| {
@@ -664,18 +670,18 @@ fn what_is_off_is_counted() {
             perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round, EntryPoint::Mpi);
         });
     });
-    assert_eq!((report.calls, report.served, report.mode.as_str()), (200, 0, "off"));
+    assert_eq!((report.calls, report.handled, report.mode.as_str()), (200, 0, "off"));
     let spent = report.in_collectives.unwrap();
     assert!(spent.waiting.is_some_and(|waiting| waiting <= spent.mean), "{spent:?}");
 }
 
-/// What is left alone because nobody asks for it is not served where it is counted, either; where somebody asks, it is.
+/// Functions that bypass the engine by default are not handled if calls are counted, either; with `BRUCKNER=always` they are.
 #[test]
 fn what_is_left_alone_would_not_be_served() {
     for function in [Function::Bcast, Function::Reduce, Function::Alltoallv] {
         for mode in ["on", "always"] {
             let report = reported(&format!("{function:?}"), &format!("BRUCKNER={mode}"), |engine, rank| {
-                // The first puts the communicator to use.
+                // The first kind of call makes the library handle the communicator.
                 for kind in [SUM_OF_FLOATS, Collective::new(function, Type::I64, 3)] {
                     (0..20).for_each(|round| {
                         perform(engine, rank, rank.comm_world(), &kind, round, EntryPoint::Mpi);
@@ -689,7 +695,7 @@ fn what_is_left_alone_would_not_be_served() {
     }
 }
 
-/// Whoever names an algorithm that cannot be planned is told so, whatever serves instead.
+/// The report says so if a named algorithm cannot be planned, for any algorithm that is used instead.
 #[test]
 fn what_was_asked_for_and_does_not_fit_is_told() {
     for (name, mode) in [("unfit-on", "on"), ("unfit-always", "always")] {
@@ -700,40 +706,40 @@ fn what_was_asked_for_and_does_not_fit_is_told() {
             let call = Collective::new(Function::Allgather, Type::I64, 3);
             (0..20).for_each(|round| perform(engine, rank, rank.comm_world(), &call, round, EntryPoint::Mpi));
         });
-        let why = "`reorder(recursive-halving)` was asked for, but does not fit; ";
+        let why = "`reorder(recursive-halving)` was selected by the user, but cannot be planned for this communicator; ";
         let rows = &report.communicators[0].rows;
-        assert!(!rows.is_empty() && rows.iter().all(|row| row.why.matches(why).count() == 1), "{rows:?}");
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.reason.matches(why).count() == 1), "{rows:?}");
     }
 }
 
-/// Each execution of an operation is counted once, however the program learns that it is done; asking again is none.
+/// Each execution of an operation is counted once, however the program learns that it is done; further tests and waits are not counted.
 #[test]
 fn executions_of_operations_are_counted() {
     let report = reported("operations", "BRUCKNER=always", |engine, rank| {
         let (operation, prepared) = persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, 1);
         for _ in 0..3 {
-            // SAFETY: the buffers live beside the operation.
+            // SAFETY: the buffers live as long as the operation.
             unsafe { operation.start() }.unwrap();
             operation.wait().unwrap();
             operation.wait().unwrap();
-            // SAFETY: the same.
+            // SAFETY: the buffers live as long as the operation.
             unsafe { operation.start() }.unwrap();
             while !operation.test().unwrap() {}
             assert!(operation.test().unwrap());
-            // SAFETY: the same.
+            // SAFETY: the buffers live as long as the operation.
             unsafe { operation.run() }.unwrap();
             prepared.check(&SUM_OF_FLOATS, "counted");
         }
     });
-    assert_eq!((report.calls, report.served), (9, 9));
+    assert_eq!((report.calls, report.handled), (9, 9));
     let [row] = &report.communicators[0].rows[..] else { panic!("{report:?}") };
     assert!(row.persistent && row.collective == "allreduce" && row.algorithm != "native", "{row:?}");
     assert!(row.bytes > 0 && row.seconds > 0.0, "{row:?}");
-    // What was begun and awaited in one call is time in collectives.
+    // An execution that begins and ends in one call is time in collectives.
     assert!(report.in_collectives.unwrap().least > 0.0);
 }
 
-/// Counts that can be cut evenly and others take turns, on ranks that know them again and on ranks that look each time.
+/// Counts that can be cut evenly and others alternate, on ranks that recognise calls from the cache and on ranks that do not.
 #[test]
 fn counts_in_turn_are_cut_alike_on_all_ranks() {
     for algorithm in ["shm-rotate", "pipeline(3, recursive-doubling)", "rabenseifner"] {
@@ -760,8 +766,8 @@ fn counts_in_turn_are_cut_alike_on_all_ranks() {
     }
 }
 
-/// Lists of counts of all kinds take turns, on ranks that know such calls and on ranks that look each time: with blocks of nothing, with
-/// gaps between blocks, in place, and for algorithms that go by the order of what is listed, or cut blocks.
+/// Lists of counts of all kinds alternate, on ranks that recognise calls from the cache and on ranks that do not: with empty blocks, with
+/// gaps between blocks, in place, and for algorithms that order ranks by their counts, or cut blocks.
 #[test]
 fn lists_in_turn_are_served_alike_on_all_ranks() {
     let algorithms = [
@@ -796,7 +802,7 @@ fn lists_in_turn_are_served_alike_on_all_ranks() {
     }
 }
 
-/// A call of nothing that came in by MPI's own door goes to native unseen, by that door alone: by the library's own it is served.
+/// A cached zero-byte call is passed through if it is intercepted, and handled if it is made by the library's own API.
 #[test]
 fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
     run(
@@ -810,9 +816,9 @@ fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
                 (0..2).for_each(|round| perform_anew(engine, rank, world, &of(0), round));
                 let nothing = Prepared::new(&of(0), 0, rank.number() as usize, 4);
                 assert!(engine.is_cached_native(&nothing.call, world), "{function:?}");
-                // SAFETY: nothing is done.
+                // SAFETY: the buffers are as long as the call says.
                 assert!(unsafe { engine.run_cached(&nothing.call, world) }.is_none(), "{function:?}");
-                // And others are served as before.
+                // Calls with data are handled as before.
                 let some = Prepared::new(&of(4), 0, rank.number() as usize, 4);
                 assert!(!engine.is_cached_native(&some.call, world), "{function:?}");
             }
@@ -820,8 +826,8 @@ fn calls_of_nothing_go_by_the_door_that_they_come_in_by() {
     );
 }
 
-/// A call of a user's type that lies densely is known by its bytes, whatever its type; one with gaps is looked at more closely, also
-/// where as many bytes of another type came before.
+/// A call of a dense user-defined datatype is recognised by its number of bytes, with any datatype. One with gaps is not, even if a call
+/// with as many bytes of another datatype came before.
 #[test]
 fn types_of_the_users_take_the_short_way() {
     run(
@@ -839,11 +845,11 @@ fn types_of_the_users_take_the_short_way() {
                 {
                     let collective = of(kind, count);
                     let prepared = Prepared::new(&collective, round as u64, me, 4);
-                    let natives = rank.natives();
-                    // SAFETY: buffers as long as the call says.
+                    let natives = rank.native_calls();
+                    // SAFETY: the buffers are as long as the call says.
                     let again = unsafe { engine.run_cached(&prepared.call, world) };
                     let native = function == Function::Alltoall;
-                    assert_eq!(rank.natives() - natives, u64::from(native), "{collective:?}");
+                    assert_eq!(rank.native_calls() - natives, u64::from(native), "{collective:?}");
                     match kind == Type::Gap && !native {
                         true => assert!(again.is_none(), "{collective:?}"),
                         false => {
@@ -858,7 +864,7 @@ fn types_of_the_users_take_the_short_way() {
     );
 }
 
-/// Of two lists with as large a count one may need more room than the other.
+/// Two lists with the same largest count may need different amounts of memory.
 #[test]
 fn lists_in_turn_have_the_room_that_they_need() {
     for (topology, algorithm) in [("1x4", "shm"), ("2x2", "bruck(2)"), ("2x2", "locality(node)")] {
@@ -878,7 +884,7 @@ fn lists_in_turn_have_the_room_that_they_need() {
     }
 }
 
-/// A call with lists that came before is known, with whatever numbers; not where they leave gaps, nor where they are wrong.
+/// The cache recognises a call with lists of any counts, unless blocks have gaps or arguments are invalid.
 #[test]
 fn lists_take_the_short_way() {
     run(
@@ -886,20 +892,20 @@ fn lists_take_the_short_way() {
         |_| always(),
         |engine, rank| {
             let (world, me) = (rank.comm_world(), rank.number() as usize);
-            // A plan that is new makes the others be looked at once more.
+            // A new plan clears the cache, so each function is called once first.
             for function in [Function::ReduceScatter, Function::Allgatherv] {
                 let of = |count| Collective::new(function, Type::I64, count);
                 perform(engine, rank, world, &of(42), 0, EntryPoint::Mpi);
                 for (round, count) in [42, 40, 6, 42, 38].into_iter().enumerate() {
                     let prepared = Prepared::new(&of(count), round as u64, me, 4);
-                    // SAFETY: buffers and lists as long as the call says.
+                    // SAFETY: buffers and lists are as long as the call says.
                     let again = unsafe { engine.run_cached(&prepared.call, world) };
                     assert!(matches!(again, Some(Ok(0))), "{function:?} {count} {again:?}");
                     prepared.check(&of(count), "again");
                 }
             }
             let apart = Prepared::new(&Collective::new(Function::Allgatherv, Type::I64, 41), 0, me, 4);
-            // SAFETY: as above; none of these does anything.
+            // SAFETY: buffers and lists are as long as the call says.
             assert!(unsafe { engine.run_cached(&apart.call, world) }.is_none());
             let (given, mut got) = ([7i64; 16], [0i64; 64]);
             let mut lists = bruckner_engine::call::Lists::default();
@@ -916,18 +922,19 @@ fn lists_take_the_short_way() {
                 call([9; 4], [1, 10, 19, 28], 9),
             ];
             for call in wrong {
-                // SAFETY: nothing is done.
+                // SAFETY: lists have one number for each rank, and the cache refuses the call before it accesses a buffer.
                 assert!(unsafe { engine.run_cached(&call, world) }.is_none(), "{call:?}");
             }
             let right = call([9; 4], [0, 9, 18, 27], 9);
-            // SAFETY: buffers and lists as long as the call says.
+            // SAFETY: buffers and lists are as long as the call says.
             assert!(matches!(unsafe { engine.run_cached(&right, world) }, Some(Ok(0))));
             assert!(got.iter().enumerate().all(|(at, got)| *got == if at < 36 { 7 } else { 0 }), "{got:?}");
         },
     );
 }
 
-/// What won a race on communicators of this shape serves, where it was raced; a line that is broken is told and dropped.
+/// A tuning result in the profile is used on communicators of its topology at the sizes that were measured. An invalid line is reported
+/// and ignored.
 #[test]
 fn a_profile_counts() {
     let profile = profile("1x4", "allreduce", &[(8, "rabenseifner"), (32, "rabenseifner"), (64, "rnig")]);
@@ -953,7 +960,7 @@ fn a_profile_counts() {
     );
 }
 
-/// Algorithms and places can be changed between calls.
+/// Algorithms and the topology can be changed between calls.
 #[test]
 fn what_is_chosen_can_be_changed() {
     run(
@@ -966,7 +973,7 @@ fn what_is_chosen_can_be_changed() {
             assert_eq!(by(), "shm");
             engine.set_topology(world, "2x2").unwrap();
             perform(engine, rank, world, &SUM_OF_FLOATS, 2, EntryPoint::Api);
-            // On two nodes of two, recursive doubling is nearly as good.
+            // On two nodes of two ranks, recursive doubling is nearly as good as the best algorithm, so native is used.
             assert_eq!(by(), "native");
             engine.set_algorithms(world, "allreduce=rabenseifner").unwrap();
             perform(engine, rank, world, &SUM_OF_FLOATS, 3, EntryPoint::Api);
@@ -978,7 +985,7 @@ fn what_is_chosen_can_be_changed() {
     );
 }
 
-/// `direct` gives the same results where ranks read each other's memory and where they are told not to.
+/// The algorithm `direct` gives the same results whether or not ranks may read each other's memory.
 #[test]
 fn reads_can_be_forbidden() {
     for (setting, reads) in [("", true), ("BRUCKNER_READ=off", false)] {

@@ -1,4 +1,4 @@
-//! The whole engine without an MPI: ranks are threads of this process.
+//! Tests of the whole engine without an MPI: ranks are threads of this process.
 
 mod collectives;
 mod common;

@@ -1,4 +1,4 @@
-//! A collective by two of the MPI's own.
+//! Compositions: a collective as two of the MPI's own collectives.
 
 use crate::common::{Collective, Type, perform};
 use bruckner_choose::Name;
@@ -11,13 +11,13 @@ fn settings(text: &str) -> Options {
     Options { settings: format!("BRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM={text}"), ..Options::default() }
 }
 
-/// All types, in place and not, with fewer elements than ranks and with counts that cannot be cut evenly.
+/// Results are right for all types, in place and not, with fewer elements than ranks and with counts that cannot be cut evenly.
 #[test]
 fn results_are_right() {
     for topology in ["1x2", "1x5", "2x3"] {
         for (function, name, way) in [
             (Function::Allreduce, Name::Allreduce, "native-rooted"),
-            (Function::Allreduce, Name::Allreduce, "native-halves"),
+            (Function::Allreduce, Name::Allreduce, "native-rsag"),
             (Function::Allgather, Name::Allgather, "native-rooted"),
         ] {
             run(
@@ -35,7 +35,7 @@ fn results_are_right() {
                                 }
                                 round += 1;
                                 perform(engine, rank, world, &call, round, EntryPoint::Mpi);
-                                // Operations of the user's are left out.
+                                // Compositions are not used with user-defined operations.
                                 let foreign = of == Type::Pair && function == Function::Allreduce;
                                 let by = engine.algorithm_of(world, name).unwrap();
                                 assert_eq!(by.as_deref() == Some(way), !foreign, "{by:?} {call:?}");
@@ -48,12 +48,12 @@ fn results_are_right() {
     }
 }
 
-/// Where they do not fit, the MPI's own function serves.
+/// A composition that does not fit a collective is not used for it.
 #[test]
 fn what_does_not_fit_is_native() {
     run(
         "1x3",
-        |_| settings("allgather=native-rooted; alltoall=native-rooted; reduce_scatter=native-halves"),
+        |_| settings("allgather=native-rooted; alltoall=native-rooted; reduce_scatter=native-rsag"),
         |engine, rank| {
             let world = rank.comm_world();
             for (round, function) in

@@ -1,4 +1,4 @@
-//! Collectives with a root: who waits for whom, and what is kept for them.
+//! Collectives with a root: which ranks wait for others, and which plans are kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,11 +10,11 @@ use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
 use bruckner_threads::run;
 
-/// Longer than any machine takes for a few calls.
+/// Time after which a rank is taken to hang: longer than any machine takes for a few calls.
 const HANGS: Duration = Duration::from_secs(100);
 
-/// The root of a broadcast runs ahead of ranks that are not there yet, and whoever gives to a reduction runs ahead of its
-/// root: by as many calls as the ring has slots.
+/// The root of a broadcast runs ahead of ranks that have not entered yet, and the other ranks of a reduce run ahead of its root: by as
+/// many calls as the ring has slots.
 #[test]
 fn nobody_waits_for_those_from_whom_it_needs_nothing() {
     const AHEAD: u64 = 60;
@@ -37,7 +37,7 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
                 for (function, goes_ahead, how_many) in
                     [(Function::Bcast, rank.number() == 1, 1), (Function::Reduce, rank.number() != 1, others)]
                 {
-                    let before = rank.natives();
+                    let before = rank.native_calls();
                     perform(engine, rank, world, &of(function), 0, EntryPoint::Mpi);
                     ahead.store(0, Ordering::Relaxed);
                     perform(engine, rank, world, &barrier, 0, EntryPoint::Mpi);
@@ -53,15 +53,15 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
                     });
                     ahead.fetch_add(1, Ordering::Relaxed);
                     perform(engine, rank, world, &barrier, 0, EntryPoint::Mpi);
-                    assert_eq!(rank.natives(), before, "all of it is served");
+                    assert_eq!(rank.native_calls(), before, "all of it is served");
                 }
             },
         );
     }
 }
 
-/// What is kept for a reduction to a root is not used for one to all, nor what is kept for a broadcast for an allgather, though
-/// to algorithms they are the same collectives.
+/// Plans of a reduce are not used for a reduce_scatter, nor plans of a broadcast for an allgather, although algorithms treat them as the
+/// same collectives.
 #[test]
 fn a_root_has_plans_of_its_own() {
     let rules = [

@@ -1,5 +1,5 @@
-//! Random stories: communicators come and go, collectives of every kind are called and started on them, ranks are late, and
-//! whatever comes out must be right. What goes wrong shrinks to the shortest story that does.
+//! Random sequences of steps: communicators are made and freed, collectives of every kind are called and started on them, ranks are late,
+//! and all results must be right. A sequence that fails is shrunk to the shortest one that fails.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::common::{Collective, Type, perform, persistent};
 use bruckner_engine::backend::{Communicators as _, Fault};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::{Engine, EntryPoint};
-use bruckner_threads::{Options, Rank, run};
+use bruckner_threads::{Options, ThreadRank, run};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What all ranks do next. Communicators are known by number: of those that there are.
+/// The next step of all ranks. Communicators are given by their index among those that exist.
 #[derive(Clone, Debug)]
 enum Step {
     Call {
@@ -19,27 +19,27 @@ enum Step {
         collective: Collective,
         api: bool,
     },
-    /// Several operations at once; every second rank starts and awaits them the other way round.
+    /// Several operations at once; every second rank starts them in reverse order, and each rank awaits them in another order.
     Together {
         comm: usize,
         collectives: Vec<Collective>,
         executions: usize,
-        /// Ranks, as bits, that free the operations only after those of the next such step are made.
+        /// Ranks, as bits, that free the operations only after the next `Together` step has made its own.
         hold: u32,
     },
     Split {
         comm: usize,
         colors: u32,
     },
-    /// Freed while callbacks of the user's attributes call collectives on it, or on another communicator: some attributes are deleted
-    /// before the engine's, and some after it; which are which differs between ranks.
+    /// Frees a communicator while callbacks of the user's attributes call collectives on it or on the world. Some attributes are deleted
+    /// before the engine's and some after it; which ones differs between ranks.
     Free {
         comm: usize,
         calls: (usize, usize),
         collective: Collective,
         on_world: bool,
     },
-    /// From now on something fails on a rank, or nothing any more.
+    /// Injects a fault on a rank from now on, or removes it.
     Fault {
         rank: u32,
         fault: Option<Fault>,
@@ -48,7 +48,7 @@ enum Step {
     Device {
         rank: u32,
     },
-    /// A rank comes late to what follows.
+    /// A rank is delayed before its next step.
     Late {
         rank: u32,
         micros: u64,
@@ -98,8 +98,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays a story on one rank.
-fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
+/// Runs a sequence of steps on one rank.
+fn play(engine: &Engine<ThreadRank>, rank: &'static ThreadRank, steps: &[Step]) {
     let mut comms = vec![rank.comm_world()];
     let mut held = Vec::new();
     for (round, step) in steps.iter().enumerate() {
@@ -120,12 +120,12 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
                     if (rank.number() as usize + execution) % 2 == 1 {
                         order.reverse();
                     }
-                    // The MPI's own collectives are started in one order by all.
+                    // All ranks start the MPI's own collectives in the same order.
                     order.sort_by_key(|at| if made[*at].0.is_native() { 1 + at } else { 0 });
                     for at in &order {
-                        // In place, what was there is gone after the first time.
+                        // The first execution of an in-place collective overwrites its input.
                         if execution == 0 || !collectives[*at].in_place {
-                            // SAFETY: the buffers live beside the operations.
+                            // SAFETY: the buffers live as long as the operations.
                             unsafe { made[*at].0.start() }.unwrap();
                         }
                     }
@@ -167,12 +167,12 @@ fn play(engine: &Engine<Rank>, rank: &'static Rank, steps: &[Step]) {
             }
             Step::Fault { rank: on, fault } => {
                 if rank.number() == *on {
-                    rank.set(|options| options.fault = *fault);
+                    rank.set_options(|options| options.fault = *fault);
                 }
             }
             Step::Device { rank: on } => {
                 if rank.number() == *on {
-                    rank.set(|options| options.device = true);
+                    rank.set_options(|options| options.device = true);
                 }
             }
             Step::Late { rank: late, micros } => {

@@ -1,4 +1,4 @@
-//! What is compared while a program runs: results stay right, ranks stay together, and what rounds stays as it is.
+//! Online tuning and calibration: results stay right, ranks stay together, and order-sensitive reductions keep their algorithm.
 
 use crate::common::{Collective, SUM_OF_FLOATS, Type, perform, perform_anew, profile};
 use bruckner_choose::Name;
@@ -7,7 +7,7 @@ use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::mpi::Function;
 use bruckner_threads::{Options, run};
 
-/// An allgather of so many numbers.
+/// Returns an allgather of `count` numbers for each rank.
 fn gather(count: usize) -> Collective {
     Collective { function: Function::Allgather, of: Type::I64, count, ..SUM_OF_FLOATS }
 }
@@ -16,7 +16,7 @@ fn settings(text: &str) -> Options {
     Options { settings: text.to_owned(), ..Options::default() }
 }
 
-/// Calls of several kinds and sizes, of each so many that they are looked at, on one node and on several, with ranks that come late.
+/// Results stay right for calls of several kinds and sizes, each repeated until it is tuned, on one node and on several, with late ranks.
 #[test]
 fn results_stay_right() {
     for topology in ["1x4", "2x2", "3,1"] {
@@ -34,14 +34,14 @@ fn results_stay_right() {
                     let sum = Collective { of: Type::I64, ..SUM_OF_FLOATS };
                     perform(engine, rank, world, &sum, call, EntryPoint::Mpi);
                 }
-                assert!(rank.natives() > 0, "the MPI's own function was never looked at");
+                assert!(rank.native_calls() > 0, "the MPI's own function was never looked at");
             },
         );
     }
 }
 
-/// Halves of the world measure for themselves, and then the world has no figures that all know: it does without. A second communicator
-/// of the same ranks has what the first has found.
+/// The two halves of the world are calibrated separately, so the world has no calibration that all ranks share, and does without one. A
+/// second communicator of the same ranks uses the calibration of the first.
 #[test]
 fn what_was_measured_is_shared_or_left() {
     run(
@@ -59,10 +59,10 @@ fn what_was_measured_is_shared_or_left() {
     );
 }
 
-/// A sum that rounds is never served by anything else than at first, nor is anything where that is asked for.
+/// A floating-point sum keeps its first algorithm, and so does any call if online tuning is switched off.
 #[test]
 fn what_rounds_is_not_watched() {
-    for (text, call) in [("", SUM_OF_FLOATS), ("BRUCKNER_WATCH=off", gather(4))] {
+    for (text, call) in [("", SUM_OF_FLOATS), ("BRUCKNER_ONLINE_TUNING=off", gather(4))] {
         run(
             "2x2",
             |_| settings(&format!("BRUCKNER_AFTER=0\n{text}")),
@@ -71,31 +71,33 @@ fn what_rounds_is_not_watched() {
                 perform(engine, rank, world, &call, 0, EntryPoint::Mpi);
                 let name = if call == SUM_OF_FLOATS { Name::Allreduce } else { Name::Allgather };
                 let by = engine.algorithm_of(world, name).unwrap();
-                let natives = rank.natives();
+                let natives = rank.native_calls();
                 for number in 0..1200 {
                     perform(engine, rank, world, &call, number, EntryPoint::Mpi);
                 }
                 assert_eq!(engine.algorithm_of(world, name).unwrap(), by);
                 let expected = if by.as_deref() == Some("native") { natives + 1200 } else { natives };
-                assert_eq!(rank.natives(), expected);
+                assert_eq!(rank.native_calls(), expected);
             },
         );
     }
 }
 
-/// A call for which there is not memory enough goes to the MPI, and those after it are served as before: on ranks that know them again,
-/// and on one that looks each time; also if it is the first of a look.
+/// A call for which there is too little memory is passed through, and later calls are handled as before: on ranks that recognise them from
+/// the cache, and on one that does not. The call may also be the first of a trial.
 #[test]
 fn a_call_that_does_not_fit_changes_nothing_for_others() {
     let profile = profile("1x4", "allgather", &[(131_072, "bruck(2)"), (262_144, "bruck(2)")]);
     for watch in ["on", "off"] {
-        // Before anything is looked at, and in the place of the first call of a look.
+        // The number of earlier calls: before any trial, and so that the call is the first of a trial.
         for before in [12, 256] {
             run(
                 "1x4",
                 |_| Options {
                     profile: profile.clone(),
-                    ..settings(&format!("BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_WATCH={watch}"))
+                    ..settings(&format!(
+                        "BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_ONLINE_TUNING={watch}"
+                    ))
                 },
                 |engine, rank| {
                     let world = rank.comm_world();
@@ -104,18 +106,18 @@ fn a_call_that_does_not_fit_changes_nothing_for_others() {
                         _ => perform(engine, rank, world, &gather(count), round, EntryPoint::Mpi),
                     };
                     (0..before).for_each(|round| call(25_000, round));
-                    let natives = rank.natives();
+                    let natives = rank.native_calls();
                     call(32_500, before);
-                    assert_eq!(rank.natives(), natives + 1, "it was to be too much");
+                    assert_eq!(rank.native_calls(), natives + 1, "it was to be too much");
                     (before..before + 12).for_each(|round| call(25_000, round));
-                    assert_eq!(rank.natives(), natives + 1);
+                    assert_eq!(rank.native_calls(), natives + 1);
                 },
             );
         }
     }
 }
 
-/// Ranks that take turns between the short way and the long one stay together through looks.
+/// Ranks that alternate between the fast path and the pipeline stay together through trials.
 #[test]
 fn looks_are_counted_on_every_way() {
     for topology in ["1x4", "2x2"] {

@@ -20,13 +20,13 @@ use smallvec::SmallVec;
 
 use crate::classes::{Class, Classes};
 use crate::machine::Machine;
-use crate::steps::{Reach, Step};
+use crate::steps::{CostStep, LinkClass};
 use sharing::{Flow, Sharing};
 
 /// Error for a deadlock: ranks wait for each other forever.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("ranks wait for ever, at step {step} of one of them")]
-pub struct Stuck {
+#[error("deadlock: a rank waits forever at step {step}")]
+pub struct Deadlock {
     /// Index of the step in which one of the ranks waits.
     pub step: usize,
 }
@@ -81,7 +81,7 @@ struct Simulator<'a> {
 }
 
 /// Simulates classes. Returns the time at which each class finishes, in seconds.
-pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>, Stuck> {
+pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>, Deadlock> {
     let state = |class: &Class| State {
         now: class.arrival,
         port: f64::NEG_INFINITY,
@@ -102,7 +102,7 @@ pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>,
 }
 
 impl Simulator<'_> {
-    fn run(&mut self) -> Result<(), Stuck> {
+    fn run(&mut self) -> Result<(), Deadlock> {
         let mut through = Vec::new();
         loop {
             while let Some(class) = self.runnable.pop_front() {
@@ -115,7 +115,7 @@ impl Simulator<'_> {
         }
         let stuck = |(class, state): (&Class, &State)| state.next < class.steps.len();
         match self.classes.classes.iter().zip(&self.states).find(|pair| stuck(*pair)) {
-            Some((_, state)) => Err(Stuck { step: state.next }),
+            Some((_, state)) => Err(Deadlock { step: state.next }),
             None => Ok(()),
         }
     }
@@ -133,9 +133,9 @@ impl Simulator<'_> {
         {
             let costs = &self.machine.rank;
             match step {
-                Step::Send { bytes, reach } => self.send(class, bytes, reach),
-                Step::Recv { .. } => self.receive(class),
-                Step::Finish { request } => {
+                CostStep::Send { bytes, reach } => self.send(class, bytes, reach),
+                CostStep::Recv { .. } => self.receive(class),
+                CostStep::Finish { request } => {
                     let state = &mut self.states[class as usize];
                     let done = state.ends[state.requests[request as usize] as usize].done;
                     if done.is_nan() {
@@ -143,14 +143,14 @@ impl Simulator<'_> {
                     }
                     state.now = state.now.max(done) + costs.overhead;
                 }
-                Step::Work(done) => self.states[class as usize].now += self.machine.work(&done),
-                Step::Signal(flag) => self.signal(class, flag),
-                Step::Wait { flag, before } => {
+                CostStep::Work(done) => self.states[class as usize].now += self.machine.work(&done),
+                CostStep::Signal(flag) => self.signal(class, flag),
+                CostStep::Wait { flag, before } => {
                     if !self.wait(class, flag, before) {
                         return;
                     }
                 }
-                Step::Barrier(level) => self.meet(class, level),
+                CostStep::Barrier(level) => self.meet(class, level),
             }
             let state = self.state(class);
             state.next += 1;
@@ -158,7 +158,7 @@ impl Simulator<'_> {
         }
     }
 
-    fn send(&mut self, class: u32, bytes: u64, reach: Reach) {
+    fn send(&mut self, class: u32, bytes: u64, reach: LinkClass) {
         let work = &self.machine.rank;
         let state = &mut self.states[class as usize];
         state.now += work.overhead;
@@ -166,7 +166,7 @@ impl Simulator<'_> {
         state.port = sent + self.machine.gap(reach);
         let at = state.partner;
         state.requests.push(at);
-        let rendezvous = self.machine.wire(reach).protocol(bytes).rendezvous;
+        let rendezvous = self.machine.link(reach).protocol(bytes).rendezvous;
         let done = if rendezvous { f64::NAN } else { sent };
         state.ends[at as usize] = End { ready: sent, done, ..UNKNOWN };
         let (other, theirs) = self.classes.classes[class as usize].partners[at as usize];
@@ -193,15 +193,15 @@ impl Simulator<'_> {
         if !sent.ready.is_nan() && sent.done.is_nan() {
             let sender = &self.classes.classes[other as usize];
             let step = sender.steps.iter().filter(|step| step.has_partner()).nth(theirs as usize);
-            if let Some(&Step::Send { bytes, reach }) = step {
+            if let Some(&CostStep::Send { bytes, reach }) = step {
                 self.start(other, theirs, bytes, reach);
             }
         }
     }
 
     /// Starts the transfer of a message.
-    fn start(&mut self, class: u32, at: u32, bytes: u64, reach: Reach) {
-        let protocol = self.machine.wire(reach).protocol(bytes);
+    fn start(&mut self, class: u32, at: u32, bytes: u64, reach: LinkClass) {
+        let protocol = self.machine.link(reach).protocol(bytes);
         let sender = &self.classes.classes[class as usize];
         let (other, theirs) = sender.partners[at as usize];
         let sent = self.states[class as usize].ends[at as usize].ready;
@@ -210,9 +210,9 @@ impl Simulator<'_> {
             false => sent,
         };
         let first_byte = ready + protocol.latency;
-        let limit = self.machine.limit(bytes);
+        let limit = self.machine.injection_rate(bytes);
         let is_limited = limit.is_some() || self.machine.rank.rate.is_some();
-        if reach == Reach::Network && is_limited && bytes > 0 {
+        if reach == LinkClass::Network && is_limited && bytes > 0 {
             let flow = Flow {
                 message: (class, at),
                 left: bytes as f64,
@@ -282,7 +282,7 @@ impl Simulator<'_> {
             return;
         }
         let met = std::mem::take(meeting);
-        let until = met.latest + self.machine.meeting(region.ranks);
+        let until = met.latest + self.machine.barrier(region.ranks);
         for class in met.there {
             let state = self.state(class);
             (state.now, state.meets) = (until, false);

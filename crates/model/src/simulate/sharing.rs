@@ -24,11 +24,11 @@ pub(super) struct Flow {
 struct Event {
     time: f64,
     node: u32,
-    what: What,
+    what: EventKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum EventKind {
     Begins(Flow),
     /// The end of a flow, computed for the plan with this number. The event is ignored if the node has a newer plan.
     Ends(u32),
@@ -83,7 +83,7 @@ impl Sharing {
 
     /// Adds a flow that begins at `time`, which must not be before the last event returned by `next`.
     pub(super) fn add(&mut self, node: u32, time: f64, flow: Flow) {
-        self.events.push(Reverse(Event { time, node, what: What::Begins(flow) }));
+        self.events.push(Reverse(Event { time, node, what: EventKind::Begins(flow) }));
     }
 
     /// Processes the next event at one node, and adds the messages that are completely sent to `through`. Returns the time of the event,
@@ -94,8 +94,8 @@ impl Sharing {
         let mut begins: Vec<Flow> = Vec::new();
         let mut ends = false;
         let mut note = |event: Event| match event.what {
-            What::Begins(flow) => begins.push(flow),
-            What::Ends(plan) => ends |= plan == node.plan,
+            EventKind::Begins(flow) => begins.push(flow),
+            EventKind::Ends(plan) => ends |= plan == node.plan,
         };
         note(first);
         // All events of the node at the same time are processed together.
@@ -127,7 +127,8 @@ impl Sharing {
         node.plan += 1;
         let soonest = node.flows.iter().map(|(flow, rate)| flow.left / rate).fold(f64::INFINITY, f64::min);
         if soonest.is_finite() {
-            let event = Event { time: first.time + soonest, node: first.node, what: What::Ends(node.plan) };
+            let event =
+                Event { time: first.time + soonest, node: first.node, what: EventKind::Ends(node.plan) };
             self.events.push(Reverse(event));
         }
         Some(first.time)
@@ -142,15 +143,15 @@ fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
     flows.iter_mut().for_each(|(flow, rate)| *rate = flow.most);
     if let Some(limit) = rank {
         for rank in flows.chunk_by_mut(|(a, _), (b, _)| a.message.0 == b.message.0) {
-            fill(rank, |_| 1.0 / limit);
+            cap_rates(rank, |_| 1.0 / limit);
         }
     }
-    fill(flows, |flow| f64::from(flow.ranks) * flow.of_node);
+    cap_rates(flows, |flow| f64::from(flow.ranks) * flow.of_node);
 }
 
 /// Caps rates at the level at which the flows together use a limit fully. `each` is the fraction of the limit that a flow uses per unit of
 /// rate; flows for which it is 0 are not capped.
-fn fill(flows: &mut [(Flow, f64)], each: impl Fn(&Flow) -> f64) {
+fn cap_rates(flows: &mut [(Flow, f64)], each: impl Fn(&Flow) -> f64) {
     let mut level = f64::INFINITY;
     // Flows with at most this rate keep their maximum rate. The capacity that they leave raises the level, so more flows may keep theirs.
     let mut below = 0.0;

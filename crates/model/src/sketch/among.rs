@@ -5,7 +5,7 @@ use bruckner_algorithms::expression::Plain;
 use bruckner_schedule::Collective;
 
 use super::{NOTHING, Shape, Stage};
-use crate::steps::Reach;
+use crate::steps::LinkClass;
 
 /// Group of ranks that exchange messages.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) enum At {
 }
 
 /// Returns the copies that algorithms among all ranks make of a rank's own data. Algorithms that reduce work on a copy of it.
-pub(super) fn around(collective: Collective, ranks: u32, bytes: f64) -> Stage {
+pub(super) fn input_copies(collective: Collective, ranks: u32, bytes: f64) -> Stage {
     Stage::copies(match collective {
         Collective::ReduceScatter => bytes * f64::from(ranks),
         Collective::Allgather | Collective::Allreduce | Collective::Alltoall => bytes,
@@ -34,18 +34,18 @@ pub(super) fn around(collective: Collective, ranks: u32, bytes: f64) -> Stage {
 impl Members {
     /// Returns the link class of messages over a distance in ranks, and the number of ranks of a node that send over that link class. It
     /// is that of the messages that go furthest, or, with `is_near`, of those that stay on the node.
-    fn reach(self, distance: u32, is_near: bool) -> (Reach, u32) {
+    fn reach(self, distance: u32, is_near: bool) -> (LinkClass, u32) {
         match self.at {
-            At::Nodes(groups) => (Reach::Network, groups),
-            At::Ranks(shape) if shape.nodes == 1 => (Reach::Socket, shape.on_node),
-            At::Ranks(shape) if !shape.in_order => (Reach::Network, shape.on_node),
-            At::Ranks(shape) if is_near && distance < shape.on_node => (Reach::Socket, shape.on_node),
-            At::Ranks(shape) => (Reach::Network, shape.on_node.min(distance)),
+            At::Nodes(groups) => (LinkClass::Network, groups),
+            At::Ranks(shape) if shape.nodes == 1 => (LinkClass::Socket, shape.on_node),
+            At::Ranks(shape) if !shape.in_order => (LinkClass::Network, shape.on_node),
+            At::Ranks(shape) if is_near && distance < shape.on_node => (LinkClass::Socket, shape.on_node),
+            At::Ranks(shape) => (LinkClass::Network, shape.on_node.min(distance)),
         }
     }
 
     /// Makes a stage of `messages` concurrent messages over a distance in ranks.
-    fn round(self, distance: u32, is_near: bool, messages: u32, bytes: f64) -> Stage {
+    fn round_stage(self, distance: u32, is_near: bool, messages: u32, bytes: f64) -> Stage {
         let (reach, senders) = self.reach(distance, is_near);
         Stage { senders, reach, messages: f64::from(messages), bytes, ..NOTHING }
     }
@@ -56,12 +56,12 @@ impl Members {
             At::Ranks(shape) if shape.nodes > 1 => self.count - shape.on_node,
             _ => self.count - 1,
         };
-        self.round(self.count, false, far, bytes)
+        self.round_stage(self.count, false, far, bytes)
     }
 
     /// Whether the inter-node messages of a round, with `to_come` rounds left, delay no rank. In rounds with growing distances, data
     /// crosses from node to node at most as often as there are nodes.
-    fn is_near(self, distance: u32, to_come: u32) -> bool {
+    fn is_intra_node(self, distance: u32, to_come: u32) -> bool {
         matches!(self.at, At::Ranks(shape) if shape.in_order && distance < shape.on_node && to_come > shape.nodes)
     }
 
@@ -88,13 +88,13 @@ impl Members {
             Collective::Allreduce => match expression {
                 Expression::Plain(Plain::RecursiveDoubling) => {
                     let rounds = (0..count.next_power_of_two().ilog2())
-                        .map(|round| self.round(1 << round, count.is_power_of_two(), 1, bytes));
+                        .map(|round| self.round_stage(1 << round, count.is_power_of_two(), 1, bytes));
                     let adding = |stage| [Stage::copies(bytes), stage, Stage::reduces(bytes)];
                     rounds.flat_map(adding).collect()
                 }
-                Expression::Plain(Plain::Rabenseifner) => self.halves(&doubling(), bytes)?,
-                Expression::Plain(Plain::Ring) => self.halves(expression, bytes)?,
-                Expression::Halves(of) => self.halves(of, bytes)?,
+                Expression::Plain(Plain::Rabenseifner) => self.rsag(&doubling(), bytes)?,
+                Expression::Plain(Plain::Ring) => self.rsag(expression, bytes)?,
+                Expression::ReduceScatterAllgather(of) => self.rsag(of, bytes)?,
                 // All members gather the vectors of all, then reduce them.
                 Expression::Plain(Plain::SpreadOut) | Expression::Bruck(_) => {
                     let mut stages = self.gathers(expression, bytes)?;
@@ -116,8 +116,8 @@ impl Members {
                     while digit < count {
                         let ports = (radix - 1).min((count - 1) / digit);
                         let each = members / f64::from(radix.min(count.div_ceil(digit))) * bytes;
-                        let near = self.is_near(digit, rounds_left(count, digit, radix));
-                        stages.push(self.round(digit, near, 1, each).times(f64::from(ports)));
+                        let near = self.is_intra_node(digit, rounds_left(count, digit, radix));
+                        stages.push(self.round_stage(digit, near, 1, each).times(f64::from(ports)));
                         stages.push(Stage::copies(each * f64::from(ports)));
                         digit = digit.saturating_mul(radix);
                     }
@@ -129,7 +129,7 @@ impl Members {
         })
     }
 
-    fn halves(self, of: &Expression, bytes: f64) -> Option<Vec<Stage>> {
+    fn rsag(self, of: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let piece = bytes / f64::from(self.count);
         let mut stages = self.stages(Collective::ReduceScatter, of, piece)?;
         stages.extend(self.gathers(of, piece)?);
@@ -146,8 +146,8 @@ impl Members {
                     At::Ranks(shape) if shape.in_order => shape.nodes.min(count - 1),
                     _ => count - 1,
                 };
-                let near = self.round(1, true, 1, bytes).times(f64::from(count - 1 - far));
-                vec![self.round(1, false, 1, bytes).times(f64::from(far)), near]
+                let near = self.round_stage(1, true, 1, bytes).times(f64::from(count - 1 - far));
+                vec![self.round_stage(1, false, 1, bytes).times(f64::from(far)), near]
             }
             Expression::Plain(Plain::SpreadOut) => vec![self.to_all(bytes)],
             Expression::Plain(Plain::RecursiveDoubling | Plain::RecursiveHalving) => {
@@ -155,8 +155,8 @@ impl Members {
                 let mut stages = self.doubles(2, bytes, even);
                 // Members beyond the largest power of two send their block to another member first, and receive all blocks at the end.
                 if !even {
-                    stages.insert(0, self.round(count, false, 1, bytes));
-                    stages.push(self.round(count, false, 1, f64::from(count - 1) * bytes));
+                    stages.insert(0, self.round_stage(count, false, 1, bytes));
+                    stages.push(self.round_stage(count, false, 1, f64::from(count - 1) * bytes));
                 }
                 stages
             }
@@ -173,8 +173,8 @@ impl Members {
         while have < count {
             let messages = (radix - 1).min((count - 1) / have);
             let each = f64::from(have.min(count - have)) * bytes;
-            let near = is_near || self.is_near(have, rounds_left(count, have, radix));
-            stages.push(self.round(have, near, messages, each));
+            let near = is_near || self.is_intra_node(have, rounds_left(count, have, radix));
+            stages.push(self.round_stage(have, near, messages, each));
             have = have.saturating_mul(radix);
         }
         stages

@@ -9,7 +9,7 @@
 //! use bruckner_model::{Machine, Shape, Sketch};
 //! use bruckner_schedule::Collective;
 //! let shape = Shape::of(&"10000x128".parse().unwrap());
-//! let lassen = Machine::known("lassen").unwrap();
+//! let lassen = Machine::builtin("lassen").unwrap();
 //! let time = |algorithm: &str| {
 //!     let expression = algorithm.parse().unwrap();
 //!     Sketch::of(Collective::Allreduce, &expression, shape, 8).unwrap().on(&lassen)
@@ -25,7 +25,7 @@ use bruckner_algorithms::Expression;
 use bruckner_schedule::{Collective, Level, Topology};
 
 use crate::machine::Machine;
-use crate::steps::{Reach, Work};
+use crate::steps::{LinkClass, LocalWork};
 
 /// Shape of a communicator: the numbers that costs depend on. Nodes of different sizes count as if all were as large as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -67,7 +67,7 @@ struct Stage {
     times: f64,
     /// Number of ranks of a node that send at the same time.
     senders: u32,
-    reach: Reach,
+    reach: LinkClass,
     /// Number of messages that the rank sends at once; it receives as many.
     messages: f64,
     /// Size of each message.
@@ -90,7 +90,7 @@ struct Bytes {
 const NOTHING: Stage = Stage {
     times: 1.0,
     senders: 1,
-    reach: Reach::Network,
+    reach: LinkClass::Network,
     messages: 0.0,
     bytes: 0.0,
     work: Bytes { copied: 0.0, shared: 0.0, read: 0.0, asked: 0.0, reduced: 0.0 },
@@ -134,10 +134,10 @@ impl Stage {
         let mut wire = 0.0;
         if self.messages > 0.0 {
             let bytes = self.bytes as u64;
-            let protocol = machine.wire(self.reach).protocol(bytes);
+            let protocol = machine.link(self.reach).protocol(bytes);
             let mut share = 0.0;
-            if self.reach == Reach::Network {
-                let node = machine.limit(bytes).map_or(0.0, |rate| f64::from(self.senders) / rate);
+            if self.reach == LinkClass::Network {
+                let node = machine.injection_rate(bytes).map_or(0.0, |rate| f64::from(self.senders) / rate);
                 share = self.bytes * node.max(costs.rate.map_or(0.0, |rate| 1.0 / rate));
             }
             let started = (self.messages - 1.0) * machine.gap(self.reach);
@@ -147,14 +147,14 @@ impl Stage {
         }
         let whole = |part: f64| part as u64;
         let Bytes { copied, shared, read, asked, reduced } = self.work;
-        let work = machine.work(&Work {
-            copied: whole(copied),
-            shared: whole(shared),
-            read: whole(read),
-            asked: asked as u32,
-            reduced: whole(reduced),
+        let work = machine.work(&LocalWork {
+            copied_bytes: whole(copied),
+            segment_bytes: whole(shared),
+            read_bytes: whole(read),
+            syscalls: asked as u32,
+            reduced_bytes: whole(reduced),
         });
-        let meetings = if self.meetings > 0.0 { self.meetings * machine.meeting(on_node) } else { 0.0 };
+        let meetings = if self.meetings > 0.0 { self.meetings * machine.barrier(on_node) } else { 0.0 };
         [self.times * (work + meetings + self.waits * machine.flag()), self.times * wire]
     }
 }
@@ -194,7 +194,7 @@ impl Sketch {
 fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     match expression {
         // A reduce_scatter of pieces of the vector, then an allgather of the reduced pieces.
-        Expression::Halves(of) if collective == Collective::Allreduce => {
+        Expression::ReduceScatterAllgather(of) if collective == Collective::Allreduce => {
             let piece = bytes / f64::from(shape.ranks());
             let mut scatter = stages(Collective::ReduceScatter, of, shape, piece)?;
             scatter.extend(stages(Collective::Allgather, of, shape, piece)?);
@@ -210,7 +210,7 @@ fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: 
         }
         _ => {
             let members = among::Members { count: shape.ranks(), at: among::At::Ranks(shape) };
-            let around = among::around(collective, members.count, bytes);
+            let around = among::input_copies(collective, members.count, bytes);
             let messages = members.stages(collective, expression, bytes)?;
             Some([vec![around], messages].concat())
         }
@@ -222,13 +222,13 @@ mod tests {
     use bruckner_algorithms::{Task, plan};
 
     use super::*;
-    use crate::played::Played;
+    use crate::simulation::Simulation;
 
     /// Sketches of the algorithms that may be selected are close to simulations of their plans.
     #[test]
     fn sketches_are_near_what_plans_take() {
         let machines =
-            ["emulated-cluster", "lassen", "gigabit-ethernet"].map(|name| Machine::known(name).unwrap());
+            ["emulated-cluster", "lassen", "gigabit-ethernet"].map(|name| Machine::builtin(name).unwrap());
         let gathers: &[&str] = &[
             "bruck(2)",
             "bruck(4)",
@@ -261,9 +261,9 @@ mod tests {
                     "lanes(node, between=spread-out)",
                     "lanes(node, between=recursive-doubling)",
                     "lanes(node, between=ring)",
-                    "lanes(node, between=halves(spread-out))",
-                    "halves(locality(node))",
-                    "halves(locality(node, ports=4))",
+                    "lanes(node, between=rsag(spread-out))",
+                    "rsag(locality(node))",
+                    "rsag(locality(node, ports=4))",
                     "shm",
                     "shm-split",
                     "shm-rotate",
@@ -302,9 +302,9 @@ mod tests {
                     else {
                         continue;
                     };
-                    let played = Played::of(&plan).unwrap();
+                    let played = Simulation::of(&plan).unwrap();
                     for machine in &machines {
-                        let expected = played.on(machine).unwrap().last();
+                        let expected = played.run(machine).unwrap().last();
                         let error = (sketch.on(machine) / expected).ln();
                         errors.push(error.abs());
                     }

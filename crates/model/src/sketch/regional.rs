@@ -6,7 +6,7 @@ use bruckner_schedule::{Collective, Level};
 
 use super::among::{At, Members};
 use super::{NOTHING, Shape, Stage};
-use crate::steps::Reach;
+use crate::steps::LinkClass;
 
 /// Returns the stages of the busiest rank in a node-aware algorithm, if its formula is known. Levels other than nodes are not sketched.
 pub(super) fn stages(
@@ -21,9 +21,11 @@ pub(super) fn stages(
             (inside.to_string() == "shm").then(|| locality(collective, *lanes, shape, bytes))
         }
         Expression::Leader { level: Level::NODE, between, leaders } => {
-            by_some(collective, between, *leaders, shape, bytes)
+            leader_stages(collective, between, *leaders, shape, bytes)
         }
-        Expression::MultiLane { level: Level::NODE, between } => by_all(collective, between, shape, bytes),
+        Expression::MultiLane { level: Level::NODE, between } => {
+            lane_stages(collective, between, shape, bytes)
+        }
         _ => None,
     }
 }
@@ -41,7 +43,7 @@ struct Reached {
 }
 
 fn rounds(lanes: Lanes, shape: Shape) -> Vec<Reached> {
-    let ports = if let Lanes::Each(ports) = lanes { ports.max(1) } else { 1 };
+    let ports = if let Lanes::PerRank(ports) = lanes { ports.max(1) } else { 1 };
     let groups = match lanes {
         Lanes::Paper => shape.on_node.max(2),
         _ => shape.on_node.saturating_mul(ports).saturating_add(1),
@@ -67,7 +69,7 @@ fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> V
     let (others, block) = (on_node - 1.0, on_node * bytes);
     let message = |senders: u32, messages: f64, bytes: f64| Stage {
         senders,
-        reach: Reach::Network,
+        reach: LinkClass::Network,
         messages,
         bytes,
         ..NOTHING
@@ -141,7 +143,7 @@ fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> V
 }
 
 /// Returns the stages of an algorithm in which `leaders` ranks of each node exchange messages on behalf of the others.
-fn by_some(
+fn leader_stages(
     collective: Collective,
     between: &Expression,
     leaders: u32,
@@ -197,7 +199,7 @@ fn by_some(
 }
 
 /// Returns the stages of an algorithm in which every rank of a node exchanges an equal share of the data.
-fn by_all(collective: Collective, between: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
+fn lane_stages(collective: Collective, between: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
     let others = on_node - 1.0;
     let among = |bytes: f64| {
@@ -228,7 +230,7 @@ fn by_all(collective: Collective, between: &Expression, shape: Shape, bytes: f64
                 vec![shares(piece), meets, shares(others * piece), meets],
             )
         }
-        Collective::Alltoall => return by_some(collective, between, shape.on_node, shape, bytes),
+        Collective::Alltoall => return leader_stages(collective, between, shape.on_node, shape, bytes),
     };
     Some([before, messages, after].concat())
 }

@@ -4,16 +4,16 @@ use std::fmt;
 
 use bruckner_schedule::random::Random;
 
-use super::Deeds;
+use super::BoundActions;
 use crate::bind::{Action, Bound};
-use crate::class::CELL;
-use crate::compile::{Mark, Side};
-use crate::memory::{At, Bases};
+use crate::class::SPREAD_CHUNK_BYTES;
+use crate::compile::{FlagValue, PeerBuffer};
+use crate::memory::{Bases, BufferOffset};
 use crate::segment::flag_at;
 
 /// A way to break a list of actions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Break {
+pub enum Mutation {
     /// One action is removed.
     Drop,
     /// One action is executed twice.
@@ -40,84 +40,84 @@ pub enum Break {
     Work,
 }
 
-impl Break {
+impl Mutation {
     /// All ways to break actions.
-    pub const ALL: &[Break] = &[
-        Break::Drop,
-        Break::Double,
-        Break::Swap,
-        Break::Shift,
-        Break::Buffer,
-        Break::Length,
-        Break::Peer,
-        Break::Tag,
-        Break::Requests,
-        Break::Flag,
-        Break::Times,
-        Break::Work,
+    pub const ALL: &[Mutation] = &[
+        Mutation::Drop,
+        Mutation::Double,
+        Mutation::Swap,
+        Mutation::Shift,
+        Mutation::Buffer,
+        Mutation::Length,
+        Mutation::Peer,
+        Mutation::Tag,
+        Mutation::Requests,
+        Mutation::Flag,
+        Mutation::Times,
+        Mutation::Work,
     ];
 }
 
-impl fmt::Display for Break {
+impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Break::Drop => "drop an action",
-            Break::Double => "do an action twice",
-            Break::Swap => "swap two actions",
-            Break::Shift => "shift an address",
-            Break::Buffer => "another buffer",
-            Break::Length => "another length",
-            Break::Peer => "another peer",
-            Break::Tag => "another tag",
-            Break::Requests => "other requests",
-            Break::Flag => "another flag",
-            Break::Times => "another time",
-            Break::Work => "other work",
+            Mutation::Drop => "drop an action",
+            Mutation::Double => "duplicate an action",
+            Mutation::Swap => "swap two actions",
+            Mutation::Shift => "shift an address",
+            Mutation::Buffer => "change the buffer of an address",
+            Mutation::Length => "change a length",
+            Mutation::Peer => "change the peer",
+            Mutation::Tag => "change the tag",
+            Mutation::Requests => "change the requests",
+            Mutation::Flag => "change the flag",
+            Mutation::Times => "change a count or stride",
+            Mutation::Work => "change the operation",
         })
     }
 }
 
-impl Deeds {
+impl BoundActions {
     /// Returns these actions broken in one random place, or `None` if `how` is impossible there. Ranks are below `ranks`, elements have
     /// `element` bytes, and most chunks `chunk` bytes.
     pub fn broken(
         &self,
-        how: Break,
+        how: Mutation,
         random: &mut Random,
         ranks: u32,
         element: usize,
         chunk: usize,
-    ) -> Option<Deeds> {
+    ) -> Option<BoundActions> {
         let mut actions = self.0.actions.clone();
         let at = random.below(actions.len().max(1) as u64) as usize;
         let last = actions.len().checked_sub(1)?;
         let action = &mut actions[at];
         let one_of = |of: &[usize], random: &mut Random| of[random.below(of.len() as u64) as usize];
         match how {
-            Break::Drop => {
+            Mutation::Drop => {
                 actions.remove(at);
             }
             // Repeating a copy changes nothing.
-            Break::Double if matches!(action, Action::Copy { .. } | Action::Copies { .. }) => return None,
-            Break::Double => {
+            Mutation::Double if matches!(action, Action::Copy { .. } | Action::Copies { .. }) => return None,
+            Mutation::Double => {
                 let again = actions[at].clone();
                 let to = at + random.below((last + 1 - at) as u64) as usize;
                 actions.insert(to + 1, again);
             }
-            Break::Swap if at < last && orders(&self.0.actions[at], &self.0.actions[at + 1]) => {
+            Mutation::Swap if at < last && orders(&self.0.actions[at], &self.0.actions[at + 1]) => {
                 actions.swap(at, at + 1);
             }
-            Break::Shift => {
-                let by = one_of(&[chunk, element, CELL, 1, 2 * chunk], random);
+            Mutation::Shift => {
+                let by = one_of(&[chunk, element, SPREAD_CHUNK_BYTES, 1, 2 * chunk], random);
                 let back = random.below(2) == 0;
                 let place = pick(action, random)?;
                 place.offset = if back { place.offset.checked_sub(by)? } else { place.offset + by };
             }
-            Break::Buffer => {
+            Mutation::Buffer => {
                 let base = random.below(u64::from(Bases::SEGMENT) + 2) as u8;
                 pick(action, random)?.base = base;
             }
-            Break::Length => {
+            Mutation::Length => {
                 let by = one_of(&[chunk, element], random);
                 let less = random.below(2) == 0;
                 let change = |n: &mut usize, by: usize| {
@@ -136,20 +136,20 @@ impl Deeds {
                     _ => return None,
                 }
             }
-            Break::Peer => match action {
+            Mutation::Peer => match action {
                 Action::Send { to: peer, .. } | Action::Recv { from: peer, .. } => {
                     peer.rank = random.below(ranks.into()) as u32;
                 }
                 Action::Look { member, .. } => *member = random.below(ranks.into()) as u32,
                 _ => return None,
             },
-            Break::Tag => match action {
+            Mutation::Tag => match action {
                 Action::Send { to: peer, .. } | Action::Recv { from: peer, .. } => {
                     peer.tag += 1 + random.below(2) as u32;
                 }
                 _ => return None,
             },
-            Break::Requests => match action {
+            Mutation::Requests => match action {
                 Action::Send { request, .. } | Action::Recv { request, .. } => {
                     *request = if random.below(2) == 0 { *request + 1 } else { request.checked_sub(1)? };
                 }
@@ -161,15 +161,15 @@ impl Deeds {
                 },
                 _ => return None,
             },
-            Break::Flag => match action {
-                Action::Raise(Mark { flag, .. }) | Action::Await(Mark { flag, .. }) => {
+            Mutation::Flag => match action {
+                Action::Raise(FlagValue { flag, .. }) | Action::Await(FlagValue { flag, .. }) => {
                     let by = one_of(&[flag_at(1, 0), flag_at(0, 1), 2 * flag_at(0, 1)], random);
                     flag.offset =
                         if random.below(2) == 0 { flag.offset.checked_sub(by)? } else { flag.offset + by };
                 }
                 _ => return None,
             },
-            Break::Times => match action {
+            Mutation::Times => match action {
                 Action::Copies { times, steps, .. } | Action::Reduces { times, steps, .. } => {
                     match random.below(4) {
                         0 => *times += 1,
@@ -178,12 +178,12 @@ impl Deeds {
                         _ => steps[1] -= chunk as isize,
                     }
                 }
-                Action::Raise(Mark { times, .. }) | Action::Await(Mark { times, .. }) => {
+                Action::Raise(FlagValue { times, .. }) | Action::Await(FlagValue { times, .. }) => {
                     *times = if random.below(2) == 0 { *times + 1 } else { *times - 1 };
                 }
                 _ => return None,
             },
-            Break::Work => {
+            Mutation::Work => {
                 actions[at] = match actions[at].clone() {
                     Action::Copy { to, from, bytes } if random.below(2) == 0 => {
                         Action::Copy { to: from, from: to, bytes }
@@ -197,8 +197,12 @@ impl Deeds {
                     Action::Reduce { into, with, elements } => {
                         Action::Copy { to: into, from: with, bytes: elements * element }
                     }
-                    Action::Look { member, side: Side::In } => Action::Look { member, side: Side::Out },
-                    Action::Look { member, side: Side::Out } => Action::Look { member, side: Side::In },
+                    Action::Look { member, side: PeerBuffer::In } => {
+                        Action::Look { member, side: PeerBuffer::Out }
+                    }
+                    Action::Look { member, side: PeerBuffer::Out } => {
+                        Action::Look { member, side: PeerBuffer::In }
+                    }
                     Action::Fetch { to, from, bytes } => {
                         Action::FetchReduce { into: to, with: from, elements: bytes / element }
                     }
@@ -214,9 +218,9 @@ impl Deeds {
                     _ => return None,
                 };
             }
-            Break::Swap => return None,
+            Mutation::Swap => return None,
         }
-        (actions != self.0.actions).then(|| Deeds(Bound::from(actions)))
+        (actions != self.0.actions).then(|| BoundActions(Bound::from(actions)))
     }
 }
 
@@ -246,7 +250,7 @@ fn orders(a: &Action, b: &Action) -> bool {
 }
 
 /// Returns one of the addresses of an action, chosen at random.
-fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut At> {
+fn pick<'a>(action: &'a mut Action, random: &mut Random) -> Option<&'a mut BufferOffset> {
     match action {
         Action::Send { data, .. } | Action::Recv { data, .. } => Some(data),
         Action::Copy { to: a, from: b, .. }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A member's current question (read request) to another member, and whether it was answered. The number of the question and the member
 /// that is asked share one word: other members must not read the rest, which belongs to the next question once this one is answered.
 #[repr(C)]
-pub(super) struct Mail {
+pub(super) struct RequestSlot {
     asked: AtomicU64,
     answered: AtomicU64,
     address: AtomicU64,
@@ -17,13 +17,13 @@ pub(super) struct Mail {
 
 /// A question to one member: its word, and address and length of the requested data.
 #[derive(Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct ReadRequest {
     word: u64,
     pub(super) address: u64,
     pub(super) bytes: u64,
 }
 
-impl Mail {
+impl RequestSlot {
     /// Asks a member for `bytes` bytes at `address` in its memory. The previous question must have been answered.
     pub(super) fn ask(&self, member: u32, address: u64, bytes: u64) {
         self.address.store(address, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Mail {
     }
 
     /// Returns the question to member `me`, unless it is already answered. No other member answers it.
-    pub(super) fn question(&self, me: u32) -> Option<Question> {
+    pub(super) fn question(&self, me: u32) -> Option<ReadRequest> {
         // The order of the loads matters: a member that sees another member's answer to a later question then also sees that question, not
         // its own earlier one, which it has already answered.
         let answered = self.answered.load(Ordering::Acquire);
@@ -42,11 +42,11 @@ impl Mail {
             return None;
         }
         let (address, bytes) = (self.address.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        Some(Question { word, address, bytes })
+        Some(ReadRequest { word, address, bytes })
     }
 
     /// Marks a question as answered.
-    pub(super) fn answer(&self, question: Question) {
+    pub(super) fn answer(&self, question: ReadRequest) {
         self.answered.store(question.word, Ordering::Release);
     }
 
@@ -58,17 +58,17 @@ impl Mail {
 
 /// A flag that is set when another member may have sent this member a question.
 #[repr(transparent)]
-pub(super) struct Bell(AtomicU64);
+pub(super) struct RequestFlag(AtomicU64);
 
-impl Bell {
+impl RequestFlag {
     /// Sets the flag after a question was posted.
-    pub(super) fn ring(&self) {
+    pub(super) fn set(&self) {
         // A swap and not a store: a store would break the release sequence, and the owner might miss the questions of earlier callers.
         self.0.swap(1, Ordering::Release);
     }
 
     /// Returns whether the flag was set since the last call, and clears it. The questions of all who set it are then visible.
-    pub(super) fn has_rung(&self) -> bool {
+    pub(super) fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0 && self.0.swap(0, Ordering::Acquire) != 0
     }
 }
@@ -82,23 +82,23 @@ mod model {
     use super::*;
     use crate::segment::flag::model::bounded;
 
-    fn mail() -> Mail {
+    fn mail() -> RequestSlot {
         let word = || AtomicU64::new(0);
-        Mail { asked: word(), answered: word(), address: word(), bytes: word() }
+        RequestSlot { asked: word(), answered: word(), address: word(), bytes: word() }
     }
 
     /// Two members that ask, and the two members, 1 and 2, that answer.
     struct Node {
-        mails: [Mail; 2],
+        mails: [RequestSlot; 2],
         rooms: [UnsafeCell<u64>; 2],
-        bells: [Bell; 2],
+        bells: [RequestFlag; 2],
     }
 
     fn node() -> Arc<Node> {
         Arc::new(Node {
             mails: [mail(), mail()],
             rooms: [UnsafeCell::new(0), UnsafeCell::new(0)],
-            bells: [Bell(AtomicU64::new(0)), Bell(AtomicU64::new(0))],
+            bells: [RequestFlag(AtomicU64::new(0)), RequestFlag(AtomicU64::new(0))],
         })
     }
 
@@ -106,7 +106,7 @@ mod model {
     fn serve(node: &Node, me: u32, times: u64) {
         let mut served = 0;
         while served < times {
-            if !node.bells[me as usize - 1].has_rung() {
+            if !node.bells[me as usize - 1].take() {
                 thread::yield_now();
                 continue;
             }
@@ -123,7 +123,7 @@ mod model {
 
     fn ask(node: &Node, asker: usize, member: u32, address: u64) {
         node.mails[asker].ask(member, address, 8);
-        node.bells[member as usize - 1].ring();
+        node.bells[member as usize - 1].set();
         while !node.mails[asker].is_answered() {
             thread::yield_now();
         }
@@ -174,7 +174,7 @@ mod model {
                 let node = node.clone();
                 thread::spawn(move || {
                     node.mails[asker].ask(1, 10, 8);
-                    node.bells[0].ring();
+                    node.bells[0].set();
                 })
             });
             serve(&node, 1, 2);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use backoff::Backoff;
 pub(crate) use flag::{Flag, barrier_rounds};
-pub use open::OpenWord;
-pub(crate) use open::{ANSWER, Other, read as read_other};
+pub use open::ReadProbe;
+pub(crate) use open::{ANSWER, PeerAddress, read as read_other};
 pub use pool::{Lease, Pool, PoolError};
 
 /// Distance of flags in bytes: two cache lines of 64 bytes, because hardware often fetches neighbouring lines together.
@@ -25,15 +25,15 @@ pub(crate) const FLAGS: u32 = bruckner_schedule::Flag::COUNT;
 pub(crate) const ROUNDS: u32 = 4;
 
 /// Number of bytes on a flag's cache line that can hold data.
-pub const BESIDE: usize = 48;
+pub const FLAG_DATA_BYTES: usize = 48;
 
-/// Returns the offset of a member's flag within a part. Up to [`BESIDE`] bytes of data may lie on its cache line.
+/// Returns the offset of a member's flag within a part. Up to [`FLAG_DATA_BYTES`] bytes of data may lie on its cache line.
 pub(crate) fn flag_at(member: u32, flag: u32) -> usize {
     (member * FLAGS + flag) as usize * LINE
 }
 
 /// Returns the offset of the data on a flag's cache line, aligned for elements of any type.
-pub(crate) fn beside(member: u32, flag: u32) -> usize {
+pub(crate) fn flag_data_at(member: u32, flag: u32) -> usize {
     flag_at(member, flag) + 16
 }
 
@@ -57,7 +57,7 @@ fn left_at(member: u32) -> usize {
 
 /// Sizes of the parts of a segment, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Size {
+pub struct SegmentSize {
     /// Size of the common part, and of each of the two halves.
     pub part: usize,
     /// Size of a slot of the ring.
@@ -66,26 +66,26 @@ pub struct Size {
     pub slots: usize,
 }
 
-impl Size {
+impl SegmentSize {
     /// Maximum number of slots of a ring.
     const MOST_SLOTS: usize = 64;
 
     /// Returns these sizes with a ring of about `bytes` bytes, but of at least two slots; without a ring if slots are empty.
-    pub fn with_ring(self, bytes: usize) -> Size {
+    pub fn with_ring(self, bytes: usize) -> SegmentSize {
         let slots = match self.slot {
             0 => 0,
-            slot => 1 << (bytes / slot).clamp(2, Size::MOST_SLOTS).ilog2(),
+            slot => 1 << (bytes / slot).clamp(2, SegmentSize::MOST_SLOTS).ilog2(),
         };
-        Size { slots, ..self }
+        SegmentSize { slots, ..self }
     }
 
     /// Returns whether each of these sizes is at least that of `other`.
-    pub fn has(self, other: Size) -> bool {
+    pub fn has(self, other: SegmentSize) -> bool {
         self.part >= other.part && self.slot >= other.slot && self.slots >= other.slots
     }
 
-    fn rounded(self) -> Size {
-        Size { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
+    fn rounded(self) -> SegmentSize {
+        SegmentSize { part: self.part.next_multiple_of(LINE), slot: self.slot.next_multiple_of(LINE), ..self }
     }
 
     /// Returns offset and length of the areas behind the header; each member is the first to touch its share of each area.
@@ -107,7 +107,7 @@ pub enum Turns {
     #[default]
     None,
     /// Executions use the two halves alternately.
-    Halves,
+    HalfSegments,
     /// Executions use the slots of the ring one after the other, and each member records which execution it has left.
     Ring,
 }
@@ -135,7 +135,7 @@ pub struct Segment {
     start: *mut u8,
     members: u32,
     me: u32,
-    size: Size,
+    size: SegmentSize,
     /// Number of executions so far; `turns` counts those on the halves, `rounds` those on the ring.
     executions: AtomicU64,
     turns: AtomicU64,
@@ -153,7 +153,7 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Returns the size in bytes of a segment with parts of the given sizes.
-    pub fn bytes(members: u32, size: Size) -> usize {
+    pub fn bytes(members: u32, size: SegmentSize) -> usize {
         Segment::header(members) + size.rounded().bytes()
     }
 
@@ -170,7 +170,7 @@ impl Segment {
         start: *mut u8,
         members: u32,
         me: u32,
-        size: Size,
+        size: SegmentSize,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Segment {
         assert!(
@@ -192,12 +192,12 @@ impl Segment {
     }
 
     /// Returns the sizes of the parts, in bytes.
-    pub fn size(&self) -> Size {
+    pub fn size(&self) -> SegmentSize {
         self.size
     }
 
     /// Returns offset and length of the shares that member `me` touches first, so that they are allocated in memory near it.
-    pub fn shares(members: u32, size: Size, me: u32) -> impl Iterator<Item = (usize, usize)> {
+    pub fn shares(members: u32, size: SegmentSize, me: u32) -> impl Iterator<Item = (usize, usize)> {
         let header = Segment::header(members);
         let cut = move |bytes: usize, at: u32| bytes * at as usize / members as usize;
         size.rounded()
@@ -216,10 +216,10 @@ impl Segment {
             number
         };
         let (execution, mut round) = (next(&self.executions), 0);
-        let Size { part, slot, slots } = self.size;
+        let SegmentSize { part, slot, slots } = self.size;
         let offset = match turns {
             Turns::None => 0,
-            Turns::Halves => part + next(&self.turns) as usize % 2 * part,
+            Turns::HalfSegments => part + next(&self.turns) as usize % 2 * part,
             Turns::Ring => {
                 round = next(&self.rounds);
                 3 * part + (round as usize & (slots - 1)) * slot

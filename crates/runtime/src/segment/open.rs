@@ -9,7 +9,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::mail::{Bell, Mail};
+use super::mail::{RequestFlag, RequestSlot};
 use super::{ROUNDS, Segment, round_at};
 
 /// Maximum number of bytes of an answer.
@@ -17,30 +17,30 @@ pub(crate) const ANSWER: usize = 1024;
 
 /// Process number of a member, and the addresses of its buffers in that process.
 #[repr(C)]
-struct Book {
+struct OpenBuffers {
     process: AtomicU64,
     buffers: [AtomicU64; 2],
     /// Hash of the call's sizes on this member.
     sizes: AtomicU64,
     /// Set if another member may have sent a question to this member.
-    bell: Bell,
+    bell: RequestFlag,
 }
 
 /// An address in the memory of another member's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Other {
+pub(crate) struct PeerAddress {
     pub(crate) member: u32,
     pub(crate) process: u64,
     pub(crate) address: u64,
 }
 
-impl Other {
+impl PeerAddress {
     /// Placeholder that refers to no process.
-    pub(crate) const NOBODY: Other = Other { member: 0, process: 0, address: 0 };
+    pub(crate) const NOBODY: PeerAddress = PeerAddress { member: 0, process: 0, address: 0 };
 
     /// Returns the address `bytes` bytes further on.
-    pub(crate) fn moved(self, bytes: usize) -> Other {
-        Other { address: self.address + bytes as u64, ..self }
+    pub(crate) fn moved(self, bytes: usize) -> PeerAddress {
+        PeerAddress { address: self.address + bytes as u64, ..self }
     }
 }
 
@@ -51,11 +51,11 @@ impl Segment {
         unsafe { &*self.start.add(round_at(member, line)).cast::<T>() }
     }
 
-    fn book(&self, member: u32) -> &Book {
+    fn book(&self, member: u32) -> &OpenBuffers {
         self.own(member, ROUNDS + 1)
     }
 
-    fn mail(&self, member: u32) -> &Mail {
+    fn mail(&self, member: u32) -> &RequestSlot {
         self.own(member, ROUNDS + 2)
     }
 
@@ -75,16 +75,16 @@ impl Segment {
     }
 
     /// Returns the address of a buffer that `member` has opened (0: input, 1: output), or `None` if its call has other sizes.
-    pub(crate) fn other(&self, member: u32, buffer: usize, sizes: u64) -> Option<Other> {
+    pub(crate) fn other(&self, member: u32, buffer: usize, sizes: u64) -> Option<PeerAddress> {
         let book = self.book(member);
         let address = book.buffers[buffer % 2].load(Ordering::Relaxed);
-        let other = Other { member, process: book.process.load(Ordering::Relaxed), address };
+        let other = PeerAddress { member, process: book.process.load(Ordering::Relaxed), address };
         (book.sizes.load(Ordering::Relaxed) == sizes).then_some(other)
     }
 
     /// Answers all questions to this member.
     pub(crate) fn serve(&self) {
-        if !self.book(self.me).bell.has_rung() {
+        if !self.book(self.me).bell.take() {
             return;
         }
         for member in (0..self.members).filter(|member| *member != self.me) {
@@ -101,9 +101,9 @@ impl Segment {
     }
 
     /// Asks another member for `bytes` bytes, at most [`ANSWER`], at an address in its memory.
-    pub(crate) fn ask(&self, other: Other, bytes: usize) {
+    pub(crate) fn ask(&self, other: PeerAddress, bytes: usize) {
         self.mail(self.me).ask(other.member, other.address, bytes as u64);
-        self.book(other.member).bell.ring();
+        self.book(other.member).bell.set();
     }
 
     /// Returns the address of the answer once it has arrived.
@@ -113,26 +113,26 @@ impl Segment {
 }
 
 /// A word of memory that other processes of the node try to read, to find out whether they can.
-pub struct OpenWord(Box<u64>);
+pub struct ReadProbe(Box<u64>);
 
-impl OpenWord {
-    /// Number of integers in the result of [`OpenWord::place`].
+impl ReadProbe {
+    /// Number of integers in the result of [`ReadProbe::place`].
     pub const PLACE: usize = 3;
 
     /// Creates a word with a value that nobody can guess.
-    pub fn random() -> OpenWord {
-        OpenWord(Box::new(RandomState::new().hash_one(std::process::id())))
+    pub fn random() -> ReadProbe {
+        ReadProbe(Box::new(RandomState::new().hash_one(std::process::id())))
     }
 
     /// Returns process number, address and value of the word.
-    pub fn place(&self) -> [u64; OpenWord::PLACE] {
+    pub fn place(&self) -> [u64; ReadProbe::PLACE] {
         [std::process::id().into(), &raw const *self.0 as u64, *self.0]
     }
 
     /// Returns whether this process can read another's word. The process number may be unknown here or belong to a different process; then
     /// the read fails or returns a different value.
     pub fn can_read(place: &[u64]) -> bool {
-        let (other, mut word) = (Other { member: 0, process: place[0], address: place[1] }, 0u64);
+        let (other, mut word) = (PeerAddress { member: 0, process: place[0], address: place[1] }, 0u64);
         // SAFETY: `word` is writable for eight bytes.
         unsafe { read(other, (&raw mut word).cast(), size_of::<u64>()) && word == place[2] }
     }
@@ -142,7 +142,7 @@ impl OpenWord {
 ///
 /// # Safety
 /// `to` is writable for `bytes` bytes.
-pub(crate) unsafe fn read(other: Other, to: *mut u8, bytes: usize) -> bool {
+pub(crate) unsafe fn read(other: PeerAddress, to: *mut u8, bytes: usize) -> bool {
     let mut done = 0;
     while done < bytes {
         let local = libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: bytes - done };

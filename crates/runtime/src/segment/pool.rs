@@ -24,7 +24,7 @@ use rustix::shm;
 
 /// Why shared memory cannot be set up: the failed system call and its error.
 #[derive(Debug, thiserror::Error)]
-#[error("shared memory: {call}: {cause}")]
+#[error("on-node shared memory: {call} failed: {cause}")]
 pub struct PoolError {
     call: &'static str,
     cause: rustix::io::Errno,
@@ -69,7 +69,7 @@ impl Drop for Mapping {
 }
 
 /// A range of this process's slice that is lent, and whose users have not all left as far as is known.
-struct Lent {
+struct LentRange {
     offset: usize,
     bytes: usize,
     users: u32,
@@ -77,17 +77,17 @@ struct Lent {
 }
 
 #[derive(Default)]
-struct Books {
+struct SliceState {
     /// Offset and length of the free ranges of the slice, in ascending order.
     free: Vec<(usize, usize)>,
-    lent: Vec<Lent>,
+    lent: Vec<LentRange>,
 }
 
 /// A node's shared memory, as seen by one process.
 pub struct Pool {
     slices: u32,
     file: OwnedFd,
-    books: Mutex<Books>,
+    books: Mutex<SliceState>,
 }
 
 /// Unit in which slices are lent, in bytes.
@@ -146,7 +146,7 @@ impl Pool {
     fn new(file: OwnedFd, slices: u32, me: u32) -> Result<Pool, PoolError> {
         Pool::is_within_limits(slices)?;
         let own = me as usize * Pool::SLICE;
-        let books = Mutex::new(Books { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
+        let books = Mutex::new(SliceState { free: vec![(own, Pool::SLICE)], lent: Vec::new() });
         Ok(Pool { slices, file, books })
     }
 
@@ -169,12 +169,12 @@ impl Pool {
             give_back(&mut books.free, offset, bytes);
             return None;
         };
-        books.lent.push(Lent { offset, bytes, users, first_page });
+        books.lent.push(LentRange { offset, bytes, users, first_page });
         Some(offset)
     }
 
     /// Takes back leases that all users have left. Their memory is returned to the system, so it is zero when lent again.
-    fn collect(&self, books: &mut Books) {
+    fn collect(&self, books: &mut SliceState) {
         let mut back = Vec::new();
         books.lent.retain(|lent| {
             let left = lent.first_page.leavers().load(Ordering::Acquire) >= lent.users;

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use bruckner_runtime::reduce::{Kind, Operation, Reduction};
+use bruckner_runtime::reduce::{ElementType, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
 use bruckner_runtime::{
-    Address, Backoff, Buffers, Limits, Plan, SameNames, Scratch, Segments, Size, Target, compile,
+    Address, Backoff, Buffers, Executable, IdentityTranslation, Limits, Scratch, SegmentSize, Segments,
+    Target, compile,
 };
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
@@ -24,14 +25,14 @@ pub(crate) enum Drive {
 }
 
 /// Returns the segments of every rank, large enough for the largest need at each level.
-pub(crate) fn segments(program: &Program, needs: &[[Option<Size>; LEVELS]]) -> Vec<Segments> {
+pub(crate) fn segments(program: &Program, needs: &[[Option<SegmentSize>; LEVELS]]) -> Vec<Segments> {
     let p = program.problem.ranks as usize;
     let mut all: Vec<Segments> = vec![vec![None; LEVELS]; p];
     for level in 0..LEVELS {
-        let sizes: Vec<Size> = needs.iter().filter_map(|need| need[level]).collect();
-        let most = |of: fn(&Size) -> usize| sizes.iter().map(of).max();
+        let sizes: Vec<SegmentSize> = needs.iter().filter_map(|need| need[level]).collect();
+        let most = |of: fn(&SegmentSize) -> usize| sizes.iter().map(of).max();
         let Some(part) = most(|size| size.part) else { continue };
-        let size = Size { part, slot: most(|size| size.slot).unwrap_or(0), slots: 2 };
+        let size = SegmentSize { part, slot: most(|size| size.slot).unwrap_or(0), slots: 2 };
         let level_of = Level(level as u8);
         for region in 0..program.topology.regions(level_of) {
             let span = program.topology.span(level_of, region);
@@ -88,7 +89,7 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
 /// floating-point numbers. Returns the floating-point results of each rank.
 pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, drive: Drive) -> Vec<Vec<u64>> {
     assert!(problem.element == 8 || problem.element == 0);
-    let (even, limits) = (problem.equal().is_some(), Limits::MEASURED);
+    let (even, limits) = (problem.chunk_elements().is_some(), Limits::MEASURED);
     let target = Target { topology: &program.topology, even, orders_memory };
     let compiled: Vec<_> = program
         .ranks
@@ -107,14 +108,14 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
             .map(|(rank, (compiled, segments))| {
                 let transport = cluster.rank(rank as u32);
                 scope.spawn(move || {
-                    let reduction = Reduction::of(Operation::Sum, Kind::I64).expect("a kernel");
+                    let reduction = Reduction::of(Operation::Sum, ElementType::I64).expect("a kernel");
                     let temporary = Scratch::new(compiled.extent.needs(even, problem, &limits).temporary);
                     let (inputs, outputs) = (
                         lengths(problem, Rank(rank as u32), false),
                         lengths(problem, Rank(rank as u32), true),
                     );
-                    let address = Address { names: Arc::new(SameNames), tag: 100 };
-                    let mut plan = Plan::new(
+                    let address = Address { ranks: Arc::new(IdentityTranslation), tag: 100 };
+                    let mut plan = Executable::new(
                         Arc::new(compiled),
                         address,
                         &transport,
@@ -126,7 +127,9 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                     for execution in 0..4 {
                         let is_float = execution == 3;
                         if is_float {
-                            plan.set_reduction(Reduction::of(Operation::Sum, Kind::F64).expect("a kernel"));
+                            plan.set_reduction(
+                                Reduction::of(Operation::Sum, ElementType::F64).expect("a kernel"),
+                            );
                         }
                         let input: Vec<i64> = (0..inputs)
                             .map(|i| match is_float {
@@ -190,7 +193,8 @@ pub(crate) fn run_sized(program: &Program) {
             scope.spawn(move || {
                 let code = &program.ranks[&Rank(rank as u32)];
                 let mut plan =
-                    sized::Plan::new(&program.problem, code, &SameNames, 7, &transport).expect("a plan");
+                    sized::SizedExecutable::new(&program.problem, code, &IdentityTranslation, 7, &transport)
+                        .expect("a plan");
                 for execution in 0..2 {
                     let blocks = |lengths: Vec<usize>| {
                         // Three bytes are left free before each block.

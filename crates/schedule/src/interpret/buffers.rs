@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Data, Failure};
 use crate::program::{Code, Instr, Layout, Program};
 use crate::random::mix;
-use crate::schedule::{Area, Local, Place};
+use crate::schedule::{Area, LocalOp, Place};
 use crate::{Level, Rank};
 
 /// Address of a word: the number of a piece of the buffer, and the offset in the piece. Each chunk of a user's buffer, each slot without
@@ -95,7 +95,7 @@ impl View {
         }
         let mut rings: Vec<(Level, u32)> = Vec::new();
         for instr in &code.instrs {
-            if let Instr::Local(Local::Leave(level)) = instr {
+            if let Instr::Local(LocalOp::Leave(level)) = instr {
                 rings
                     .push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
             }
@@ -220,7 +220,7 @@ impl Segments {
     }
 
     /// Overwrites a slot with junk, as a receive that is not finished may do.
-    pub(super) fn spoil(&mut self, view: &mut View, slot: Found, junk: u64) {
+    pub(super) fn overwrite_with_junk(&mut self, view: &mut View, slot: Found, junk: u64) {
         let data: Vec<u64> = (0..slot.len.unwrap_or(0)).map(|i| mix(junk ^ i)).collect();
         self.store(view, slot, &data);
     }

@@ -39,7 +39,7 @@ use crate::{Collective, Order, Program, Rank};
 
 /// Reduction operation `⊕` on two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum ElementOperation {
     /// Addition modulo 2^64: detects missing and duplicate contributions.
     Sum,
     /// Composition of affine functions: associative but not commutative, so it detects operands out of rank order.
@@ -48,16 +48,16 @@ pub enum Operation {
     Scramble,
 }
 
-impl Operation {
+impl ElementOperation {
     /// Returns `left ⊕ right`.
     pub fn apply(self, left: u64, right: u64) -> u64 {
         match self {
-            Operation::Sum => left.wrapping_add(right),
-            Operation::Compose => {
+            ElementOperation::Sum => left.wrapping_add(right),
+            ElementOperation::Compose => {
                 let ((a, b), (c, d)) = (halves(left), halves(right));
                 u64::from(a.wrapping_mul(c)) << 32 | u64::from(a.wrapping_mul(d).wrapping_add(b))
             }
-            Operation::Scramble => mix(mix(left ^ 0x5bd1_e995).wrapping_add(right)),
+            ElementOperation::Scramble => mix(mix(left ^ 0x5bd1_e995).wrapping_add(right)),
         }
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Failure {
 
 /// Test data of one execution: inputs of each rank and required outputs, derived from a seed.
 struct Data {
-    operation: Operation,
+    operation: ElementOperation,
     seed: u64,
 }
 
@@ -116,7 +116,7 @@ impl Data {
             Collective::Alltoall => {
                 Some(self.chunk(program, source, u64::from(rank.0) * pieces + chunk % pieces))
             }
-            _ if self.operation == Operation::Scramble => None,
+            _ if self.operation == ElementOperation::Scramble => None,
             _ => {
                 let inputs = (0..program.problem.ranks).map(|r| self.chunk(program, Rank(r), chunk));
                 inputs.reduce(|left, right| {
@@ -136,12 +136,12 @@ pub fn check(programs: &[&Program], seed: u64) -> Result<(), Failure> {
     assert!(programs.windows(2).all(|w| w[0].topology == w[1].topology), "one topology");
     let reduces = |program: &&Program| program.problem.collective.reduces();
     let ordered = |p: &&Program| reduces(p) && (p.claims.ordered || p.problem.order == Order::Ranks);
-    let mut operations = vec![Operation::Sum];
+    let mut operations = vec![ElementOperation::Sum];
     if programs.iter().all(ordered) {
-        operations.push(Operation::Compose);
+        operations.push(ElementOperation::Compose);
     }
     if programs.iter().all(|p| reduces(p) && p.claims.consistent) {
-        operations.push(Operation::Scramble);
+        operations.push(ElementOperation::Scramble);
     }
     let mut random = Random::new(seed);
     operations.into_iter().try_for_each(|operation| run::run(programs, operation, &mut random))

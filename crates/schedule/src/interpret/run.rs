@@ -3,21 +3,21 @@
 use std::collections::{HashMap, HashSet};
 
 use super::buffers::{Found, Segments, View, slots_of};
-use super::{Data, Failure, Operation};
+use super::{Data, ElementOperation, Failure};
 use crate::program::{Instr, Program};
 use crate::random::Random;
-use crate::schedule::{End, Local, Message, Payload, Place};
+use crate::schedule::{End, LocalOp, Message, Payload, Place};
 use crate::{Flag, Level, Rank, Request, Tag};
 
 /// A posted send or receive of a rank.
-struct Ticket {
+struct PendingRequest {
     end: End,
     /// Index of the message, once its send and receive are matched.
     letter: Option<usize>,
 }
 
 /// A message whose send and receive are matched.
-struct Letter {
+struct MatchedMessage {
     sender: Rank,
     receiver: Rank,
     payload: Payload,
@@ -35,23 +35,23 @@ struct Open {
     early: Option<Vec<u64>>,
 }
 
-struct Player {
+struct RankState {
     execution: u32,
     next: usize,
-    tickets: HashMap<Request, Ticket>,
+    tickets: HashMap<Request, PendingRequest>,
     waited: HashMap<(Rank, Flag), u64>,
     passed: HashMap<Level, u64>,
 }
 
-struct Stage<'a> {
+struct Simulation<'a> {
     programs: &'a [&'a Program],
     data: Vec<Data>,
     views: Vec<Vec<View>>,
-    players: Vec<Player>,
+    players: Vec<RankState>,
     segments: Segments,
     sends: HashMap<(Rank, Rank, Tag), Vec<Open>>,
     recvs: HashMap<(Rank, Rank, Tag), Vec<Open>>,
-    letters: Vec<Letter>,
+    letters: Vec<MatchedMessage>,
     flags: HashMap<(Rank, Flag, u32), u64>,
     barriers: HashMap<(Level, u32, u32, u64), HashSet<Rank>>,
     /// Number of ranks that have left a region's ring, by level, region and number of earlier executions that use the ring.
@@ -66,7 +66,7 @@ fn fail<T>(rank: Rank, message: impl Into<String>) -> Result<T> {
     Err(Failure { rank: Some(rank), message: message.into() })
 }
 
-pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Random) -> Result<()> {
+pub(super) fn run(programs: &[&Program], operation: ElementOperation, random: &mut Random) -> Result<()> {
     let ranks = programs[0].problem.ranks;
     let data: Vec<Data> = programs.iter().map(|_| Data { operation, seed: random.bits() }).collect();
     let slots = random.below(3) as u32;
@@ -80,14 +80,14 @@ pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Rand
         }
         views.push(mine);
     }
-    let player = |_| Player {
+    let player = |_| RankState {
         execution: 0,
         next: 0,
         tickets: HashMap::new(),
         waited: HashMap::new(),
         passed: HashMap::new(),
     };
-    let mut stage = Stage {
+    let mut stage = Simulation {
         programs,
         data,
         views,
@@ -105,7 +105,7 @@ pub(super) fn run(programs: &[&Program], operation: Operation, random: &mut Rand
     stage.compare()
 }
 
-impl Stage<'_> {
+impl Simulation<'_> {
     fn play(&mut self, random: &mut Random) -> Result<()> {
         let mut going: Vec<Rank> = (0..self.players.len() as u32).map(Rank).collect();
         while !going.is_empty() {
@@ -128,12 +128,12 @@ impl Stage<'_> {
             let before = going.len();
             going.retain(|rank| !done(rank));
             if !moved && before == going.len() {
-                return fail(going[0], "waits for ever");
+                return fail(going[0], "blocks for ever");
             }
         }
         for (key, open) in self.sends.iter().chain(&self.recvs) {
             if !open.is_empty() {
-                return fail(key.0, "a message was never met");
+                return fail(key.0, "a message was never matched");
             }
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Stage<'_> {
         let Some(program) = self.programs.get(execution as usize) else { return Ok(false) };
         let Some(instr) = program.ranks[&rank].instrs.get(self.players[me].next) else {
             if !self.players[me].tickets.is_empty() {
-                return fail(rank, "ends with a message under way");
+                return fail(rank, "ends with a message in flight");
             }
             let player = &mut self.players[me];
             player.execution += 1;
@@ -161,41 +161,41 @@ impl Stage<'_> {
                 let requests: Vec<Request> = requests.iter().map(|r| Request(r as u32)).collect();
                 self.finish(rank, &requests)?
             }
-            Instr::Local(Local::Copy { to, from }) => {
+            Instr::Local(LocalOp::Copy { to, from }) => {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
                 let to = view.find(program, to, data)?;
                 let (owner, from) = self.source(rank, program, from)?;
                 self.copy(rank, &to, owner, &from)?
             }
-            Instr::Local(Local::Reduce { into, with }) => {
+            Instr::Local(LocalOp::Reduce { into, with }) => {
                 let view = &self.views[me][execution as usize];
                 let data = &self.data[execution as usize];
                 let into = view.find(program, into, data)?;
                 let (owner, with) = self.source(rank, program, with)?;
                 self.reduce(rank, &into, owner, &with)?
             }
-            Instr::Local(local) if local.is_left_out(&program.problem) => true,
-            Instr::Local(Local::Signal { flag, .. }) => {
+            Instr::Local(local) if local.is_skipped(&program.problem) => true,
+            Instr::Local(LocalOp::Signal { flag, .. }) => {
                 *self.flags.entry((rank, *flag, execution)).or_default() += 1;
                 true
             }
-            Instr::Local(Local::Wait { flag, of, .. }) => {
+            Instr::Local(LocalOp::Wait { flag, of, .. }) => {
                 if *of == rank
                     || of.0 >= program.problem.ranks
                     || program.topology.node_of(*of) != program.topology.node_of(rank)
                 {
-                    return fail(rank, "awaits a flag that it cannot see");
+                    return fail(rank, "waits for a flag of a rank that is not another rank of its node");
                 }
                 let waited = self.players[me].waited.entry((*of, *flag)).or_default();
                 let raised = self.flags.get(&(*of, *flag, execution)).is_some_and(|n| n > waited);
                 *waited += u64::from(raised);
                 raised
             }
-            Instr::Local(Local::Open) => true,
-            Instr::Local(Local::Barrier(level)) => self.barrier(rank, *level),
-            Instr::Local(Local::Enter { level, .. }) => self.enter(rank, *level)?,
-            Instr::Local(Local::Leave(level)) => {
+            Instr::Local(LocalOp::Open) => true,
+            Instr::Local(LocalOp::Barrier(level)) => self.barrier(rank, *level),
+            Instr::Local(LocalOp::Enter { level, .. }) => self.enter(rank, *level)?,
+            Instr::Local(LocalOp::Leave(level)) => {
                 let region = program.topology.region_of(*level, rank);
                 let turn = self.turn(rank, *level)?;
                 *self.left.entry((*level, region, turn)).or_default() += 1;
@@ -216,9 +216,9 @@ impl Stage<'_> {
     /// Returns the owner and the locations of the slots that a rank reads. If the slots belong to another rank, they are those of the
     /// execution in which that rank is now.
     fn source(&self, rank: Rank, program: &Program, from: &Place) -> Result<(Rank, Vec<Found>)> {
-        let (owner, area) = from.area.of_other().unwrap_or((rank, from.area));
+        let (owner, area) = from.area.remote().unwrap_or((rank, from.area));
         let Some(player) = self.players.get(owner.0 as usize) else {
-            return fail(rank, "reads what belongs to nobody");
+            return fail(rank, "reads the buffers of a rank that does not exist");
         };
         let execution = (player.execution as usize).min(self.programs.len() - 1);
         let place = Place { area, set: from.set.clone() };
@@ -299,7 +299,7 @@ impl Stage<'_> {
         let execution = self.players[rank.0 as usize].execution as usize;
         match self.views[rank.0 as usize][execution].ring(level) {
             Some(turn) => Ok(turn),
-            None => fail(rank, "enters and does not leave"),
+            None => fail(rank, "has `enter` without `leave`"),
         }
     }
 
@@ -318,7 +318,7 @@ impl Stage<'_> {
             let view = &self.views[me][execution as usize];
             slots.extend(view.find(program, place, &self.data[execution as usize])?);
         }
-        self.players[me].tickets.insert(request, Ticket { end: message.end, letter: None });
+        self.players[me].tickets.insert(request, PendingRequest { end: message.end, letter: None });
         let mut open = Open { request, payload: message.payload, slots, early: None };
         let key = match message.end {
             End::Send => {
@@ -333,7 +333,7 @@ impl Stage<'_> {
                 if open.payload == Payload::Data && random.below(2) == 0 {
                     let (segments, view) = self.view(rank);
                     for &slot in &open.slots {
-                        segments.spoil(view, slot, random.bits());
+                        segments.overwrite_with_junk(view, slot, random.bits());
                     }
                 }
                 let key = (message.peer, rank, message.tag);
@@ -341,12 +341,12 @@ impl Stage<'_> {
                 key
             }
         };
-        self.introduce(key, random)?;
+        self.match_ends(key, random)?;
         Ok(true)
     }
 
     /// Matches the oldest send of a channel with the oldest receive, if there are both.
-    fn introduce(&mut self, key: (Rank, Rank, Tag), random: &mut Random) -> Result<()> {
+    fn match_ends(&mut self, key: (Rank, Rank, Tag), random: &mut Random) -> Result<()> {
         let (Some(sends), Some(recvs)) = (self.sends.get_mut(&key), self.recvs.get_mut(&key)) else {
             return Ok(());
         };
@@ -358,7 +358,7 @@ impl Stage<'_> {
         if send.payload != recv.payload
             || self.players[sender.0 as usize].execution != self.players[receiver.0 as usize].execution
         {
-            return fail(receiver, "meets a message of another kind");
+            return fail(receiver, "is matched with a message of another kind or execution");
         }
         let number = self.letters.len();
         for (rank, request) in [(sender, send.request), (receiver, recv.request)] {
@@ -367,7 +367,7 @@ impl Stage<'_> {
                 None => return fail(rank, "lost a request"),
             }
         }
-        self.letters.push(Letter {
+        self.letters.push(MatchedMessage {
             sender,
             receiver,
             payload: send.payload,
@@ -402,7 +402,7 @@ impl Stage<'_> {
 
     fn collect(&mut self, letter: usize) -> Result<()> {
         if self.letters[letter].data.is_none() {
-            let Letter { sender, payload, ref from, .. } = self.letters[letter];
+            let MatchedMessage { sender, payload, ref from, .. } = self.letters[letter];
             let data = self.take(sender, payload, &from.clone())?;
             self.letters[letter].data = Some(data);
         }
@@ -414,7 +414,7 @@ impl Stage<'_> {
             return Ok(());
         }
         self.collect(letter)?;
-        let Letter { receiver, payload, ref to, ref data, .. } = self.letters[letter];
+        let MatchedMessage { receiver, payload, ref to, ref data, .. } = self.letters[letter];
         let (to, data) = (to.clone(), data.clone().unwrap_or_default());
         let (segments, view) = self.view(receiver);
         let lens: Option<Vec<u64>> = match payload {
@@ -443,8 +443,8 @@ impl Stage<'_> {
         let tickets = &self.players[rank.0 as usize].tickets;
         for request in requests {
             match tickets.get(request) {
-                None => return fail(rank, "finishes a request that is not under way"),
-                Some(Ticket { letter: None, .. }) => return Ok(false),
+                None => return fail(rank, "finishes a request that is not in flight"),
+                Some(PendingRequest { letter: None, .. }) => return Ok(false),
                 Some(_) => {}
             }
         }
@@ -476,10 +476,10 @@ impl Stage<'_> {
                     if want.is_some_and(|want| want != got) {
                         return fail(rank, format!("out[{chunk}] is wrong in execution {execution}"));
                     }
-                    if data.operation == Operation::Scramble
+                    if data.operation == ElementOperation::Scramble
                         && *first.entry(chunk).or_insert_with(|| got.clone()) != got
                     {
-                        return fail(rank, format!("out[{chunk}] has other bits than on a lower rank"));
+                        return fail(rank, format!("out[{chunk}] differs bitwise from that on a lower rank"));
                     }
                 }
             }

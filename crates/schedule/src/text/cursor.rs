@@ -154,12 +154,12 @@ impl<'a> Cursor<'a> {
         }
         if end <= start {
             self.at = begin;
-            return Err(self.error("this block is empty: its end is not part of it"));
+            return Err(self.error("this block is empty: the end of a range is exclusive"));
         }
         let run = end.checked_sub(start).and_then(|block| Run::checked(start, block, stride, count));
         run.ok_or_else(|| {
             self.at = begin;
-            self.error(format!("chunk numbers stay within 0..{}, and so does their number", Run::LIMIT))
+            self.error(format!("chunk numbers and the number of chunks must be within 0..{}", Run::LIMIT))
         })
     }
 

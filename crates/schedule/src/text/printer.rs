@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::program::{Code, Layout};
-use crate::schedule::{Round, Whole};
+use crate::schedule::{RankCode, Round};
 use crate::text::Document;
 
-fn heading<B>(f: &mut fmt::Formatter<'_>, kind: &str, whole: &Whole<B>) -> fmt::Result {
+fn heading<B>(f: &mut fmt::Formatter<'_>, kind: &str, whole: &RankCode<B>) -> fmt::Result {
     writeln!(f, "{kind}\nproblem {}\ntopology {}", whole.problem, whole.topology)?;
     if whole.overlap > 0 {
         writeln!(f, "overlap {}", whole.overlap)?;
@@ -55,7 +55,7 @@ impl fmt::Display for Code {
     }
 }
 
-impl fmt::Display for Whole<Vec<Round>> {
+impl fmt::Display for RankCode<Vec<Round>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         heading(f, "schedule", self)?;
         for (rank, rounds) in &self.ranks {
@@ -68,7 +68,7 @@ impl fmt::Display for Whole<Vec<Round>> {
     }
 }
 
-impl fmt::Display for Whole<Code> {
+impl fmt::Display for RankCode<Code> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         heading(f, "program", self)?;
         for (rank, code) in &self.ranks {

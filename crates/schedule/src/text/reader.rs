@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-use crate::program::{Code, Instr, Layout, Placed};
-use crate::schedule::{Area, Claims, End, Local, Message, Payload, Places, Round, Whole};
+use crate::program::{Code, Instr, Layout, Placement};
+use crate::schedule::{Area, Claims, End, LocalOp, Message, Payload, Places, RankCode, Round};
 use crate::text::cursor::Cursor;
-use crate::text::{Document, Read, TextError};
+use crate::text::{Document, Read as ParsedText, TextError};
 use crate::{Collective, Counts, Flag, Level, Order, Problem, Rank, Request, Set, Tag, Topology};
 
 type Result<T> = std::result::Result<T, TextError>;
 
 /// Reads a schedule or a program from text. An error has the line and column at which the text is invalid.
-pub fn read(text: &str) -> Result<Read> {
+pub fn read(text: &str) -> Result<ParsedText> {
     let numbered = text.lines().zip(1..).map(|(line, number)| Cursor::new(number, line));
     let mut lines = Lines { lines: numbered.filter(|c| !c.rest().is_empty()).peekable(), last: 1 };
     let mut kind = lines.next("`schedule` or `program`")?;
@@ -31,7 +31,7 @@ pub fn read(text: &str) -> Result<Read> {
     } else {
         Document::Program(lines.ranks(heading, &mut lines_of, Lines::code)?)
     };
-    Ok(Read { document, lines: lines_of })
+    Ok(ParsedText { document, lines: lines_of })
 }
 
 /// Iterator over the lines that are not empty, with the number of the last line taken.
@@ -60,7 +60,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         Some(cursor)
     }
 
-    fn heading(&mut self) -> Result<Whole<()>> {
+    fn heading(&mut self) -> Result<RankCode<()>> {
         let mut line = self.next("`problem`")?;
         line.expect("problem")?;
         let problem = problem(&mut line)?;
@@ -95,15 +95,15 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             }
             line.end()?;
         }
-        Ok(Whole { problem, topology, overlap, claims, ranks: BTreeMap::new() })
+        Ok(RankCode { problem, topology, overlap, claims, ranks: BTreeMap::new() })
     }
 
     fn ranks<B>(
         &mut self,
-        heading: Whole<()>,
+        heading: RankCode<()>,
         lines_of: &mut BTreeMap<Rank, Vec<u32>>,
         body: impl Fn(&mut Self, &mut Vec<u32>) -> Result<B>,
-    ) -> Result<Whole<B>> {
+    ) -> Result<RankCode<B>> {
         let mut ranks = BTreeMap::new();
         while self.lines.peek().is_some() {
             let mut line = self.next("`rank`")?;
@@ -116,14 +116,14 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
                 return Err(TextError { message, ..here });
             }
             if ranks.contains_key(&rank) {
-                return Err(TextError { message: format!("rank {rank} is there already"), ..here });
+                return Err(TextError { message: format!("rank {rank} is already defined"), ..here });
             }
             let mut numbers = Vec::new();
             ranks.insert(rank, body(self, &mut numbers)?);
             lines_of.insert(rank, numbers);
         }
-        let Whole { problem, topology, overlap, claims, .. } = heading;
-        Ok(Whole { problem, topology, overlap, claims, ranks })
+        let RankCode { problem, topology, overlap, claims, .. } = heading;
+        Ok(RankCode { problem, topology, overlap, claims, ranks })
     }
 
     fn at_rank(&mut self) -> bool {
@@ -182,7 +182,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
             let here = line.error("");
             let place = line.place()?;
             if matches!(place.area, Area::In | Area::Out) {
-                let message = "`in` and `out` lie where the user put them".to_owned();
+                let message = "`in` and `out` are the user's buffers and cannot be placed".to_owned();
                 return Err(TextError { message, ..here });
             }
             line.expect("at")?;
@@ -191,7 +191,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
                 return Err(TextError { message: "this offset is too large".to_owned(), ..here });
             }
             line.end()?;
-            placed.push(Placed { place, at });
+            placed.push(Placement { place, at });
         }
         let mut alternate = Vec::new();
         while let Some(mut line) = self.next_if("alternate") {
@@ -222,7 +222,7 @@ fn problem(line: &mut Cursor<'_>) -> Result<Problem> {
         Counts::Root { root: line.rank()?, count: line.number("a count")? }
     } else if line.keyword("listed") {
         let read = |word: &str| word.split(',').map(|n| n.parse().ok()).collect();
-        Counts::Listed(line.parse("counts with commas between them", read)?)
+        Counts::Listed(line.parse("counts separated by commas", read)?)
     } else if line.keyword("local") {
         Counts::Local
     } else {
@@ -259,30 +259,30 @@ fn message(line: &mut Cursor<'_>) -> Result<Option<Message>> {
     Ok(Some(Message { end, payload, places, peer, tag }))
 }
 
-fn local(line: &mut Cursor<'_>) -> Result<Local> {
+fn local(line: &mut Cursor<'_>) -> Result<LocalOp> {
     Ok(if line.keyword("copy") {
         let to = line.place()?;
         line.expect("<-")?;
-        Local::Copy { to, from: line.place()? }
+        LocalOp::Copy { to, from: line.place()? }
     } else if line.keyword("reduce") {
         let into = line.place()?;
         line.expect("<-")?;
-        Local::Reduce { into, with: line.place()? }
+        LocalOp::Reduce { into, with: line.place()? }
     } else if line.keyword("signal") {
         let flag = Flag(line.number32("a flag")?);
-        Local::Signal { flag, chunks: chunks(line)? }
+        LocalOp::Signal { flag, chunks: chunks(line)? }
     } else if line.keyword("wait") {
         let flag = Flag(line.number32("a flag")?);
         line.expect("of")?;
-        Local::Wait { flag, of: line.rank()?, chunks: chunks(line)? }
+        LocalOp::Wait { flag, of: line.rank()?, chunks: chunks(line)? }
     } else if line.keyword("open") {
-        Local::Open
+        LocalOp::Open
     } else if line.keyword("barrier") {
-        Local::Barrier(level(line)?)
+        LocalOp::Barrier(level(line)?)
     } else if line.keyword("enter") {
-        Local::Enter { level: level(line)?, chunks: chunks(line)? }
+        LocalOp::Enter { level: level(line)?, chunks: chunks(line)? }
     } else if line.keyword("leave") {
-        Local::Leave(level(line)?)
+        LocalOp::Leave(level(line)?)
     } else {
         return Err(
             line.expected("`copy`, `reduce`, `signal`, `wait`, `open`, `barrier`, `enter` or `leave`")
@@ -304,8 +304,8 @@ fn instr(line: &mut Cursor<'_>) -> Result<Instr> {
         ("send", "in a program a message has a request number: `0: send …`"),
         ("recv", "in a program a message has a request number: `0: recv …`"),
         ("round", "rounds belong to a `schedule`, and this is a `program`"),
-        ("place", "all `place` lines come first"),
-        ("alternate", "`alternate` lines come behind the `place` lines and before all others"),
+        ("place", "`place` lines must come before all other lines of a rank"),
+        ("alternate", "`alternate` lines must come directly after the `place` lines"),
     ] {
         if line.rest().split_whitespace().next() == Some(word) {
             return Err(line.error(message));

@@ -51,7 +51,7 @@ impl Clocks {
     }
 
     /// Whether time `then` of `other` happened before the current time of `rank`; always true if no memory is shared.
-    pub(super) fn knows(&self, rank: usize, other: usize, then: u32) -> bool {
+    pub(super) fn happened_before(&self, rank: usize, other: usize, then: u32) -> bool {
         rank == other || self.ranks.as_ref().is_none_or(|clocks| clocks[rank][other] >= then)
     }
 }

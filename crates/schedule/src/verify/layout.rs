@@ -10,14 +10,14 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::memory::{Block, Blocks, Kind, Memory, Space};
 use super::{Invariant, Site, Violation};
-use crate::program::{Code, Instr, Layout, Placed, Program};
+use crate::program::{Code, Instr, Layout, Placement, Program};
 use crate::schedule::Area;
 use crate::{Counts, Level, Problem, Rank, Run};
 
 /// Whether a program reads the buffers of other ranks.
 pub(super) fn reads_others(program: &Program) -> bool {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
-    instrs.flat_map(Instr::places).any(|place| place.area.of_other().is_some())
+    instrs.flat_map(Instr::places).any(|place| place.area.remote().is_some())
 }
 
 /// Memory that contains slots.
@@ -35,14 +35,14 @@ enum Buffer {
 /// Whether a program alternates on a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Turns {
-    Halves,
+    HalfSegments,
     Whole,
 }
 
 impl Turns {
     fn of(code: &Code, level: Level) -> Turns {
         match &code.layout {
-            Layout::Buffers { alternate, .. } if alternate.contains(&level) => Turns::Halves,
+            Layout::Buffers { alternate, .. } if alternate.contains(&level) => Turns::HalfSegments,
             _ => Turns::Whole,
         }
     }
@@ -52,7 +52,7 @@ impl Turns {
 type Table = Rc<[(u32, u32)]>;
 
 /// A placed line, with the cells of its slots if `Places::unit` is `None`.
-type Line<'a> = (&'a Placed, Option<Table>);
+type Line<'a> = (&'a Placement, Option<Table>);
 
 /// The slots of one area of one rank.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ pub(super) struct Places<'a> {
     unit: Option<u64>,
     /// Offsets at which each buffer is split into cells, if `unit` is `None`.
     cuts: HashMap<Buffer, Vec<u64>>,
-    tables: HashMap<(Buffer, &'a Placed), Table>,
+    tables: HashMap<(Buffer, &'a Placement), Table>,
     /// For each buffer with placed slots, the number of cells, and whether every slot is a single cell.
     sizes: HashMap<Buffer, (usize, bool)>,
     spaces: HashMap<Buffer, Space>,
@@ -133,7 +133,7 @@ impl<'a> Places<'a> {
     pub(super) fn new(program: &'a Program, execution: u32, violations: &mut Vec<Violation>) -> Places<'a> {
         let problem = &program.problem;
         // Emptiness is listed per chunk only if some chunks can be empty.
-        let empty: Vec<bool> = match (&problem.counts, problem.equal()) {
+        let empty: Vec<bool> = match (&problem.counts, problem.chunk_elements()) {
             (Counts::Local, _) => Vec::new(),
             (_, Some(n)) if n > 0 => Vec::new(),
             _ => (0..problem.chunks()).map(|chunk| problem.is_empty(chunk)).collect(),
@@ -152,7 +152,7 @@ impl<'a> Places<'a> {
         let before = violations.len();
         let lines =
             || program.ranks.iter().flat_map(|(&rank, code)| placed(code).iter().map(move |p| (rank, p)));
-        let mut areas: HashMap<Area, Vec<&Placed>> = HashMap::default();
+        let mut areas: HashMap<Area, Vec<&Placement>> = HashMap::default();
         for (&rank, code) in &program.ranks {
             areas.clear();
             for line in placed(code) {
@@ -171,10 +171,10 @@ impl<'a> Places<'a> {
         }
         // A text may place a line at a huge offset: then cells are formed only where slots begin and end.
         let slots: u64 = lines().map(|(_, line)| line.place.set.len()).sum();
-        let fits = |n: u64, line: &Placed| {
+        let fits = |n: u64, line: &Placement| {
             line.at.is_multiple_of(n) && line.at / n + line.place.set.len() <= 2 * slots + 1024
         };
-        let unit = problem.equal().filter(|&n| n > 0 && lines().all(|(_, line)| fits(n, line)));
+        let unit = problem.chunk_elements().filter(|&n| n > 0 && lines().all(|(_, line)| fits(n, line)));
         places.unit = unit;
         for (rank, line) in lines() {
             let buffer = buffer_of(program, rank, line.place.area);
@@ -409,37 +409,37 @@ fn find<'t, 'a>(lines: &'t [Line<'a>], chunk: u64) -> Option<(&'t Line<'a>, u64,
 }
 
 /// Checks the placement of a line against the earlier placements of the same area.
-fn check(problem: &Problem, before: &[&Placed], line: &Placed) -> Result<(), (Invariant, String)> {
+fn check(problem: &Problem, before: &[&Placement], line: &Placement) -> Result<(), (Invariant, String)> {
     let set = &line.place.set;
     if set.len() > problem.chunks() {
-        return Err((Invariant::Bounds, "there are not so many chunks".to_owned()));
+        return Err((Invariant::Bounds, "the line has more slots than the problem has chunks".to_owned()));
     }
     if let Some(chunk) = set.bounds().map(|bounds| bounds.end - 1).filter(|&chunk| chunk >= problem.chunks())
     {
         return Err((Invariant::Bounds, format!("there is no chunk {chunk}")));
     }
-    let has = |other: &&Placed| set.iter().any(|chunk| other.place.set.position(chunk).is_some());
+    let has = |other: &&Placement| set.iter().any(|chunk| other.place.set.position(chunk).is_some());
     if !set.is_distinct() || before.iter().any(has) {
-        return Err((Invariant::Placed, "a chunk lies twice".to_owned()));
+        return Err((Invariant::Placed, "a chunk is placed twice".to_owned()));
     }
     Ok(())
 }
 
-fn placed(code: &Code) -> &[Placed] {
+fn placed(code: &Code) -> &[Placement] {
     match &code.layout {
-        Layout::Virtual => &[],
+        Layout::Unplaced => &[],
         Layout::Buffers { placed, .. } => placed,
     }
 }
 
-fn placed_of(program: &Program, rank: Rank) -> &[Placed] {
+fn placed_of(program: &Program, rank: Rank) -> &[Placement] {
     placed(&program.ranks[&rank])
 }
 
 /// Returns the buffer that contains an area of a rank.
 fn buffer_of(program: &Program, rank: Rank, area: Area) -> Buffer {
     let code = &program.ranks[&rank];
-    let placed = !matches!(code.layout, Layout::Virtual);
+    let placed = !matches!(code.layout, Layout::Unplaced);
     match area {
         Area::Shared(level, line) => {
             let region = program.topology.region_of(level, rank);

@@ -17,11 +17,11 @@ impl Machine<'_> {
         }
         if len(&left) != len(&right) {
             let message = format!("{} chunks on the left, {} on the right", len(&left), len(&right));
-            self.complain(Invariant::Shape, site, message);
+            self.report(Invariant::Shape, site, message);
             return None;
         }
         if overlap(&left, &right) {
-            self.complain(Invariant::Placed, site, "the two sides lie on each other");
+            self.report(Invariant::Placed, site, "the two sides overlap");
             return None;
         }
         Some((left, right))
@@ -42,8 +42,8 @@ impl Machine<'_> {
     fn fit(&mut self, to: Area, left: &[Block], right: &[Block], sizes: &[Size], site: Site) {
         let problem = &self.programs[site.execution as usize].problem;
         if let Some(chunk) = first_other_size(problem, left, right) {
-            let message = format!("{to}[{chunk}] has another size than what is copied");
-            self.complain(Invariant::Shape, site, message);
+            let message = format!("{to}[{chunk}] has a different size than its source");
+            self.report(Invariant::Shape, site, message);
         }
         if !self.local(site) {
             return;
@@ -63,21 +63,21 @@ impl Machine<'_> {
         let differs = |(room, size): (&Size, &Size)| *size != Size::Unknown && room != size;
         if let Some(at) = room.iter().zip(sizes).position(differs) {
             let chunk = chunks(left).nth(at).unwrap_or(0);
-            let message = format!("{to}[{chunk}] has another size than what is copied");
-            self.complain(Invariant::Shape, site, message);
+            let message = format!("{to}[{chunk}] has a different size than its source");
+            self.report(Invariant::Shape, site, message);
         }
     }
 
     pub(super) fn reduce(&mut self, rank: usize, into: &Place, with: &Place, site: Site) {
         if !self.programs[site.execution as usize].problem.collective.reduces() {
-            return self.complain(Invariant::Shape, site, "this collective does not reduce");
+            return self.report(Invariant::Shape, site, "this collective does not reduce");
         }
         let Some((right, left)) = self.pair(rank, into, with, site) else { return };
         let alike = left.len() == right.len() && left.iter().zip(&right).all(|(l, r)| l.chunks == r.chunks);
         let other = || chunks(&left).zip(chunks(&right)).find(|(l, r)| l != r);
         if let Some((l, r)) = if alike { None } else { other() } {
             let message = format!("combines chunk {l} with chunk {r}");
-            return self.complain(Invariant::Shape, site, message);
+            return self.report(Invariant::Shape, site, message);
         }
         let (mut lefts, mut rights) = std::mem::take(&mut self.scratch);
         lefts.clear();

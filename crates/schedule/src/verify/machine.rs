@@ -15,7 +15,7 @@ use super::memory::{Blocks, Memory};
 use super::rings::Rings;
 use super::{Invariant, MOST_VIOLATIONS, Site, Traffic, Violation};
 use crate::program::{Code, Instr, Program};
-use crate::schedule::{Area, End, Local, Payload};
+use crate::schedule::{Area, End, LocalOp, Payload};
 use crate::{Collective, Flag, Level, Problem, Rank, Request, Tag};
 
 /// Returns the levels whose segments a program uses. Flags are in the node's segment.
@@ -23,7 +23,7 @@ fn shared_levels(program: &Program) -> Vec<Level> {
     let instrs = program.ranks.values().flat_map(|code| &code.instrs);
     let is_flag = |flag: &Flag| flag.0 < Flag::BARRIERS;
     let flagged = |instr: &Instr| match instr {
-        Instr::Local(Local::Signal { flag, .. } | Local::Wait { flag, .. }) => is_flag(flag),
+        Instr::Local(LocalOp::Signal { flag, .. } | LocalOp::Wait { flag, .. }) => is_flag(flag),
         _ => false,
     };
     let mut levels: Vec<Level> = instrs.clone().any(flagged).then_some(Level::NODE).into_iter().collect();
@@ -183,7 +183,7 @@ pub(super) struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Gathering {
+pub(super) struct BarrierState {
     pub(super) arrived: HashSet<u32>,
     /// Joined clocks of all ranks that have arrived.
     pub(super) known: Stamp,
@@ -206,7 +206,7 @@ pub(super) struct Machine<'a> {
     pub(super) channels: HashMap<(Rank, Rank, Tag), Channel>,
     pub(super) flags: HashMap<(Rank, Flag, u32), Vec<Stamp>>,
     pub(super) waiting: HashMap<(Rank, Flag), Vec<usize>>,
-    pub(super) gatherings: HashMap<(Level, u32, u32, usize), Gathering>,
+    pub(super) gatherings: HashMap<(Level, u32, u32, usize), BarrierState>,
     /// Levels whose segments each distinct program uses.
     pub(super) levels: Vec<Vec<Level>>,
     /// Rings that each distinct program uses.
@@ -278,12 +278,12 @@ impl<'a> Machine<'a> {
             let missing = (0..p).map(|r| Rank(r as u32)).filter(|r| !program.ranks.contains_key(r));
             for missing in missing.take(MOST_VIOLATIONS) {
                 let site = Site { rank: missing, execution: execution as u32, instr: None };
-                machine.complain(Invariant::Bounds, site, "nothing is written for this rank");
+                machine.report(Invariant::Bounds, site, "the text has no program for this rank");
             }
         }
         if vast {
             let site = Site { rank: Rank(0), execution: 0, instr: None };
-            machine.complain(Invariant::Bounds, site, "there are too many chunks to be looked at one by one");
+            machine.report(Invariant::Bounds, site, "too many chunks for the verifier");
         }
         if !machine.violations.is_empty() {
             return machine;
@@ -324,7 +324,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(super) fn complain(&mut self, invariant: Invariant, site: Site, message: impl Into<String>) {
+    pub(super) fn report(&mut self, invariant: Invariant, site: Site, message: impl Into<String>) {
         if self.violations.len() < MOST_VIOLATIONS {
             self.violations.push(Violation { invariant, site: Some(site), message: message.into() });
         }
@@ -335,7 +335,7 @@ impl<'a> Machine<'a> {
             while let Some(rank) = self.ready.pop_front() {
                 self.advance(rank);
             }
-            self.settle();
+            self.report_unfinished();
         }
         let outputs = if self.violations.is_empty() { self.outputs() } else { Vec::new() };
         Run { violations: self.violations, traffic: self.traffic, exprs: self.exprs, outputs }
@@ -367,7 +367,7 @@ impl<'a> Machine<'a> {
         let mut open: Vec<Site> = self.states[rank].requests.iter().map(|r| r.site).collect();
         open.sort();
         for site in open {
-            self.complain(Invariant::Request, site, "this message is never finished");
+            self.report(Invariant::Request, site, "this message is never finished");
         }
         self.close(rank);
         let state = &mut self.states[rank];
@@ -389,25 +389,25 @@ impl<'a> Machine<'a> {
         match instr {
             Instr::Post(request, message) => self.post(rank, *request, message, site),
             Instr::Finish(requests) => return self.finish(rank, requests, site),
-            Instr::Local(Local::Copy { to, from }) => self.copy(rank, to, from, site),
-            Instr::Local(Local::Reduce { into, with }) => self.reduce(rank, into, with, site),
+            Instr::Local(LocalOp::Copy { to, from }) => self.copy(rank, to, from, site),
+            Instr::Local(LocalOp::Reduce { into, with }) => self.reduce(rank, into, with, site),
             Instr::Local(local) if self.is_left_out(local, site) => {}
-            Instr::Local(Local::Signal { flag, .. }) => {
+            Instr::Local(LocalOp::Signal { flag, .. }) => {
                 let stamp = self.clocks.release(rank);
                 self.flags.entry((site.rank, *flag, site.execution)).or_default().push(stamp);
                 self.ready.extend(self.waiting.remove(&(site.rank, *flag)).unwrap_or_default());
             }
-            Instr::Local(Local::Wait { flag, of, .. }) => return self.wait(rank, *flag, *of, site),
-            Instr::Local(Local::Open) => self.open(rank, site),
-            Instr::Local(Local::Barrier(level)) => return self.barrier(rank, *level, site),
-            Instr::Local(Local::Enter { level, .. }) => return self.enter(rank, *level, site),
-            Instr::Local(Local::Leave(level)) => self.leave(rank, *level, site),
+            Instr::Local(LocalOp::Wait { flag, of, .. }) => return self.wait(rank, *flag, *of, site),
+            Instr::Local(LocalOp::Open) => self.open(rank, site),
+            Instr::Local(LocalOp::Barrier(level)) => return self.barrier(rank, *level, site),
+            Instr::Local(LocalOp::Enter { level, .. }) => return self.enter(rank, *level, site),
+            Instr::Local(LocalOp::Leave(level)) => self.leave(rank, *level, site),
         }
         Step::Next
     }
 
     /// Reports ranks that are blocked for ever and messages that were never matched.
-    fn settle(&mut self) {
+    fn report_unfinished(&mut self) {
         if self.violations.len() >= MOST_VIOLATIONS {
             return;
         }
@@ -426,14 +426,14 @@ impl<'a> Machine<'a> {
                         .map(|posted| posted.site)
                         .collect();
                     open.sort();
-                    open.first().map_or("waits for ever".to_owned(), |at| {
+                    open.first().map_or("blocks for ever".to_owned(), |at| {
                         let post = &code.instrs[at.instr.unwrap_or(0) as usize];
-                        format!("waits for ever; nobody meets `{post}`")
+                        format!("blocks for ever; no other rank posts the counterpart of `{post}`")
                     })
                 }
-                instr => format!("waits for ever at `{instr}`"),
+                instr => format!("blocks for ever at `{instr}`"),
             };
-            self.complain(Invariant::Deadlock, site, message);
+            self.report(Invariant::Deadlock, site, message);
         }
         if deadlock {
             return;
@@ -445,8 +445,8 @@ impl<'a> Machine<'a> {
             let channel = &self.channels[&(from, to, tag)];
             let end = if channel.sends { "send" } else { "receive" };
             let Some((_, site)) = channel.first else { continue };
-            let message = format!("nobody meets this {end} from {from} to {to} with tag {tag}");
-            self.complain(Invariant::Match, site, message);
+            let message = format!("this {end} from rank {from} to rank {to} with tag {tag} is never matched");
+            self.report(Invariant::Match, site, message);
         }
     }
 

@@ -317,11 +317,15 @@ impl History {
     /// Checks that the last write, and for a write also all reads since then, happened before this access.
     fn order(&self, rank: usize, clocks: &Clocks, writing: bool) -> Result<(), Fault> {
         if let Some((other, then)) = self.writer
-            && !clocks.knows(rank, other, then)
+            && !clocks.happened_before(rank, other, then)
         {
             return Err(Fault::Race { other, writes: true });
         }
-        match self.readers.iter().find(|&&(reader, then)| writing && !clocks.knows(rank, reader, then)) {
+        match self
+            .readers
+            .iter()
+            .find(|&&(reader, then)| writing && !clocks.happened_before(rank, reader, then))
+        {
             Some(&(other, _)) => Err(Fault::Race { other, writes: false }),
             None => Ok(()),
         }

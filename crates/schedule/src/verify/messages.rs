@@ -26,24 +26,24 @@ impl Machine<'_> {
             matched: false,
             awaited: false,
         };
-        let is_foreign = message.places.iter().any(|place| place.area.of_other().is_some());
+        let is_foreign = message.places.iter().any(|place| place.area.remote().is_some());
         if peer.0 >= program.problem.ranks || peer == site.rank || message.tag > Tag::MAX || is_foreign {
             // The request counts as matched, so that its `finish` is not an error too.
             posted.matched = true;
             self.states[rank].requests.insert(request, posted);
             let what = if peer == site.rank {
-                "a rank sends itself nothing: use `copy`".to_owned()
+                "a rank cannot send to itself: use `copy`".to_owned()
             } else if is_foreign {
-                "a message carries what belongs to its rank".to_owned()
+                "a message cannot carry the buffers of another rank".to_owned()
             } else if message.tag > Tag::MAX {
                 format!("tags go up to {}", Tag::MAX)
             } else {
                 format!("there is no rank {peer}: ranks go up to {}", program.problem.ranks - 1)
             };
-            return self.complain(Invariant::Bounds, site, what);
+            return self.report(Invariant::Bounds, site, what);
         }
         if self.states[rank].requests.get_mut(request).is_some() {
-            return self.complain(Invariant::Request, site, format!("request {request} is still under way"));
+            return self.report(Invariant::Request, site, format!("request {request} is still in flight"));
         }
         let mut all_found = true;
         for place in &message.places {
@@ -93,7 +93,7 @@ impl Machine<'_> {
                     };
                     if let Some(chunk) = first_unknown(blocks, &lengths) {
                         let message = format!("the length of {area}[{chunk}] is not known");
-                        self.complain(Invariant::Length, site, message);
+                        self.report(Invariant::Length, site, message);
                     }
                     sizes.extend(lengths);
                 }
@@ -113,12 +113,12 @@ impl Machine<'_> {
                         let sizes = self.lengths(*area, blocks, site.rank);
                         if let Some(chunk) = first_unknown(blocks, &sizes) {
                             let message = format!("the length of {area}[{chunk}] is not known yet");
-                            self.complain(Invariant::Length, site, message);
+                            self.report(Invariant::Length, site, message);
                         }
                         expected.extend(sizes);
                     }
                     if *area == Area::In && !blocks.is_empty() {
-                        self.complain(Invariant::Bounds, site, "writes the user's input");
+                        self.report(Invariant::Bounds, site, "writes the user's input");
                     }
                     for block in blocks {
                         if let Err(fault) = self.memory.begin_receive(block, rank, &self.clocks) {
@@ -138,8 +138,9 @@ impl Machine<'_> {
                         }
                     }
                     if let Some(chunk) = double {
-                        let message = format!("another length of {area}[{chunk}] is on its way");
-                        self.complain(Invariant::InFlight, site, message);
+                        let message =
+                            format!("another message with the length of {area}[{chunk}] is in flight");
+                        self.report(Invariant::InFlight, site, message);
                     }
                 }
                 Payload::Sizes => {}
@@ -151,8 +152,9 @@ impl Machine<'_> {
     fn count(&mut self, rank: usize, message: &Message) {
         let program = self.programs[0];
         let topology = &program.topology;
-        let apart =
-            topology.apart(Rank(rank as u32), message.peer).map_or(topology.levels(), |level| level.0);
+        let apart = topology
+            .outermost_difference(Rank(rank as u32), message.peer)
+            .map_or(topology.levels(), |level| level.0);
         let elements: u64 = match message.payload {
             Payload::Data => message.places.iter().filter_map(|p| program.problem.elements_of(&p.set)).sum(),
             Payload::Sizes => 0,
@@ -189,7 +191,7 @@ impl Machine<'_> {
         received.cargo = cargo;
         let (site, payload, parts) = (recv.1, received.payload, std::mem::take(&mut received.parts));
         let agree = if (sent_payload, send.1.execution) != (payload, site.execution) {
-            Err("the send that it meets is of another kind or execution".to_owned())
+            Err("the matching send is of another kind (data or sizes) or of another execution".to_owned())
         } else if count(&sent_parts) != count(&parts) {
             let (wanted, sent) = (count(&parts), count(&sent_parts));
             Err(format!("receives {wanted} chunks, but rank {from} sends {sent}"))
@@ -199,14 +201,14 @@ impl Machine<'_> {
                 parts.iter().flat_map(|(_, blocks)| blocks.iter().copied()).collect()
             };
             let differs = match (&sent_parts[..], &parts[..]) {
-                _ if problem.equal().is_some() => None,
+                _ if problem.chunk_elements().is_some() => None,
                 ([(_, sent)], [(_, received)]) => first_other_size(problem, received, sent),
                 (sent, received) => first_other_size(problem, &flat(received), &flat(sent)),
             };
-            differs.map_or(Ok(()), |chunk| Err(format!("chunk {chunk} comes with another size")))
+            differs.map_or(Ok(()), |chunk| Err(format!("chunk {chunk} is sent with a different size")))
         };
         if let Err(message) = agree {
-            self.complain(Invariant::Match, site, message);
+            self.report(Invariant::Match, site, message);
         }
         for (rank, request, parts) in [(from, send.0, sent_parts), (to, recv.0, parts)] {
             if let Some(posted) = self.states[rank].requests.get_mut(request) {
@@ -219,11 +221,11 @@ impl Machine<'_> {
         let named = || requests.iter().map(|r| Request(r as u32));
         let state = &mut self.states[rank];
         if requests.len() > state.requests.len as u64 || requests.bounds().is_some_and(|b| b.end > 1 << 32) {
-            self.complain(Invariant::Request, site, "finishes more requests than are under way");
+            self.report(Invariant::Request, site, "finishes more requests than are in flight");
             return Step::Next;
         }
         if let Some(request) = named().find(|&request| state.requests.get_mut(request).is_none()) {
-            self.complain(Invariant::Request, site, format!("request {request} is not under way"));
+            self.report(Invariant::Request, site, format!("request {request} is not in flight"));
             return Step::Next;
         }
         let mut open = 0;
@@ -240,7 +242,7 @@ impl Machine<'_> {
         }
         for request in named() {
             let Some(posted) = self.states[rank].requests.remove(request) else {
-                self.complain(Invariant::Request, site, format!("request {request} is named twice"));
+                self.report(Invariant::Request, site, format!("request {request} is named twice"));
                 continue;
             };
             let levels: SmallVec<[Level; 2]> = posted.levels.clone();
@@ -284,8 +286,9 @@ impl Machine<'_> {
                         };
                         if let Some(i) = (0..count).find(wrong) {
                             let chunk = chunks(blocks).nth(i).unwrap_or(0);
-                            let message = format!("{area}[{chunk}] does not have its data's length");
-                            self.complain(Invariant::Length, posted.site, message);
+                            let message =
+                                format!("the length of {area}[{chunk}] differs from that of its data");
+                            self.report(Invariant::Length, posted.site, message);
                         }
                     }
                     let mut at = 0;
@@ -318,8 +321,10 @@ impl Machine<'_> {
             }
         }
         if let Some(chunk) = refused {
-            let message = format!("{area}[{chunk}] cannot be given a length");
-            self.complain(Invariant::Length, site, message);
+            let message = format!(
+                "{area}[{chunk}] cannot receive a length: only private lines can, with counts `local`"
+            );
+            self.report(Invariant::Length, site, message);
         }
     }
 }

@@ -39,7 +39,7 @@
 //! has synchronised with it. `enter` waits until all ranks have left the slot: nothing else orders two executions there, and this order
 //! counts only for the ring. Deadlock is checked with a ring of one slot; on a longer one no rank waits for more.
 //!
-//! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Report`].
+//! `consistent` and `ordered` are also reported for programs that do not claim them: see [`Verification`].
 //!
 //! ```
 //! use bruckner_schedule::{read, verify::{verify, Invariant}};
@@ -171,14 +171,14 @@ pub struct Traffic {
 
 impl Traffic {
     /// Returns the number of messages to other nodes.
-    pub fn nonlocal(&self) -> u64 {
+    pub fn internode_messages(&self) -> u64 {
         self.messages.get(usize::from(Level::NODE.0)).copied().unwrap_or(0)
     }
 }
 
 /// Result of the verification.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct Verification {
     /// Violations found, at most [`MOST_VIOLATIONS`]; empty if the program is proven correct.
     pub violations: Vec<Violation>,
     /// Whether all ranks compute the same expression. Valid only if there are no violations.
@@ -191,9 +191,9 @@ pub struct Report {
     pub memory: u64,
 }
 
-impl Report {
+impl Verification {
     /// Whether the program is proven correct.
-    pub fn holds(&self) -> bool {
+    pub fn is_correct(&self) -> bool {
         self.violations.is_empty()
     }
 }
@@ -202,7 +202,7 @@ impl Report {
 pub const MOST_VIOLATIONS: usize = 40;
 
 /// Verifies a program: in one execution, or in three back to back if it uses shared memory.
-pub fn verify(program: &Program) -> Report {
+pub fn verify(program: &Program) -> Verification {
     if machine::shares_memory(program) {
         verify_sequence(&[program, program, program])
     } else {
@@ -215,8 +215,8 @@ pub fn verify(program: &Program) -> Report {
 ///
 /// # Panics
 /// If the sequence is empty, or its programs are not for one topology.
-pub fn verify_sequence(programs: &[&Program]) -> Report {
+pub fn verify_sequence(programs: &[&Program]) -> Verification {
     assert!(programs.windows(2).all(|w| w[0].topology == w[1].topology), "one topology");
     let run = machine::Machine::new(programs).run();
-    outcome::judge(programs, run)
+    outcome::check(programs, run)
 }

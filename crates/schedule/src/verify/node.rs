@@ -3,7 +3,7 @@
 use super::clock::Clocks;
 use super::machine::{Machine, Step};
 use super::{Invariant, Site};
-use crate::schedule::Local;
+use crate::schedule::LocalOp;
 use crate::{Flag, Level, Rank};
 
 impl Machine<'_> {
@@ -11,7 +11,7 @@ impl Machine<'_> {
         let topology = &self.programs[0].topology;
         if of.0 >= topology.ranks() || of == site.rank || topology.node_of(of) != topology.node_of(site.rank)
         {
-            self.complain(Invariant::Bounds, site, format!("rank {of} is not another rank of this node"));
+            self.report(Invariant::Bounds, site, format!("rank {of} must be another rank of the same node"));
             return Step::Next;
         }
         let turn = self.states[rank].waits.get(&(of, flag)).copied().unwrap_or(0);
@@ -51,26 +51,22 @@ impl Machine<'_> {
     }
 
     /// Whether a signal, wait or enter is skipped because all its chunks are empty. All ranks know that, so all skip it.
-    pub(super) fn is_left_out(&mut self, local: &Local, site: Site) -> bool {
+    pub(super) fn is_left_out(&mut self, local: &LocalOp, site: Site) -> bool {
         let problem = &self.programs[site.execution as usize].problem;
         let Some(chunks) = local.chunks() else { return false };
         let within = chunks.bounds().is_none_or(|bounds| bounds.end <= problem.chunks());
         if !within || chunks.len() > problem.chunks() {
-            self.complain(Invariant::Bounds, site, format!("`{local}`: there are no such chunks"));
+            self.report(Invariant::Bounds, site, format!("`{local}`: there are no such chunks"));
             return true;
         }
-        local.is_left_out(problem)
+        local.is_skipped(problem)
     }
 
     /// Waits to enter a ring. The ring is simulated with one slot, free when all ranks have left the previous execution on this ring; on a
     /// longer ring no rank waits for more. The order that entering establishes counts for the ring alone: see [`Machine::touch_ring`].
     pub(super) fn enter(&mut self, rank: usize, level: Level, site: Site) -> Step {
         if !self.rings[self.index[site.execution as usize]].has(rank, level) {
-            self.complain(
-                Invariant::Bounds,
-                site,
-                format!("enters the {level} segment and does not leave it"),
-            );
+            self.report(Invariant::Bounds, site, format!("enters the {level} segment and does not leave it"));
             return Step::Next;
         }
         let topology = &self.programs[0].topology;
@@ -98,16 +94,16 @@ impl Machine<'_> {
     /// Then all accesses of earlier executions to this slot are complete, in this program and in others.
     pub(super) fn touch_ring(&mut self, rank: usize, level: Level, site: Site) {
         if self.states[rank].left.contains(&level) {
-            let message = format!("touches the {level} segment after it has left it");
-            return self.complain(Invariant::Race, site, message);
+            let message = format!("accesses the {level} segment after `leave {level}`");
+            return self.report(Invariant::Race, site, message);
         }
         let region = self.programs[0].topology.region_of(level, site.rank);
         let entered = self.entered.get(&(level, region, site.execution));
         let mut entered = entered.into_iter().flatten();
-        if !entered.any(|&(who, then)| self.clocks.knows(rank, who, then)) {
+        if !entered.any(|&(who, then)| self.clocks.happened_before(rank, who, then)) {
             let message =
-                format!("touches the {level} segment before anybody has entered it, as far as it knows");
-            self.complain(Invariant::Race, site, message);
+                format!("accesses the {level} segment without an `enter {level}` that happened before");
+            self.report(Invariant::Race, site, message);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::Rank;
 impl Machine<'_> {
     pub(super) fn open(&mut self, rank: usize, site: Site) {
         if self.opened.insert((rank, site.execution), self.clocks.now(rank)).is_some() {
-            self.complain(Invariant::Bounds, site, "opens its buffers twice");
+            self.report(Invariant::Bounds, site, "opens its buffers twice");
         }
     }
 
@@ -20,16 +20,20 @@ impl Machine<'_> {
         let topology = &self.programs[0].topology;
         let is_near = owner.0 < topology.ranks() && topology.node_of(owner) == topology.node_of(site.rank);
         if !is_near || owner == site.rank {
-            self.complain(Invariant::Bounds, site, format!("rank {owner} is not another rank of this node"));
+            self.report(
+                Invariant::Bounds,
+                site,
+                format!("rank {owner} must be another rank of the same node"),
+            );
             return false;
         }
         let of = owner.0 as usize;
         let opened = self.opened.get(&(of, site.execution));
         let (now, state) = (self.clocks.now(rank), &self.states[of]);
-        let message = if !opened.is_some_and(|then| self.clocks.knows(rank, of, *then)) {
-            format!("reads what belongs to rank {owner}, which has not opened it, as far as this rank knows")
+        let message = if !opened.is_some_and(|then| self.clocks.happened_before(rank, of, *then)) {
+            format!("reads the buffers of rank {owner}, but nothing orders this after its `open`")
         } else if state.done || state.execution > site.execution {
-            format!("reads what belongs to rank {owner}, which may have ended")
+            format!("reads the buffers of rank {owner}, which may have ended")
         } else {
             let readers = self.readers.entry((of, site.execution)).or_default();
             if readers.last() != Some(&(rank, now)) {
@@ -37,7 +41,7 @@ impl Machine<'_> {
             }
             return true;
         };
-        self.complain(Invariant::Race, site, message);
+        self.report(Invariant::Race, site, message);
         false
     }
 
@@ -46,10 +50,10 @@ impl Machine<'_> {
         let site = self.site(rank);
         let readers = self.readers.remove(&(rank, site.execution)).unwrap_or_default();
         if let Some((reader, _)) =
-            readers.iter().find(|(reader, then)| !self.clocks.knows(rank, *reader, *then))
+            readers.iter().find(|(reader, then)| !self.clocks.happened_before(rank, *reader, *then))
         {
             let site = Site { instr: None, ..site };
-            self.complain(
+            self.report(
                 Invariant::Race,
                 site,
                 format!("ends while rank {reader} may still read its buffers"),

@@ -4,12 +4,12 @@ use rustc_hash::FxHashMap as HashMap;
 
 use super::expr::{Expr, Exprs, Node};
 use super::machine::{Run, moved};
-use super::{Invariant, MOST_VIOLATIONS, Report, Site, Violation};
+use super::{Invariant, MOST_VIOLATIONS, Site, Verification, Violation};
 use crate::{Code, Counts, Order, Problem, Program, Rank};
 
-pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
+pub(super) fn check(programs: &[&Program], run: Run) -> Verification {
     let program = programs[0];
-    let mut judge = Judge { exprs: run.exprs, violations: run.violations, shapes: HashMap::default() };
+    let mut judge = Checker { exprs: run.exprs, violations: run.violations, shapes: HashMap::default() };
     for (execution, ranks) in run.outputs.iter().enumerate() {
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Site { rank: Rank(rank as u32), execution: execution as u32, instr: None };
@@ -18,8 +18,13 @@ pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
             }
         }
     }
-    let mut report =
-        Report { violations: Vec::new(), consistent: true, ordered: true, memory: 0, traffic: run.traffic };
+    let mut report = Verification {
+        violations: Vec::new(),
+        consistent: true,
+        ordered: true,
+        memory: 0,
+        traffic: run.traffic,
+    };
     // Costs are computed only for correct programs: an invalid text may name an enormous number of slots.
     if judge.violations.is_empty() {
         let of_rank = |code: &Code| code.memory(&program.problem);
@@ -34,14 +39,14 @@ pub(super) fn judge(programs: &[&Program], run: Run) -> Report {
     report
 }
 
-struct Judge {
+struct Checker {
     exprs: Exprs,
     violations: Vec<Violation>,
     /// Results for reductions that were checked before: an error, or whether operands are in rank order.
     shapes: HashMap<(Expr, u64), Result<bool, (Invariant, String)>>,
 }
 
-impl Judge {
+impl Checker {
     fn complain(&mut self, invariant: Invariant, site: Option<Site>, message: String) {
         self.violations.push(Violation { invariant, site, message });
     }
@@ -98,7 +103,12 @@ impl Judge {
         }
     }
 
-    fn properties(&mut self, program: &Program, ranks: &[Vec<(u64, Option<Expr>)>], report: &mut Report) {
+    fn properties(
+        &mut self,
+        program: &Program,
+        ranks: &[Vec<(u64, Option<Expr>)>],
+        report: &mut Verification,
+    ) {
         let mut first: HashMap<u64, Option<Expr>> = HashMap::default();
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Some(Site { rank: Rank(rank as u32), execution: 0, instr: None });
@@ -106,7 +116,9 @@ impl Judge {
                 if *first.entry(chunk).or_insert(expr) != expr {
                     report.consistent = false;
                     if program.claims.consistent {
-                        let message = format!("out[{chunk}] has another expression than on a lower rank");
+                        let message = format!(
+                            "out[{chunk}] is computed by a different expression than on a lower rank"
+                        );
                         self.complain(Invariant::Consistent, site, message);
                     }
                 }
@@ -114,7 +126,7 @@ impl Judge {
                 if !matches!(ordered, Some(Ok(true))) {
                     report.ordered = false;
                     if program.claims.ordered || program.problem.order == Order::Ranks {
-                        let message = format!("out[{chunk}] does not combine in rank order");
+                        let message = format!("out[{chunk}] does not combine its operands in rank order");
                         self.complain(Invariant::Ordered, site, message);
                     }
                 }
@@ -122,10 +134,10 @@ impl Judge {
         }
     }
 
-    fn claims(&mut self, program: &Program, report: &Report) {
+    fn claims(&mut self, program: &Program, report: &Verification) {
         let most = |of: fn(&super::Traffic) -> u64| report.traffic.iter().map(of).max().unwrap_or(0);
         if program.claims.sent.is_some() && program.problem.counts == Counts::Local {
-            let message = "what is sent cannot be claimed where sizes are known only locally";
+            let message = "`claim sent` is not allowed with counts `local`";
             self.complain(Invariant::Claim, None, message.to_owned());
         }
         for (what, claimed, found) in [

@@ -19,9 +19,8 @@ impl Machine<'_> {
         if let Some(level) = self.shared_level(place, site) {
             self.touch(rank, level, site);
         }
-        let (owner, area) = place.area.of_other().unwrap_or((site.rank, place.area));
-        if place.area.of_other().is_some() && self.is_filled(place, site) && !self.reads_of(rank, owner, site)
-        {
+        let (owner, area) = place.area.remote().unwrap_or((site.rank, place.area));
+        if place.area.remote().is_some() && self.is_filled(place, site) && !self.reads_of(rank, owner, site) {
             return false;
         }
         let problem = &self.programs[execution].problem;
@@ -29,13 +28,13 @@ impl Machine<'_> {
             return true;
         }
         if place.set.len() > problem.chunks() || !place.set.is_distinct() {
-            self.complain(Invariant::Shape, site, format!("{place} names a slot twice"));
+            self.report(Invariant::Shape, site, format!("{place} names a slot twice"));
             return false;
         }
-        let is_private = !matches!(place.area, Area::Shared(..)) && place.area.of_other().is_none();
+        let is_private = !matches!(place.area, Area::Shared(..)) && place.area.remote().is_none();
         if !is_private && problem.counts == Counts::Local {
-            let message = "lengths that only some know do not go through a segment";
-            self.complain(Invariant::Length, site, message);
+            let message = "data with counts `local` cannot be in a segment or in another rank's buffers";
+            self.report(Invariant::Length, site, message);
             return false;
         }
         // The chunk numbers that a rank has in an area are always a range.
@@ -45,13 +44,13 @@ impl Machine<'_> {
             if bounds.start < allowed.start || bounds.end > allowed.end {
                 let chunk = run.iter().find(|chunk| !allowed.contains(chunk)).unwrap_or(0);
                 let message = format!("{place}: this rank has no {}[{chunk}]", place.area);
-                self.complain(Invariant::Bounds, site, message);
+                self.report(Invariant::Bounds, site, message);
                 return false;
             }
             let places = &mut self.places[self.index[execution]];
             let found = places.blocks(owner, area, run, &mut self.memory, blocks);
             if let Err(Missing(chunk)) = found {
-                self.complain(Invariant::Placed, site, format!("{}[{chunk}] has no place", place.area));
+                self.report(Invariant::Placed, site, format!("{}[{chunk}] has no place", place.area));
                 return false;
             }
         }
@@ -76,7 +75,7 @@ impl Machine<'_> {
     pub(super) fn part(&self, rank: usize, execution: u32, level: Level) -> u32 {
         let alternates = |code: &Code| match &code.layout {
             Layout::Buffers { alternate, .. } => alternate.contains(&level),
-            Layout::Virtual => false,
+            Layout::Unplaced => false,
         };
         let codes = &self.codes[rank][..=execution as usize];
         let turns = codes.iter().filter(|code| alternates(code)).count() as u32;
@@ -100,7 +99,7 @@ impl Machine<'_> {
         if self.touched.get(&(part, rank)).and_then(VecDeque::back) == Some(&now) {
             return;
         }
-        if !self.is_alone(rank, part, site) {
+        if !self.has_no_conflict(rank, part, site) {
             return;
         }
         let mine = self.touched.entry((part, rank)).or_default();
@@ -114,7 +113,7 @@ impl Machine<'_> {
     }
 
     /// Whether no other rank can be in this part of a segment in another execution; reports a race otherwise.
-    fn is_alone(&mut self, rank: usize, part: Part, site: Site) -> bool {
+    fn has_no_conflict(&mut self, rank: usize, part: Part, site: Site) -> bool {
         let (topology, (level, region, _)) = (&self.programs[0].topology, part);
         let is_there = |other: &usize| {
             let began = self.states[*other].execution;
@@ -124,15 +123,15 @@ impl Machine<'_> {
             let mut touches = self.touched.get(&(part, *other)).into_iter().flatten();
             ahead
                 || touches.any(|&(execution, then)| {
-                    execution != site.execution && !self.clocks.knows(rank, *other, then)
+                    execution != site.execution && !self.clocks.happened_before(rank, *other, then)
                 })
         };
         let mut others = topology.span(level, region).map(|at| topology.rank_at(at).0 as usize);
         let Some(other) = others.find(|other| *other != rank && is_there(other)) else { return true };
         let message = format!(
-            "uses the {level} segment while rank {other} may be there in another execution; end with `barrier {level}`, alternate, or enter and leave"
+            "accesses the {level} segment while rank {other} may access it in another execution; end with `barrier {level}`, or use `alternate`, or `enter` and `leave`"
         );
-        self.complain(Invariant::Race, site, message);
+        self.report(Invariant::Race, site, message);
         false
     }
 
@@ -148,7 +147,7 @@ impl Machine<'_> {
             let region = self.programs[0].topology.region_of(level, site.rank);
             if !self.rings[index].has(rank, level) {
                 let part = (level, region, self.part(rank, site.execution, level));
-                if !self.is_alone(rank, part, site) {
+                if !self.has_no_conflict(rank, part, site) {
                     return;
                 }
             }
@@ -203,8 +202,8 @@ impl Machine<'_> {
             let size = sizes[at];
             sizes[at] = length.unwrap_or(size);
             if size != sizes[at] {
-                let message = format!("{area}[{chunk}] has a new length, its data is the old");
-                self.complain(Invariant::Length, site, message);
+                let message = format!("{area}[{chunk}] has a new length, but its data is still the old one");
+                self.report(Invariant::Length, site, message);
             }
         }
         sizes
@@ -213,10 +212,10 @@ impl Machine<'_> {
     /// Writes values to blocks, in order.
     pub(super) fn write(&mut self, rank: usize, area: Area, blocks: &[Block], site: Site, values: &[Expr]) {
         if area == Area::In && !blocks.is_empty() {
-            self.complain(Invariant::Bounds, site, "writes the user's input");
+            self.report(Invariant::Bounds, site, "writes the user's input");
         }
-        if area.of_other().is_some() && !blocks.is_empty() {
-            self.complain(Invariant::Bounds, site, "writes what belongs to another rank");
+        if area.remote().is_some() && !blocks.is_empty() {
+            self.report(Invariant::Bounds, site, "writes to another rank's buffers");
         }
         let mut at = 0;
         for block in blocks {
@@ -239,7 +238,7 @@ impl Machine<'_> {
                 (Invariant::Race, format!("{name}; nothing orders this after rank {other}'s {what} of it"))
             }
         };
-        self.complain(invariant, site, message);
+        self.report(invariant, site, message);
     }
 }
 
@@ -256,7 +255,7 @@ fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
 
 /// Returns the first chunk in `a` whose size differs from that of its counterpart in `b`.
 pub(super) fn first_other_size(problem: &Problem, a: &[Block], b: &[Block]) -> Option<u64> {
-    if problem.equal().is_some() {
+    if problem.chunk_elements().is_some() {
         return None;
     }
     if a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.chunks == b.chunks) {

@@ -3,7 +3,7 @@
 use super::{Invariant, MOST_VIOLATIONS, Site, Violation};
 use crate::Level;
 use crate::program::{Code, Instr, Layout, Program};
-use crate::schedule::Local;
+use crate::schedule::LocalOp;
 
 /// For each rank, the levels of its `leave` instructions, in order.
 pub(super) struct Rings(Vec<Vec<Level>>);
@@ -25,7 +25,9 @@ impl Rings {
                 let anybody =
                     region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
                 let message = match left.iter().filter(|other| **other == level).count() {
-                    0 if anybody => format!("another rank leaves the {level} segment, this one does not"),
+                    0 if anybody => {
+                        format!("another rank of the region has `leave {level}`, but this rank has not")
+                    }
                     0 | 1 if !alternates(code, level) || !anybody => continue,
                     0 | 1 => format!("the {level} segment cannot both alternate and be left"),
                     _ => format!("leaves the {level} segment twice"),
@@ -45,7 +47,7 @@ impl Rings {
 
 fn levels_left(code: &Code) -> Vec<Level> {
     let left = |instr: &Instr| match instr {
-        Instr::Local(Local::Leave(level)) => Some(*level),
+        Instr::Local(LocalOp::Leave(level)) => Some(*level),
         _ => None,
     };
     code.instrs.iter().filter_map(left).collect()

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use bruckner_choose::Natives;
+use bruckner_choose::NativeSettings;
 
 use super::{Rules, Written};
 
@@ -18,7 +18,7 @@ pub(super) fn takes(setting: &str) -> bool {
         .is_some_and(|(function, algorithm)| name(function) && number(algorithm))
 }
 
-pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
+pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
     let mut written = Written::default();
     for (name, by_ranks) in rules {
         for (ranks, spans) in by_ranks {
@@ -29,13 +29,13 @@ pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
                 .any(|setting| setting.setting.is_empty());
             if left || by_ranks.len() > 1 {
                 let why = if left {
-                    "some sizes are best left alone"
+                    "the default is best for some sizes"
                 } else {
-                    "it is for several numbers of ranks"
+                    "it has rules for several numbers of ranks"
                 };
-                written
-                    .remarks
-                    .push(format!("{name} on {ranks} ranks is left out: {why}, which cannot be said"));
+                written.remarks.push(format!(
+                    "{name} on {ranks} ranks is left out: {why}, which Intel MPI's variables cannot express"
+                ));
                 continue;
             }
             let mut value = String::new();
@@ -52,7 +52,7 @@ pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
                 );
             }
             if let Some(variable) = variable {
-                written.remarks.push(format!("{variable} is for jobs of {ranks} ranks"));
+                written.remarks.push(format!("use {variable} only in jobs of {ranks} ranks"));
                 written.variables.push((variable, value));
             }
         }
@@ -77,6 +77,8 @@ mod tests {
         assert_eq!(written.variables, [("I_MPI_ADJUST_ALLREDUCE".to_owned(), "5:8-64;3:512-512".to_owned())]);
         let all = vec![natives("1x4", Name::Allreduce, &[found[0], (64, "")])];
         let written = write(&rules_of(&all, Format::Intel), &all);
-        assert!(written.variables.is_empty() && written.remarks[0].contains("best left alone"));
+        assert!(
+            written.variables.is_empty() && written.remarks[0].contains("the default is best for some sizes")
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use bruckner::Name;
-use bruckner_choose::{Natives, Profile, Setting, Vendor};
+use bruckner_choose::{NativeSetting, NativeSettings, Profile, Vendor};
 use clap::ValueEnum;
 
 /// The MPI whose tuning files are written.
@@ -69,11 +69,14 @@ struct Written {
 
 /// Writes the tuning files into a directory. Returns shell commands that make the MPI use these files.
 pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Result<String> {
-    let mpi = &profile.made.mpi;
-    ensure!(Format::of(mpi) == Some(format), "the profile is for {mpi}");
+    let mpi = &profile.provenance.mpi;
+    ensure!(
+        Format::of(mpi) == Some(format),
+        "the profile is for {mpi}, which does not read files of this format"
+    );
     ensure!(
         !profile.natives.is_empty(),
-        "the profile knows nothing of the MPI's own algorithms: run `bruckner tune --natives` first"
+        "the profile has no results for the MPI's own algorithms: run `bruckner tune --natives` first"
     );
     let mut remarks = Vec::new();
     let rules = rules(&profile.natives, format, &mut remarks);
@@ -89,14 +92,14 @@ pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Res
         let path = place.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    let mut text = comment(&format!("{mpi}: the algorithms of its own that were fastest"));
+    let mut text = comment(&format!("{mpi}: its own fastest algorithms, as measured"));
     remarks.iter().for_each(|remark| text.push_str(&comment(remark)));
     for (name, value) in &written.variables {
         let value = value.replace("{}", &place.display().to_string());
         text.push_str(&format!("export {name}='{}'\n", value.replace('\'', r"'\''")));
     }
     if written.variables.is_empty() {
-        text.push_str("# nothing is known to be better than what it does by itself\n");
+        text.push_str("# no setting was found to be faster than the default\n");
     }
     Ok(text)
 }
@@ -108,18 +111,19 @@ fn comment(text: &str) -> String {
 }
 
 /// Returns the rules by collective and number of ranks. Of two shapes with equally many ranks the first one counts.
-fn rules(natives: &[Natives], format: Format, remarks: &mut Vec<String>) -> Rules {
+fn rules(natives: &[NativeSettings], format: Format, remarks: &mut Vec<String>) -> Rules {
     let mut rules = Rules::new();
     let mut shapes: BTreeMap<u32, String> = BTreeMap::new();
-    for Natives { shape, settings } in natives {
+    for NativeSettings { shape, settings } in natives {
         let ranks = shape.ranks();
         if let Some(other) = shapes.get(&ranks) {
-            remarks.push(format!("{shape} is left out: it has as many ranks as {other}"));
+            remarks.push(format!("{shape} is left out: {other} has the same number of ranks"));
             continue;
         }
         shapes.insert(ranks, shape.to_string());
         for name in Name::ALL {
-            let mut sizes: Vec<&Setting> = settings.iter().filter(|setting| setting.name == name).collect();
+            let mut sizes: Vec<&NativeSetting> =
+                settings.iter().filter(|setting| setting.name == name).collect();
             sizes.sort_by_key(|setting| setting.bytes);
             let spans = spans(&sizes, |setting| format.takes(name, setting));
             if !spans.is_empty() {
@@ -131,10 +135,10 @@ fn rules(natives: &[Natives], format: Format, remarks: &mut Vec<String>) -> Rule
 }
 
 /// Merges consecutive measured sizes with the same setting into ranges.
-fn spans(sizes: &[&Setting], takes: impl Fn(&str) -> bool) -> Vec<Span> {
+fn spans(sizes: &[&NativeSetting], takes: impl Fn(&str) -> bool) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut before = "";
-    for Setting { bytes, setting, .. } in sizes {
+    for NativeSetting { bytes, setting, .. } in sizes {
         let setting = if takes(setting) { setting.as_str() } else { "" };
         match spans.last_mut() {
             _ if setting.is_empty() => {}
@@ -153,19 +157,19 @@ mod tests {
     use bruckner_schedule::Topology;
 
     /// Returns results for one collective on a topology, as pairs of size and setting.
-    pub(super) fn natives(topology: &str, name: Name, found: &[(u64, &str)]) -> Natives {
+    pub(super) fn natives(topology: &str, name: Name, found: &[(u64, &str)]) -> NativeSettings {
         let topology: Topology = topology.parse().unwrap();
-        let setting = |(bytes, setting): &(u64, &str)| Setting {
+        let setting = |(bytes, setting): &(u64, &str)| NativeSetting {
             name,
             bytes: *bytes,
             setting: (*setting).to_owned(),
             ratio: 0.5,
             interval: [0.4, 0.6],
         };
-        Natives { shape: Shape::of(&topology), settings: found.iter().map(setting).collect() }
+        NativeSettings { shape: Shape::of(&topology), settings: found.iter().map(setting).collect() }
     }
 
-    pub(super) fn rules_of(natives: &[Natives], format: Format) -> Rules {
+    pub(super) fn rules_of(natives: &[NativeSettings], format: Format) -> Rules {
         rules(natives, format, &mut Vec::new())
     }
 
@@ -173,7 +177,7 @@ mod tests {
     fn nothing_reaches_beyond_what_was_measured() {
         let found = [(8, "a"), (64, "a"), (512, ""), (4096, "a"), (32768, "b"), (262_144, "b")];
         let natives = natives("1x4", Name::Allgather, &found);
-        let sizes: Vec<&Setting> = natives.settings.iter().collect();
+        let sizes: Vec<&NativeSetting> = natives.settings.iter().collect();
         let span = |from, to, setting: &str| Span { from, to, setting: setting.to_owned() };
         assert_eq!(
             spans(&sizes, |setting| !setting.is_empty()),
@@ -199,6 +203,6 @@ mod tests {
         let two = ["4x4", "2x8"].map(|shape| natives(shape, Name::Allreduce, &[(8, "tuned rabenseifner")]));
         let mut remarks = Vec::new();
         assert_eq!(rules(&two, Format::OpenMpi, &mut remarks)[&Name::Allreduce].len(), 1);
-        assert_eq!(remarks, ["2x8 is left out: it has as many ranks as 4x4"]);
+        assert_eq!(remarks, ["2x8 is left out: 4x4 has the same number of ranks"]);
     }
 }

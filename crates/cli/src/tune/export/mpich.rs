@@ -16,7 +16,7 @@ const INTRA: &str = "comm_type=intra";
 const COMPOSITION: &str = "composition ";
 
 /// Names and rules of a collective in the trees.
-struct Known {
+struct CollectiveRules {
     name: Name,
     /// Name in the trees; `title` is the name in names of algorithms.
     tree: &'static str,
@@ -34,8 +34,8 @@ struct Known {
     to_upper: Option<u32>,
 }
 
-const KNOWN: [Known; 4] = [
-    Known {
+const KNOWN: [CollectiveRules; 4] = [
+    CollectiveRules {
         name: Name::Allgather,
         tree: "allgather",
         title: "Allgather",
@@ -46,7 +46,7 @@ const KNOWN: [Known; 4] = [
         compositions: 0,
         to_upper: None,
     },
-    Known {
+    CollectiveRules {
         name: Name::Allreduce,
         tree: "allreduce",
         title: "Allreduce",
@@ -57,7 +57,7 @@ const KNOWN: [Known; 4] = [
         compositions: 3,
         to_upper: Some(2),
     },
-    Known {
+    CollectiveRules {
         name: Name::Alltoall,
         tree: "alltoall",
         title: "Alltoall",
@@ -68,7 +68,7 @@ const KNOWN: [Known; 4] = [
         compositions: 0,
         to_upper: None,
     },
-    Known {
+    CollectiveRules {
         name: Name::ReduceScatter,
         tree: "reduce_scatter_block",
         title: "Reduce_scatter_block",
@@ -91,7 +91,7 @@ enum Leaf {
     Device(u32),
 }
 
-impl Known {
+impl CollectiveRules {
     fn leaf(&self, setting: &str) -> Option<Leaf> {
         if let Some(number) = setting.strip_prefix(COMPOSITION) {
             let number = number.parse().ok().filter(|number| (1..=self.compositions).contains(number))?;
@@ -145,8 +145,8 @@ impl Known {
     ) -> Result<String> {
         let collective = format!("collective={}", self.tree);
         let path: Vec<&str> = [collective.as_str(), INTRA].into_iter().chain(below.iter().copied()).collect();
-        let (from, to) =
-            place(tree, &path).with_context(|| format!("MPICH's tree has no {}", path.join(", ")))?;
+        let (from, to) = place(tree, &path)
+            .with_context(|| format!("MPICH's built-in selection tree has no entry {}", path.join(", ")))?;
         let default = &tree[from..to];
         let (mut tests, mut known) = (Vec::new(), 0);
         for (ranks, spans) in by_ranks {
@@ -188,7 +188,7 @@ impl Known {
     }
 }
 
-fn known(name: Name) -> Option<&'static Known> {
+fn known(name: Name) -> Option<&'static CollectiveRules> {
     KNOWN.iter().find(|known| known.name == name)
 }
 
@@ -265,7 +265,9 @@ fn built_in(mpi: &str) -> Result<[String; 2]> {
             return Ok([upper, device]);
         }
     }
-    bail!("no library of {mpi} was found, which has the trees: BRUCKNER_MPI=/usr/lib/libmpi.so.12 names one")
+    bail!(
+        "the library of {mpi}, which holds the selection trees, was not found: set BRUCKNER_MPI to its path, such as /usr/lib/libmpi.so.12"
+    )
 }
 
 pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
@@ -287,7 +289,7 @@ pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
     }
     written
         .remarks
-        .push("the trees are for this version of MPICH only: another may end at MPI_Init".to_owned());
+        .push("use these files only with this version of MPICH: another may fail in MPI_Init".to_owned());
     Ok(written)
 }
 

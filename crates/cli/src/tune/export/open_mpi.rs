@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use bruckner::Name;
-use bruckner_choose::Natives;
+use bruckner_choose::NativeSettings;
 
 use super::{Rules, Span, Written};
 
@@ -15,7 +15,7 @@ const WITHOUT_HAN: &str = "without HAN";
 const TUNED: &str = "tuned ";
 
 /// Names and algorithms of a collective in the rule files.
-struct Known {
+struct CollectiveRules {
     name: Name,
     id: u32,
     /// Name in HAN's rule file; `None` if HAN does not implement the collective.
@@ -27,8 +27,8 @@ struct Known {
 
 /// Collectives with the algorithms that are correct for every call. Missing are rings of reductions, which need commutative operations
 /// (rules cannot test that), and algorithms for two ranks only.
-const KNOWN: [Known; 4] = [
-    Known {
+const KNOWN: [CollectiveRules; 4] = [
+    CollectiveRules {
         name: Name::Allgather,
         id: 0,
         han: Some("allgather"),
@@ -42,7 +42,7 @@ const KNOWN: [Known; 4] = [
             ("sparbit", 7),
         ],
     },
-    Known {
+    CollectiveRules {
         name: Name::Allreduce,
         id: 2,
         han: Some("allreduce"),
@@ -54,14 +54,14 @@ const KNOWN: [Known; 4] = [
             ("rabenseifner", 6),
         ],
     },
-    Known {
+    CollectiveRules {
         name: Name::Alltoall,
         id: 3,
         han: None,
         all: true,
         algorithms: &[("linear", 1), ("pairwise", 2), ("modified_bruck", 3), ("linear_sync", 4)],
     },
-    Known {
+    CollectiveRules {
         name: Name::ReduceScatter,
         id: 13,
         han: None,
@@ -75,11 +75,11 @@ const KNOWN: [Known; 4] = [
     },
 ];
 
-fn known(name: Name) -> Option<&'static Known> {
+fn known(name: Name) -> Option<&'static CollectiveRules> {
     KNOWN.iter().find(|known| known.name == name)
 }
 
-impl Known {
+impl CollectiveRules {
     /// Returns the algorithm number of a setting; 0 means the decision of `tuned` itself.
     fn algorithm(&self, setting: &str) -> Option<u32> {
         match setting.strip_prefix(TUNED) {
@@ -107,7 +107,7 @@ fn list(spans: &[Span], each: u64, value: impl Fn(&str) -> String, default: &str
 
 /// Returns the rules of a collective by minimum number of ranks; numbers of ranks without rules get `default`.
 fn by_ranks(
-    known: &Known,
+    known: &CollectiveRules,
     rules: &Rules,
     least: u32,
     default: &str,
@@ -122,12 +122,12 @@ fn by_ranks(
     all
 }
 
-pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
+pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
     let mut written = Written::default();
     if rules.is_empty() {
         return written;
     }
-    let used: Vec<&Known> = KNOWN.iter().filter(|known| rules.contains_key(&known.name)).collect();
+    let used: Vec<&CollectiveRules> = KNOWN.iter().filter(|known| rules.contains_key(&known.name)).collect();
     let mut text = format!("rule-file-version-2\n{} # collectives\n", used.len());
     for known in &used {
         let value = |setting: &str| format!("{} 0 0", known.algorithm(setting).unwrap_or(0));
@@ -144,7 +144,8 @@ pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
     };
     variable("tuned_use_dynamic_rules", "1");
     variable("tuned_dynamic_rules_filename", "{}/tuned.conf");
-    let behind: Vec<(&&Known, &str)> = used.iter().filter_map(|known| Some((known, known.han?))).collect();
+    let behind: Vec<(&&CollectiveRules, &str)> =
+        used.iter().filter_map(|known| Some((known, known.han?))).collect();
     if natives.iter().any(|natives| natives.shape.nodes > 1) && !behind.is_empty() {
         let mut text = format!("{}\n", behind.len());
         for (known, name) in behind {
@@ -158,7 +159,7 @@ pub(super) fn write(rules: &Rules, natives: &[Natives]) -> Written {
         variable("han_dynamic_rules_filename", "{}/han.conf");
     }
     written.remarks.push(
-        "a communicator of as many ranks gets these rules wherever its ranks are, HAN's own ones too"
+        "the rules apply to every communicator with that number of ranks, on any nodes, including HAN's internal ones"
             .to_owned(),
     );
     written

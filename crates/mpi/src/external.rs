@@ -10,26 +10,26 @@ use crate::load::{Library, NoMpi};
 use crate::{Mpi, MpiError};
 
 /// A shared object that exports some MPI collectives under their own names: another library of collectives, or an adapter to one.
-pub struct Rival {
+pub struct ExternalCollectives {
     library: Library,
     functions: [Address; Function::ALL.len()],
 }
 
-impl Rival {
+impl ExternalCollectives {
     /// Loads a shared object and runs its initialisers. The object resolves symbols in itself and in the libraries it is linked to first,
     /// so that its MPI calls go there; its own symbols are invisible to others.
     ///
     /// # Safety
     /// The initialisers of the object are harmless, and its functions with names of MPI collectives have the semantics of these
     /// collectives.
-    pub unsafe fn load(path: &Path) -> Result<Rival, NoMpi> {
-        let library = Library::apart(path)?;
+    pub unsafe fn load(path: &Path) -> Result<ExternalCollectives, NoMpi> {
+        let library = Library::open_isolated(path)?;
         let mut functions = [None; Function::ALL.len()];
         for function in Function::ALL {
             let name = CString::new(function.name()).expect("a name without zeros");
             functions[function as usize] = library.own_symbol(&name).and_then(NonNull::new);
         }
-        Ok(Rival { library, functions })
+        Ok(ExternalCollectives { library, functions })
     }
 
     /// Returns the path of the shared object.
@@ -51,7 +51,7 @@ impl Rival {
         let code = match self.functions[function as usize] {
             // SAFETY: the caller guarantees that the words are valid arguments of the function.
             Some(address) => unsafe { invoke(address.as_ptr(), words) },
-            None => mpi.constants.must("MPI_ERR_OTHER") as i32,
+            None => mpi.constants.required("MPI_ERR_OTHER") as i32,
         };
         if code == 0 { Ok(()) } else { Err(MpiError { call: function.name(), code }) }
     }

@@ -2,14 +2,14 @@
 
 use bruckner_schedule::{Claims, Collective, Counts, Layout, Level, Program, Rank, Schedule};
 
-use crate::Refusal;
+use crate::PlanError;
 use crate::expression::{Expression, Factor, Lanes, Plain};
 use crate::lower::{OnNode, lower};
 use crate::plan::{Task, plan};
 
 /// A reference case: a task and the algorithm that handles it.
 #[derive(Clone, Debug)]
-pub struct Probe {
+pub struct ReferenceCase {
     /// Name of the case in the documentation.
     pub name: &'static str,
     /// Collective, topology and counts.
@@ -20,9 +20,9 @@ pub struct Probe {
     pub claims: Claims,
 }
 
-impl Probe {
+impl ReferenceCase {
     /// Returns the schedule of all ranks, with the claims.
-    pub fn schedule(&self) -> Result<Schedule, Refusal> {
+    pub fn schedule(&self) -> Result<Schedule, PlanError> {
         let mut schedule = plan(&self.task, &self.expression)?.schedule();
         schedule.claims = self.claims.clone();
         Ok(schedule)
@@ -30,15 +30,15 @@ impl Probe {
 }
 
 /// Plans an allgather for the ranks of one node, lowered as far as `program`, to run in sequence with it on the same segment.
-pub fn neighbour(program: &Program, elements: u64) -> Result<Program, Refusal> {
+pub fn neighbour(program: &Program, elements: u64) -> Result<Program, PlanError> {
     let task = Task::new(Collective::Allgather, program.topology.clone()).counts(Counts::Equal(elements));
     let schedule = plan(&task, &Expression::Plain(Plain::Shm))?.schedule();
-    let placed = program.ranks.values().any(|code| code.layout != Layout::Virtual);
+    let placed = program.ranks.values().any(|code| code.layout != Layout::Unplaced);
     Ok(if placed { lower(&schedule, OnNode::Segment) } else { schedule.flatten() })
 }
 
 /// Returns the eight reference cases.
-pub fn probes() -> Vec<Probe> {
+pub fn reference_cases() -> Vec<ReferenceCase> {
     let task = |collective, topology: &str, counts| {
         Task::new(collective, topology.parse().expect("a topology")).counts(counts)
     };
@@ -48,7 +48,7 @@ pub fn probes() -> Vec<Probe> {
         lanes: Lanes::ALL,
     };
     let shm = Expression::Plain(Plain::Shm);
-    let probe = |name, task, expression, claims| Probe { name, task, expression, claims };
+    let probe = |name, task, expression, claims| ReferenceCase { name, task, expression, claims };
     let none = Claims::default();
     let equal = Claims { consistent: true, ordered: true, ..none.clone() };
     vec![

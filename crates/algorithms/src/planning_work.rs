@@ -9,16 +9,16 @@ use bruckner_schedule::{Collective, Level, Topology};
 use crate::expression::{Expression, Lanes, Plain};
 
 /// Limit on the runs of chunks of any rank's program, above which an algorithm is not planned: about 10 ms of planning.
-pub const MOST: u64 = 1 << 15;
+pub const MAX_RUNS: u64 = 1 << 15;
 
 /// Returns an upper bound on the number of runs of chunks in any rank's program.
-pub fn work(collective: Collective, expression: &Expression, topology: &Topology) -> u64 {
+pub fn planning_work(collective: Collective, expression: &Expression, topology: &Topology) -> u64 {
     let ranks = u64::from(topology.ranks());
     let of = |level: Level| (u64::from(topology.regions(level)), u64::from(topology.largest(level)));
     match expression {
-        left if left.is_left_to_mpi() => 0,
-        Expression::Pipeline { parts, of } => u64::from(*parts) * work(collective, of, topology),
-        Expression::Halves(of) => 2 * work(Collective::Allgather, of, topology),
+        left if left.is_native() => 0,
+        Expression::Pipeline { parts, of } => u64::from(*parts) * planning_work(collective, of, topology),
+        Expression::ReduceScatterAllgather(of) => 2 * planning_work(Collective::Allgather, of, topology),
         Expression::Locality { level, .. } if collective == Collective::Alltoall => {
             let (regions, size) = of(*level);
             64 + 3 * ranks + 16 * (regions + size)
@@ -40,7 +40,7 @@ pub fn work(collective: Collective, expression: &Expression, topology: &Topology
         }
         Expression::Locality { level, inside, lanes } => {
             let (regions, size) = of(*level);
-            let ports = if let Lanes::Each(ports) = lanes { u64::from(*ports).min(regions) } else { 1 };
+            let ports = if let Lanes::PerRank(ports) = lanes { u64::from(*ports).min(regions) } else { 1 };
             64 + 16 * size + 16 * ports * logarithm(2, regions) + pattern(Collective::Allgather, inside, size)
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
@@ -74,7 +74,7 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
                 .0
         }
         Expression::Reorder(of) => members + pattern(collective, of, members),
-        Expression::Halves(of) => 2 * pattern(Collective::Allgather, of, members),
+        Expression::ReduceScatterAllgather(of) => 2 * pattern(Collective::Allgather, of, members),
         Expression::Pipeline { parts, of } => u64::from(*parts) * pattern(collective, of, members),
         Expression::Leader { between: of, .. } => pattern(collective, of, members),
         // One exchange with every other member.
@@ -95,7 +95,10 @@ mod tests {
     fn parts_count_wherever_they_are() {
         let topology: Topology = "2,2".parse().unwrap();
         for text in ["pipeline(10000, ring)", "lanes(node, between=pipeline(10000, ring))"] {
-            assert!(work(Collective::Allreduce, &text.parse().unwrap(), &topology) > MOST, "{text}");
+            assert!(
+                planning_work(Collective::Allreduce, &text.parse().unwrap(), &topology) > MAX_RUNS,
+                "{text}"
+            );
         }
     }
 }

@@ -6,20 +6,22 @@ use std::sync::{Arc, OnceLock};
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
-use bruckner_algorithms::properties::{Placement, properties};
-use bruckner_algorithms::work::{self, work};
+use bruckner_algorithms::planning_work::{self, planning_work};
+use bruckner_algorithms::properties::{RankPlacement, properties};
 use bruckner_model::{Machine, Shape, Sketch};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Topology};
 
-use crate::candidates::{by_levels, candidates, compositions, is_bold, native_on_nodes, natives};
+use crate::candidates::{
+    candidates, compositions, depends_on_unmeasured, native_models, node_aware_native_model, socket_aware,
+};
 use crate::choice::{Choice, Policy, native};
-use crate::kind::{Kind, Question, Size};
-use crate::knowledge::{Knowledge, Source, Verdict, verdict};
+use crate::kind::{Kind, Question, SizeClass};
+use crate::knowledge::{Knowledge, Source, TuningResult, find_result};
 use crate::name::Name;
-use crate::reason::{Forecast, Lack, Reason};
+use crate::reason::{Forecast, MissingProperty, Reason};
 
 /// Number of further algorithms kept for each size range, in case the first cannot be planned.
-const SPARE: usize = 2;
+const FALLBACKS: usize = 2;
 
 /// Largest size at which algorithms are compared, as a power of two in bytes. The selection at this size also holds above it.
 const LARGEST: u32 = 30;
@@ -32,23 +34,23 @@ const WORD: u64 = 8;
 
 /// Requirement: the properties that an algorithm needs for a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Need {
+pub(crate) struct Requirement {
     pub(crate) name: Name,
     pub(crate) collective: Collective,
     pub(crate) order: Order,
     pub(crate) shows_order: bool,
 }
 
-impl Need {
+impl Requirement {
     /// Number of different requirements.
     const COUNT: usize = Name::ALL.len() * 3;
 
-    pub(crate) fn of(kind: &Kind) -> Need {
+    pub(crate) fn of(kind: &Kind) -> Requirement {
         let Kind { name, collective, order, shows_order, .. } = *kind;
         // The order matters only for collectives that reduce.
         match collective.reduces() {
-            true => Need { name, collective, order, shows_order },
-            false => Need { name, collective, order: Order::Any, shows_order: false },
+            true => Requirement { name, collective, order, shows_order },
+            false => Requirement { name, collective, order: Order::Any, shows_order: false },
         }
     }
 
@@ -61,14 +63,14 @@ impl Need {
     }
 
     /// Whether the result is order-sensitive: another algorithm may give other bits.
-    pub(crate) fn rounds(self) -> bool {
+    pub(crate) fn is_order_sensitive(self) -> bool {
         self.collective.reduces() && (self.shows_order || self.order == Order::Ranks)
     }
 }
 
 /// A size range: message sizes with the same selection.
 #[derive(Debug)]
-struct Class {
+struct SizeRange {
     /// Largest size of the range, in bytes.
     upto: u64,
     /// Algorithms, best first. The MPI's own function appears only if it is the best.
@@ -77,7 +79,7 @@ struct Class {
 
 /// Decision table of one requirement: its size ranges in ascending order.
 #[derive(Debug)]
-struct Menu(Vec<Class>);
+struct DecisionTable(Vec<SizeRange>);
 
 /// Capabilities of the ranks and their MPI. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,15 +98,15 @@ impl Default for Ability {
 
 /// Decision tables of a communicator, one for each requirement, built at first use.
 #[derive(Debug)]
-pub struct Menus {
+pub struct DecisionTables {
     topology: Arc<Topology>,
     shape: Shape,
     knowledge: Arc<Knowledge>,
     /// Tuning results for communicators of this shape; empty if nodes have different numbers of ranks.
-    raced: Vec<Verdict>,
+    raced: Vec<TuningResult>,
     policy: Policy,
     able: Ability,
-    menus: [OnceLock<Menu>; Need::COUNT],
+    menus: [OnceLock<DecisionTable>; Requirement::COUNT],
 }
 
 /// An algorithm for a call of some size, with its predicted time.
@@ -116,21 +118,26 @@ pub struct Ranked {
     pub predicted: f64,
 }
 
-impl Menus {
+impl DecisionTables {
     /// Makes the decision tables of a communicator whose ranks are placed as in `topology`.
-    pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> Menus {
+    pub fn new(
+        topology: Arc<Topology>,
+        knowledge: Arc<Knowledge>,
+        policy: Policy,
+        able: Ability,
+    ) -> DecisionTables {
         let shape = Shape::of(&topology);
         let knowledge = knowledge.for_shape(shape);
         let is_regular = shape.ranks() == topology.ranks();
         let raced = if is_regular { knowledge.of_shape(shape).to_vec() } else { Vec::new() };
-        Menus {
+        DecisionTables {
             topology,
             shape,
             knowledge,
             raced,
             policy,
             able,
-            menus: [const { OnceLock::new() }; Need::COUNT],
+            menus: [const { OnceLock::new() }; Requirement::COUNT],
         }
     }
 
@@ -145,8 +152,8 @@ impl Menus {
     }
 
     /// Returns the machine parameters by which an algorithm for a requirement is selected.
-    pub(crate) fn source(&self, need: Need) -> &Source {
-        self.knowledge.source(need.rounds())
+    pub(crate) fn source(&self, need: Requirement) -> &Source {
+        self.knowledge.source(need.is_order_sensitive())
     }
 
     /// Returns the user's settings for selecting algorithms.
@@ -156,27 +163,27 @@ impl Menus {
 
     /// Returns the kind of a call.
     pub fn kind(&self, question: &Question<'_>) -> Kind {
-        let Question { name, problem, shows_order } = *question;
+        let Question { name, problem, is_order_sensitive: shows_order } = *question;
         let (collective, order, local) = (problem.collective, problem.order, problem.counts == Counts::Local);
-        let size = Size::Class(0);
+        let size = SizeClass::Range(0);
         let mut kind = Kind { name, collective, order, shows_order, local, size };
         if self.able.narrow && too_many(problem) {
-            kind.size = Size::Beyond;
+            kind.size = SizeClass::Beyond;
         } else if !local {
-            kind.size = Size::Class(self.menu(&kind).class(question.bytes()) as u16);
+            kind.size = SizeClass::Range(self.menu(&kind).class(question.bytes()) as u16);
         }
         kind
     }
 
     /// Returns the sizes in bytes that the largest block may have for a call to be of the same kind as `question`, regardless of the sizes
     /// of its other blocks.
-    pub fn alike(&self, question: &Question<'_>) -> RangeInclusive<u64> {
+    pub fn range_of_kind(&self, question: &Question<'_>) -> RangeInclusive<u64> {
         let kind = self.kind(question);
         let all = match kind {
-            Kind { size: Size::Class(class), local: false, .. } => self.menu(&kind).sizes(class.into()),
-            Kind { size: Size::Class(_), .. } => 0..=u64::MAX,
+            Kind { size: SizeClass::Range(class), local: false, .. } => self.menu(&kind).sizes(class.into()),
+            Kind { size: SizeClass::Range(_), .. } => 0..=u64::MAX,
             // Empty: this kind depends on the sum of the listed counts, not on the largest block.
-            Kind { size: Size::Beyond, .. } => RangeInclusive::new(1, 0),
+            Kind { size: SizeClass::Beyond, .. } => RangeInclusive::new(1, 0),
         };
         // Up to this size of every block, the sum of the listed counts fits into C integers.
         let narrow = self.able.narrow && matches!(question.problem.counts, Counts::Listed(_));
@@ -188,17 +195,17 @@ impl Menus {
     pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
         match kind.size {
             _ if kind.local => vec![Choice::native(Reason::LocalSizes)],
-            Size::Class(class) => self.menu(kind).0[usize::from(class)].choices.clone(),
-            Size::Beyond => Vec::new(),
+            SizeClass::Range(class) => self.menu(kind).0[usize::from(class)].choices.clone(),
+            SizeClass::Beyond => Vec::new(),
         }
     }
 
     /// Returns the candidates for a call in ascending order of predicted time, and the predicted time of the MPI's own function in
     /// seconds.
     pub fn ranking(&self, question: &Question<'_>) -> (Vec<Ranked>, Option<f64>) {
-        let need = Need::of(&self.kind(question));
+        let need = Requirement::of(&self.kind(question));
         let machine = &self.source(need).machine;
-        let all = Field::new(self, need);
+        let all = CandidateSet::new(self, need);
         let mut ranked: Vec<Ranked> = all.ranked(machine, question.bytes());
         ranked.truncate(all.candidates.len());
         (ranked, all.native(machine, question.bytes()))
@@ -206,9 +213,9 @@ impl Menus {
 
     /// Returns the algorithms that a tuning run should measure for a call: the first `most` of the model's ranking, and those that the
     /// model cannot predict, which are socket-aware algorithms and other functions of the MPI with the same effect.
-    pub fn racers(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
+    pub fn tuning_candidates(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
         let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
-        let levels = by_levels(question.problem.collective, &self.topology);
+        let levels = socket_aware(question.problem.collective, &self.topology);
         let ranked = ranked.chain(levels);
         ranked
             .chain(compositions(question.problem.collective).iter().copied().map(Expression::Plain))
@@ -216,12 +223,12 @@ impl Menus {
     }
 
     /// Returns the tuning result for a call.
-    pub fn verdict(&self, question: &Question<'_>) -> Option<&Verdict> {
-        verdict(&self.raced, question.name, question.bytes())
+    pub fn result(&self, question: &Question<'_>) -> Option<&TuningResult> {
+        find_result(&self.raced, question.name, question.bytes())
     }
 
-    fn menu(&self, kind: &Kind) -> &Menu {
-        let need = Need::of(kind);
+    fn menu(&self, kind: &Kind) -> &DecisionTable {
+        let need = Requirement::of(kind);
         self.menus[need.index()].get_or_init(|| self.find(need))
     }
 
@@ -232,26 +239,26 @@ impl Menus {
         order: Order,
         shows_order: bool,
         expression: &Expression,
-    ) -> Option<Lack> {
+    ) -> Option<MissingProperty> {
         if *expression == native() {
             return None;
         }
-        if work(collective, expression, &self.topology) > work::MOST {
-            return Some(Lack::Bound);
+        if planning_work(collective, expression, &self.topology) > planning_work::MAX_RUNS {
+            return Some(MissingProperty::Bound);
         }
-        let placement = Placement::of(&self.topology);
+        let placement = RankPlacement::of(&self.topology);
         let has = properties(collective, expression, placement, self.topology.ranks());
         if order == Order::Ranks && !has.ordered {
-            return Some(Lack::Order);
+            return Some(MissingProperty::Order);
         }
         if shows_order && !has.consistent && !self.policy.fast_math {
-            return Some(Lack::Consistency);
+            return Some(MissingProperty::Consistency);
         }
         None
     }
 
     /// Whether an algorithm has the required properties, and the ranks have the capabilities that the algorithm needs.
-    fn can(&self, need: Need, expression: &Expression) -> bool {
+    fn can(&self, need: Requirement, expression: &Expression) -> bool {
         let reads = *expression == Expression::Plain(Plain::Direct);
         (self.able.reads || !reads)
             && self.lacks(need.collective, need.order, need.shows_order, expression).is_none()
@@ -259,8 +266,8 @@ impl Menus {
 
     /// Builds a decision table: compares algorithms at powers of two and at sizes with tuning results, and bisects between neighbouring
     /// sizes with different selections.
-    fn find(&self, need: Need) -> Menu {
-        let whole = |choice: Choice| Menu(vec![Class { upto: u64::MAX, choices: vec![choice] }]);
+    fn find(&self, need: Requirement) -> DecisionTable {
+        let whole = |choice: Choice| DecisionTable(vec![SizeRange { upto: u64::MAX, choices: vec![choice] }]);
         match need.name {
             Name::Barrier if self.shape.nodes == 1 => {
                 let expression = "shm".parse().expect("an expression");
@@ -269,16 +276,16 @@ impl Menus {
             Name::Barrier => return whole(Choice::native(Reason::BarrierBetweenNodes)),
             // Receivers may have larger counts than the root, so ranks could select different algorithms; and a root may be many calls
             // ahead of the other ranks, or behind them.
-            Name::Bcast => return whole(Choice::native(Reason::BroadcastForgives)),
-            Name::Reduce => return whole(Choice::native(Reason::RunsAhead)),
+            Name::Bcast => return whole(Choice::native(Reason::BroadcastSizesDiffer)),
+            Name::Reduce => return whole(Choice::native(Reason::RootedReduction)),
             _ => {}
         }
-        let field = Field::new(self, need);
-        let mut classes: Vec<Class> = Vec::new();
-        let first = |bytes: u64| field.first(bytes, &field.candidates);
+        let field = CandidateSet::new(self, need);
+        let mut classes: Vec<SizeRange> = Vec::new();
+        let first = |bytes: u64| field.best(bytes, &field.candidates);
         let mut push = |upto: u64, from: u64| {
             let choices = field.choices(from);
-            classes.push(Class { upto, choices });
+            classes.push(SizeRange { upto, choices });
         };
         let mut sizes: Vec<u64> = (0..=LARGEST).map(|power| 1 << power).collect();
         let raced = self.raced.iter().filter(|verdict| verdict.name == need.name);
@@ -301,7 +308,7 @@ impl Menus {
                 let mut high = end;
                 while high - low > 1 && changes < CHANGES {
                     let middle = low + (high - low) / 2;
-                    *(if field.first(middle, &two) == before { &mut low } else { &mut high }) = middle;
+                    *(if field.best(middle, &two) == before { &mut low } else { &mut high }) = middle;
                 }
                 push(high - 1, from);
                 (low, from) = (high, high);
@@ -309,11 +316,11 @@ impl Menus {
             }
         }
         push(u64::MAX, from);
-        Menu(classes)
+        DecisionTable(classes)
     }
 }
 
-impl Menu {
+impl DecisionTable {
     fn class(&self, bytes: u64) -> usize {
         self.0.partition_point(|class| class.upto < bytes)
     }
@@ -326,27 +333,27 @@ impl Menu {
 
 /// The best algorithm for a size, and whether a tuning run has measured it.
 #[derive(Clone, Copy, PartialEq)]
-struct First<'a> {
+struct Best<'a> {
     raced: bool,
     /// Best algorithm; `None` for the MPI's own function.
     best: Option<&'a Expression>,
 }
 
 /// Candidate set of a requirement: the algorithms that have the required properties.
-pub(crate) struct Field<'a> {
-    menus: &'a Menus,
-    need: Need,
+pub(crate) struct CandidateSet<'a> {
+    menus: &'a DecisionTables,
+    need: Requirement,
     candidates: Vec<Expression>,
 }
 
-impl Field<'_> {
-    pub(crate) fn new(menus: &Menus, need: Need) -> Field<'_> {
+impl CandidateSet<'_> {
+    pub(crate) fn new(menus: &DecisionTables, need: Requirement) -> CandidateSet<'_> {
         let origin = menus.source(need).origin;
         let right = |expression: &Expression| {
-            menus.can(need, expression) && !is_bold(expression, menus.shape, origin)
+            menus.can(need, expression) && !depends_on_unmeasured(expression, menus.shape, origin)
         };
         let candidates = candidates(need.collective, menus.shape).into_iter().filter(right).collect();
-        Field { menus, need, candidates }
+        CandidateSet { menus, need, candidates }
     }
 
     fn time(&self, machine: &Machine, expression: &Expression, bytes: u64) -> Option<f64> {
@@ -366,30 +373,30 @@ impl Field<'_> {
     /// Predicts the time of the MPI's own function, in seconds. The MPI is assumed to select the algorithm that is best on the default
     /// machine model. If it also has a node-aware algorithm, the faster of both counts.
     fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
-        let Knowledge { usual, vendor, .. } = &*self.menus.knowledge;
+        let Knowledge { default_machine: usual, vendor, .. } = &*self.menus.knowledge;
         let (collective, shape) = (self.need.collective, self.menus.shape);
-        let natives = natives(collective, shape, *vendor, bytes);
+        let natives = native_models(collective, shape, *vendor, bytes);
         let times = natives.iter().filter_map(|of| Some((of, self.time(usual, of, bytes)?)));
         let (chosen, _) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
         let flat = self.time(machine, chosen, bytes)?;
-        let on_nodes = native_on_nodes(collective, shape, *vendor);
+        let on_nodes = node_aware_native_model(collective, shape, *vendor);
         Some(on_nodes.and_then(|of| self.time(machine, &of, bytes)).map_or(flat, |time| time.min(flat)))
     }
 
     /// Returns the tuning result for `bytes`, if its winner has the required properties.
-    fn verdict(&self, bytes: u64) -> Option<&Verdict> {
-        let verdict = verdict(&self.menus.raced, self.need.name, bytes.max(WORD))?;
+    fn verdict(&self, bytes: u64) -> Option<&TuningResult> {
+        let verdict = find_result(&self.menus.raced, self.need.name, bytes.max(WORD))?;
         self.menus.can(self.need, &verdict.expression).then_some(verdict)
     }
 
-    /// Returns the best of the algorithms `among` for `bytes`, like the first element of [`Field::choices`] but without ranking all
+    /// Returns the best of the algorithms `among` for `bytes`, like the first element of [`CandidateSet::choices`] but without ranking all
     /// candidates.
-    fn first<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> First<'b> {
+    fn best<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Best<'b> {
         match self.verdict(bytes) {
             Some(verdict) => {
-                First { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) }
+                Best { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) }
             }
-            None => First { raced: false, best: self.predicted(bytes, among) },
+            None => Best { raced: false, best: self.predicted(bytes, among) },
         }
     }
 
@@ -426,18 +433,19 @@ impl Field<'_> {
         let Some(native) = self.native(&source.machine, bytes) else {
             return vec![Choice::native(Reason::NothingFits)];
         };
-        let forecast = |of: &Ranked| Forecast { bytes, times: native / of.predicted, origin: source.origin };
+        let forecast =
+            |of: &Ranked| Forecast { bytes, speedup: native / of.predicted, origin: source.origin };
         let wins = |of: &&Ranked| native >= source.origin.margin() * of.predicted;
         let choice = |of: &Ranked| Choice {
             expression: of.expression.clone(),
             reason: Reason::Predicted(forecast(of)),
         };
-        let best: Vec<Choice> = ranked.iter().filter(wins).take(1 + SPARE).map(choice).collect();
+        let best: Vec<Choice> = ranked.iter().filter(wins).take(1 + FALLBACKS).map(choice).collect();
         match (best.is_empty(), ranked.first()) {
             (false, _) => best,
             (true, Some(first)) => {
                 let best = first.expression.clone();
-                vec![Choice::native(Reason::NotWorth { best, forecast: forecast(first) })]
+                vec![Choice::native(Reason::BelowMargin { best, forecast: forecast(first) })]
             }
             (true, None) => vec![Choice::native(Reason::NothingFits)],
         }
@@ -458,10 +466,10 @@ fn too_many(problem: &Problem) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gauged, Long, Origin, Raced, Vendor};
+    use crate::{Calibration, LongMessage, Origin, ShapeResults, Vendor};
 
-    fn menus(topology: &str, knowledge: Knowledge) -> Menus {
-        Menus::new(
+    fn menus(topology: &str, knowledge: Knowledge) -> DecisionTables {
+        DecisionTables::new(
             Arc::new(topology.parse().unwrap()),
             Arc::new(knowledge),
             Policy::default(),
@@ -469,22 +477,22 @@ mod tests {
         )
     }
 
-    fn need(collective: Collective) -> Need {
+    fn need(collective: Collective) -> Requirement {
         let name = Name::read(&collective.to_string()).unwrap();
-        Need { name, collective, order: Order::Any, shows_order: collective.reduces() }
+        Requirement { name, collective, order: Order::Any, shows_order: collective.reduces() }
     }
 
-    fn found(menus: &Menus, collective: Collective) -> Vec<(String, u64)> {
+    fn found(menus: &DecisionTables, collective: Collective) -> Vec<(String, u64)> {
         let menu = menus.find(need(collective));
         menu.0.iter().map(|class| (class.choices[0].expression.to_string(), class.upto)).collect()
     }
 
     #[test]
     fn what_was_raced_comes_before_the_model() {
-        let mut known = Knowledge::nominal(Vendor::OpenMpi);
-        let of = |bytes, winner: &str| Verdict::won(Name::Allgather, bytes, winner);
-        let verdicts = vec![of(8, "native"), of(64, "native"), of(512, "ring")];
-        known.raced = vec![Raced { shape: Shape::of(&"4x4".parse().unwrap()), verdicts }];
+        let mut known = Knowledge::defaults(Vendor::OpenMpi);
+        let of = |bytes, winner: &str| TuningResult::won(Name::Allgather, bytes, winner);
+        let results = vec![of(8, "native"), of(64, "native"), of(512, "ring")];
+        known.results = vec![ShapeResults { shape: Shape::of(&"4x4".parse().unwrap()), results }];
         let found = found(&menus("4x4", known), Collective::Allgather);
         let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
         assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
@@ -499,13 +507,15 @@ mod tests {
         for topology in ["1x2", "1x8", "4x4"] {
             for winner in ["ring", "native", "spread-out"] {
                 for bytes in [8u64, 100, 4096, 32_768, 1 << 20] {
-                    let mut known = Knowledge::nominal(Vendor::Mpich);
+                    let mut known = Knowledge::defaults(Vendor::Mpich);
                     let shape = Shape::of(&topology.parse().unwrap());
                     for collective in Collective::ALL {
                         let name = need(collective).name;
-                        let verdicts =
-                            vec![Verdict::won(name, bytes, winner), Verdict::won(name, 8 * bytes, winner)];
-                        known.raced = vec![Raced { shape, verdicts }];
+                        let results = vec![
+                            TuningResult::won(name, bytes, winner),
+                            TuningResult::won(name, 8 * bytes, winner),
+                        ];
+                        known.results = vec![ShapeResults { shape, results }];
                         let found = found(&menus(topology, known.clone()), collective);
                         let at =
                             |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
@@ -520,7 +530,7 @@ mod tests {
 
     #[test]
     fn what_hangs_on_the_network_is_chosen_only_where_that_is_known() {
-        let mut known = Knowledge::nominal(Vendor::Mpich);
+        let mut known = Knowledge::defaults(Vendor::Mpich);
         let chosen = |known: &Knowledge, topology| {
             let menus = menus(topology, known.clone());
             Collective::ALL
@@ -532,7 +542,7 @@ mod tests {
         assert!(chosen(&known, "1000x1").iter().all(|text| text == "native"));
         let bold = |text: &String| text.contains("pipeline") || text.contains("spread-out");
         assert!(!chosen(&known, "64x48").iter().any(bold) && chosen(&known, "4x4").iter().any(bold));
-        known.steady.origin = Origin::Profile;
+        known.reproducible.origin = Origin::Profile;
         assert!(chosen(&known, "64x48").iter().any(bold));
         assert!(chosen(&known, "1000x1").iter().any(|text| text != "native"));
     }
@@ -541,30 +551,36 @@ mod tests {
     #[test]
     fn an_algorithm_must_win_by_the_margin_of_its_figures() {
         let shape = Shape::of(&"4x4".parse().unwrap());
-        for (near, origin, margin) in [(1e-6, Origin::ThisRun, 1.3), (60e-6, Origin::Crowded, 1.8)] {
+        for (near, origin, margin) in [(1e-6, Origin::Calibrated, 1.3), (60e-6, Origin::Oversubscribed, 1.8)]
+        {
             let (mut won, mut lost) = (Vec::new(), Vec::new());
             for far in [20e-6, 100e-6, 200e-6, 500e-6, 2000e-6] {
-                let long = Long { bytes: 16384, took: far + 150e-6 };
-                let gauged = Gauged { near: Some(near), far, long, took: 0.01 };
-                let known = Arc::new(Knowledge::nominal(Vendor::Mpich)).with(&gauged, shape);
+                let long = LongMessage { bytes: 16384, took: far + 150e-6 };
+                let gauged = Calibration {
+                    intra_node: Some(near),
+                    inter_node: far,
+                    long_message: long,
+                    duration: 0.01,
+                };
+                let known = Arc::new(Knowledge::defaults(Vendor::Mpich)).with(&gauged, shape);
                 let menus = menus("4x4", (*known).clone());
                 for need in [Collective::Allgather, Collective::Alltoall].map(need) {
-                    let field = Field::new(&menus, need);
+                    let field = CandidateSet::new(&menus, need);
                     for bytes in (0..=20).map(|power| 1 << power) {
                         match &field.choices(bytes)[0].reason {
                             Reason::Predicted(forecast) => won.push(*forecast),
-                            Reason::NotWorth { forecast, .. } => lost.push(*forecast),
+                            Reason::BelowMargin { forecast, .. } => lost.push(*forecast),
                             other => panic!("{other}"),
                         }
                     }
                 }
             }
             assert!(won.iter().chain(&lost).all(|of| of.origin == origin));
-            assert!(!won.is_empty() && won.iter().all(|of| of.times >= margin), "{won:?}");
-            assert!(!lost.is_empty() && lost.iter().all(|of| of.times < margin), "{lost:?}");
+            assert!(!won.is_empty() && won.iter().all(|of| of.speedup >= margin), "{won:?}");
+            assert!(!lost.is_empty() && lost.iter().all(|of| of.speedup < margin), "{lost:?}");
             // On oversubscribed cores, some predicted speedups lie between the two margins.
-            let between = lost.iter().any(|of| of.times >= 1.3);
-            assert_eq!(between, origin == Origin::Crowded, "{lost:?}");
+            let between = lost.iter().any(|of| of.speedup >= 1.3);
+            assert_eq!(between, origin == Origin::Oversubscribed, "{lost:?}");
         }
     }
 
@@ -573,14 +589,15 @@ mod tests {
     #[test]
     fn a_profile_counts_where_it_was_measured() {
         let shape = Shape::of(&"1x4".parse().unwrap());
-        let mut known = Knowledge::nominal(Vendor::Mpich);
-        known.raced = vec![Raced { shape, verdicts: vec![Verdict::won(Name::Allgather, 8, "direct")] }];
-        (known.steady.origin, known.between_nodes) = (Origin::Profile, false);
-        let origin = |topology| menus(topology, known.clone()).knowledge.steady.origin;
-        assert_eq!((origin("1x4"), origin("2x4")), (Origin::Profile, Origin::Nominal));
+        let mut known = Knowledge::defaults(Vendor::Mpich);
+        known.results =
+            vec![ShapeResults { shape, results: vec![TuningResult::won(Name::Allgather, 8, "direct")] }];
+        (known.reproducible.origin, known.between_nodes) = (Origin::Profile, false);
+        let origin = |topology| menus(topology, known.clone()).knowledge.reproducible.origin;
+        assert_eq!((origin("1x4"), origin("2x4")), (Origin::Profile, Origin::Default));
         let first = |reads| {
             let (topology, able) = (Arc::new("1x4".parse().unwrap()), Ability { narrow: false, reads });
-            let menus = Menus::new(topology, Arc::new(known.clone()), Policy::default(), able);
+            let menus = DecisionTables::new(topology, Arc::new(known.clone()), Policy::default(), able);
             found(&menus, Collective::Allgather)[0].0.clone()
         };
         assert_eq!((first(true).as_str(), first(false).as_str()), ("direct", "shm"));
@@ -592,25 +609,25 @@ mod tests {
     fn what_is_alike_by_its_largest_block_is_alike() {
         let topology = Arc::new("4x4".parse().unwrap());
         let able = Ability { narrow: true, reads: true };
-        let knowledge = Arc::new(Knowledge::nominal(Vendor::OpenMpi));
-        let menus = Menus::new(topology, knowledge, Policy::default(), able);
+        let knowledge = Arc::new(Knowledge::defaults(Vendor::OpenMpi));
+        let menus = DecisionTables::new(topology, knowledge, Policy::default(), able);
         let listed = |largest: u64, others: u64| {
             let counts = (0..16).map(|rank| if rank == 3 { largest } else { others }).collect();
             let (collective, order) = (Collective::Allgather, Order::Any);
             Problem { collective, ranks: 16, counts: Counts::Listed(counts), pieces: 1, element: 1, order }
         };
         let ask = |problem: &Problem| {
-            let question = Question { name: Name::Allgather, problem, shows_order: false };
-            (menus.kind(&question), menus.alike(&question))
+            let question = Question { name: Name::Allgather, problem, is_order_sensitive: false };
+            (menus.kind(&question), menus.range_of_kind(&question))
         };
         let sizes: Vec<u64> = (0..31).flat_map(|power| [1u64 << power, 3 << power]).collect();
         let problems = || sizes.iter().flat_map(|largest| [listed(*largest, 0), listed(*largest, *largest)]);
         let mut beyond = 0;
         for (kind, alike) in problems().map(|problem| ask(&problem)) {
-            for problem in problems().filter(|problem| alike.contains(&problem.largest())) {
+            for problem in problems().filter(|problem| alike.contains(&problem.largest_block())) {
                 assert_eq!(ask(&problem).0, kind, "{alike:?} {problem:?}");
             }
-            beyond += u32::from(kind.size == Size::Beyond);
+            beyond += u32::from(kind.size == SizeClass::Beyond);
         }
         assert!(beyond > 0);
     }
@@ -620,25 +637,25 @@ mod tests {
     fn classes_are_what_the_model_says_at_every_size() {
         for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)]
         {
-            let menus = menus(topology, Knowledge::nominal(vendor));
+            let menus = menus(topology, Knowledge::defaults(vendor));
             for collective in Collective::ALL {
                 let menu = menus.find(need(collective));
                 assert_eq!(menu.0.last().unwrap().upto, u64::MAX);
                 assert!(menu.0.windows(2).all(|pair| pair[0].upto < pair[1].upto));
-                let field = Field::new(&menus, need(collective));
+                let field = CandidateSet::new(&menus, need(collective));
                 for bytes in (0..28).flat_map(|power| [1u64 << power, 3 << power]) {
                     let class = &menu.0[menu.class(bytes)];
                     assert!(menu.sizes(menu.class(bytes)).contains(&bytes));
                     let best = &field.choices(bytes)[0];
-                    let first = field.first(bytes, &field.candidates).best.cloned().unwrap_or_else(native);
+                    let first = field.best(bytes, &field.candidates).best.cloned().unwrap_or_else(native);
                     assert_eq!(first, best.expression);
                     // Between two powers of two the selection may change more than once; the algorithms involved take nearly the same
                     // time.
                     let near = |expression: &Expression| {
-                        let machine = &menus.knowledge.steady.machine;
+                        let machine = &menus.knowledge.reproducible.machine;
                         let own = field.native(machine, bytes).unwrap();
                         match *expression == native() {
-                            true => own / menus.knowledge.steady.origin.margin(),
+                            true => own / menus.knowledge.reproducible.origin.margin(),
                             false => field.time(machine, expression, bytes).unwrap(),
                         }
                     };

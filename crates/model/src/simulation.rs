@@ -1,18 +1,18 @@
 //! A plan with its ranks grouped into classes, ready to be simulated on any machine.
 
-use bruckner_algorithms::Plan;
-use bruckner_algorithms::lower::empty::Purpose;
+use bruckner_algorithms::TaskPlan;
+use bruckner_algorithms::lower::empty::MessagePurpose;
 use bruckner_schedule::program::flatten;
 use bruckner_schedule::{Message, Payload, Program, Rank, Topology};
 
 use crate::classes::{Classes, Unmatched, classes};
 use crate::machine::Machine;
-use crate::simulate::{Stuck, simulate};
+use crate::simulate::{Deadlock, simulate};
 use crate::steps::{Steps, steps};
 
 /// A collective as steps of classes of ranks, ready to be simulated on any machine.
 #[derive(Debug)]
-pub struct Played(Classes);
+pub struct Simulation(Classes);
 
 /// Result of a simulation: the time at which each rank finishes.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,12 +35,12 @@ impl Outcome<'_> {
 
 /// Returns the steps of a rank in a plan: the messages of a round start together, and all are awaited before the local work of the round.
 /// Messages without data are left out, unless they order accesses to shared memory.
-pub fn steps_of(plan: &Plan, rank: Rank) -> Steps {
+pub fn steps_of(plan: &TaskPlan, rank: Rank) -> Steps {
     let mut rounds = plan.rounds(rank);
-    if plan.purpose == Purpose::CarriesData {
+    if plan.purpose == MessagePurpose::CarriesData {
         let carries = |message: &Message| {
             message.payload != Payload::Data
-                || message.places.iter().any(|place| plan.problem.any_filled(&place.set))
+                || message.places.iter().any(|place| plan.problem.any_nonempty(&place.set))
         };
         rounds.iter_mut().for_each(|round| round.messages.retain(|message| carries(message)));
     }
@@ -53,24 +53,27 @@ pub fn program_steps(program: &Program, rank: Rank) -> Steps {
     steps(&program.problem, &program.topology, rank, instrs)
 }
 
-impl Played {
+impl Simulation {
     /// Prepares the simulation of `steps`, with rank `r` arriving at `arrival(r)`, in seconds.
     pub fn new(
         topology: &Topology,
         steps: impl Fn(Rank) -> Steps + Sync,
         arrival: impl Fn(Rank) -> f64 + Sync,
-    ) -> Result<Played, Unmatched> {
-        classes(topology, steps, arrival).map(Played)
+    ) -> Result<Simulation, Unmatched> {
+        classes(topology, steps, arrival).map(Simulation)
     }
 
     /// Prepares the simulation of a plan whose ranks all arrive at the same time.
-    pub fn of(plan: &Plan) -> Result<Played, Unmatched> {
-        Played::late(plan, |_| 0.0)
+    pub fn of(plan: &TaskPlan) -> Result<Simulation, Unmatched> {
+        Simulation::with_arrivals(plan, |_| 0.0)
     }
 
     /// Prepares the simulation of a plan, with rank `r` arriving at `arrival(r)`, in seconds.
-    pub fn late(plan: &Plan, arrival: impl Fn(Rank) -> f64 + Sync) -> Result<Played, Unmatched> {
-        Played::new(&plan.topology, |rank| steps_of(plan, rank), arrival)
+    pub fn with_arrivals(
+        plan: &TaskPlan,
+        arrival: impl Fn(Rank) -> f64 + Sync,
+    ) -> Result<Simulation, Unmatched> {
+        Simulation::new(&plan.topology, |rank| steps_of(plan, rank), arrival)
     }
 
     /// Returns the number of classes of ranks.
@@ -79,7 +82,7 @@ impl Played {
     }
 
     /// Simulates the collective on a machine.
-    pub fn on(&self, machine: &Machine) -> Result<Outcome<'_>, Stuck> {
+    pub fn run(&self, machine: &Machine) -> Result<Outcome<'_>, Deadlock> {
         Ok(Outcome { of: &self.0.of, ends: simulate(machine, &self.0)? })
     }
 }

@@ -1,9 +1,9 @@
 //! The eight reference cases through the whole chain: planned, printed, verified, lowered, verified again, run on data.
 
 use bruckner_algorithms::catalogue::{Entry, entries};
-use bruckner_algorithms::lower::{OnNode, Purpose, Room, coalesce, empty, lower, pack, place};
-use bruckner_algorithms::probes::{Probe, probes};
-use bruckner_algorithms::properties::{Placement, properties};
+use bruckner_algorithms::lower::{LineMemory, MessagePurpose, OnNode, coalesce, empty, lower, pack, place};
+use bruckner_algorithms::properties::{RankPlacement, properties};
+use bruckner_algorithms::reference_cases::{ReferenceCase, reference_cases};
 use bruckner_algorithms::{Expression, Task, plan};
 use bruckner_schedule::random::Random;
 use bruckner_schedule::verify::{verify, verify_sequence};
@@ -11,14 +11,14 @@ use bruckner_schedule::{
     Collective, Counts, Document, End, Level, Message, Order, Program, Rank, Round, Topology, interpret, read,
 };
 
-fn probe(name: &str) -> Probe {
-    probes().into_iter().find(|probe| probe.name == name).expect("there is such a probe")
+fn probe(name: &str) -> ReferenceCase {
+    reference_cases().into_iter().find(|probe| probe.name == name).expect("there is such a probe")
 }
 
 /// Checks that verifier and interpreter both accept a program.
 fn assert_right(program: &Program, what: &str) {
     let report = verify(program);
-    assert!(report.holds(), "{what}: {}", report.violations[0]);
+    assert!(report.is_correct(), "{what}: {}", report.violations[0]);
     let mut claiming = program.clone();
     claiming.claims.consistent = report.consistent && program.problem.collective.reduces();
     claiming.claims.ordered = report.ordered && program.problem.collective.reduces();
@@ -30,20 +30,20 @@ fn assert_right(program: &Program, what: &str) {
 
 #[test]
 fn each_probe_goes_all_the_way() {
-    assert_eq!(probes().len(), 8);
-    for probe in probes() {
+    assert_eq!(reference_cases().len(), 8);
+    for probe in reference_cases() {
         let (name, schedule) = (probe.name, probe.schedule().unwrap());
         let text = schedule.to_string();
         assert_eq!(read(&text).unwrap().document, Document::Schedule(schedule.clone()), "{name}");
         assert_right(&schedule.flatten(), name);
         // Every pass by itself keeps the program correct.
-        let pruned = empty::run(schedule.clone(), Purpose::of(&schedule));
+        let pruned = empty::run(schedule.clone(), MessagePurpose::of(&schedule));
         assert_right(&pruned.flatten(), name);
         let joined = coalesce::run(pruned.clone());
         assert_right(&joined.flatten(), name);
-        let placed = place::run(joined.clone(), Room::Shared);
+        let placed = place::run(joined.clone(), LineMemory::Shared);
         assert_right(&placed, name);
-        assert_right(&pack::run(placed.clone(), Room::Shared), name);
+        assert_right(&pack::run(placed.clone(), LineMemory::Shared), name);
         for on_node in [OnNode::Segment, OnNode::Messages] {
             let program = lower(&schedule, on_node);
             let text = program.to_string();
@@ -55,7 +55,7 @@ fn each_probe_goes_all_the_way() {
 
 #[test]
 fn lowering_keeps_the_expressions() {
-    for probe in probes() {
+    for probe in reference_cases() {
         let (name, schedule) = (probe.name, probe.schedule().unwrap());
         let before = verify(&schedule.flatten());
         for on_node in [OnNode::Segment, OnNode::Messages] {
@@ -71,13 +71,13 @@ fn lowering_keeps_the_expressions() {
 
 #[test]
 fn three_in_a_row_and_then_another_plan_on_the_same_segment() {
-    let Probe { task, expression, .. } = probe("shm");
+    let ReferenceCase { task, expression, .. } = probe("shm");
     let first = lower(&plan(&task, &expression).unwrap().schedule(), OnNode::Segment);
     let other = Task::new(Collective::Allgather, task.topology.clone()).counts(Counts::Equal(5));
     let other = lower(&plan(&other, &"shm".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
     let sequence = [&first, &first, &first, &other, &other, &first];
     let report = verify_sequence(&sequence);
-    assert!(report.holds(), "{}", report.violations[0]);
+    assert!(report.is_correct(), "{}", report.violations[0]);
     for seed in 0..50 {
         assert_eq!(interpret::check(&sequence, seed), Ok(()));
     }
@@ -86,19 +86,21 @@ fn three_in_a_row_and_then_another_plan_on_the_same_segment() {
 /// A program that does not use the segment does not order accesses to it, and does not switch halves for those that alternate.
 #[test]
 fn alternation_survives_programs_in_between() {
-    let Probe { task, expression, .. } = probe("shm");
+    let ReferenceCase { task, expression, .. } = probe("shm");
     let alternating = lower(&plan(&task, &expression).unwrap().schedule(), OnNode::Segment);
     let root = Counts::Root { root: Rank(0), count: 1 };
     let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
     let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
-    let closing =
-        pack::run(place::run(plan(&task, &expression).unwrap().schedule(), Room::Shared), Room::Shared);
+    let closing = pack::run(
+        place::run(plan(&task, &expression).unwrap().schedule(), LineMemory::Shared),
+        LineMemory::Shared,
+    );
     for sequence in [
         [&alternating, &bcast, &alternating, &bcast, &alternating],
         [&alternating, &closing, &alternating, &closing, &alternating],
     ] {
         let report = verify_sequence(&sequence);
-        assert!(report.holds(), "{}", report.violations[0]);
+        assert!(report.is_correct(), "{}", report.violations[0]);
         for seed in 0..50 {
             assert_eq!(interpret::check(&sequence, seed), Ok(()));
         }
@@ -108,7 +110,7 @@ fn alternation_survives_programs_in_between() {
 #[test]
 fn properties_are_what_the_papers_say_or_should_have_said() {
     let of = |name: &str| {
-        let Probe { task, expression, .. } = probe(name);
+        let ReferenceCase { task, expression, .. } = probe(name);
         let report = verify(&plan(&task, &expression).unwrap().schedule().flatten());
         (report.consistent, report.ordered)
     };
@@ -133,7 +135,7 @@ fn properties_are_what_the_verifier_finds() {
             if !task.collective.reduces() || task.counts == Counts::Equal(0) {
                 continue;
             }
-            let said = properties(task.collective, &expression, Placement::of(&task.topology), p);
+            let said = properties(task.collective, &expression, RankPlacement::of(&task.topology), p);
             let found = verify(&plan(&task, &expression).unwrap().schedule().flatten());
             let what = format!("{} {expression} on {}, {}", task.collective, task.topology, task.counts);
             assert!(!said.consistent || found.consistent, "{what}");
@@ -148,7 +150,7 @@ fn properties_are_what_the_verifier_finds() {
 
 #[test]
 fn an_operation_that_needs_rank_order_is_refused_what_lacks_it() {
-    let Probe { mut task, expression, .. } = probe("factors");
+    let ReferenceCase { mut task, expression, .. } = probe("factors");
     let mut schedule = plan(&task, &expression).unwrap().schedule();
     schedule.problem.order = Order::Ranks;
     assert_eq!(verify(&schedule.flatten()).violations[0].invariant.to_string(), "ordered");
@@ -227,7 +229,7 @@ fn locality_of_sixteen() {
     let report = verify(&plan.schedule().flatten());
     let most = |of: fn(&bruckner_schedule::verify::Traffic) -> u64| report.traffic.iter().map(of).max();
     assert_eq!(
-        (most(bruckner_schedule::verify::Traffic::nonlocal), most(|t| t.elements[0])),
+        (most(bruckner_schedule::verify::Traffic::internode_messages), most(|t| t.elements[0])),
         (Some(1), Some(4))
     );
 }
@@ -250,7 +252,7 @@ fn nap_sends_few_messages() {
         let task = Task::new(Collective::Allreduce, topology.parse().unwrap());
         let plan = plan(&task, &"nap(node, lanes=paper)".parse().unwrap()).unwrap();
         let report = verify(&plan.schedule().flatten());
-        assert!(report.holds(), "{topology}");
+        assert!(report.is_correct(), "{topology}");
         let rounds = plan.rounds(Rank(1)).iter().filter(|r| !r.messages.is_empty()).count();
         assert_eq!(rounds, steps, "{topology}");
     }
@@ -308,7 +310,7 @@ fn factors_of_thirty_nine() {
         let task = Task::new(Collective::Allreduce, "39x1".parse().unwrap()).counts(Counts::Equal(39));
         let plan = plan(&task, &form.parse().unwrap()).unwrap();
         let report = verify(&plan.schedule().flatten());
-        assert!(report.holds(), "{form}");
+        assert!(report.is_correct(), "{form}");
         assert!(report.traffic.iter().all(|t| t.messages[0] == steps && t.elements[0] == sent), "{form}");
     }
 }
@@ -320,32 +322,32 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         plan(&task, &expression.parse().unwrap()).map(|_| ()).unwrap_err().to_string()
     };
     use Collective::{Allgather, Allreduce};
-    assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` needs one node, and 2x4 has 2");
-    assert_eq!(refusal(Allreduce, "2x4", "halves(shm)"), "`shm` needs one node, and 2x4 has 2");
+    assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` runs on a single node, but 2x4 has 2");
+    assert_eq!(refusal(Allreduce, "2x4", "rsag(shm)"), "`shm` runs on a single node, but 2x4 has 2");
     assert_eq!(
-        refusal(Allreduce, "2x4", "halves(rabenseifner)"),
-        "there is no `halves(rabenseifner)` for allreduce"
+        refusal(Allreduce, "2x4", "rsag(rabenseifner)"),
+        "`rsag(rabenseifner)` does not implement allreduce"
     );
-    assert_eq!(refusal(Allgather, "2x4", "halves(ring)"), "there is no `halves(ring)` for allgather");
+    assert_eq!(refusal(Allgather, "2x4", "rsag(ring)"), "`rsag(ring)` does not implement allgather");
     assert_eq!(
         refusal(Collective::Alltoall, "2x4", "locality(node, ports=2)"),
-        "`locality(node, ports=2)`: an alltoall goes from region to region in one round already"
+        "`locality(node, ports=2)`: alltoall does not support `ports=`; it takes a single round between regions"
     );
-    assert_eq!(refusal(Allgather, "2x4", "rabenseifner"), "there is no `rabenseifner` for allgather");
+    assert_eq!(refusal(Allgather, "2x4", "rabenseifner"), "`rabenseifner` does not implement allgather");
     assert_eq!(
         refusal(Allgather, "2x2x2", "locality(socket, inside=locality(node))"),
-        "a node is not inside a socket"
+        "nested regions must be smaller: a node is not inside a socket"
     );
-    assert_eq!(refusal(Allreduce, "8x1", "4(1 1)"), "the factors multiply to 4, but there are 8 ranks");
+    assert_eq!(refusal(Allreduce, "8x1", "4(1 1)"), "the product of the factors is 4, but there are 8 ranks");
     assert_eq!(
         refusal(Allreduce, "8x1", "8(1 1)"),
-        "`8(1 1)`: covers 4 of 8, so an allgather step or port is missing"
+        "`8(1 1)`: the allgather steps cover 4 of 8 ranks; a step or port is missing"
     );
     assert_eq!(
         refusal(Allreduce, "8x1", "8(-1)"),
         "`8(-1)`: 4 fractions are left, so a reduce_scatter step is missing"
     );
-    assert_eq!(refusal(Allreduce, "8x1", "2(-1) 4(1 1)"), "the groups of 2 are scattered and never gathered");
+    assert_eq!(refusal(Allreduce, "8x1", "2(-1) 4(1 1)"), "factor 2 is scattered but never gathered");
 }
 
 #[test]
@@ -385,7 +387,7 @@ fn roots_change_among_other_plans() {
             let sequence: Vec<&Program> = (0..5).map(|_| random.pick(&programs).unwrap()).collect();
             let report = verify_sequence(&sequence);
             let texts = || sequence.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-            assert!(report.holds(), "{}\n{}", report.violations[0], texts());
+            assert!(report.is_correct(), "{}\n{}", report.violations[0], texts());
             assert_eq!(interpret::check(&sequence, random.bits()), Ok(()), "{}", texts());
         }
     }

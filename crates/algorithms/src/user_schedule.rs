@@ -5,7 +5,7 @@
 //! file(my.bruck:7363…)  the same with what the file says, as ranks tell each other
 //! ```
 //!
-//! A file name alone does not define an algorithm: the process that was given the name reads the file through [`with_files`], and all
+//! A file name alone does not define an algorithm: the process that was given the name reads the file through [`embed_files`], and all
 //! ranks then share the text.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::Algorithm;
 
 /// A schedule read from a file, and its proven properties.
 #[derive(Clone, Debug)]
-pub struct Written(Arc<Inner>);
+pub struct UserSchedule(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -43,36 +43,40 @@ pub struct Proven {
     pub ordered: bool,
 }
 
-impl PartialEq for Written {
-    fn eq(&self, other: &Written) -> bool {
+impl PartialEq for UserSchedule {
+    fn eq(&self, other: &UserSchedule) -> bool {
         (&self.0.name, &self.0.text) == (&other.0.name, &other.0.text)
     }
 }
 
-impl Eq for Written {}
+impl Eq for UserSchedule {}
 
-impl Hash for Written {
+impl Hash for UserSchedule {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.text.hash(state);
     }
 }
 
-impl Written {
+impl UserSchedule {
     /// Reads and verifies a schedule: a single execution, and three in a row, where segments are as the last execution left them. Returns
     /// the reason if the schedule is refused.
-    pub fn new(name: &str, text: &str) -> Result<Written, String> {
+    pub fn new(name: &str, text: &str) -> Result<UserSchedule, String> {
         let document = read(text).map_err(|error| error.to_string())?.document;
         let Document::Schedule(schedule) = document else {
-            return Err("it is a program; what can be run is a schedule, in rounds".into());
+            return Err(
+                "the file contains a program; only a schedule (in rounds) can be used as an algorithm".into(),
+            );
         };
         let (said, all) = (schedule.ranks.len(), schedule.problem.ranks);
         if said as u32 != all {
-            return Err(format!("it says what {said} of {all} ranks do"));
+            return Err(format!(
+                "the schedule describes {said} of {all} ranks; it must describe all of them"
+            ));
         }
         // A proof for empty pieces would not cover pieces with data.
         if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1))
         {
-            return Err("what can be run has equal counts of at least one element a piece; it then serves all others, too".into());
+            return Err("the schedule must have equal counts with at least one element per piece; it is then used for all sizes".into());
         }
         let proven = prove(&schedule)?;
         let Schedule { problem, topology, overlap, ranks, .. } = schedule;
@@ -80,7 +84,7 @@ impl Written {
         let shares_memory = local.any(|local| local.shared().next().is_some());
         let (name, text) = (name.to_owned(), text.to_owned());
         let inner = Inner { name, text, problem, topology, overlap, ranks, proven, shares_memory };
-        Ok(Written(Arc::new(inner)))
+        Ok(UserSchedule(Arc::new(inner)))
     }
 
     /// Name of the file.
@@ -119,12 +123,12 @@ fn prove(schedule: &Schedule) -> Result<Proven, String> {
     let program = schedule.flatten();
     let [once, again] = [verify(&program), verify_sequence(&[&program, &program, &program])];
     if let Some(violation) = once.violations.iter().chain(&again.violations).next() {
-        return Err(format!("it is not right: {violation}"));
+        return Err(format!("the verifier refused the schedule: {violation}"));
     }
     Ok(Proven { consistent: once.consistent && again.consistent, ordered: once.ordered && again.ordered })
 }
 
-impl Algorithm for Written {
+impl Algorithm for UserSchedule {
     fn pieces(&self, _topology: &Topology) -> u64 {
         self.0.problem.pieces
     }
@@ -143,13 +147,12 @@ impl Algorithm for Written {
 }
 
 /// Returns one or several expressions with the text of the file added, in hexadecimal, to each `file(NAME)`. `read` reads a file.
-pub fn with_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
+pub fn embed_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut all = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(BEGIN) {
         let (before, behind) = rest.split_at(at + BEGIN.len());
-        let end =
-            behind.find(')').ok_or_else(|| format!("`{text}`: expected `)` behind the name of a file"))?;
+        let end = behind.find(')').ok_or_else(|| format!("`{text}`: expected `)` after the file name"))?;
         let name = behind[..end].trim();
         let says = read(name).map_err(|why| format!("{name}: {why}"))?;
         let _ = write!(all, "{before}{name}:");
@@ -160,7 +163,7 @@ pub fn with_files(text: &str, read: impl Fn(&str) -> Result<String, String>) -> 
 }
 
 /// Returns expressions with file names alone, without the texts of the files, for display.
-pub fn without_files(text: &str) -> String {
+pub fn strip_files(text: &str) -> String {
     let mut all = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(BEGIN) {
@@ -177,15 +180,17 @@ pub fn without_files(text: &str) -> String {
 const BEGIN: &str = "file(";
 
 /// Parses the text between the parentheses: a file name, and the text of the file in hexadecimal.
-pub(crate) fn parse(inside: &str) -> Result<Written, String> {
-    let (name, hex) = inside
-        .rsplit_once(':')
-        .ok_or("a file is named by BRUCKNER_ALGORITHM or --algorithm, and read there")?;
+pub(crate) fn parse(inside: &str) -> Result<UserSchedule, String> {
+    let (name, hex) = inside.rsplit_once(':').ok_or(
+        "`file(NAME)` is allowed only in BRUCKNER_ALGORITHM and --algorithm, where the file is read",
+    )?;
     let digits = hex.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> =
         digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or("that is no text of a file")?;
-    Written::new(name, &text).map_err(|why| format!("{name}: {why}"))
+    let text = bytes
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or("the file text is not valid (expected UTF-8 in hexadecimal)")?;
+    UserSchedule::new(name, &text).map_err(|why| format!("{name}: {why}"))
 }
 
 #[cfg(test)]
@@ -194,7 +199,7 @@ mod tests {
     use crate::{Expression, Task, plan};
 
     fn named(text: &str) -> Result<Expression, String> {
-        let whole = with_files("file( my.bruck )", |name| {
+        let whole = embed_files("file( my.bruck )", |name| {
             assert_eq!(name, "my.bruck");
             Ok(text.to_owned())
         })?;
@@ -226,12 +231,12 @@ mod tests {
             plan(&task("2x1"), &"recursive-doubling".parse().unwrap()).unwrap().schedule().to_string();
         assert!(named(&right).is_ok());
         let wrong = right.replacen("    reduce ", "    copy ", 1);
-        assert!(named(&wrong).unwrap_err().contains("it is not right"), "{wrong}");
+        assert!(named(&wrong).unwrap_err().contains("the verifier refused the schedule"), "{wrong}");
         assert!(named("schedule\nnonsense").unwrap_err().contains("line 2"));
-        assert_eq!(without_files("a=file(b:00ff); c=file(d)"), "a=file(b); c=file(d)");
+        assert_eq!(strip_files("a=file(b:00ff); c=file(d)"), "a=file(b); c=file(d)");
         let nothing = right.replacen("counts equal 6", "counts equal 0", 1);
-        assert!(named(&nothing).unwrap_err().contains("at least one element a piece"));
+        assert!(named(&nothing).unwrap_err().contains("at least one element per piece"));
         let alone = "file(my.bruck)".parse::<Expression>().unwrap_err();
-        assert!(alone.message.contains("named by BRUCKNER_ALGORITHM"), "{alone}");
+        assert!(alone.message.contains("only in BRUCKNER_ALGORITHM"), "{alone}");
     }
 }
