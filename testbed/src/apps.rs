@@ -315,7 +315,7 @@ fn listing() -> Result<()> {
         let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 6);
         let is_figure =
             |word: &&str| word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit());
-        let spent = line.starts_with("ranks were in collectives");
+        let spent = line.starts_with("time in collectives");
         let words = line.split_whitespace().filter(|word| !is_time(word) && (!spent || !is_figure(word)));
         (!line.starts_with("advice: ")).then(|| words.collect::<Vec<_>>().join(" "))
     })

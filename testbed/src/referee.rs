@@ -168,7 +168,7 @@ impl Referee {
     }
 }
 
-/// Whether a rank sends so many messages that their number is not logarithmic in the number of ranks.
+/// Whether a rank sends a number of messages that is not logarithmic in the number of ranks.
 fn is_linear(steps: &dyn Fn(Rank) -> Steps, ranks: u32) -> bool {
     let has_many = |rank| {
         let messages = |step: &&CostStep| matches!(step, CostStep::Send { .. });

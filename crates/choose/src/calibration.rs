@@ -46,7 +46,7 @@ impl Calibration {
         let slower = self.slower(usual);
         let mut machine = usual.scale_latencies(1.0, slower);
         "this-run".clone_into(&mut machine.name);
-        machine.about = format!("{self} at first use");
+        machine.about = format!("calibration at first use {self}");
         let wires = [Some(&mut machine.network), machine.node.as_mut(), machine.socket.as_mut()];
         wires.into_iter().flatten().for_each(|wire| wire.gap = wire.gap.map(|gap| gap * slower));
         // The measured rate of one rank serves as the injection limit of its node.
@@ -90,7 +90,7 @@ impl fmt::Display for Calibration {
         let micro = |seconds: f64| seconds * 1e6;
         write!(
             f,
-            "calibrated in {:.1} ms: inter-node latency {:.1} µs",
+            "in {:.1} ms: inter-node latency {:.1} µs",
             self.duration * 1e3,
             micro(self.inter_node)
         )?;
@@ -127,7 +127,7 @@ mod tests {
         assert!((flag(&quick) / flag(&usual) - 0.25).abs() < 0.01);
         assert_eq!(
             calibration.to_string(),
-            "calibrated in 12.0 ms: inter-node latency 500.0 µs, intra-node latency 5.8 µs, rate of one rank 125 MB/s"
+            "in 12.0 ms: inter-node latency 500.0 µs, intra-node latency 5.8 µs, rate of one rank 125 MB/s"
         );
         // The machine can be written as TOML and read back.
         assert_eq!(Machine::read(&machine.write()).unwrap(), machine);

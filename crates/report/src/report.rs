@@ -272,7 +272,7 @@ fn record_text(record: &Record) -> String {
     };
     let _ = writeln!(text, "{which}, {} ranks{}", record.ranks, and(&record.topology));
     if !record.calibration.is_empty() {
-        let _ = writeln!(text, "  calibration: {}", record.calibration);
+        let _ = writeln!(text, "  calibration {}", record.calibration);
     }
     if record.checks.compared > 0 {
         let Checks { compared, differed } = record.checks;

@@ -3,3 +3,4 @@
 mod commands;
 mod docs;
 mod figures;
+mod words;
