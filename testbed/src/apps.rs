@@ -90,8 +90,7 @@ const APPS: [App; 13] = [
         inputs: &["silicon.in"],
         arguments: &["-in", "silicon.in"],
         result: |line| {
-            let wanted =
-                ["total energy", "estimated scf accuracy", "highest occupied", "convergence has been"];
+            let wanted = ["total energy", "estimated scf accuracy", "highest occupied", "convergence has been"];
             wanted.iter().any(|text| line.contains(text)).then(|| line.trim().to_owned())
         },
         must: &["!    total energy              =     -15.65877504 Ry", "convergence has been achieved"],
@@ -107,10 +106,8 @@ const APPS: [App; 13] = [
         result: |line| {
             let line = line.trim();
             let residual = line.starts_with("||Ax-b||_oo/(eps") || line.contains("residual checks");
-            let errors =
-                line.contains("errors in") || line.contains("Errors=") || line.contains("with error");
-            (residual || errors || line.starts_with("Success=") || line.contains("Validates"))
-                .then(|| line.to_owned())
+            let errors = line.contains("errors in") || line.contains("Errors=") || line.contains("with error");
+            (residual || errors || line.starts_with("Success=") || line.contains("Validates")).then(|| line.to_owned())
         },
         must: &[
             "Success=1",
@@ -127,18 +124,7 @@ const APPS: [App; 13] = [
         quick: true,
         program: "/usr/bin/gmx_mpi",
         inputs: &["argon.gro", "argon.mdp", "argon.top"],
-        prepare: &[
-            "gmx_mpi",
-            "grompp",
-            "-f",
-            "argon.mdp",
-            "-c",
-            "argon.gro",
-            "-p",
-            "argon.top",
-            "-o",
-            "argon.tpr",
-        ],
+        prepare: &["gmx_mpi", "grompp", "-f", "argon.mdp", "-c", "argon.gro", "-p", "argon.top", "-o", "argon.tpr"],
         arguments: &["mdrun", "-s", "argon.tpr", "-ntomp", "1", "-reprod", "-dlb", "no", "-pin", "off"],
         results: Some("md.log"),
         result: |line| {
@@ -200,8 +186,7 @@ const APPS: [App; 13] = [
 /// Runs the applications and prints a table; an error if results differ.
 pub(crate) fn run(quick: bool) -> Result<()> {
     let apps: Vec<&App> = APPS.iter().filter(|app| app.quick || !quick).collect();
-    let missing =
-        apps.iter().filter(|app| !Path::new(app.program).exists() || app.program.contains("python"));
+    let missing = apps.iter().filter(|app| !Path::new(app.program).exists() || app.program.contains("python"));
     setup::install(&missing.map(|app| app.package).collect::<Vec<_>>())?;
     println!(
         "{:<8} {:>7} {:>8} {:>8} {:>7}  against the same run without",
@@ -216,8 +201,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         let second = app.run("second", &settings)?;
         let text = std::fs::read_to_string(&report).context("there is no report")?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
-        let (calls, served) =
-            (report["calls"].as_u64().unwrap_or(0), report["handled"].as_u64().unwrap_or(0));
+        let (calls, served) = (report["calls"].as_u64().unwrap_or(0), report["handled"].as_u64().unwrap_or(0));
         let verdict = match () {
             () if first != without => "results differ",
             () if second != first => "results differ between two runs",
@@ -291,8 +275,7 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
 }
 
 /// All collectives for which `BRUCKNER_ALGORITHM` can name an algorithm.
-const NAMES: [&str; 7] =
-    ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
+const NAMES: [&str; 7] = ["allgather", "allreduce", "reduce_scatter", "alltoall", "bcast", "reduce", "barrier"];
 
 /// Total time in collectives in a report, in seconds.
 fn in_collectives(report: &serde_json::Value) -> f64 {
@@ -313,8 +296,7 @@ fn listing() -> Result<()> {
     readme::compare("lmp -in testbed/inputs/melt.lmp", &report.join("\n"), |line| {
         // Left out because they vary: numbers with six decimals, all numbers in the line of time in collectives, and advice.
         let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 6);
-        let is_figure =
-            |word: &&str| word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit());
+        let is_figure = |word: &&str| word.trim_start_matches('(').starts_with(|first: char| first.is_ascii_digit());
         let spent = line.starts_with("time in collectives");
         let words = line.split_whitespace().filter(|word| !is_time(word) && (!spent || !is_figure(word)));
         (!line.starts_with("advice: ")).then(|| words.collect::<Vec<_>>().join(" "))
@@ -328,12 +310,7 @@ impl App {
     }
 
     /// Runs the application in a new directory, across `nodes` if given, and returns its results.
-    fn run_on(
-        &self,
-        name: &str,
-        settings: &[(&'static str, String)],
-        nodes: Option<&Cluster>,
-    ) -> Result<Vec<String>> {
+    fn run_on(&self, name: &str, settings: &[(&'static str, String)], nodes: Option<&Cluster>) -> Result<Vec<String>> {
         let place: PathBuf = home().join("apps").join(format!("{}-{name}", self.name));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(&place)?;

@@ -285,11 +285,8 @@ fn exported(place: &Configuration, ask: &Options) -> Result<Summary> {
     ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     print!("{said}");
-    let settings: Vec<String> = said
-        .lines()
-        .filter_map(|line| line.strip_prefix("export "))
-        .map(|setting| setting.replace('\'', ""))
-        .collect();
+    let settings: Vec<String> =
+        said.lines().filter_map(|line| line.strip_prefix("export ")).map(|setting| setting.replace('\'', "")).collect();
     let both = |ending: &str, words: &[String]| -> Result<[Results; 2]> {
         let files = ["with", "without"].map(|which| place.file(&format!("-natives-{which}{ending}.json")));
         if ask.again {
@@ -376,8 +373,8 @@ fn compare_candidates(
 fn candidates(menus: &DecisionTables, collective: &str, bytes: u64) -> Result<(String, Vec<String>)> {
     let name = Name::read(collective).context("a collective")?;
     let collective = Collective::from_name(collective).context("a collective")?;
-    let problem = Problem::new(collective, menus.topology().ranks(), Counts::Equal(bytes / 8), 8)
-        .map_err(|why| anyhow!(why))?;
+    let problem =
+        Problem::new(collective, menus.topology().ranks(), Counts::Equal(bytes / 8), 8).map_err(|why| anyhow!(why))?;
     let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
     let ranked = menus.ranking(&question).0.into_iter().take(CANDIDATES);
     let mut all: Vec<String> = ranked.map(|ranked| ranked.expression.to_string()).collect();

@@ -135,9 +135,8 @@ fn one_node(results: &BTreeMap<&str, Results>, judge: &mut dyn FnMut(String, f64
         let name = format!("claims-node-{}", mpi.name());
         for case in join_cases(results.get(name.as_str()).context("a run")?) {
             let ours = case.contenders.iter().filter(|name| **name != native::NATIVE);
-            let parts = ours.filter_map(|ours| {
-                Some((case.ratio(ours, native::NATIVE, TimingMethod::BackToBack)?, *ours))
-            });
+            let parts =
+                ours.filter_map(|ours| Some((case.ratio(ours, native::NATIVE, TimingMethod::BackToBack)?, *ours)));
             let (part, by) = parts.min_by(|a, b| a.0.total_cmp(&b.0)).context("one of ours")?;
             let most = match (case.collective, case.bytes) {
                 ("allreduce", 8) => {
@@ -170,8 +169,7 @@ fn best<'a>(case: &JoinedCase<'a>, over: Over) -> Option<(f64, &'a str)> {
         // If no setting beats the default in the trial, the default is the best.
         Over::NativeBest => native::best(case).unwrap_or(native::NATIVE),
     };
-    let ours =
-        case.contenders.iter().filter(|name| !native::is_native(name) && **name != native::LIBRARY_SELECTION);
+    let ours = case.contenders.iter().filter(|name| !native::is_native(name) && **name != native::LIBRARY_SELECTION);
     let speeds = ours.filter_map(|name| Some((case.ratio(base, name, TimingMethod::FromBarrier)?, *name)));
     speeds.max_by(|a, b| a.0.total_cmp(&b.0))
 }
@@ -236,8 +234,7 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         let (_, name) = best(case, Over::Native).context("one of ours")?;
         let time = case.times(name, name, TimingMethod::FromBarrier).context("a time")?.median;
         let hops = time / case.latency();
-        let text =
-            format!("claims-4x4-500us: {collective} of 8 B by {name} takes {hops:.2} hops (at most 2.00)");
+        let text = format!("claims-4x4-500us: {collective} of 8 B by {name} takes {hops:.2} hops (at most 2.00)");
         judge(format!("{text} of {}", time_text(case.latency())), 0.0, 0.0, hops <= 2.0);
     }
     let cases = join_cases(results.get("claims-4x4-500us-sums").context("a run")?);

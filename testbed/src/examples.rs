@@ -63,18 +63,12 @@ fn unmodified(mpi: Mpi, file: &str) -> Result<()> {
     let words = built(mpi, file)?;
     let bruckner = root().join("target/release/bruckner");
     let first = PathBuf::from(&words[0]);
-    let without =
-        words[1..].iter().fold(Launch::plain(mpi, 4, &first).oversubscribed(), Launch::argument).run()?;
-    let with =
-        Launch::plain(mpi, 4, &bruckner).oversubscribed().argument("exec").set("BRUCKNER_REPORT", "stderr");
+    let without = words[1..].iter().fold(Launch::plain(mpi, 4, &first).oversubscribed(), Launch::argument).run()?;
+    let with = Launch::plain(mpi, 4, &bruckner).oversubscribed().argument("exec").set("BRUCKNER_REPORT", "stderr");
     let with = words.iter().fold(with, Launch::argument).run()?;
     let served = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls handled "));
     let served = served.and_then(|line| line.rsplit(": ").next()).unwrap_or_default();
-    if !without.succeeded
-        || !with.succeeded
-        || without.out != with.out
-        || served.is_empty()
-        || served.starts_with("0 ")
+    if !without.succeeded || !with.succeeded || without.out != with.out || served.is_empty() || served.starts_with("0 ")
     {
         bail!("{file} on {}: {}{}{}{}", mpi.name(), without.out, without.err, with.out, with.err);
     }

@@ -266,10 +266,8 @@ fn main() -> std::process::ExitCode {
 
 fn ask() -> Result<()> {
     let ask = Ask::parse();
-    if !matches!(
-        ask,
-        Ask::Setup | Ask::Link { .. } | Ask::Referee { .. } | Ask::Instructions { .. } | Ask::Work { .. }
-    ) {
+    if !matches!(ask, Ask::Setup | Ask::Link { .. } | Ask::Referee { .. } | Ask::Instructions { .. } | Ask::Work { .. })
+    {
         library()?;
     }
     match ask {

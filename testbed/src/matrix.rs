@@ -86,10 +86,8 @@ fn cases(p: u32, quick: Option<Mpi>) -> Result<PathBuf> {
         }
     }
     let offset = quick.map_or(0, |mpi| mpi as usize);
-    let taken = lines
-        .into_iter()
-        .enumerate()
-        .filter(|(number, _)| quick.is_none() || (number + offset).is_multiple_of(7));
+    let taken =
+        lines.into_iter().enumerate().filter(|(number, _)| quick.is_none() || (number + offset).is_multiple_of(7));
     let text: String = taken
         .map(|(_, (topology, name, algorithm, consistent))| {
             format!("{topology}|{name}|{algorithm}|{}\n", u8::from(consistent))

@@ -58,12 +58,7 @@ impl Run {
 
     /// Path of a marker file, named after the options of this run, which is written when the run is complete.
     fn mark(&self) -> PathBuf {
-        let all = self
-            .shape
-            .iter()
-            .chain(&self.ask)
-            .chain(&self.settings)
-            .flat_map(|word| word.bytes().chain([b' ']));
+        let all = self.shape.iter().chain(&self.ask).chain(&self.settings).flat_map(|word| word.bytes().chain([b' ']));
         let sum = all.fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         place().join(format!("{}-{sum:x}.done", self.name))
     }
@@ -133,8 +128,7 @@ fn runs(figure: Figure) -> Vec<Run> {
                     ("0*2,11308,0*8,11308,0*4", &["bruck(2)", "reorder(bruck(2))"][..]),
                     ("11308*2,0*14", &["bruck(2)", "reorder(bruck(2))"][..]),
                 ] {
-                    let ask =
-                        with_algorithms(&["allgather", "reduce_scatter", "--counts", counts], algorithms);
+                    let ask = with_algorithms(&["allgather", "reduce_scatter", "--counts", counts], algorithms);
                     runs.push(Run::new(name, Mpi::Openmpi5, shape, 100, ask));
                 }
             }

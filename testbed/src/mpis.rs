@@ -271,8 +271,7 @@ impl Mpi {
         if let Some(prefix) = self.prefix() {
             command.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
         }
-        let run =
-            command.output().with_context(|| format!("{} does not start", self.compiler().display()))?;
+        let run = command.output().with_context(|| format!("{} does not start", self.compiler().display()))?;
         if !run.status.success() {
             bail!("{program} for {}: {}", self.name(), String::from_utf8_lossy(&run.stderr));
         }

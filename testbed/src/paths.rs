@@ -50,13 +50,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let packages = [("TARBALL", packed("tarball")?), ("WHEEL", packed("wheel")?)];
     let place = match quick {
         true => {
-            setup::install(&[
-                "environment-modules",
-                "pkg-config",
-                "man-db",
-                "python3-mpi4py",
-                "python3-venv",
-            ])?;
+            setup::install(&["environment-modules", "pkg-config", "man-db", "python3-mpi4py", "python3-venv"])?;
             // Outside this checkout, because cargo would count packages made inside it as members of its workspace.
             Place::Here(std::env::temp_dir().join(format!("bruckner-paths-{}", std::process::id())))
         }
@@ -100,16 +94,12 @@ fn clean() -> Result<PathBuf> {
     setup::install(&["debootstrap"])?;
     let place = home().join("root");
     let _ = std::fs::remove_dir_all(&place);
-    let asked = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])
-        .output()?;
+    let asked =
+        Command::new("apt-get").args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"]).output()?;
     let sites = String::from_utf8_lossy(&asked.stdout).into_owned();
     let site = sites.lines().next().context("apt-get knows a mirror")?;
     let about = std::fs::read_to_string("/etc/os-release")?;
-    let name = about
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .context("a name of the system")?;
+    let name = about.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).context("a name of the system")?;
     setup::run_checked(Command::new("debootstrap").args(["--variant=minbase", name]).arg(&place).arg(site))?;
     // The new system needs the same network configuration, package sources and certificates as this one.
     let script = format!(
@@ -153,9 +143,7 @@ impl Place {
                 std::fs::create_dir_all(system.join("root/work"))?;
                 // Mounts disappear with the namespace in which they are made.
                 let mut enter = String::from("set -e\n");
-                for shared in
-                    ["/proc", "/dev", "/dev/shm", "/sys", &root().display().to_string(), &cargo, &rustup]
-                {
+                for shared in ["/proc", "/dev", "/dev/shm", "/sys", &root().display().to_string(), &cargo, &rustup] {
                     let at = format!("{}{shared}", system.display());
                     enter += &format!("mkdir -p '{at}'; mount --bind '{shared}' '{at}'\n");
                 }
@@ -178,8 +166,7 @@ impl Place {
         }
         command.env("SOURCE", root()).env("VERSION", version).envs(packages.iter().cloned());
         let said = command.stdin(Stdio::null()).output()?;
-        let text =
-            [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let text = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         Ok((said.status.success(), text))
     }
 }

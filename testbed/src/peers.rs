@@ -62,8 +62,7 @@ pub(crate) fn run(
         libraries.push(build(mpi, "ext_mpi.sh", &[files(clone, EXT_MPI)?], "libext_mpi.so", "")?);
     }
     if let Some(clone) = mpi_advance {
-        let sources: Vec<PathBuf> =
-            MPI_ADVANCE.iter().map(|commit| files(clone, commit)).collect::<Result<_>>()?;
+        let sources: Vec<PathBuf> = MPI_ADVANCE.iter().map(|commit| files(clone, commit)).collect::<Result<_>>()?;
         for (output, defaults) in [("libmpi_advance.so", ""), ("libmpi_advance-2.so", OTHER_DEFAULTS)] {
             libraries.push(build(mpi, "mpi_advance.sh", &sources, output, defaults)?);
         }
@@ -97,10 +96,9 @@ pub(crate) fn run(
     let one = ["chosen", "shm", "shm-split", "shm-rotate"];
     let ours = if nodes == 1 { &one[..] } else { &several };
     // An alltoall of longer messages would take minutes.
-    for (collectives, bytes) in [
-        (&["allreduce", "allgather", "alltoall"][..], "8,512,4096,32768"),
-        (&["allreduce", "allgather"][..], "262144"),
-    ] {
+    for (collectives, bytes) in
+        [(&["allreduce", "allgather", "alltoall"][..], "8,512,4096,32768"), (&["allreduce", "allgather"][..], "262144")]
+    {
         let mut ask: Vec<String> = collectives.iter().map(|name| (*name).to_owned()).collect();
         ask.extend(["--bytes".into(), bytes.into(), "-o".into(), results.display().to_string()]);
         ask.extend(["--launches".into(), launches.to_string(), "--seconds".into(), seconds.to_string()]);
@@ -127,9 +125,8 @@ fn side_by_side(results: &Results, peers: &[String]) {
         let best = |peers: bool| {
             let all = case.contenders.iter().copied();
             let of = all.filter(|name| !native::is_native(name) && is_peer(name) == peers);
-            let rated = of.filter_map(|name| {
-                Some((case.ratio(name, native::NATIVE, TimingMethod::FromBarrier)?, name))
-            });
+            let rated =
+                of.filter_map(|name| Some((case.ratio(name, native::NATIVE, TimingMethod::FromBarrier)?, name)));
             rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
         };
         let (Some(ours), Some(peer)) = (best(false), best(true)) else { continue };

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use bruckner_algorithms::{Expression, Task, plan};
-use bruckner_measure::{
-    JoinedCase, Results, TimingMethod, bytes_text, join_cases, median, native, time_text,
-};
+use bruckner_measure::{JoinedCase, Results, TimingMethod, bytes_text, join_cases, median, native, time_text};
 use bruckner_model::{Machine, Simulation};
 use bruckner_schedule::{Collective, Topology};
 
@@ -36,10 +34,7 @@ const ALGORITHMS: [(Collective, [&str; 5]); 4] = [
         Collective::ReduceScatter,
         ["bruck(2)", "recursive-halving", "ring", "locality(node)", "lanes(node, between=ring)"],
     ),
-    (
-        Collective::Alltoall,
-        ["spread-out", "pairwise", "bruck(2)", "locality(node)", "leader(node, between=pairwise)"],
-    ),
+    (Collective::Alltoall, ["spread-out", "pairwise", "bruck(2)", "locality(node)", "leader(node, between=pairwise)"]),
 ];
 
 /// Largest acceptable ratio of the predicted winner's measured time to that of the fastest.
@@ -101,15 +96,11 @@ pub(crate) fn run(launches: u32, seconds: f64, again: bool) -> Result<()> {
         let machine = probe(&runs[0], &profile)?;
         measure(&runs, launches, seconds, again)?;
         let results = Results::read(&runs[0].results())?;
-        println!(
-            "{}x{}, {DELAY} us, 1 Gbit/s; by the model / measured; * marks the fastest of each",
-            shape.0, shape.1
-        );
+        println!("{}x{}, {DELAY} us, 1 Gbit/s; by the model / measured; * marks the fastest of each", shape.0, shape.1);
         for case in join_cases(&results) {
             let rows = rows(&case, &machine)?;
-            let best = |of: fn(&Row<'_>) -> f64| {
-                rows.iter().min_by(|a, b| of(a).total_cmp(&of(b))).context("an algorithm")
-            };
+            let best =
+                |of: fn(&Row<'_>) -> f64| rows.iter().min_by(|a, b| of(a).total_cmp(&of(b))).context("an algorithm");
             let (chosen, fastest) = (best(|row| row.predicted)?, best(|row| row.measured)?);
             let is_near = chosen.measured <= NEAR * fastest.measured;
             near += usize::from(is_near);

@@ -122,10 +122,7 @@ impl Referee {
         std::fs::create_dir_all(&place)?;
         let (replay, platform) = (place.join("replay"), place.join("platform.so"));
         run_checked(
-            Command::new("smpicxx")
-                .args(["-std=c++17", "-O2", "-o"])
-                .arg(&replay)
-                .arg(sources.join("replay.cpp")),
+            Command::new("smpicxx").args(["-std=c++17", "-O2", "-o"]).arg(&replay).arg(sources.join("replay.cpp")),
         )?;
         run_checked(
             Command::new("g++")
@@ -190,12 +187,9 @@ pub(crate) fn run(sizes: &[u32]) -> Result<()> {
         for network in &NETWORKS {
             let shape = format!("{}x{}", ranks / network.per_node, network.per_node);
             let topology: Topology = shape.parse()?;
-            for collective in [
-                Collective::Allgather,
-                Collective::ReduceScatter,
-                Collective::Allreduce,
-                Collective::Alltoall,
-            ] {
+            for collective in
+                [Collective::Allgather, Collective::ReduceScatter, Collective::Allreduce, Collective::Alltoall]
+            {
                 for expression in kinds(collective, &topology) {
                     let task = Task::new(collective, topology.clone()).bytes(BYTES);
                     let Ok(plan) = plan(&task, &expression) else { continue };

@@ -24,26 +24,12 @@ impl Line {
         let name = words.next()?.to_owned();
         let bytes = words.next()?.parse().ok()?;
         let mut number = || words.next()?.trim().parse().ok();
-        Some(Line {
-            name,
-            bytes,
-            ours: number()?,
-            other: number()?,
-            ratio: number()?,
-            low: number()?,
-            high: number()?,
-        })
+        Some(Line { name, bytes, ours: number()?, other: number()?, ratio: number()?, low: number()?, high: number()? })
     }
 }
 
 /// Runs a program `launches` times; returns each of its lines as printed by the launch with the median ratio.
-fn measure(
-    mpi: Mpi,
-    ranks: u32,
-    program: &str,
-    argument: Option<&str>,
-    launches: usize,
-) -> Result<Vec<Line>> {
+fn measure(mpi: Mpi, ranks: u32, program: &str, argument: Option<&str>, launches: usize) -> Result<Vec<Line>> {
     let binary = mpi.compile(program)?;
     medians(launches, || {
         let launch = Launch::new(mpi, ranks, &binary);

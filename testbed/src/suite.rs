@@ -25,8 +25,7 @@ pub(crate) fn run(mpis: &[Mpi], quick: bool) -> Result<()> {
         false => Extent { alive: 2000, made: 100_000, calls: 100_000 },
     };
     let mut table = Table::new(mpis.to_vec());
-    let mut tell =
-        |mpi: Mpi, test: &str, ranks: u32, outcome: &Outcome| table.tell(mpi.name(), test, ranks, outcome);
+    let mut tell = |mpi: Mpi, test: &str, ranks: u32, outcome: &Outcome| table.tell(mpi.name(), test, ranks, outcome);
     for &mpi in mpis {
         let constants = mpi.compile("constants")?;
         tell(mpi, "constants", 1, &Launch::new(mpi, 1, &constants).test()?);
@@ -72,10 +71,9 @@ pub(crate) fn progress(mpi: Mpi, mut tell: impl FnMut(&str, &Outcome)) -> Result
 /// Test names and environments for the ways in which an MPI moves large messages within a node: by a single copy (CMA), and without.
 fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static str)])] {
     match mpi {
-        Mpi::Openmpi4 => &[
-            ("progress", &[]),
-            ("progress without CMA", &[("OMPI_MCA_btl_vader_single_copy_mechanism", "none")]),
-        ],
+        Mpi::Openmpi4 => {
+            &[("progress", &[]), ("progress without CMA", &[("OMPI_MCA_btl_vader_single_copy_mechanism", "none")])]
+        }
         Mpi::Openmpi5 => &[
             ("progress", &[]),
             ("progress without CMA", &[("OMPI_MCA_smsc", "^cma,xpmem,knem"), ("OMPI_MCA_pml", "ob1")]),
@@ -86,10 +84,7 @@ fn cma(mpi: Mpi) -> &'static [(&'static str, &'static [(&'static str, &'static s
         ],
         Mpi::Intel | Mpi::IntelAbi => &[
             ("progress", &[]),
-            (
-                "progress without CMA",
-                &[("I_MPI_SHM_CMA", "0"), ("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")],
-            ),
+            ("progress without CMA", &[("I_MPI_SHM_CMA", "0"), ("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")]),
         ],
         Mpi::Openmpi4Ucx | Mpi::Openmpi4Ofi => &[("progress", &[])],
     }

@@ -18,10 +18,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(asked: Vec<Mpi>) -> Table {
-        println!(
-            "{:<12} {:<40} {:>5} {:>8} {:>8} {:>8}",
-            "MPI", "test", "ranks", "cases", "failures", "seconds"
-        );
+        println!("{:<12} {:<40} {:>5} {:>8} {:>8} {:>8}", "MPI", "test", "ranks", "cases", "failures", "seconds");
         Table { failed: Vec::new(), asked }
     }
 

@@ -67,8 +67,7 @@ fn took(place: &Configuration, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]
     let launch = words.into_iter().chain(calls).fold(launch, Launch::argument);
     let launch = launch.set("BRUCKNER_PROFILE", way.profile.display().to_string());
     let said = launch.set("BRUCKNER_ONLINE_TUNING", if way.watch { "on" } else { "off" }).run()?;
-    let words =
-        said.out.lines().find_map(|line| Some(line.strip_prefix("took ")?.split(' ').collect::<Vec<_>>()));
+    let words = said.out.lines().find_map(|line| Some(line.strip_prefix("took ")?.split(' ').collect::<Vec<_>>()));
     match words.as_deref() {
         Some([after, "cost", part]) => Ok([after.parse()?, part.trim().parse()?]),
         _ => bail!("{}{}", said.out, said.err),
@@ -89,8 +88,8 @@ pub(crate) fn run(ask: &Options) -> Result<()> {
     let mut broken = 0;
     for place in Configuration::some(ask.only.as_deref())? {
         let right = place.tuned(PROFILE, &ask.budget, &[])?;
-        let (profile, _) = Profile::read(&std::fs::read_to_string(&right)?)
-            .map_err(|why| anyhow!("{}: {why}", right.display()))?;
+        let (profile, _) =
+            Profile::read(&std::fs::read_to_string(&right)?).map_err(|why| anyhow!("{}: {why}", right.display()))?;
         let wrong_files = WRONG.map(|times| (times, place.file(&format!("-wrong-{times}.toml"))));
         for (times, file) in &wrong_files {
             std::fs::write(file, wrong(&profile, *times))?;

@@ -20,8 +20,7 @@ struct Case {
 fn cases() -> Result<Vec<Case>> {
     let mpi = Mpi::Openmpi5;
     let program = mpi.compile_plain("worth")?.display().to_string();
-    let worth =
-        |text: &str| [program.as_str()].into_iter().chain(text.split(' ')).map(str::to_owned).collect();
+    let worth = |text: &str| [program.as_str()].into_iter().chain(text.split(' ')).map(str::to_owned).collect();
     let input = root().join("testbed/inputs/chatty.lmp").display().to_string();
     let lammps = ["lmp", "-in", &input, "-log", "none", "-screen", "none"].map(str::to_owned).to_vec();
     Ok(vec![
@@ -88,8 +87,8 @@ fn compare(case: &Case, launches: u32) -> Result<(String, f64)> {
     command.envs(case.set);
     let said = command.output()?;
     let text = String::from_utf8_lossy(&said.stdout);
-    let found: serde_json::Value = serde_json::from_str(&text)
-        .with_context(|| format!("{text}{}", String::from_utf8_lossy(&said.stderr)))?;
+    let found: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{text}{}", String::from_utf8_lossy(&said.stderr)))?;
     let spent = |side: &str| found[side]["collectives"]["mean"].as_f64().is_some();
     if !spent("with") || !spent("without") {
         bail!("{}: the result has no time in collectives: {text}", case.what);

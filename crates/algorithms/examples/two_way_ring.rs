@@ -45,14 +45,10 @@ impl Pattern for TwoWayRing {
 
 fn main() {
     for p in 1..=40 {
-        let gather = || GatherAll {
-            gather: Box::new(PatternGather(Box::new(TwoWayRing))),
-            numbering: Numbering::Ranks,
-        };
-        let algorithms: [(Collective, Box<dyn Algorithm>); 2] = [
-            (Collective::Allgather, Box::new(gather())),
-            (Collective::ReduceScatter, Box::new(Reversed(gather()))),
-        ];
+        let gather =
+            || GatherAll { gather: Box::new(PatternGather(Box::new(TwoWayRing))), numbering: Numbering::Ranks };
+        let algorithms: [(Collective, Box<dyn Algorithm>); 2] =
+            [(Collective::Allgather, Box::new(gather())), (Collective::ReduceScatter, Box::new(Reversed(gather())))];
         for (collective, algorithm) in algorithms {
             let problem = Problem::new(collective, p, Counts::Equal(2), 8).expect("a problem");
             let schedule = TaskPlan::new(problem, Topology::flat(p), algorithm).schedule();

@@ -159,8 +159,5 @@ pub(crate) fn renamed(
             other => other,
         }
     };
-    Round {
-        messages: round.messages.iter().map(message).collect(),
-        local: round.local.iter().map(local).collect(),
-    }
+    Round { messages: round.messages.iter().map(message).collect(), local: round.local.iter().map(local).collect() }
 }

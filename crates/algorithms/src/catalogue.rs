@@ -146,15 +146,9 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
         Collective::ReduceScatter => {
             &["ring", "neighbor-exchange", "recursive-halving", "bruck(2)", "bruck(4)", "sparbit", "pairwise"]
         }
-        Collective::Allgather => &[
-            "ring",
-            "neighbor-exchange",
-            "recursive-doubling",
-            "bruck(2)",
-            "bruck(4)",
-            "sparbit",
-            "spread-out",
-        ],
+        Collective::Allgather => {
+            &["ring", "neighbor-exchange", "recursive-doubling", "bruck(2)", "bruck(4)", "sparbit", "spread-out"]
+        }
         Collective::Allreduce => &["ring", "recursive-doubling", "rabenseifner", "bruck(2)"],
     };
     let regional: &[&str] = match collective {
@@ -192,8 +186,7 @@ pub fn kinds(collective: Collective, topology: &Topology) -> Vec<Expression> {
     if collective == Collective::Allreduce {
         let root = root(p);
         kinds.extend(
-            [vec![group(p, gathers(p, root))], whole(p, root), vec![partial(p, root)]]
-                .map(Expression::Factors),
+            [vec![group(p, gathers(p, root))], whole(p, root), vec![partial(p, root)]].map(Expression::Factors),
         );
     }
     kinds.extend(regional.iter().map(read));
@@ -289,14 +282,9 @@ impl List {
                 Collective::Allgather => Plain::RecursiveDoubling,
                 _ => Plain::RecursiveHalving,
             };
-            for pattern in [
-                Plain::Ring,
-                Plain::NeighborExchange,
-                doubling,
-                Plain::Sparbit,
-                Plain::SpreadOut,
-                Plain::Pairwise,
-            ] {
+            for pattern in
+                [Plain::Ring, Plain::NeighborExchange, doubling, Plain::Sparbit, Plain::SpreadOut, Plain::Pairwise]
+            {
                 for counts in [Counts::Equal(1), Counts::Equal(0), self.ragged(), self.root()] {
                     self.add(collective, &flat, counts, plain(pattern));
                 }
@@ -321,18 +309,8 @@ impl List {
             self.add(Collective::Allgather, &flat, counts.clone(), pipelined(3, plain(Plain::Ring)));
             self.add(Collective::ReduceScatter, &flat, counts, pipelined(3, plain(Plain::Ring)));
         }
-        self.add(
-            Collective::Allreduce,
-            &flat,
-            Counts::Equal(3 * u64::from(p)),
-            pipelined(3, plain(Plain::Ring)),
-        );
-        self.add(
-            Collective::Allreduce,
-            &flat,
-            Counts::Equal(5),
-            pipelined(2, plain(Plain::RecursiveDoubling)),
-        );
+        self.add(Collective::Allreduce, &flat, Counts::Equal(3 * u64::from(p)), pipelined(3, plain(Plain::Ring)));
+        self.add(Collective::Allreduce, &flat, Counts::Equal(5), pipelined(2, plain(Plain::RecursiveDoubling)));
         self.add(Collective::Alltoall, &flat, Counts::Equal(2), pipelined(2, Expression::Bruck(2)));
     }
 
@@ -369,11 +347,8 @@ impl List {
 
     /// Adds the regional algorithms of all collectives on one topology.
     fn on_regions(&mut self, name: &str, topology: &Topology) {
-        let locality = |level, inside: Expression, lanes| Expression::Locality {
-            level,
-            inside: Box::new(inside),
-            lanes,
-        };
+        let locality =
+            |level, inside: Expression, lanes| Expression::Locality { level, inside: Box::new(inside), lanes };
         let shm = plain(Plain::Shm);
         let mut ways = vec![
             locality(Level::NODE, shm.clone(), Lanes::ALL),
@@ -403,12 +378,7 @@ impl List {
             (Plain::SpreadOut, Counts::Local),
             (Plain::Shm, Counts::Equal(0)),
         ] {
-            self.add(
-                Collective::Alltoall,
-                topology,
-                counts,
-                locality(Level::NODE, plain(inside), Lanes::ALL),
-            );
+            self.add(Collective::Alltoall, topology, counts, locality(Level::NODE, plain(inside), Lanes::ALL));
         }
         for way in [leader(bruck(2), 1), leader(boxed(Plain::Pairwise), 2), lanes(boxed(Plain::SpreadOut))] {
             for counts in [Counts::Equal(1), Counts::Local, Counts::Equal(0)] {
@@ -460,12 +430,9 @@ impl List {
         }
         if name == "one node" {
             for elements in [2 * u64::from(self.p) + 1, 0] {
-                for way in [
-                    plain(Plain::ShmSplit),
-                    plain(Plain::ShmRotate),
-                    Expression::ShmTree(2),
-                    Expression::ShmTree(4),
-                ] {
+                for way in
+                    [plain(Plain::ShmSplit), plain(Plain::ShmRotate), Expression::ShmTree(2), Expression::ShmTree(4)]
+                {
                     self.add(Collective::Allreduce, topology, Counts::Equal(elements), way);
                 }
             }

@@ -88,9 +88,7 @@ fn chunks(places: &[Place]) -> Set {
 fn shares_memory_only_on_nodes(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => *plain == Plain::Shm,
-        Expression::Locality { level, inside, .. } => {
-            *level == Level::NODE && shares_memory_only_on_nodes(inside)
-        }
+        Expression::Locality { level, inside, .. } => *level == Level::NODE && shares_memory_only_on_nodes(inside),
         Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => *level == Level::NODE,
         _ => false,
     }

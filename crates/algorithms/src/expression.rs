@@ -282,18 +282,8 @@ impl FromStr for Expression {
 }
 
 /// The names of algorithms with parameters.
-const WITH_PARAMETERS: [&str; 10] = [
-    "bruck",
-    "modified-bruck",
-    "shm-tree",
-    "locality",
-    "leader",
-    "lanes",
-    "reorder",
-    "rsag",
-    "pipeline",
-    "file",
-];
+const WITH_PARAMETERS: [&str; 10] =
+    ["bruck", "modified-bruck", "shm-tree", "locality", "leader", "lanes", "reorder", "rsag", "pipeline", "file"];
 
 /// Returns the name most similar to `text`, if it is similar enough to be suggested.
 pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -348,9 +338,8 @@ impl<'a> Parser<'a> {
     fn name(&mut self) -> &'a str {
         self.skip();
         let rest = self.rest();
-        let end = rest
-            .find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
-            .unwrap_or(rest.len());
+        let end =
+            rest.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
@@ -401,11 +390,7 @@ impl<'a> Parser<'a> {
                 self.expect('(')?;
                 let of = Box::new(self.expression(depth + 1)?);
                 self.expect(')')?;
-                Ok(if name == "reorder" {
-                    Expression::Reorder(of)
-                } else {
-                    Expression::ReduceScatterAllgather(of)
-                })
+                Ok(if name == "reorder" { Expression::Reorder(of) } else { Expression::ReduceScatterAllgather(of) })
             }
             "pipeline" => {
                 self.expect('(')?;
@@ -428,9 +413,7 @@ impl<'a> Parser<'a> {
             _ => {
                 let known: Vec<&str> = Plain::ALL.iter().map(|(_, n)| *n).collect();
                 if let Some(near) = nearest(name, known.iter().copied().chain(WITH_PARAMETERS)) {
-                    return Err(
-                        self.error_at(start, format!("unknown algorithm `{name}` (did you mean `{near}`?)"))
-                    );
+                    return Err(self.error_at(start, format!("unknown algorithm `{name}` (did you mean `{near}`?)")));
                 }
                 let known = known.join(", ");
                 Err(self.error_at(
@@ -481,15 +464,11 @@ impl<'a> Parser<'a> {
         self.expect(')')?;
         let shm = || Box::new(Expression::Plain(Plain::Shm));
         match (name, between) {
-            ("locality" | "nap", _) => Ok(Expression::Locality {
-                level,
-                inside: inside.unwrap_or_else(shm),
-                lanes: lanes.unwrap_or_default(),
-            }),
-            (_, None) => Err(self.error(format!("`{name}` needs `between=`"))),
-            ("leader", Some(between)) => {
-                Ok(Expression::Leader { level, between, leaders: leaders.unwrap_or(1) })
+            ("locality" | "nap", _) => {
+                Ok(Expression::Locality { level, inside: inside.unwrap_or_else(shm), lanes: lanes.unwrap_or_default() })
             }
+            (_, None) => Err(self.error(format!("`{name}` needs `between=`"))),
+            ("leader", Some(between)) => Ok(Expression::Leader { level, between, leaders: leaders.unwrap_or(1) }),
             (_, Some(between)) => Ok(Expression::MultiLane { level, between }),
         }
     }
@@ -562,10 +541,7 @@ mod tests {
             error("locality(nod)"),
             "expected a level: `node`, `socket`, `level2`, `level3`, … at column 10 of `locality(nod)`"
         );
-        assert_eq!(
-            error("locality(node, inside)"),
-            "expected KEY=VALUE at column 22 of `locality(node, inside)`"
-        );
+        assert_eq!(error("locality(node, inside)"), "expected KEY=VALUE at column 22 of `locality(node, inside)`");
         assert_eq!(error("bruck(1)"), "expected a number from 2 to 1048576 at column 7 of `bruck(1)`");
         assert_eq!(error("leader(node)"), "`leader` needs `between=` at column 13 of `leader(node)`");
         assert_eq!(error("8(-1 0)"), "expected a number from 1 to 1048576 at column 6 of `8(-1 0)`");

@@ -36,14 +36,10 @@ use steps::View;
 /// Checks that a form is an allgather among `ranks` ranks: one group, with allgather steps only.
 pub fn check_gathering(factors: &[Factor], ranks: u32) -> Result<(), PlanError> {
     let [group] = factors else {
-        return Err(PlanError(
-            "an allgather or reduce_scatter factorization must have exactly one group".to_owned(),
-        ));
+        return Err(PlanError("an allgather or reduce_scatter factorization must have exactly one group".to_owned()));
     };
     if group.ports.iter().any(|&q| q < 0) {
-        return Err(PlanError(format!(
-            "`{group}`: an allgather cannot have reduce_scatter steps (negative ports)"
-        )));
+        return Err(PlanError(format!("`{group}`: an allgather cannot have reduce_scatter steps (negative ports)")));
     }
     Form::new(factors, ranks).map(|_| ()).map_err(PlanError)
 }
@@ -78,8 +74,7 @@ impl Algorithm for Factored {
             let digit = phase.digit;
             let mut window = if view.full[digit] { form.factor(digit) } else { 1 };
             // All following phases only copy, so this phase yields results and writes them to the output.
-            let last =
-                form.phases[number + 1..].iter().all(|p| p.scatters.is_empty() && form.is_scattered(p.digit));
+            let last = form.phases[number + 1..].iter().all(|p| p.scatters.is_empty() && form.is_scattered(p.digit));
             if !phase.scatters.is_empty() {
                 window = view.scatter(digit, &phase.scatters);
                 if phase.gathers.is_empty() {
@@ -115,9 +110,7 @@ mod tests {
                     .steps
                     .iter()
                     .map(|step| match step {
-                        Step::Scatter { ports, .. } => {
-                            ports.iter().map(|moves| moves.pairs.len() as u64).collect()
-                        }
+                        Step::Scatter { ports, .. } => ports.iter().map(|moves| moves.pairs.len() as u64).collect(),
                         Step::Gather { ports } => {
                             ports.iter().map(|port| port.lines.clone().filter(live).count() as u64).collect()
                         }
@@ -127,12 +120,7 @@ mod tests {
                 let problem = problem.unwrap().cut(p.into()).unwrap();
                 let rounds = factored.rounds(&problem, &Topology::flat(p), Rank(p / 3));
                 let sent = rounds.iter().filter(|round| !round.messages.is_empty()).map(|round| {
-                    round
-                        .messages
-                        .iter()
-                        .filter(|m| m.end == End::Send)
-                        .map(Message::len)
-                        .collect::<Vec<u64>>()
+                    round.messages.iter().filter(|m| m.end == End::Send).map(Message::len).collect::<Vec<u64>>()
                 });
                 let nothing = |ports: &Vec<u64>| ports.iter().any(|&n| n > 0);
                 assert_eq!(

@@ -178,9 +178,7 @@ impl GatherAll {
     pub fn write(&self, b: &mut Builder, problem: &Problem, topology: &Topology, rank: Rank) {
         let group = Group::world(topology, self.numbering);
         // Empty blocks are left out from the start, so that regions without data need no barrier.
-        let blocks = |members: &Set| {
-            Places::from_buf([Place::new(Area::Out, problem.nonempty(&group.ranks(members)))])
-        };
+        let blocks = |members: &Set| Places::from_buf([Place::new(Area::Out, problem.nonempty(&group.ranks(members)))]);
         self.gather.gather(b, &group, group.member(rank), &blocks);
     }
 }

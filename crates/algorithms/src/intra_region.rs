@@ -77,9 +77,7 @@ fn spread_by_messages(view: &mut View<'_>, pattern: &dyn Pattern) {
     let take = |view: &View<'_>, mate| one(from(mate), view.carried_of(mate, me));
     exchange(view, pattern, Lengths::Travel, &give, &take);
     let block = |area, mate: Rank| one(area, Set::one(mate.0.into()));
-    exchange(view, pattern, Lengths::Known, &|_, mate| block(Area::In, mate), &|_, mate| {
-        block(Area::Out, mate)
-    });
+    exchange(view, pattern, Lengths::Known, &|_, mate| block(Area::In, mate), &|_, mate| block(Area::Out, mate));
 }
 
 /// All ranks put the blocks that others need into the segment, and take those that they carry and those for themselves.
@@ -89,9 +87,7 @@ fn spread_by_segment(view: &mut View<'_>) {
         return;
     }
     let mates = view.mates();
-    let line = |of: Rank| {
-        Area::Shared(view.level, mates.iter().position(|&mate| mate == of).expect("a mate") as u32)
-    };
+    let line = |of: Rank| Area::Shared(view.level, mates.iter().position(|&mate| mate == of).expect("a mate") as u32);
     let mut needed: Vec<u64> = others.iter().map(|mate| mate.0.into()).collect();
     needed.extend(others.iter().flat_map(|&by| view.carried_of(me, by).iter().collect::<Vec<_>>()));
     needed.sort_unstable();

@@ -71,8 +71,7 @@ impl Gather for LeaderGather {
     fn gather(&self, b: &mut Builder, group: &Group<'_>, me: u32, held: &dyn Held) {
         let (topology, level) = (group.topology, self.level);
         let k = self.leaders.count(topology, level);
-        let regions =
-            topology.region_at(level, group.span.start)..topology.region_at(level, group.span.end - 1) + 1;
+        let regions = topology.region_at(level, group.span.start)..topology.region_at(level, group.span.end - 1) + 1;
         let n = regions.len() as u32;
         let mine = topology.region_at(level, me);
         let own = Group::region(topology, level, mine);
@@ -94,8 +93,7 @@ impl Gather for LeaderGather {
                 through.wait(b, OWN, own.rank(other), || held.of(&members(other..other + 1)));
             }
         };
-        let get_share =
-            |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
+        let get_share = |b: &mut Builder, j: u32| through.get(b, level, &held.of(&share(&own, j, k, Some(me))));
         // Leaders that carry more than their own block get their share from the segment.
         let asks = k < own.span.len() as u32;
         if asks {

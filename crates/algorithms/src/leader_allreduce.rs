@@ -88,8 +88,7 @@ impl Algorithm for LeaderAllreduce {
             let mut all = Round::default();
             for &lane in &led {
                 let leader = |of: Rank| Group::region(topology, self.level, of.0).rank_of_lane(lane);
-                let place =
-                    |place: Place| Place::new(area(place.area), place.set.shifted(u64::from(lane) * pieces));
+                let place = |place: Place| Place::new(area(place.area), place.set.shifted(u64::from(lane) * pieces));
                 let round = renamed(&round, leader, place, |flag| flag);
                 all.messages.extend(round.messages);
                 all.local.extend(round.local);

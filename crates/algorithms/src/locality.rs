@@ -90,8 +90,8 @@ impl Gather for Locality {
         let own = Group::region(topology, self.level, mine);
         self.inside.gather(b, &own, me, held);
 
-        let regions = topology.region_at(self.level, group.span.start)
-            ..topology.region_at(self.level, group.span.end - 1) + 1;
+        let regions =
+            topology.region_at(self.level, group.span.start)..topology.region_at(self.level, group.span.end - 1) + 1;
         let n = regions.len() as u32;
         let lanes = self.lanes.of(topology.largest(self.level), n);
         // If there is only one lane, it cannot stay idle.
@@ -103,8 +103,7 @@ impl Gather for Locality {
             for lane in own.lanes_of(me, lanes) {
                 let Some((distance, count)) = step.reach(lane) else { continue };
                 let (to, from) = (step.on(mine, n - distance), step.on(mine, distance));
-                let message =
-                    |end, places, peer| Message { end, payload: Payload::Data, places, peer, tag: Tag(0) };
+                let message = |end, places, peer| Message { end, payload: Payload::Data, places, peer, tag: Tag(0) };
                 let give = step.held_by(mine, count, held);
                 b.message(message(End::Send, give, step.region(to).rank_of_lane(lane)));
                 let get = step.held_by(from, count, held);

@@ -98,9 +98,8 @@ impl Algorithm for Nap {
         let line = |at: u32| Area::Line(at - own.span.start);
         let mut lines: Vec<Area> = own.span.clone().map(line).collect();
         b.copy(place(line(me)), place(Area::In));
-        self.inside.gather(&mut b, &own, me, &|members: &Set| {
-            members.iter().map(|at| place(line(at as u32))).collect()
-        });
+        self.inside
+            .gather(&mut b, &own, me, &|members: &Set| members.iter().map(|at| place(line(at as u32))).collect());
         let mut next = topology.largest(self.level);
         let result = |last: bool, next: &mut u32| {
             *next += 1;
@@ -121,9 +120,8 @@ impl Algorithm for Nap {
                     continue;
                 }
                 let part = &parts[other];
-                let peer = |at: u32| {
-                    Group::region(topology, self.level, part.start + at).rank_of_lane(self.lane(other, a))
-                };
+                let peer =
+                    |at: u32| Group::region(topology, self.level, part.start + at).rank_of_lane(self.lane(other, a));
                 // With a and b the sizes of the own and the other part, region x sends to the regions y of the other part with y mod a =
                 // x, and receives from region x mod b.
                 for y in (x..part.len() as u32).step_by(parts[a].len()) {

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use bruckner_schedule::{
-    Claims, Code, Collective, Counts, Level, LocalOp, Order, Problem, Rank, RankCode, Round, Schedule,
-    Topology,
+    Claims, Code, Collective, Counts, Level, LocalOp, Order, Problem, Rank, RankCode, Round, Schedule, Topology,
 };
 
 use crate::alltoall::Direct;
@@ -23,8 +22,7 @@ use crate::lower::{LineMemory, MessagePurpose, OnNode, lower_part};
 use crate::nap::{Nap, RankPerRegion};
 use crate::patterns::reordered::order;
 use crate::patterns::{
-    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit,
-    SpreadOut,
+    Bruck, CyclicShift, NeighborExchange, Pairwise, Pattern, RecursiveDoubling, Reordered, Ring, Sparbit, SpreadOut,
 };
 use crate::pipeline::Pipelined;
 use crate::properties::{RankPlacement, properties};
@@ -87,13 +85,7 @@ pub struct TaskPlan {
 impl TaskPlan {
     /// Creates a plan from any algorithm, even one that no expression names.
     pub fn new(problem: Problem, topology: Topology, algorithm: Box<dyn Algorithm>) -> TaskPlan {
-        TaskPlan {
-            problem,
-            topology,
-            exchange: Exchange::Barrier,
-            purpose: MessagePurpose::OrdersMemory,
-            algorithm,
-        }
+        TaskPlan { problem, topology, exchange: Exchange::Barrier, purpose: MessagePurpose::OrdersMemory, algorithm }
     }
 
     /// Converts the plan to one for blocks of any size: one element stands for each chunk, so element counts are chunk counts. Plans for
@@ -134,13 +126,7 @@ impl TaskPlan {
 
     /// Returns the lowered code of one rank, for use at run time. It plans only this rank and the partners with which it exchanges two
     /// messages in one round, because these messages may be joined. If shared memory becomes messages, it plans all ranks.
-    pub fn code(
-        &self,
-        rank: Rank,
-        expression: &Expression,
-        on_node: OnNode,
-        room: LineMemory,
-    ) -> Option<Code> {
+    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: LineMemory) -> Option<Code> {
         let schedule = match (expression.groups_regions(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
             _ => self.schedule_with_partners([rank]),
@@ -186,8 +172,7 @@ pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<
         .map_err(|message| PlanError(message.to_owned()))?;
     problem.order = task.order;
     let placement = RankPlacement::of(&task.topology);
-    if task.order == Order::Ranks
-        && !properties(task.collective, expression, placement, task.topology.ranks()).ordered
+    if task.order == Order::Ranks && !properties(task.collective, expression, placement, task.topology.ranks()).ordered
     {
         return Err(PlanError(format!("`{expression}` does not keep rank order on {}", task.topology)));
     }
@@ -200,18 +185,14 @@ pub fn plan_on(task: &Task, expression: &Expression, on_node: OnNode) -> Result<
 }
 
 fn find(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
-    if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) =
-        expression
-    {
+    if let Expression::Plain(Plain::Shm | Plain::ShmSplit | Plain::ShmRotate) | Expression::ShmTree(_) = expression {
         one_node(expression, task)?;
     }
     if *expression == Expression::Plain(Plain::Direct) {
         one_node(expression, task)?;
         match task.counts {
             Counts::Local => {
-                return Err(PlanError(format!(
-                    "`{expression}` needs block sizes that are known on all ranks"
-                )));
+                return Err(PlanError(format!("`{expression}` needs block sizes that are known on all ranks")));
             }
             Counts::Root { .. } => {
                 return Err(PlanError(format!(
@@ -249,11 +230,7 @@ fn unknown(task: &Task, expression: &Expression) -> PlanError {
 }
 
 /// Builds a reduce_scatter as the reverse of an allgather.
-fn reduce_scatter(
-    task: &Task,
-    expression: &Expression,
-    through: Exchange,
-) -> Result<Box<dyn Algorithm>, PlanError> {
+fn reduce_scatter(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
     let forward = match expression {
         Expression::Plain(Plain::RecursiveHalving) => Expression::Plain(Plain::RecursiveDoubling),
         Expression::Factors(factors) => Expression::Factors(backwards(factors)?),
@@ -263,11 +240,7 @@ fn reduce_scatter(
     Ok(Box::new(Reversed(gather_all(&forward, task, through)?)))
 }
 
-fn allreduce(
-    task: &Task,
-    expression: &Expression,
-    through: Exchange,
-) -> Result<Box<dyn Algorithm>, PlanError> {
+fn allreduce(task: &Task, expression: &Expression, through: Exchange) -> Result<Box<dyn Algorithm>, PlanError> {
     let p = task.topology.ranks();
     let rsag = |of: &Expression| -> Result<Box<dyn Algorithm>, PlanError> {
         let half = || gather_all(of, task, through);
@@ -294,17 +267,13 @@ fn allreduce(
             let regions = Topology::flat(task.topology.regions(*level));
             let among = Task { topology: regions, ..task.clone() };
             if between.groups_regions() {
-                return Err(PlanError(format!(
-                    "`{between}` cannot be used between regions: it needs shared memory"
-                )));
+                return Err(PlanError(format!("`{between}` cannot be used between regions: it needs shared memory")));
             }
             let (leaders, between) = (leaders(expression), find(&among, between, through)?);
             Ok(Box::new(LeaderAllreduce { level: *level, between, leaders }))
         }
         Expression::Factors(factors) => Ok(Box::new(Factored::new(factors, p)?)),
-        _ if gathers(expression) => {
-            Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?)))
-        }
+        _ if gathers(expression) => Ok(Box::new(GatherReduce(gather(expression, Members::Ranks, task, through)?))),
         _ => Err(unknown(task, expression)),
     }
 }
@@ -319,9 +288,7 @@ fn alltoall(task: &Task, expression: &Expression) -> Result<Box<dyn Algorithm>, 
         Expression::Locality { level, inside, .. } => {
             let inside = match **inside {
                 // Blocks whose sizes are known only locally cannot go through a segment.
-                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => {
-                    Inside::Messages(Box::new(SpreadOut))
-                }
+                Expression::Plain(Plain::Shm) if task.counts == Counts::Local => Inside::Messages(Box::new(SpreadOut)),
                 Expression::Plain(Plain::Shm) => Inside::Segment,
                 Expression::Plain(Plain::SpreadOut) => Inside::Messages(Box::new(SpreadOut)),
                 Expression::Plain(Plain::Pairwise) => Inside::Messages(Box::new(Pairwise)),
@@ -358,8 +325,7 @@ fn gathers(expression: &Expression) -> bool {
     match expression {
         Expression::Plain(plain) => {
             use Plain::{Direct, Rabenseifner, RecursiveHalving, ShmRotate, ShmSplit};
-            !expression.is_native()
-                && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
+            !expression.is_native() && !matches!(plain, Direct | Rabenseifner | RecursiveHalving | ShmSplit | ShmRotate)
         }
         Expression::Bruck(_) | Expression::Factors(_) | Expression::Reorder(_) => true,
         Expression::Locality { .. } | Expression::Leader { .. } | Expression::MultiLane { .. } => true,
@@ -380,9 +346,7 @@ fn gather_all(expression: &Expression, task: &Task, through: Exchange) -> Result
 fn backwards(factors: &[Factor]) -> Result<Vec<Factor>, PlanError> {
     let reverse = |group: &Factor| {
         if group.ports.iter().any(|&q| q > 0) {
-            return Err(PlanError(format!(
-                "`{group}`: a reduce_scatter cannot have allgather steps (positive ports)"
-            )));
+            return Err(PlanError(format!("`{group}`: a reduce_scatter cannot have allgather steps (positive ports)")));
         }
         Ok(Factor { factor: group.factor, ports: group.ports.iter().rev().map(|q| -q).collect() })
     };
@@ -476,11 +440,7 @@ fn gather(
         }
         Expression::Locality { level, inside, lanes } => {
             let level = inner(*level)?;
-            Box::new(Locality {
-                level,
-                inside: gather(inside, Members::Inside(level), task, through)?,
-                lanes: *lanes,
-            })
+            Box::new(Locality { level, inside: gather(inside, Members::Inside(level), task, through)?, lanes: *lanes })
         }
         Expression::Leader { level, between, .. } | Expression::MultiLane { level, between } => {
             let level = inner(*level)?;
@@ -537,18 +497,13 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
         }
         Expression::Factors(factors) => {
             let count = members.count(&task.topology).ok_or_else(|| {
-                PlanError(format!(
-                    "`{expression}` needs regions of equal size, but those of {} differ",
-                    task.topology
-                ))
+                PlanError(format!("`{expression}` needs regions of equal size, but those of {} differ", task.topology))
             })?;
             crate::factors::check_gathering(factors, count)?;
             Box::new(CyclicShift { ports: factors[0].ports.iter().map(|q| q.unsigned_abs()).collect() })
         }
         _ => {
-            return Err(PlanError(format!(
-                "`{expression}` cannot be used here: it is not a message pattern"
-            )));
+            return Err(PlanError(format!("`{expression}` cannot be used here: it is not a message pattern")));
         }
     })
 }
@@ -556,8 +511,6 @@ fn pattern(expression: &Expression, members: Members, task: &Task) -> Result<Box
 fn one_node(expression: &Expression, task: &Task) -> Result<(), PlanError> {
     match task.topology.regions(Level::NODE) {
         1 => Ok(()),
-        nodes => {
-            Err(PlanError(format!("`{expression}` runs on a single node, but {} has {nodes}", task.topology)))
-        }
+        nodes => Err(PlanError(format!("`{expression}` runs on a single node, but {} has {nodes}", task.topology))),
     }
 }

@@ -58,9 +58,7 @@ fn pattern(collective: Collective, expression: &Expression, members: u64) -> u64
             16 * logarithm(2, members)
         }
         // The vectors of all members are gathered, and then reduced.
-        Expression::Plain(Plain::Sparbit) | Expression::Bruck(_) if collective == Collective::Allreduce => {
-            16 * members
-        }
+        Expression::Plain(Plain::Sparbit) | Expression::Bruck(_) if collective == Collective::Allreduce => 16 * members,
         Expression::Plain(Plain::Sparbit) => 16 * logarithm(2, members),
         Expression::Bruck(radix) | Expression::ModifiedBruck(radix) => {
             16 * u64::from(*radix) * logarithm((*radix).into(), members)
@@ -95,10 +93,7 @@ mod tests {
     fn parts_count_wherever_they_are() {
         let topology: Topology = "2,2".parse().unwrap();
         for text in ["pipeline(10000, ring)", "lanes(node, between=pipeline(10000, ring))"] {
-            assert!(
-                planning_work(Collective::Allreduce, &text.parse().unwrap(), &topology) > MAX_RUNS,
-                "{text}"
-            );
+            assert!(planning_work(Collective::Allreduce, &text.parse().unwrap(), &topology) > MAX_RUNS, "{text}");
         }
     }
 }

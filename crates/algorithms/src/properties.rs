@@ -50,12 +50,7 @@ const NEITHER: Properties = Properties { consistent: false, ordered: false };
 /// let short = "64(1 1 1 1 1 1)".parse().unwrap();
 /// assert!(!properties(Collective::Allreduce, &short, Placement::InOrder, 64).consistent);
 /// ```
-pub fn properties(
-    collective: Collective,
-    expression: &Expression,
-    placement: RankPlacement,
-    ranks: u32,
-) -> Properties {
+pub fn properties(collective: Collective, expression: &Expression, placement: RankPlacement, ranks: u32) -> Properties {
     let regional = Properties { consistent: true, ordered: placement == RankPlacement::InOrder };
     match (collective, expression) {
         (_, Expression::Plain(Plain::Native)) => NEITHER,
@@ -78,9 +73,7 @@ pub fn properties(
             Properties { consistent: among.consistent, ordered: among.ordered && regional.ordered }
         }
         // A reduce_scatter and an allgather: each piece is reduced on one rank and copied to all.
-        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::ReduceScatterAllgather(_)) => {
-            CONSISTENT
-        }
+        (_, Expression::Plain(Plain::Rabenseifner | Plain::Ring) | Expression::ReduceScatterAllgather(_)) => CONSISTENT,
         (_, Expression::Factors(factors)) if scatters_wholly(factors) => CONSISTENT,
         (_, Expression::Factors(_) | Expression::ModifiedBruck(_)) => NEITHER,
         // Partial results are combined in rank order, or all vectors are gathered and then reduced in rank order.

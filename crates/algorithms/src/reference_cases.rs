@@ -42,11 +42,8 @@ pub fn reference_cases() -> Vec<ReferenceCase> {
     let task = |collective, topology: &str, counts| {
         Task::new(collective, topology.parse().expect("a topology")).counts(counts)
     };
-    let locality = |level, inside: Expression| Expression::Locality {
-        level,
-        inside: Box::new(inside),
-        lanes: Lanes::ALL,
-    };
+    let locality =
+        |level, inside: Expression| Expression::Locality { level, inside: Box::new(inside), lanes: Lanes::ALL };
     let shm = Expression::Plain(Plain::Shm);
     let probe = |name, task, expression, claims| ReferenceCase { name, task, expression, claims };
     let none = Claims::default();

@@ -1,8 +1,6 @@
 //! One rank's view of an alltoall between regions: the ranks of its region, its lanes, and the blocks that they carry.
 
-use bruckner_schedule::{
-    Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology,
-};
+use bruckner_schedule::{Area, Counts, End, Level, Message, Payload, Places, Problem, Rank, Set, Tag, Topology};
 
 use crate::Builder;
 use crate::gather::Group;
@@ -71,11 +69,7 @@ impl View<'_> {
             self.add_targets(lane, &mut targets);
             (self.sources(self.region, lane), targets)
         };
-        self.lanes_of(by)
-            .into_iter()
-            .map(load)
-            .filter(|(mates, to)| !mates.is_empty() && !to.is_empty())
-            .collect()
+        self.lanes_of(by).into_iter().map(load).filter(|(mates, to)| !mates.is_empty() && !to.is_empty()).collect()
     }
 
     /// The ranks of other regions whose blocks for the own region arrive at rank `at`.

@@ -16,9 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use bruckner_schedule::{
-    Area, End, Flag, Level, LocalOp, Message, Place, Problem, Rank, Round, Set, Topology,
-};
+use bruckner_schedule::{Area, End, Flag, Level, LocalOp, Message, Place, Problem, Rank, Round, Set, Topology};
 
 use crate::exchange::Exchange;
 use crate::gather::GatherAll;
@@ -115,20 +113,14 @@ fn reverse_local(b: &mut Builder, topology: &Topology, rank: Rank, through: Exch
         (span.clone(), topology.position(rank) - span.start)
     };
     match local {
-        LocalOp::Copy {
-            to: Place { area: Area::Out, set },
-            from: Place { area: Area::Shared(level, _), .. },
-        } => {
+        LocalOp::Copy { to: Place { area: Area::Out, set }, from: Place { area: Area::Shared(level, _), .. } } => {
             let (_, mine) = own(*level);
             if through == Exchange::Ring {
                 b.enter_for(*level, set.clone());
             }
             b.copy(Place::new(line(*level, mine), set.clone()), sums(set));
         }
-        LocalOp::Copy {
-            to: Place { area: Area::Shared(level, _), set },
-            from: Place { area: Area::Out, .. },
-        } => {
+        LocalOp::Copy { to: Place { area: Area::Shared(level, _), set }, from: Place { area: Area::Out, .. } } => {
             let (span, mine) = own(*level);
             for other in (0..span.len() as u32).filter(|&other| other != mine) {
                 b.reduce(sums(set), Place::new(line(*level, other), set.clone()));

@@ -85,10 +85,8 @@ impl Route for BruckRoute {
                 // A load of distance j that is at `here` has already moved by the lower digits of j.
                 let loads = |here: u64| -> Vec<Load> {
                     let region = |at: u64| (at % n) as u32;
-                    let load = |j: u64| Load {
-                        source: region(here + n - j % power),
-                        target: region(here + j - j % power),
-                    };
+                    let load =
+                        |j: u64| Load { source: region(here + n - j % power), target: region(here + j - j % power) };
                     moving().map(load).collect()
                 };
                 let (to, from) = ((me + shift) % n, (me + n - shift) % n);
@@ -110,8 +108,7 @@ mod tests {
     /// Simulates a route and checks that regions send only loads they hold, and that all loads arrive.
     fn check(route: &dyn Route, n: u32, lanes: u32) {
         for lane in 0..lanes {
-            let far =
-                |source: u32| route.distances(n, lane).into_iter().map(move |d| (source, (source + d) % n));
+            let far = |source: u32| route.distances(n, lane).into_iter().map(move |d| (source, (source + d) % n));
             let mut at: Vec<BTreeSet<(u32, u32)>> = (0..n).map(|region| far(region).collect()).collect();
             let all: Vec<Vec<Vec<Leg>>> = (0..n).map(|me| route.steps(n, me, lane)).collect();
             for step in 0..all[0].len() {
@@ -126,10 +123,7 @@ mod tests {
                 }
                 for (me, legs) in all.iter().enumerate() {
                     for leg in &legs[step] {
-                        assert!(
-                            moved.contains(&(leg.from, me as u32, leg.recvs.clone())),
-                            "{n}, step {step}"
-                        );
+                        assert!(moved.contains(&(leg.from, me as u32, leg.recvs.clone())), "{n}, step {step}");
                         at[me].extend(leg.recvs.iter().map(|load| (load.source, load.target)));
                     }
                 }

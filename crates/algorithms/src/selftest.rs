@@ -55,18 +55,8 @@ pub fn tasks() -> Vec<ReferenceCase> {
         ("3,1,4", Collective::Allgather, Counts::Root { root: Rank(3), count: 2 }, "locality(node)"),
         ("4", Collective::Allgather, Counts::Root { root: Rank(2), count: 1 }, "shm"),
         ("4", Collective::ReduceScatter, Counts::Root { root: Rank(1), count: 2 }, "shm"),
-        (
-            "3,2",
-            Collective::Allgather,
-            Counts::Root { root: Rank(1), count: 1 },
-            "leader(node, between=sparbit)",
-        ),
-        (
-            "2,3,1",
-            Collective::ReduceScatter,
-            Counts::Root { root: Rank(4), count: 1 },
-            "lanes(node, between=ring)",
-        ),
+        ("3,2", Collective::Allgather, Counts::Root { root: Rank(1), count: 1 }, "leader(node, between=sparbit)"),
+        ("2,3,1", Collective::ReduceScatter, Counts::Root { root: Rank(4), count: 1 }, "lanes(node, between=ring)"),
         ("7x1", Collective::Allgather, Counts::Equal(1), "neighbor-exchange"),
         ("6x1", Collective::Allgather, Counts::Equal(1), "recursive-doubling"),
         ("5x1", Collective::ReduceScatter, Counts::Listed(vec![1, 2, 0, 1, 3]), "sparbit"),
@@ -109,9 +99,7 @@ fn subjects() -> Vec<Program> {
         let schedule = probe.schedule().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Zero counts leave barriers with nothing to order; mutants of those would all be equivalent.
         let pruned = crate::lower::empty::run(schedule.clone(), crate::lower::MessagePurpose::of(&schedule));
-        for mut program in
-            [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
-        {
+        for mut program in [pruned.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)] {
             let report = verify(&program);
             assert!(report.is_correct(), "{name}: {}", report.violations[0]);
             claim(&mut program, &report);
@@ -130,12 +118,7 @@ pub fn mutants(wanted: u64, seed: u64, on: impl FnMut(u64)) -> BTreeMap<Mutation
 }
 
 /// Generates and checks mutants of the given correct programs; parameters as for [`mutants`].
-pub fn mutants_of(
-    subjects: &[Program],
-    wanted: u64,
-    seed: u64,
-    mut on: impl FnMut(u64),
-) -> BTreeMap<Mutation, Tally> {
+pub fn mutants_of(subjects: &[Program], wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> BTreeMap<Mutation, Tally> {
     let mut random = Random::new(seed);
     let mut seen = HashSet::new();
     let mut tallies: BTreeMap<Mutation, Tally> = BTreeMap::new();
@@ -154,13 +137,7 @@ pub fn mutants_of(
             continue;
         }
         fruitless = 0;
-        judge(
-            &mutant,
-            &kind,
-            kind.removes_synchronisation(),
-            random.bits(),
-            tallies.entry(kind).or_default(),
-        );
+        judge(&mutant, &kind, kind.removes_synchronisation(), random.bits(), tallies.entry(kind).or_default());
         done += 1;
         on(done);
     }
@@ -218,9 +195,7 @@ pub fn random_programs(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Rando
         let (task, expression) = random_task(&mut random);
         let Ok(plan) = plan(&task, &expression) else { continue };
         let schedule = plan.schedule();
-        for program in
-            [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)]
-        {
+        for program in [schedule.flatten(), lower(&schedule, OnNode::Segment), lower(&schedule, OnNode::Messages)] {
             if done < wanted {
                 check_random(program, &task, &expression, &mut random, &mut grown);
                 done += 1;
@@ -282,10 +257,7 @@ fn random_task(random: &mut Random) -> (Task, Expression) {
             let counts = gather_counts(topology.ranks(), random);
             (task(Collective::Allgather, topology, counts), locality(random, 2))
         }
-        3 => (
-            task(Collective::Allreduce, topology(random), Counts::Equal(random.below(5))),
-            locality(random, 1),
-        ),
+        3 => (task(Collective::Allreduce, topology(random), Counts::Equal(random.below(5))), locality(random, 1)),
         4 => {
             let (p, factors) = factors(random);
             let counts = Counts::Equal(random.below(2 * u64::from(p)));

@@ -63,19 +63,14 @@ impl UserSchedule {
     pub fn new(name: &str, text: &str) -> Result<UserSchedule, String> {
         let document = read(text).map_err(|error| error.to_string())?.document;
         let Document::Schedule(schedule) = document else {
-            return Err(
-                "the file contains a program; only a schedule (in rounds) can be used as an algorithm".into(),
-            );
+            return Err("the file contains a program; only a schedule (in rounds) can be used as an algorithm".into());
         };
         let (said, all) = (schedule.ranks.len(), schedule.problem.ranks);
         if said as u32 != all {
-            return Err(format!(
-                "the schedule describes {said} of {all} ranks; it must describe all of them"
-            ));
+            return Err(format!("the schedule describes {said} of {all} ranks; it must describe all of them"));
         }
         // A proof for empty pieces would not cover pieces with data.
-        if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1))
-        {
+        if !matches!(schedule.problem.counts, Counts::Equal(count) if count >= schedule.problem.pieces.max(1)) {
             return Err("the schedule must have equal counts with at least one element per piece; it is then used for all sizes".into());
         }
         let proven = prove(&schedule)?;
@@ -181,9 +176,9 @@ const BEGIN: &str = "file(";
 
 /// Parses the text between the parentheses: a file name, and the text of the file in hexadecimal.
 pub(crate) fn parse(inside: &str) -> Result<UserSchedule, String> {
-    let (name, hex) = inside.rsplit_once(':').ok_or(
-        "`file(NAME)` is allowed only in BRUCKNER_ALGORITHM and --algorithm, where the file is read",
-    )?;
+    let (name, hex) = inside
+        .rsplit_once(':')
+        .ok_or("`file(NAME)` is allowed only in BRUCKNER_ALGORITHM and --algorithm, where the file is read")?;
     let digits = hex.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> =
         digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
@@ -227,8 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused() {
-        let right =
-            plan(&task("2x1"), &"recursive-doubling".parse().unwrap()).unwrap().schedule().to_string();
+        let right = plan(&task("2x1"), &"recursive-doubling".parse().unwrap()).unwrap().schedule().to_string();
         assert!(named(&right).is_ok());
         let wrong = right.replacen("    reduce ", "    copy ", 1);
         assert!(named(&wrong).unwrap_err().contains("the verifier refused the schedule"), "{wrong}");

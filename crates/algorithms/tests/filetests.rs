@@ -12,10 +12,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/lower");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .expect("the corpus is there")
-        .map(|e| e.expect("readable").path())
-        .collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("the corpus is there").map(|e| e.expect("readable").path()).collect();
     files.sort();
     assert!(files.len() >= 7, "there is a file for each pass");
     let trials = files.into_iter().map(|file| {

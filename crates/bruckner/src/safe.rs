@@ -133,11 +133,7 @@ fn input_address<T>(elements: &[T]) -> *const c_void {
 
 /// Returns the address of an output for MPI, which writes nothing to an empty one.
 fn output_address<T>(elements: &mut [T]) -> *mut c_void {
-    if elements.is_empty() {
-        (&raw const EMPTY_ADDRESSES[1]).cast_mut().cast()
-    } else {
-        elements.as_mut_ptr().cast()
-    }
+    if elements.is_empty() { (&raw const EMPTY_ADDRESSES[1]).cast_mut().cast() } else { elements.as_mut_ptr().cast() }
 }
 
 fn check_len(what: &str, have: usize, want: usize) -> Result<(), Error> {
@@ -326,8 +322,7 @@ impl Communicator {
     /// # Ok(()) });
     /// ```
     pub fn bcast<'a, T: Element>(&self, data: &'a mut [T], root: u32) -> Result<Collective<'a>, Error> {
-        let call =
-            Call::bcast(output_address(data), data.len() as Count, self.datatype::<T>(), self.root(root)?);
+        let call = Call::bcast(output_address(data), data.len() as Count, self.datatype::<T>(), self.root(root)?);
         Ok(self.collective(call, Lists::default()))
     }
 
@@ -404,9 +399,7 @@ impl Communicator {
         if elements.is_multiple_of(size) {
             return Ok(elements / size);
         }
-        Err(Error::Argument(format!(
-            "{what} has {elements} elements, which cannot be cut into {size} equal blocks"
-        )))
+        Err(Error::Argument(format!("{what} has {elements} elements, which cannot be cut into {size} equal blocks")))
     }
 
     /// `MPI_Allgather`.
@@ -456,8 +449,7 @@ impl Communicator {
     ) -> Result<Collective<'a>, Error> {
         self.check_list_len("counts", counts)?;
         check_len("the output", output.len(), counts.iter().sum())?;
-        let (own, datatype, mut lists) =
-            (counts[self.rank()? as usize], self.datatype::<T>(), Lists::default());
+        let (own, datatype, mut lists) = (counts[self.rank()? as usize], self.datatype::<T>(), Lists::default());
         let call = Call::allgatherv(
             self.input(&input.into(), own)?,
             own as Count,

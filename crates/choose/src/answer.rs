@@ -13,10 +13,8 @@ use crate::table::DecisionTables;
 /// first, if it has the required properties. The engine uses the first one that can be planned; the last is always `native`, the MPI's own
 /// function.
 pub fn choose(kind: &Kind, menus: &DecisionTables, rules: &Rules) -> Vec<Choice> {
-    let lacks =
-        |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
-    let (last, mut choices): (Vec<Choice>, Vec<Choice>) =
-        menus.choices(kind).into_iter().partition(Choice::is_native);
+    let lacks = |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
+    let (last, mut choices): (Vec<Choice>, Vec<Choice>) = menus.choices(kind).into_iter().partition(Choice::is_native);
     // The MPI has no function for listed counts that exceed C integers, so the library must handle such calls.
     let beyond = kind.size == SizeClass::Beyond;
     if menus.policy().always || beyond {
@@ -28,8 +26,7 @@ pub fn choose(kind: &Kind, menus: &DecisionTables, rules: &Rules) -> Vec<Choice>
     choices.push(last.into_iter().next().unwrap_or_else(|| Choice::native(Reason::NothingFits)));
     let Some(asked) = rules.of(kind.name) else { return choices };
     let lack = lacks(asked);
-    let instead =
-        |Choice { expression, reason }| Choice { expression, reason: reason.instead_of(asked, lack) };
+    let instead = |Choice { expression, reason }| Choice { expression, reason: reason.instead_of(asked, lack) };
     let first = lack.is_none().then(|| Choice { expression: asked.clone(), reason: Reason::Requested });
     first.into_iter().chain(choices.into_iter().map(instead)).collect()
 }
@@ -64,12 +61,8 @@ mod tests {
     fn of(question: &Question<'_>, topology: &str, rules: &str, always: bool) -> Vec<(String, String)> {
         let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
         let policy = Policy { always, ..Policy::default() };
-        let menus = DecisionTables::new(
-            topology,
-            Arc::new(Knowledge::defaults(Vendor::Mpich)),
-            policy,
-            Ability::default(),
-        );
+        let menus =
+            DecisionTables::new(topology, Arc::new(Knowledge::defaults(Vendor::Mpich)), policy, Ability::default());
         let text = |choice: Choice| (choice.expression.to_string(), choice.reason.to_string());
         choose(&menus.kind(question), &menus, &rules.parse().unwrap()).into_iter().map(text).collect()
     }
@@ -85,9 +78,7 @@ mod tests {
         let found = of(&allreduce(true), "2x4", rules, false);
         assert!(found[0].0.contains("node"), "{found:?}");
         assert!(
-            found[0].1.starts_with(
-                "`8(1 1 1)` was selected by the user, but its floating-point results may differ"
-            )
+            found[0].1.starts_with("`8(1 1 1)` was selected by the user, but its floating-point results may differ")
         );
         // Few algorithms keep rank order.
         let ordered = problem(Collective::Allreduce, Order::Ranks, 1);
@@ -127,9 +118,7 @@ mod tests {
             let asked = of(1, "allgather=ring", always);
             assert_eq!(asked[0], ("ring".into(), "selected by the user".into()));
             let instead = |(_, why): &(String, String)| {
-                why.starts_with(
-                    "`ring` was selected by the user, but cannot be planned for this communicator; ",
-                )
+                why.starts_with("`ring` was selected by the user, but cannot be planned for this communicator; ")
             };
             assert!(asked.len() > 2 && asked[1..].iter().all(instead), "{asked:?}");
         }

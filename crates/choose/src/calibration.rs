@@ -75,8 +75,7 @@ impl Calibration {
     /// Returns the rate of long messages between nodes, in bytes per second. Transfer time counts as at least 5 % of the measured time, in
     /// case noise hides it.
     fn rate(&self) -> f64 {
-        self.long_message.bytes as f64
-            / (self.long_message.took - self.inter_node).max(0.05 * self.long_message.took)
+        self.long_message.bytes as f64 / (self.long_message.took - self.inter_node).max(0.05 * self.long_message.took)
     }
 }
 
@@ -88,12 +87,7 @@ fn intra_node_latency(usual: &Machine) -> Option<f64> {
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micro = |seconds: f64| seconds * 1e6;
-        write!(
-            f,
-            "in {:.1} ms: inter-node latency {:.1} µs",
-            self.duration * 1e3,
-            micro(self.inter_node)
-        )?;
+        write!(f, "in {:.1} ms: inter-node latency {:.1} µs", self.duration * 1e3, micro(self.inter_node))?;
         if let Some(near) = self.intra_node {
             write!(f, ", intra-node latency {:.1} µs", micro(near))?;
         }

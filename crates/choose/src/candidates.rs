@@ -57,12 +57,7 @@ const SHORT_ALLTOALL: (u64, u32) = (256, 16);
 
 /// Returns the algorithms that an MPI without node awareness may use for blocks of `bytes`. Without measurements, the best of them stands
 /// for the MPI's own function.
-pub(crate) fn native_models(
-    collective: Collective,
-    shape: Shape,
-    vendor: Vendor,
-    bytes: u64,
-) -> Vec<Expression> {
+pub(crate) fn native_models(collective: Collective, shape: Shape, vendor: Vendor, bytes: u64) -> Vec<Expression> {
     let bruck = Expression::Bruck(2);
     let even = shape.ranks().is_power_of_two();
     match collective {
@@ -90,11 +85,7 @@ pub(crate) fn native_models(
 }
 
 /// Returns the node-aware algorithm of an MPI that has one: Open MPI 5 does an allgather through one leader on each node.
-pub(crate) fn node_aware_native_model(
-    collective: Collective,
-    shape: Shape,
-    vendor: Vendor,
-) -> Option<Expression> {
+pub(crate) fn node_aware_native_model(collective: Collective, shape: Shape, vendor: Vendor) -> Option<Expression> {
     let knows = vendor == Vendor::OpenMpi && collective == Collective::Allgather;
     (knows && shape.nodes > 1 && shape.on_node > 1).then(|| leader(Expression::Bruck(2), 1))
 }
@@ -125,8 +116,7 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     if nodes > shape.on_node + 1 && collective != Collective::Alltoall {
         near.push(locality(Lanes::PerRank(PORTS)));
     }
-    let pipelines =
-        |of: Expression| PARTS.map(|parts| Expression::Pipeline { parts, of: Box::new(of.clone()) });
+    let pipelines = |of: Expression| PARTS.map(|parts| Expression::Pipeline { parts, of: Box::new(of.clone()) });
     match collective {
         Collective::Allgather | Collective::ReduceScatter => {
             near.extend(gathers(nodes).into_iter().map(lanes));
@@ -159,8 +149,7 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
 pub(crate) fn socket_aware(collective: Collective, topology: &Topology) -> Option<Expression> {
     let (nodes, parts) = (topology.regions(Level::NODE), topology.regions(Level::SOCKET));
     let several = parts > nodes && topology.ranks() > parts && collective != Collective::Alltoall;
-    let parts =
-        Expression::Locality { level: Level::SOCKET, inside: Box::new(plain(Plain::Shm)), lanes: Lanes::ALL };
+    let parts = Expression::Locality { level: Level::SOCKET, inside: Box::new(plain(Plain::Shm)), lanes: Lanes::ALL };
     several.then(|| match nodes {
         1 => parts,
         _ => Expression::Locality { level: Level::NODE, inside: Box::new(parts), lanes: Lanes::ALL },
@@ -188,10 +177,9 @@ pub(crate) fn depends_on_unmeasured(expression: &Expression, shape: Shape, origi
         _ => false,
     };
     let at_once = || match expression {
-        Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => many(
-            if let Expression::ReduceScatterAllgather(of) = &**between { of } else { between },
-            shape.nodes - 1,
-        ),
+        Expression::Leader { between, .. } | Expression::MultiLane { between, .. } => {
+            many(if let Expression::ReduceScatterAllgather(of) = &**between { of } else { between }, shape.nodes - 1)
+        }
         other => many(other, shape.ranks() - 1),
     };
     let usual = || shape.on_node == 1 || matches!(expression, Expression::Pipeline { .. });
@@ -231,8 +219,7 @@ mod tests {
     fn what_mpis_do_by_themselves() {
         let names = |all: &[Expression]| all.iter().map(Expression::to_string).collect::<Vec<_>>();
         let shape = |text: &str| Shape::of(&text.parse().unwrap());
-        let does =
-            |collective, text, vendor, bytes| names(&native_models(collective, shape(text), vendor, bytes));
+        let does = |collective, text, vendor, bytes| names(&native_models(collective, shape(text), vendor, bytes));
         let any = ["bruck(2)", "spread-out", "pairwise"];
         for vendor in [Vendor::OpenMpi, Vendor::Mpich, Vendor::Other] {
             assert_eq!(does(Collective::Alltoall, "4x4", vendor, 256), ["bruck(2)"]);
@@ -266,10 +253,7 @@ mod tests {
         };
         for collective in [Collective::Allgather, Collective::Allreduce, Collective::ReduceScatter] {
             assert_eq!(found("4+4", collective).as_deref(), Some("locality(socket)"));
-            assert_eq!(
-                found("2+2,2+2", collective).as_deref(),
-                Some("locality(node, inside=locality(socket))")
-            );
+            assert_eq!(found("2+2,2+2", collective).as_deref(), Some("locality(node, inside=locality(socket))"));
             assert_eq!(found("4x4", collective), None);
             assert_eq!(found("1+1,1+1", collective), None);
         }
@@ -287,9 +271,7 @@ mod tests {
             for collective in Collective::ALL {
                 let all = candidates(collective, shape);
                 assert!(!all.is_empty());
-                for expression in
-                    all.into_iter().chain(native_models(collective, shape, Vendor::Other, 1 << 20))
-                {
+                for expression in all.into_iter().chain(native_models(collective, shape, Vendor::Other, 1 << 20)) {
                     let printed = expression.to_string();
                     assert_eq!(printed.parse(), Ok(expression.clone()), "{printed}");
                     let task = Task::new(collective, topology.clone()).bytes(4096);

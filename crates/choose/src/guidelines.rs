@@ -48,9 +48,8 @@ pub fn violations(raced: &ShapeResults) -> Vec<GuidelineViolation> {
     let mut found = Vec::new();
     let of = |name: Name| raced.results.iter().filter(move |verdict| verdict.name == name);
     // Result for the smallest measured size of at least `bytes`: its time is an upper bound for `bytes`.
-    let at_least = |name: Name, bytes: u64| {
-        of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes)
-    };
+    let at_least =
+        |name: Name, bytes: u64| of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes);
     for verdict in &raced.results {
         let TuningResult { name, bytes, .. } = *verdict;
         let [takes, _] = bounds(verdict);
@@ -85,14 +84,10 @@ pub fn violations(raced: &ShapeResults) -> Vec<GuidelineViolation> {
             }
             _ => &[],
         };
-        let known: Option<Vec<&TuningResult>> =
-            others.iter().map(|(name, bytes)| at_least(*name, *bytes)).collect();
+        let known: Option<Vec<&TuningResult>> = others.iter().map(|(name, bytes)| at_least(*name, *bytes)).collect();
         if let Some(known) = known.filter(|known| !known.is_empty()) {
             let would = known.iter().map(|other| bounds(other)[1]).sum();
-            compare(
-                Alternative::Others(known.iter().map(|other| (other.name, other.bytes)).collect()),
-                would,
-            );
+            compare(Alternative::Others(known.iter().map(|other| (other.name, other.bytes)).collect()), would);
         }
         found.extend(worst);
     }

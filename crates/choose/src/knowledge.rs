@@ -193,19 +193,14 @@ impl Knowledge {
     pub fn with(self: Arc<Knowledge>, gauged: &Calibration, shape: Shape) -> Arc<Knowledge> {
         let known = self.for_shape(shape);
         let usual = &known.reproducible.machine;
-        let origin =
-            if gauged.is_oversubscribed(usual) { Origin::Oversubscribed } else { Origin::Calibrated };
+        let origin = if gauged.is_oversubscribed(usual) { Origin::Oversubscribed } else { Origin::Calibrated };
         let here = Some(Source { machine: gauged.machine(usual), origin });
         Arc::new(Knowledge { calibrated: here, ..(*known).clone() })
     }
 
     /// Returns the tuning results for communicators of a shape.
     pub fn of_shape(&self, shape: Shape) -> &[TuningResult] {
-        self.results
-            .iter()
-            .find(|raced| raced.shape == shape)
-            .map(|raced| &raced.results[..])
-            .unwrap_or_default()
+        self.results.iter().find(|raced| raced.shape == shape).map(|raced| &raced.results[..]).unwrap_or_default()
     }
 }
 
@@ -216,9 +211,8 @@ const CONFIRMED: u32 = 2;
 /// same winner. A win of an algorithm counts only after two launches.
 pub(crate) fn find_result(results: &[TuningResult], name: Name, bytes: u64) -> Option<&TuningResult> {
     let (mut below, mut above): (Option<&TuningResult>, Option<&TuningResult>) = (None, None);
-    let counts = |verdict: &&TuningResult| {
-        verdict.name == name && (verdict.launches >= CONFIRMED || verdict.is_native())
-    };
+    let counts =
+        |verdict: &&TuningResult| verdict.name == name && (verdict.launches >= CONFIRMED || verdict.is_native());
     for verdict in results.iter().filter(counts) {
         if verdict.bytes == bytes {
             return Some(verdict);
@@ -237,15 +231,7 @@ impl TuningResult {
     /// Makes a result, confirmed by two launches, in which `winner` takes half of the MPI's time.
     pub(crate) fn won(name: Name, bytes: u64, winner: &str) -> TuningResult {
         let expression = winner.parse().expect("an algorithm");
-        TuningResult {
-            name,
-            bytes,
-            expression,
-            native_seconds: 1e-6,
-            ratio: 0.5,
-            interval: [0.4, 0.6],
-            launches: 2,
-        }
+        TuningResult { name, bytes, expression, native_seconds: 1e-6, ratio: 0.5, interval: [0.4, 0.6], launches: 2 }
     }
 }
 

@@ -71,9 +71,9 @@ impl Assignment {
     /// Returns the candidate that handles the call.
     pub fn candidate(self) -> usize {
         match self {
-            Assignment::Regular(candidate)
-            | Assignment::FromBarrier(candidate)
-            | Assignment::Following(candidate) => candidate,
+            Assignment::Regular(candidate) | Assignment::FromBarrier(candidate) | Assignment::Following(candidate) => {
+                candidate
+            }
         }
     }
 
@@ -321,10 +321,8 @@ impl OnlineTuning {
         let resolution = if trial.finalists.is_some() { FINER_RESOLUTION } else { RESOLUTION };
         let is_hopeless = |at: usize, beside: f64| of(at) > (HOPELESS * beside).max(beside + RESOLUTION);
         // After a barrier the cache is cold: a candidate that is not much slower then may be faster in consecutive calls.
-        let finalists: Vec<usize> =
-            tuning.candidates.iter().copied().filter(|at| !is_hopeless(*at, current)).collect();
-        if trial.finalists.is_none() && finalists.len() > 1 && !is_slower(best, RESOLUTION) && current < SHORT
-        {
+        let finalists: Vec<usize> = tuning.candidates.iter().copied().filter(|at| !is_hopeless(*at, current)).collect();
+        if trial.finalists.is_none() && finalists.len() > 1 && !is_slower(best, RESOLUTION) && current < SHORT {
             trial.finalists = Some(finalists);
             return Vec::new();
         }
@@ -345,21 +343,19 @@ impl OnlineTuning {
             tuning.confirmed = if leader.is_some() { 0 } else { tuning.confirmed + 1 };
         }
         let current = tuning.current;
-        tuning.candidates.retain(|candidate| {
-            *candidate == current || is_native(*candidate) || !is_hopeless(*candidate, of(best))
-        });
+        tuning
+            .candidates
+            .retain(|candidate| *candidate == current || is_native(*candidate) || !is_hopeless(*candidate, of(best)));
         tuning.candidates.sort_by_key(|candidate| *candidate != current);
         let done = tuning.candidates.len() < 2 || (is_native(current) && tuning.confirmed >= ENOUGH);
-        self.countdowns[kind.0][key.1] =
-            if done { Countdown::STOPPED } else { Countdown::to_next(tuning.trials) };
+        self.countdowns[kind.0][key.1] = if done { Countdown::STOPPED } else { Countdown::to_next(tuning.trials) };
         timed.iter().map(|(candidate, time)| (*candidate, *time as f64 * 1e-9)).collect()
     }
 
     /// Returns a hash of the trial state for a size, by which ranks check that they are in the same trial.
     pub fn fingerprint(&self, kind: KindId, bytes: u64) -> u64 {
         let tuning = self.tunings.get(&(kind, size_class_index(bytes)));
-        let trial = tuning
-            .map(|tuning| (tuning.trials, tuning.trial.as_ref().map(|trial| trial.finalists.is_some())));
+        let trial = tuning.map(|tuning| (tuning.trials, tuning.trial.as_ref().map(|trial| trial.finalists.is_some())));
         FxBuildHasher.hash_one((kind, bytes, trial))
     }
 
@@ -448,8 +444,7 @@ mod tests {
     #[test]
     fn the_fastest_handles_calls_before_call_2000() {
         for best in 0..3 {
-            let (handled, last, _) =
-                calls(1100, &[64], |candidate| if candidate == best { 10_000 } else { 12_000 });
+            let (handled, last, _) = calls(1100, &[64], |candidate| if candidate == best { 10_000 } else { 12_000 });
             assert_eq!(last, best, "{handled:?}");
         }
     }
@@ -519,8 +514,7 @@ mod tests {
         let kind = tuning.kind(kind());
         let mut trials = 0;
         for call in 0..4000u64 {
-            if let Assignment::FromBarrier(_) =
-                tuning.assign(kind, 1024 + call % 1000, || call % 1000, || vec![NATIVE])
+            if let Assignment::FromBarrier(_) = tuning.assign(kind, 1024 + call % 1000, || call % 1000, || vec![NATIVE])
             {
                 trials += 1;
             }
@@ -606,10 +600,7 @@ mod tests {
 
     #[test]
     fn a_size_class_ends_below_the_next_power_of_two() {
-        assert_eq!(
-            (size_class(0), size_class(1), size_class(64), size_class(127)),
-            (0..=1, 0..=1, 64..=127, 64..=127)
-        );
+        assert_eq!((size_class(0), size_class(1), size_class(64), size_class(127)), (0..=1, 0..=1, 64..=127, 64..=127));
         assert_eq!(size_class(u64::MAX), 1 << 63..=u64::MAX);
     }
 }

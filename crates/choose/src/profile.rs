@@ -155,18 +155,12 @@ fn collective(name: &str) -> Result<Name, String> {
 fn interval(ratio: f64, [low, high]: [f64; 2]) -> Result<[f64; 2], String> {
     match [ratio, low, high].into_iter().all(positive) && low <= ratio && ratio <= high {
         true => Ok([low, high]),
-        false => {
-            Err(format!("ratio {ratio} does not lie in the interval {low} to {high}, or is not positive"))
-        }
+        false => Err(format!("ratio {ratio} does not lie in the interval {low} to {high}, or is not positive")),
     }
 }
 
 fn bytes(bytes: u64) -> Result<u64, String> {
-    if bytes > i64::MAX as u64 {
-        Err(format!("{bytes} bytes exceed the maximum of 2^63 - 1"))
-    } else {
-        Ok(bytes)
-    }
+    if bytes > i64::MAX as u64 { Err(format!("{bytes} bytes exceed the maximum of 2^63 - 1")) } else { Ok(bytes) }
 }
 
 /// An entry that has a line of its own in a list of the profile.
@@ -224,15 +218,8 @@ impl ListEntry for TuningResult {
     }
 
     fn write(&self) -> String {
-        let TuningResult {
-            name,
-            bytes,
-            expression,
-            native_seconds: native,
-            ratio,
-            interval: [low, high],
-            launches,
-        } = self;
+        let TuningResult { name, bytes, expression, native_seconds: native, ratio, interval: [low, high], launches } =
+            self;
         let winner = quoted(&expression.to_string());
         format!(
             "collective = \"{name}\", bytes = {bytes}, winner = {winner}, native = {native:e}, ratio = {ratio}, low = {low}, high = {high}, launches = {launches}"
@@ -333,10 +320,7 @@ impl Profile {
     pub fn read(text: &str) -> Result<(Profile, Vec<InvalidLine>), InvalidLine> {
         let whole = |why: String| InvalidLine { line: 0, why };
         if text.len() > MAX_BYTES {
-            return Err(whole(format!(
-                "the profile has {} bytes, and the maximum is {MAX_BYTES}",
-                text.len()
-            )));
+            return Err(whole(format!("the profile has {} bytes, and the maximum is {MAX_BYTES}", text.len())));
         }
         // Lists are removed from the text and parsed line by line; the rest must be valid TOML.
         let mut rest = String::with_capacity(text.len());
@@ -347,10 +331,7 @@ impl Profile {
             match inside {
                 true if trimmed == "]" => inside = false,
                 true if trimmed.starts_with('[') => {
-                    return Err(InvalidLine {
-                        line: number,
-                        why: "the preceding list has no closing `]`".to_owned(),
-                    });
+                    return Err(InvalidLine { line: number, why: "the preceding list has no closing `]`".to_owned() });
                 }
                 true => {
                     if !trimmed.is_empty() && !trimmed.starts_with('#') {
@@ -375,8 +356,7 @@ impl Profile {
             why: error.message().to_owned(),
         })?;
         let made = table.remove("tune").ok_or_else(|| whole("the section [tune] is missing".to_owned()))?;
-        let made: Provenance =
-            made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
+        let made: Provenance = made.try_into().map_err(|error| whole(format!("[tune]: {}", error.message())))?;
         if made.version != VERSION {
             return Err(whole(format!(
                 "the profile has format version {}, but this library reads version {VERSION}",
@@ -397,10 +377,7 @@ impl Profile {
         let mut natives = Vec::new();
         for SettingsTable { topology, settings } in native {
             if let Some(shape) = shape_or_drop(&topology, list(settings), &mut dropped) {
-                natives.push(NativeSettings {
-                    shape,
-                    settings: NativeSetting::read(list(settings), &mut dropped),
-                });
+                natives.push(NativeSettings { shape, settings: NativeSetting::read(list(settings), &mut dropped) });
             }
         }
         Ok((Profile { machine, provenance: made, results: raced, natives }, dropped))
@@ -440,16 +417,11 @@ impl Profile {
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
         let between_nodes = self.results.iter().any(|raced| raced.shape.nodes > 1);
-        let known = Knowledge {
-            reproducible: steady,
-            results: self.results,
-            between_nodes,
-            ..Knowledge::defaults(vendor)
-        };
+        let known =
+            Knowledge { reproducible: steady, results: self.results, between_nodes, ..Knowledge::defaults(vendor) };
         if made != mpi {
-            let why = format!(
-                "the profile was measured with {made}, but this is {mpi}: its tuning results are not used"
-            );
+            let why =
+                format!("the profile was measured with {made}, but this is {mpi}: its tuning results are not used");
             return (Knowledge { results: Vec::new(), ..known }, Some(why));
         }
         (known, None)
@@ -542,8 +514,7 @@ mod tests {
     #[test]
     fn what_is_wrong_elsewhere_is_told_with_its_line() {
         let text = profile().write();
-        let wrong =
-            |from: &str, to: &str| Profile::read(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        let wrong = |from: &str, to: &str| Profile::read(&text.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(wrong("[tune]", "[tuna]").contains("[tune] is missing"));
         assert_eq!(
             wrong("version = 1", "version = 2"),

@@ -111,7 +111,10 @@ impl fmt::Display for Reason {
                 return write!(f, "`{asked}` was selected by the user, but {lack}; {reason}");
             }
             Reason::InsteadOf { asked, lack: None, reason } => {
-                return write!(f, "`{asked}` was selected by the user, but cannot be planned for this communicator; {reason}");
+                return write!(
+                    f,
+                    "`{asked}` was selected by the user, but cannot be planned for this communicator; {reason}"
+                );
             }
             Reason::Requested => "selected by the user",
             Reason::BarrierOnNode => "barrier on one node: shared memory",
@@ -123,7 +126,10 @@ impl fmt::Display for Reason {
             Reason::Predicted(forecast) => return write!(f, "{forecast}"),
             Reason::BelowMargin { best, forecast } => {
                 let margin = forecast.origin.margin();
-                return write!(f, "no algorithm is predicted to be at least {margin}x faster than the MPI; {best}: {forecast}");
+                return write!(
+                    f,
+                    "no algorithm is predicted to be at least {margin}x faster than the MPI; {best}: {forecast}"
+                );
             }
             Reason::Replaced { before, ratio } => {
                 return write!(f, "speedup {:.2} over {before}, measured in this run", 1.0 / ratio);
@@ -132,9 +138,13 @@ impl fmt::Display for Reason {
             Reason::Always => "BRUCKNER=always",
             Reason::BeyondMpi => "the MPI has no function for counts that exceed C integers",
             Reason::NothingFits => "no algorithm can be planned for this call",
-            Reason::BroadcastSizesDiffer => "broadcast: receivers may give larger counts than the root, so ranks could select different algorithms",
+            Reason::BroadcastSizesDiffer => {
+                "broadcast: receivers may give larger counts than the root, so ranks could select different algorithms"
+            }
             Reason::RootedReduction => "reduction to a root: other ranks may be any number of calls ahead of the root",
-            Reason::LocalSizes => "each rank knows only its own message sizes: no algorithm is known to be faster than the MPI",
+            Reason::LocalSizes => {
+                "each rank knows only its own message sizes: no algorithm is known to be faster than the MPI"
+            }
             Reason::Device => "some rank has loaded a GPU runtime: buffers may be in device memory",
         })
     }
@@ -156,9 +166,7 @@ impl fmt::Display for MissingProperty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             MissingProperty::Bound => "planning it for this number of ranks would take too long",
-            MissingProperty::Order => {
-                "it does not reduce in rank order, and the operation is not commutative"
-            }
+            MissingProperty::Order => "it does not reduce in rank order, and the operation is not commutative",
             MissingProperty::Consistency => "its floating-point results may differ between ranks",
         })
     }

@@ -29,13 +29,10 @@ impl FromStr for Rules {
         let mut rules = BTreeMap::new();
         for rule in text.split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
             let bad = |why: String| BadRule { rule: rule.to_owned(), why };
-            let (name, expression) =
-                rule.split_once('=').ok_or_else(|| bad("expected COLLECTIVE=ALGORITHM".into()))?;
-            let name =
-                Name::read(name.trim()).ok_or_else(|| bad(format!("expected one of {}", Name::list())))?;
+            let (name, expression) = rule.split_once('=').ok_or_else(|| bad("expected COLLECTIVE=ALGORITHM".into()))?;
+            let name = Name::read(name.trim()).ok_or_else(|| bad(format!("expected one of {}", Name::list())))?;
             let expression = expression.trim().parse().map_err(|e| bad(format!("{e}")))?;
-            if let (Expression::File(written), Some(wanted)) =
-                (&expression, Collective::from_name(name.text()))
+            if let (Expression::File(written), Some(wanted)) = (&expression, Collective::from_name(name.text()))
                 && written.collective() != wanted
             {
                 return Err(bad(format!("the algorithm in the file is for {}", written.purpose())));

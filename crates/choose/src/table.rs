@@ -120,12 +120,7 @@ pub struct Ranked {
 
 impl DecisionTables {
     /// Makes the decision tables of a communicator whose ranks are placed as in `topology`.
-    pub fn new(
-        topology: Arc<Topology>,
-        knowledge: Arc<Knowledge>,
-        policy: Policy,
-        able: Ability,
-    ) -> DecisionTables {
+    pub fn new(topology: Arc<Topology>, knowledge: Arc<Knowledge>, policy: Policy, able: Ability) -> DecisionTables {
         let shape = Shape::of(&topology);
         let knowledge = knowledge.for_shape(shape);
         let is_regular = shape.ranks() == topology.ranks();
@@ -217,9 +212,7 @@ impl DecisionTables {
         let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
         let levels = socket_aware(question.problem.collective, &self.topology);
         let ranked = ranked.chain(levels);
-        ranked
-            .chain(compositions(question.problem.collective).iter().copied().map(Expression::Plain))
-            .collect()
+        ranked.chain(compositions(question.problem.collective).iter().copied().map(Expression::Plain)).collect()
     }
 
     /// Returns the tuning result for a call.
@@ -260,8 +253,7 @@ impl DecisionTables {
     /// Whether an algorithm has the required properties, and the ranks have the capabilities that the algorithm needs.
     fn can(&self, need: Requirement, expression: &Expression) -> bool {
         let reads = *expression == Expression::Plain(Plain::Direct);
-        (self.able.reads || !reads)
-            && self.lacks(need.collective, need.order, need.shows_order, expression).is_none()
+        (self.able.reads || !reads) && self.lacks(need.collective, need.order, need.shows_order, expression).is_none()
     }
 
     /// Builds a decision table: compares algorithms at powers of two and at sizes with tuning results, and bisects between neighbouring
@@ -393,9 +385,7 @@ impl CandidateSet<'_> {
     /// candidates.
     fn best<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Best<'b> {
         match self.verdict(bytes) {
-            Some(verdict) => {
-                Best { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) }
-            }
+            Some(verdict) => Best { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) },
             None => Best { raced: false, best: self.predicted(bytes, among) },
         }
     }
@@ -433,13 +423,10 @@ impl CandidateSet<'_> {
         let Some(native) = self.native(&source.machine, bytes) else {
             return vec![Choice::native(Reason::NothingFits)];
         };
-        let forecast =
-            |of: &Ranked| Forecast { bytes, speedup: native / of.predicted, origin: source.origin };
+        let forecast = |of: &Ranked| Forecast { bytes, speedup: native / of.predicted, origin: source.origin };
         let wins = |of: &&Ranked| native >= source.origin.margin() * of.predicted;
-        let choice = |of: &Ranked| Choice {
-            expression: of.expression.clone(),
-            reason: Reason::Predicted(forecast(of)),
-        };
+        let choice =
+            |of: &Ranked| Choice { expression: of.expression.clone(), reason: Reason::Predicted(forecast(of)) };
         let best: Vec<Choice> = ranked.iter().filter(wins).take(1 + FALLBACKS).map(choice).collect();
         match (best.is_empty(), ranked.first()) {
             (false, _) => best,
@@ -511,14 +498,11 @@ mod tests {
                     let shape = Shape::of(&topology.parse().unwrap());
                     for collective in Collective::ALL {
                         let name = need(collective).name;
-                        let results = vec![
-                            TuningResult::won(name, bytes, winner),
-                            TuningResult::won(name, 8 * bytes, winner),
-                        ];
+                        let results =
+                            vec![TuningResult::won(name, bytes, winner), TuningResult::won(name, 8 * bytes, winner)];
                         known.results = vec![ShapeResults { shape, results }];
                         let found = found(&menus(topology, known.clone()), collective);
-                        let at =
-                            |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
+                        let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
                         for bytes in [bytes, bytes + 1, 2 * bytes, 8 * bytes] {
                             assert_eq!(at(bytes), winner, "{collective} {bytes} B on {topology}: {found:?}");
                         }
@@ -533,11 +517,7 @@ mod tests {
         let mut known = Knowledge::defaults(Vendor::Mpich);
         let chosen = |known: &Knowledge, topology| {
             let menus = menus(topology, known.clone());
-            Collective::ALL
-                .into_iter()
-                .flat_map(|c| found(&menus, c))
-                .map(|(text, _)| text)
-                .collect::<Vec<_>>()
+            Collective::ALL.into_iter().flat_map(|c| found(&menus, c)).map(|(text, _)| text).collect::<Vec<_>>()
         };
         assert!(chosen(&known, "1000x1").iter().all(|text| text == "native"));
         let bold = |text: &String| text.contains("pipeline") || text.contains("spread-out");
@@ -551,17 +531,12 @@ mod tests {
     #[test]
     fn an_algorithm_must_win_by_the_margin_of_its_figures() {
         let shape = Shape::of(&"4x4".parse().unwrap());
-        for (near, origin, margin) in [(1e-6, Origin::Calibrated, 1.3), (60e-6, Origin::Oversubscribed, 1.8)]
-        {
+        for (near, origin, margin) in [(1e-6, Origin::Calibrated, 1.3), (60e-6, Origin::Oversubscribed, 1.8)] {
             let (mut won, mut lost) = (Vec::new(), Vec::new());
             for far in [20e-6, 100e-6, 200e-6, 500e-6, 2000e-6] {
                 let long = LongMessage { bytes: 16384, took: far + 150e-6 };
-                let gauged = Calibration {
-                    intra_node: Some(near),
-                    inter_node: far,
-                    long_message: long,
-                    duration: 0.01,
-                };
+                let gauged =
+                    Calibration { intra_node: Some(near), inter_node: far, long_message: long, duration: 0.01 };
                 let known = Arc::new(Knowledge::defaults(Vendor::Mpich)).with(&gauged, shape);
                 let menus = menus("4x4", (*known).clone());
                 for need in [Collective::Allgather, Collective::Alltoall].map(need) {
@@ -590,8 +565,7 @@ mod tests {
     fn a_profile_counts_where_it_was_measured() {
         let shape = Shape::of(&"1x4".parse().unwrap());
         let mut known = Knowledge::defaults(Vendor::Mpich);
-        known.results =
-            vec![ShapeResults { shape, results: vec![TuningResult::won(Name::Allgather, 8, "direct")] }];
+        known.results = vec![ShapeResults { shape, results: vec![TuningResult::won(Name::Allgather, 8, "direct")] }];
         (known.reproducible.origin, known.between_nodes) = (Origin::Profile, false);
         let origin = |topology| menus(topology, known.clone()).knowledge.reproducible.origin;
         assert_eq!((origin("1x4"), origin("2x4")), (Origin::Profile, Origin::Default));
@@ -635,8 +609,7 @@ mod tests {
     /// Every size is in exactly one size range, whose first algorithm is nearly the best at that size.
     #[test]
     fn classes_are_what_the_model_says_at_every_size() {
-        for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)]
-        {
+        for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)] {
             let menus = menus(topology, Knowledge::defaults(vendor));
             for collective in Collective::ALL {
                 let menu = menus.find(need(collective));

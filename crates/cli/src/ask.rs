@@ -122,9 +122,7 @@ pub(crate) fn default_algorithm(collective: &str) -> &'static str {
 pub(crate) fn expression(text: &str) -> Result<Expression> {
     let read = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
     let whole = embed_files(text, read).map_err(|why| anyhow!("--algorithm {why}"))?;
-    whole
-        .parse()
-        .map_err(|error: ExpressionError| anyhow!("--algorithm: {}", strip_files(&error.to_string())))
+    whole.parse().map_err(|error: ExpressionError| anyhow!("--algorithm: {}", strip_files(&error.to_string())))
 }
 
 /// Plans the task by the named algorithm; the error lists the algorithms that do fit.
@@ -173,11 +171,7 @@ mod tests {
         ] {
             assert_eq!(collective(text).as_deref(), Ok(name), "{text}");
         }
-        assert!(
-            collective("alreduce")
-                .unwrap_err()
-                .starts_with("did you mean allreduce? expected one of allgather, ")
-        );
+        assert!(collective("alreduce").unwrap_err().starts_with("did you mean allreduce? expected one of allgather, "));
         assert!(collective("gather").unwrap_err().contains("expected one of allgather"));
         assert!(collective("xyz").unwrap_err().starts_with("expected one of "));
         assert!(collective("all").is_err() && collective_or_all("all").is_ok());

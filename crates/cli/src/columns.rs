@@ -96,8 +96,7 @@ mod tests {
 
     fn example(width: Option<usize>) -> String {
         let columns = [words("algorithm"), numbers("8 B"), numbers("64 B"), words("what it is")];
-        let row =
-            ["locality(node, between=ring)", "1.5 us", "20.5 us", "one message between nodes at a time"];
+        let row = ["locality(node, between=ring)", "1.5 us", "20.5 us", "one message between nodes at a time"];
         within(&columns, &[row.map(str::to_owned).to_vec()], width)
     }
 

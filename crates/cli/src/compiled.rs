@@ -106,8 +106,7 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, BoundProgram)>> {
                 // One-byte elements, so that many fit beside a flag.
                 let element = if name == "beside flags" { 1 } else { 8 };
                 let problem = Problem { element, ..problem.clone() };
-                let deeds: Vec<BoundActions> =
-                    compiled.iter().map(|c| bound_actions(c, &problem, &limits)).collect();
+                let deeds: Vec<BoundActions> = compiled.iter().map(|c| bound_actions(c, &problem, &limits)).collect();
                 let apart = vec![BufferPlacement::Separate; compiled.len()];
                 let running = |users| BoundProgram {
                     problem: problem.clone(),
@@ -177,8 +176,7 @@ pub(crate) fn mutants(wanted: u64, seed: u64, mut on: impl FnMut(u64)) -> Result
         let how = *random.pick(Mutation::ALL).expect("there are kinds");
         let rank = random.below(running.deeds.len() as u64) as usize;
         let Problem { ranks, element, .. } = running.problem;
-        let chunk =
-            (running.problem.largest_block().div_ceil(running.problem.pieces) as usize) * element as usize;
+        let chunk = (running.problem.largest_block().div_ceil(running.problem.pieces) as usize) * element as usize;
         let broken = running.deeds[rank].broken(how, &mut random, ranks, element as usize, chunk);
         let mut hasher = DefaultHasher::new();
         (subject, rank, &broken).hash(&mut hasher);

@@ -51,11 +51,8 @@ impl Exec {
         let started = find_program(Path::new(&self.program[0])).and_then(|file| file_id(&file));
         let mark = mark(&|name| std::env::var(name).ok(), started.filter(|_| !self.through));
         // `exec` returns only if it fails.
-        let error = Command::new(&self.program[0])
-            .args(&self.program[1..])
-            .env("LD_PRELOAD", list)
-            .env(MARK, mark)
-            .exec();
+        let error =
+            Command::new(&self.program[0]).args(&self.program[1..]).env("LD_PRELOAD", list).env(MARK, mark).exec();
         eprintln!("bruckner exec: {}: {error}", self.program[0].display());
         // Exit statuses of shells: 127 if the program was not found, 126 if it cannot be run.
         ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
@@ -65,11 +62,9 @@ impl Exec {
         if let Some(given) = &self.library {
             return std::fs::canonicalize(given).map_err(|error| format!("{}: {error}", given.display()));
         }
-        let here = std::env::current_exe()
-            .map_err(|error| format!("cannot find the path of this command: {error}"))?;
+        let here = std::env::current_exe().map_err(|error| format!("cannot find the path of this command: {error}"))?;
         let here = here.parent().unwrap_or(Path::new("/"));
-        let places =
-            [here.to_owned(), here.join("../lib"), here.join("../lib64"), here.join("../lib/bruckner")];
+        let places = [here.to_owned(), here.join("../lib"), here.join("../lib64"), here.join("../lib/bruckner")];
         let found = places.iter().find_map(|place| std::fs::canonicalize(place.join(LIBRARY)).ok());
         found.ok_or_else(|| {
             let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
@@ -89,19 +84,16 @@ fn append_to_preload(library: &Path, others: &OsStr) -> Result<OsString, String>
             library.display()
         ));
     }
-    let others = others
-        .as_bytes()
-        .split(ends)
-        .filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes());
+    let others =
+        others.as_bytes().split(ends).filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes());
     let all: Vec<&[u8]> = others.chain([library.as_os_str().as_bytes()]).collect();
     Ok(OsString::from_vec(all.join(&b':')))
 }
 
 /// Returns the path of a program that can be executed, searched in `PATH` as a shell does.
 pub(crate) fn find_program(program: &Path) -> Option<PathBuf> {
-    let runs = |path: &PathBuf| {
-        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
+    let runs =
+        |path: &PathBuf| path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
     if program.components().count() > 1 {
         return Some(program.to_owned()).filter(runs);
     }

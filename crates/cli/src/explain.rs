@@ -8,9 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner_algorithms::factors::Factored;
 use bruckner_algorithms::lower::{OnNode, empty, lower};
 use bruckner_algorithms::{Expression, Task, TaskPlan, plan};
-use bruckner_choose::{
-    Ability, DecisionTables, Knowledge, Name, Profile, Question, Ranked, Reason, Vendor, choose,
-};
+use bruckner_choose::{Ability, DecisionTables, Knowledge, Name, Profile, Question, Ranked, Reason, Vendor, choose};
 use bruckner_config::LocalConfig;
 use bruckner_measure::time_text;
 use bruckner_model::{program_steps, steps_of};
@@ -128,10 +126,7 @@ impl Explain {
         let Some(algorithm) = self.algorithm.as_deref() else { return self.chosen(&task) };
         if algorithm == "all" {
             let as_table = matches!(self.format, Format::Table | Format::Json);
-            ensure!(
-                as_table && self.rank.is_none(),
-                "--algorithm all needs --format table or json, and no --rank"
-            );
+            ensure!(as_table && self.rank.is_none(), "--algorithm all needs --format table or json, and no --rank");
             let all = Overview::of(&task)?;
             return self.show(&if self.format == Format::Json { all.json() } else { all.table() });
         }
@@ -144,8 +139,7 @@ impl Explain {
     fn chosen(&self, task: &Task) -> Result<Answer> {
         let name = Name::read(&self.collective).context("a collective")?;
         let (ranks, counts) = (self.topology.ranks(), task.counts.clone());
-        let problem =
-            Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
+        let problem = Problem::new(task.collective, ranks, counts, task.element).map_err(|why| anyhow!(why))?;
         let problem = Problem { order: task.order, ..problem };
         let question = Question { name, problem: &problem, is_order_sensitive: task.collective.reduces() };
         let here = LocalConfig::read(self.topology.ranks());
@@ -158,12 +152,8 @@ impl Explain {
                 profile.map_or_else(|| Knowledge::defaults(Vendor::Other), knowledge_of)
             }
         };
-        let menus = DecisionTables::new(
-            Arc::new(self.topology.clone()),
-            Arc::new(known),
-            here.policy,
-            Ability::default(),
-        );
+        let menus =
+            DecisionTables::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
         let choices = choose(&menus.kind(&question), &menus, &here.rules);
         let ranking = Ranking::of(&menus, &question);
         let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
@@ -175,9 +165,7 @@ impl Explain {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
                 _ => match menus.result(&question).filter(|raced| raced.expression == choice.expression) {
                     // A choice states one reason for its whole size range; here the measurement at this size replaces it.
-                    Some(raced) if matches!(choice.reason, Reason::Measured { .. }) => {
-                        Reason::of(raced).to_string()
-                    }
+                    Some(raced) if matches!(choice.reason, Reason::Measured { .. }) => Reason::of(raced).to_string(),
                     _ => choice.reason.to_string(),
                 },
             };
@@ -245,10 +233,7 @@ impl Explain {
     }
 
     fn text(&self, expression: &Expression, plan: &TaskPlan) -> Result<String> {
-        ensure!(
-            self.lowered.is_none() || self.format == Format::Text,
-            "--lowered prints text only: remove --format"
-        );
+        ensure!(self.lowered.is_none() || self.format == Format::Text, "--lowered prints text only: remove --format");
         match (self.format, self.lowered) {
             (Format::Text, None) => Ok(self.shown(plan)?.to_string()),
             (Format::Text, Some(how)) => {

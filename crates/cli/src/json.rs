@@ -51,9 +51,10 @@ fn place(place: &Place) -> Value {
 }
 
 fn runs(set: &Set) -> Value {
-    let runs = set.runs().iter().map(|run| {
-        json!({ "start": run.start(), "block": run.block(), "stride": run.stride(), "count": run.count() })
-    });
+    let runs = set
+        .runs()
+        .iter()
+        .map(|run| json!({ "start": run.start(), "block": run.block(), "stride": run.stride(), "count": run.count() }));
     runs.collect()
 }
 

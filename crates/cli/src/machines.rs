@@ -26,10 +26,7 @@ pub(crate) fn machine(name: &str) -> Result<Machine> {
     }
     if !name.ends_with(".toml") {
         let names: Vec<String> = Machine::all().map(|machine| machine.name).collect();
-        anyhow::bail!(
-            "unknown machine `{name}`; expected one of {}, or a file that ends in .toml",
-            names.join(", ")
-        );
+        anyhow::bail!("unknown machine `{name}`; expected one of {}, or a file that ends in .toml", names.join(", "));
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
     Machine::read(&text).with_context(|| name.to_owned())

@@ -18,8 +18,7 @@ const MANY: u32 = 2048;
 /// Nodes whose ranks are planned: all, or the first, a middle and the last one of a large topology.
 fn nodes(topology: &Topology) -> Vec<u32> {
     let nodes = topology.regions(Level::NODE);
-    let mut looked_at =
-        if topology.ranks() > MANY { vec![0, nodes / 2, nodes - 1] } else { (0..nodes).collect() };
+    let mut looked_at = if topology.ranks() > MANY { vec![0, nodes / 2, nodes - 1] } else { (0..nodes).collect() };
     looked_at.dedup();
     looked_at
 }
@@ -150,8 +149,7 @@ impl Overview {
 
     pub(crate) fn table(&self) -> String {
         let Task { collective, counts, element, topology, .. } = &self.task;
-        let mut text =
-            format!("{collective}, counts {counts} of {element} bytes, on {topology}: between nodes\n\n");
+        let mut text = format!("{collective}, counts {counts} of {element} bytes, on {topology}: between nodes\n\n");
         let mut head = vec![words("\nalgorithm"), numbers("\nrounds")];
         head.extend(["messages\nof a rank", "\nof a node", "bytes\nof a rank", "\nof a node"].map(numbers));
         head.extend(["\nconsistent", "\nordered", "\n"].map(words));

@@ -61,8 +61,7 @@ impl Plot {
             let read = Results::read(path).with_context(|| path.display().to_string())?;
             all.launches.extend(read.launches);
         }
-        let ending =
-            self.output.as_deref().and_then(Path::extension).map(std::ffi::OsStr::to_ascii_lowercase);
+        let ending = self.output.as_deref().and_then(Path::extension).map(std::ffi::OsStr::to_ascii_lowercase);
         if let Some(ending) = &ending {
             let known = ["svg", "html", "md"].iter().any(|known| ending == known);
             ensure!(known, "-o takes FILE.svg, FILE.html or FILE.md");

@@ -24,13 +24,7 @@ pub(crate) struct Gain {
 const MOST_MESSAGES: usize = 4096;
 
 impl Gain {
-    pub(crate) fn of(
-        collective: &str,
-        task: &Task,
-        bytes: u64,
-        machine: &Machine,
-        ratios: &[f64],
-    ) -> Result<Gain> {
+    pub(crate) fn of(collective: &str, task: &Task, bytes: u64, machine: &Machine, ratios: &[f64]) -> Result<Gain> {
         let machines: Vec<Machine> = ratios.iter().filter_map(|ratio| machine.with_ratio(*ratio)).collect();
         ensure!(
             machines.len() == ratios.len(),
@@ -41,11 +35,8 @@ impl Gain {
         let mut best = [vec![f64::INFINITY; ratios.len()], vec![f64::INFINITY; ratios.len()]];
         for expression in kinds(task.collective, &task.topology) {
             let Ok(plan) = plan(task, &expression) else { continue };
-            let messages = plan
-                .rounds(bruckner_schedule::Rank(0))
-                .iter()
-                .map(|round| round.messages.len())
-                .sum::<usize>();
+            let messages =
+                plan.rounds(bruckner_schedule::Rank(0)).iter().map(|round| round.messages.len()).sum::<usize>();
             if messages > MOST_MESSAGES {
                 continue;
             }

@@ -83,8 +83,7 @@ impl Simulate {
                 .filter(|expression| plan(&first, expression).is_ok())
                 .collect()
         };
-        let algorithms: Vec<Expression> =
-            if self.algorithm.is_empty() { all() } else { self.algorithm.clone() };
+        let algorithms: Vec<Expression> = if self.algorithm.is_empty() { all() } else { self.algorithm.clone() };
         if let (true, Some(any)) = (algorithms.is_empty(), kinds(first.collective, &self.topology).first()) {
             plan(&first, any)?;
         }
@@ -127,9 +126,7 @@ impl Simulate {
         print(&text)?;
         if self.model.is_none() && started.elapsed().as_secs() > 0 {
             let (ranks, took) = (self.topology.ranks(), time_text(started.elapsed().as_secs_f64()));
-            eprintln!(
-                "simulated {ranks} ranks in {took} (at most {classes} classes of ranks that behave alike)"
-            );
+            eprintln!("simulated {ranks} ranks in {took} (at most {classes} classes of ranks that behave alike)");
         }
         Ok(Answer::Success)
     }
@@ -174,20 +171,10 @@ impl Simulate {
         let mut gains = Vec::new();
         for name in names {
             for &bytes in &self.bytes {
-                gains.push(ratios::Gain::of(
-                    name,
-                    &self.task_of(name, bytes)?,
-                    bytes,
-                    machine,
-                    &self.ratios,
-                )?);
+                gains.push(ratios::Gain::of(name, &self.task_of(name, bytes)?, bytes, machine, &self.ratios)?);
             }
         }
-        print(&if self.json {
-            ratios::json(&self.ratios, &gains)
-        } else {
-            ratios::table(&self.ratios, &gains)
-        })?;
+        print(&if self.json { ratios::json(&self.ratios, &gains) } else { ratios::table(&self.ratios, &gains) })?;
         if let Some(file) = &self.output {
             let figure = ratios::figure(ratios::title(machine, &self.topology), &self.ratios, &gains);
             std::fs::write(file, figure.svg()?).with_context(|| file.display().to_string())?;

@@ -4,9 +4,7 @@ use std::fmt::Write;
 
 use bruckner_algorithms::{Expression, TaskPlan};
 use bruckner_schedule::bound::{Unit, bound};
-use bruckner_schedule::{
-    Collective, Counts, End, Level, LocalOp, Message, Payload, Place, Rank, Round, Topology,
-};
+use bruckner_schedule::{Collective, Counts, End, Level, LocalOp, Message, Payload, Place, Rank, Round, Topology};
 
 use crate::columns::{self, numbers, words};
 
@@ -93,9 +91,8 @@ pub(crate) fn table(expression: &Expression, plan: &TaskPlan, rank: Rank, rounds
         words("locations (buffers and chunks)"),
     ];
     let bytes = |elements: Option<u64>| {
-        elements.map_or("unknown until run time".to_owned(), |n| {
-            (u128::from(n) * u128::from(problem.element)).to_string()
-        })
+        elements
+            .map_or("unknown until run time".to_owned(), |n| (u128::from(n) * u128::from(problem.element)).to_string())
     };
     let named = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(" ");
     let mut rows = Vec::new();
@@ -120,10 +117,8 @@ pub(crate) fn table(expression: &Expression, plan: &TaskPlan, rank: Rank, rounds
             let none = String::new;
             match local {
                 LocalOp::Copy { to: left, from: right } | LocalOp::Reduce { into: left, with: right } => {
-                    let does =
-                        if matches!(local, LocalOp::Copy { .. }) { "copy" } else { "reduce" }.to_owned();
-                    let (chunks, amount) =
-                        (left.set.len().to_string(), bytes(problem.elements_of(&left.set)));
+                    let does = if matches!(local, LocalOp::Copy { .. }) { "copy" } else { "reduce" }.to_owned();
+                    let (chunks, amount) = (left.set.len().to_string(), bytes(problem.elements_of(&left.set)));
                     row([does, none(), none(), chunks, amount, format!("{left} <- {right}")]);
                 }
                 other => {
@@ -150,11 +145,8 @@ fn summary(text: &mut String, expression: &Expression, plan: &TaskPlan, totals: 
     let least = bound(problem, topology, party, ports);
     let element = u128::from(problem.element);
     let with = format!("{ports} port{}{shared}", if ports == 1 { "" } else { "s" });
-    let _ = writeln!(
-        text,
-        "\nsteps     {} (lower bound for the busiest rank: {} with {with})",
-        totals.steps, least.rounds
-    );
+    let _ =
+        writeln!(text, "\nsteps     {} (lower bound for the busiest rank: {} with {with})", totals.steps, least.rounds);
     for (apart, messages) in totals.messages.iter().enumerate().filter(|(_, n)| **n > 0) {
         let sent = totals.sent.as_ref().map_or("bytes unknown until run time".to_owned(), |sent| {
             format!("{} bytes", u128::from(sent[apart]) * element)

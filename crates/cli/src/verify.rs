@@ -84,8 +84,7 @@ impl Verify {
         if self.catalogue {
             return Ok(catalogue::listing(self.max_ranks, self.whole));
         }
-        let what =
-            self.what.as_deref().context("name what to verify: a collective, `all`, `probes` or a file")?;
+        let what = self.what.as_deref().context("name what to verify: a collective, `all`, `probes` or a file")?;
         if what == "all" {
             ensure!(
                 self.topology.is_empty() && self.algorithm.is_none(),
@@ -97,10 +96,7 @@ impl Verify {
             return verify_all(reference_cases());
         }
         if let Ok(what) = collective(what).as_deref() {
-            ensure!(
-                !self.topology.is_empty(),
-                "the topology is missing: add --topology T, such as --topology 4x2"
-            );
+            ensure!(!self.topology.is_empty(), "the topology is missing: add --topology T, such as --topology 4x2");
             let algorithm = self.algorithm.as_deref().unwrap_or(default_algorithm(what));
             let probe = |topology| -> Result<ReferenceCase> {
                 let task = self.sizes.task(what, topology)?;
@@ -114,9 +110,7 @@ impl Verify {
         }
         let near = did_you_mean(what, COLLECTIVES);
         let all = COLLECTIVES.join(", ");
-        bail!(
-            "{near}cannot verify `{what}`: expected `all`, `probes`, one of {all}, a file, or `-` for standard input"
-        )
+        bail!("{near}cannot verify `{what}`: expected `all`, `probes`, one of {all}, a file, or `-` for standard input")
     }
 }
 
@@ -317,9 +311,7 @@ fn summarise<K: Ord + std::fmt::Display>(
         "refused: found by the verifier; shown wrong: the interpreter also got a wrong result; equivalent: accepted, and correct in the interpreter; missed: accepted but wrong"
     );
     for kind in &too_many {
-        eprintln!(
-            "{kind}: {percents} % or more of the mutants are equivalent, so this kind of error tests little"
-        );
+        eprintln!("{kind}: {percents} % or more of the mutants are equivalent, so this kind of error tests little");
     }
     let _ = writeln!(text, "{total} mutants: {refused} refused, {equivalent} equivalent, {missed} missed");
     let enough = total >= wanted;
@@ -348,7 +340,6 @@ fn random(wanted: u64, seed: u64) -> VerifyResult {
     let text = format!(
         "seed {seed}\n{wanted} programs: {right} accepted and correct, {refused} refused, {wrong} accepted but wrong\n"
     );
-    let json =
-        json!({ "seed": seed, "programs": wanted, "right": right, "refused": refused, "wrong": wrong });
+    let json = json!({ "seed": seed, "programs": wanted, "right": right, "refused": refused, "wrong": wrong });
     VerifyResult { text, json, holds: right == wanted }
 }

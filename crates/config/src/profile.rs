@@ -101,8 +101,7 @@ impl ProfileFile {
         };
         match Profile::read(text) {
             Ok((profile, dropped)) => {
-                complaints
-                    .extend(dropped.into_iter().map(|line| format!("{path}, {line}: this entry is ignored")));
+                complaints.extend(dropped.into_iter().map(|line| format!("{path}, {line}: this entry is ignored")));
                 Some(profile)
             }
             Err(why) => {
@@ -177,10 +176,7 @@ mod tests {
             complaints.join("; ")
         };
         assert_eq!(of(""), "");
-        assert_eq!(
-            of("!p is not read: it is not a regular file"),
-            "profile p is not read: it is not a regular file"
-        );
+        assert_eq!(of("!p is not read: it is not a regular file"), "profile p is not read: it is not a regular file");
         assert_eq!(
             of("p\nname ="),
             "p, line 1: string values must be quoted, expected literal string: the profile is not used"

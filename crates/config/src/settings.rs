@@ -272,16 +272,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gib" => 30,
         "kb" | "mb" | "gb" => {
             let letter = &unit[..1];
-            return Err(format!(
-                "{unit} may be a power of ten or of two: write {number}{letter} for the power of two"
-            ));
+            return Err(format!("{unit} may be a power of ten or of two: write {number}{letter} for the power of two"));
         }
         _ => return Err(expected()),
     };
-    number
-        .checked_shl(shift)
-        .filter(|bytes| bytes >> shift == number)
-        .ok_or_else(|| "too many bytes".to_owned())
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "too many bytes".to_owned())
 }
 
 /// Whether the environment of this process, without any file, switches the library off.
@@ -317,9 +312,7 @@ impl Settings {
             && topology.ranks() != ranks
         {
             let has = topology.ranks();
-            settings
-                .complaints
-                .push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, but the job has {ranks}"));
+            settings.complaints.push(format!("BRUCKNER_TOPOLOGY={topology} has {has} ranks, but the job has {ranks}"));
             settings.topology = None;
         }
         settings
@@ -347,9 +340,7 @@ mod tests {
 
     #[test]
     fn values_are_taken_in() {
-        let s = of(
-            "BRUCKNER=always\nBRUCKNER_PASS_THROUGH=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n",
-        );
+        let s = of("BRUCKNER=always\nBRUCKNER_PASS_THROUGH=bcast, reduce\nBRUCKNER_CHECK=10\nBRUCKNER_MEMORY=1M\n");
         assert_eq!((s.mode, s.check_interval, s.max_plan_bytes), (Mode::Always, 10, 1 << 20));
         assert_eq!(s.not_intercepted, [Name::Bcast, Name::Reduce]);
         assert!(s.complaints.is_empty());
@@ -367,18 +358,13 @@ mod tests {
             s.complaints[0].clone()
         };
         assert_eq!(complaint("BRUCKNER=maybe"), "BRUCKNER=maybe: expected off, on or always");
-        assert_eq!(
-            complaint("BRUCKNER_TOPOLOGY=2x1"),
-            "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, but the job has 4"
-        );
+        assert_eq!(complaint("BRUCKNER_TOPOLOGY=2x1"), "BRUCKNER_TOPOLOGY=2x1 has 2 ranks, but the job has 4");
         assert_eq!(
             complaint("BRUCKNER_REPORT=x.txt"),
             "BRUCKNER_REPORT=x.txt: expected stderr or a file that ends in .json"
         );
         assert!(complaint("BRUCKNER_PASS_THROUGH=scan").contains("`scan` is not one of all, allgather"));
-        assert!(
-            complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: ")
-        );
+        assert!(complaint("BRUCKNER_ALGORITHM=allreduce=rnig").starts_with("BRUCKNER_ALGORITHM=allreduce=rnig: "));
         assert!(complaint("BRUCKNER_MEMORY=64X").ends_with("expected bytes such as 8, 64K or 1MiB"));
     }
 
@@ -386,12 +372,7 @@ mod tests {
     #[test]
     fn usual_values_change_nothing() {
         for setting in SETTINGS.iter().filter(|setting| !setting.default.is_empty()) {
-            assert_eq!(
-                of(&format!("{}={}", setting.name, setting.default)),
-                Settings::default(),
-                "{}",
-                setting.name
-            );
+            assert_eq!(of(&format!("{}={}", setting.name, setting.default)), Settings::default(), "{}", setting.name);
         }
     }
 }

@@ -19,8 +19,7 @@ const ADMINISTRATORS: &str = "/etc/bruckner.conf";
 const LONGEST: u64 = 1 << 20;
 
 /// Variables that are no settings and are read elsewhere; module files set the last one to the installation directory.
-const OTHERS: [&str; 5] =
-    ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC", "BRUCKNER_ROOT"];
+const OTHERS: [&str; 5] = ["BRUCKNER_MPI", "BRUCKNER_CONFIG", "BRUCKNER_FAULT", "BRUCKNER_EXEC", "BRUCKNER_ROOT"];
 
 /// Value of a setting, and the place where it was found.
 struct Value {
@@ -53,8 +52,7 @@ impl FoundSettings {
         } else if !OTHERS.contains(&name) {
             let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
             let place = if place == ENVIRONMENT { String::new() } else { format!("{place}: ") };
-            self.complaints
-                .push(format!("{place}`{name}` is not a setting; the settings are {}", known.join(", ")));
+            self.complaints.push(format!("{place}`{name}` is not a setting; the settings are {}", known.join(", ")));
         }
     }
 
@@ -102,8 +100,7 @@ impl FoundSettings {
 
     /// Adds the value of an environment variable, if its name is `BRUCKNER` or begins with `BRUCKNER_`.
     fn variable(&mut self, name: &OsStr, value: &OsStr) {
-        let Some(name) = name.to_str().filter(|name| *name == "BRUCKNER" || name.starts_with("BRUCKNER_"))
-        else {
+        let Some(name) = name.to_str().filter(|name| *name == "BRUCKNER" || name.starts_with("BRUCKNER_")) else {
             return;
         };
         match value.to_str().map(str::trim) {
@@ -162,8 +159,7 @@ fn found() -> FoundSettings {
     let mut found = FoundSettings::default();
     let administrators = Path::new(ADMINISTRATORS);
     let lines = found.lines(administrators, &[0]);
-    let (defaults, fixed): (Vec<_>, Vec<_>) =
-        lines.into_iter().partition(|(_, part, _)| *part == Part::Default);
+    let (defaults, fixed): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(_, part, _)| *part == Part::Default);
     found.add_lines(administrators, &defaults, ", default");
     if let Some(file) = users_file() {
         found.add_user_file(&file, &[0, me]);
@@ -211,10 +207,8 @@ pub fn show_settings() -> (Vec<ShownSetting>, Vec<String>) {
     let shown = SETTINGS.iter().map(|setting| {
         let usual = (setting.default.to_owned(), "default".to_owned());
         let others = found.values.get(setting.name).into_iter().flatten();
-        let mut all: Vec<(String, String)> = [usual]
-            .into_iter()
-            .chain(others.map(|value| (value.text.clone(), value.place.clone())))
-            .collect();
+        let mut all: Vec<(String, String)> =
+            [usual].into_iter().chain(others.map(|value| (value.text.clone(), value.place.clone()))).collect();
         let (value, source) = all.pop().unwrap_or_default();
         // The default value is not listed among those replaced.
         let replaces = all.into_iter().skip(1).collect();
@@ -243,8 +237,7 @@ mod tests {
     #[test]
     fn files_are_read_only_if_they_can_be_trusted() {
         let path = std::env::temp_dir().join(format!("bruckner-settings-{}", std::process::id()));
-        std::fs::write(&path, "# a comment\nBRUCKNER_CHECK = 7 # every seventh\nBRUCKNER_CHEK = 1\nBRUCK")
-            .unwrap();
+        std::fs::write(&path, "# a comment\nBRUCKNER_CHECK = 7 # every seventh\nBRUCKNER_CHEK = 1\nBRUCK").unwrap();
         let me = std::fs::metadata(&path).unwrap().uid();
         let read = |trusted: u32| {
             let mut found = FoundSettings::default();
@@ -255,8 +248,7 @@ mod tests {
         let settings = read(me);
         assert_eq!(settings.check_interval, 7);
         assert!(
-            settings.complaints[0]
-                .contains("line 3: `BRUCKNER_CHEK` is not a setting; the settings are BRUCKNER, ")
+            settings.complaints[0].contains("line 3: `BRUCKNER_CHEK` is not a setting; the settings are BRUCKNER, ")
         );
         assert!(settings.complaints[1].ends_with("line 4: expected NAME = value, [default] or [fixed]"));
         assert!(read(me + 1).complaints[0].contains("it belongs to user"));
@@ -301,18 +293,14 @@ mod tests {
     #[test]
     fn defaults_and_what_is_fixed_are_told_apart() {
         let path = std::env::temp_dir().join(format!("bruckner-parts-{}", std::process::id()));
-        std::fs::write(
-            &path,
-            "BRUCKNER_CHECK = 7\n[default]\nBRUCKNER_AFTER = 5\n[fixed]\nBRUCKNER_SHM = off\n",
-        )
-        .unwrap();
+        std::fs::write(&path, "BRUCKNER_CHECK = 7\n[default]\nBRUCKNER_AFTER = 5\n[fixed]\nBRUCKNER_SHM = off\n")
+            .unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let me = std::fs::metadata(&path).unwrap().uid();
         let mut found = FoundSettings::default();
         let lines = found.lines(&path, &[me]);
         std::fs::remove_file(&path).unwrap();
-        let parts: Vec<(usize, bool)> =
-            lines.iter().map(|(number, part, _)| (*number, *part == Part::Fixed)).collect();
+        let parts: Vec<(usize, bool)> = lines.iter().map(|(number, part, _)| (*number, *part == Part::Fixed)).collect();
         assert_eq!(parts, [(1, true), (3, false), (5, true)]);
     }
 

@@ -110,13 +110,7 @@ impl JoinedCase<'_> {
     }
 
     /// Compares two contenders: the time of `contender` divided by the time of `with` in the same block.
-    pub fn compare(
-        &self,
-        contender: &str,
-        with: &str,
-        look: TimingMethod,
-        confidence: f64,
-    ) -> Option<Comparison> {
+    pub fn compare(&self, contender: &str, with: &str, look: TimingMethod, confidence: f64) -> Option<Comparison> {
         compare(&self.ratios(contender, with, look), confidence)
     }
 
@@ -195,10 +189,7 @@ mod tests {
                 collective: "allreduce".into(),
                 bytes: 8,
                 counts: None,
-                contenders: of
-                    .iter()
-                    .map(|(name, _)| Contender { name: (*name).into(), refused: None })
-                    .collect(),
+                contenders: of.iter().map(|(name, _)| Contender { name: (*name).into(), refused: None }).collect(),
                 blocks: (0..8).map(block).collect(),
                 skew: vec![100, 300, 200],
                 hops: vec![50],
@@ -247,12 +238,9 @@ mod tests {
         results.launches.push(Launch { trial: true, ..launch(&[("native: good", 3000), ("ring", 4500)]) });
         let joined = &join_cases(&results)[0];
         assert_eq!(joined.contenders, ["native", "ring"]);
+        assert!((joined.times("ring", "native", TimingMethod::BackToBack).unwrap().median - 500e-9).abs() < 1e-15);
         assert!(
-            (joined.times("ring", "native", TimingMethod::BackToBack).unwrap().median - 500e-9).abs() < 1e-15
-        );
-        assert!(
-            (joined.ratio_in_trials("native: good", "ring", TimingMethod::BackToBack).unwrap() - 2.0 / 3.0)
-                .abs()
+            (joined.ratio_in_trials("native: good", "ring", TimingMethod::BackToBack).unwrap() - 2.0 / 3.0).abs()
                 < 1e-9
         );
         assert_eq!(crate::native::best(joined), None);
@@ -275,10 +263,7 @@ mod tests {
         assert_eq!(format!("{again:?}"), format!("{results:?}"));
         std::fs::write(&path, "{\"format\": \"bruckner-bench 99\", \"launches\": []}").unwrap();
         let error = Results::read(&path).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the file has format `bruckner-bench 99`, but this version reads `bruckner-bench 1`"
-        );
+        assert_eq!(error, "the file has format `bruckner-bench 99`, but this version reads `bruckner-bench 1`");
         std::fs::write(&path, "[]").unwrap();
         assert!(Results::read(&path).unwrap_err().to_string().starts_with("not a results file"));
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);

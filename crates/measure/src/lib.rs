@@ -21,11 +21,8 @@ mod statistics;
 
 pub use join::{JoinedCase, join_cases, ratios};
 pub use random::SplitMix64;
-pub use results::{
-    Block, BlockTimes, Case, Contender, Host, Launch, MpiInfo, Results, ResultsError, TimingMethod,
-};
+pub use results::{Block, BlockTimes, Case, Contender, Host, Launch, MpiInfo, Results, ResultsError, TimingMethod};
 pub use said::{bytes as bytes_text, shortened, time as time_text};
 pub use statistics::{
-    Comparison, ComparisonResult, Interval, Times, compare, median, median_interval, quantile, times,
-    wilcoxon_interval,
+    Comparison, ComparisonResult, Interval, Times, compare, median, median_interval, quantile, times, wilcoxon_interval,
 };

@@ -118,8 +118,7 @@ pub struct Times {
 /// the medians of the blocks.
 pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
     let all: Vec<f64> = blocks.iter().flatten().copied().collect();
-    let medians: Vec<f64> =
-        blocks.iter().filter(|block| !block.is_empty()).map(|block| median(block)).collect();
+    let medians: Vec<f64> = blocks.iter().filter(|block| !block.is_empty()).map(|block| median(block)).collect();
     (!all.is_empty()).then(|| Times {
         median: median(&all),
         interval: median_interval(&medians, 0.95),
@@ -241,10 +240,8 @@ mod tests {
     #[test]
     fn pairs_are_cut_as_the_tables_say() {
         let values: Vec<f64> = (1..=10).map(|n| f64::from(n * n)).collect();
-        let mut means: Vec<f64> = (0..10)
-            .flat_map(|a| (a..10).map(move |b| (a, b)))
-            .map(|(a, b)| (values[a] + values[b]) / 2.0)
-            .collect();
+        let mut means: Vec<f64> =
+            (0..10).flat_map(|a| (a..10).map(move |b| (a, b))).map(|(a, b)| (values[a] + values[b]) / 2.0).collect();
         means.sort_by(f64::total_cmp);
         let (_, interval) = wilcoxon_interval(&values, 0.95).unwrap();
         assert_eq!((interval.low, interval.high), (means[8], means[means.len() - 9]));

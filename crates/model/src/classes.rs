@@ -145,8 +145,7 @@ fn hash_of(steps: &[CostStep]) -> u64 {
 }
 
 fn gather(ranks: Range<u32>, steps_of: &impl Fn(Rank) -> Steps) -> RankRange {
-    let mut stretch =
-        RankRange { lists: Vec::new(), list: Vec::new(), starts: vec![0], partners: Vec::new() };
+    let mut stretch = RankRange { lists: Vec::new(), list: Vec::new(), starts: vec![0], partners: Vec::new() };
     let mut known: FxHashMap<u64, u32> = FxHashMap::default();
     for rank in ranks {
         let Steps { steps, partners } = steps_of(Rank(rank));
@@ -374,8 +373,7 @@ fn build_classes<'m>(
             let mut on_node = 0;
             let here = (0..topology.levels()).map(Level).map(|level| {
                 let span = topology.span(level, topology.region_of(level, Rank(rank)));
-                let mut inside: Vec<u32> =
-                    span.clone().map(|at| of[topology.rank_at(at).0 as usize]).collect();
+                let mut inside: Vec<u32> = span.clone().map(|at| of[topology.rank_at(at).0 as usize]).collect();
                 if level == Level::NODE {
                     on_node = inside.iter().filter(|class| **class == of[rank as usize]).count() as u32;
                 }

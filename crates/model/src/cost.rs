@@ -165,10 +165,7 @@ mod tests {
         assert_near(cost(Model::Postal, &machine(None, None), &gather, 5), 3.0 * ALPHA + sent * BETA);
         let scatter = planned(Collective::ReduceScatter, "27x1", "bruck(3)", n);
         let reduced = f64::from(p - 1) * n as f64 * GAMMA;
-        assert_near(
-            cost(Model::Postal, &machine(None, None), &scatter, 5),
-            3.0 * ALPHA + sent * BETA + reduced,
-        );
+        assert_near(cost(Model::Postal, &machine(None, None), &scatter, 5), 3.0 * ALPHA + sent * BETA + reduced);
     }
 
     /// Bienz et al. 2019, Eq. 4: recursive doubling with intra-node rounds first; in the other rounds all ranks of a node send at once.

@@ -32,8 +32,7 @@ const GOOD_FIT_RMS: f64 = 0.05;
 /// Each protocol is a line fitted to at least two samples, if there are as many. A further protocol is added only while relative errors
 /// exceed 5 %, and only if it reduces the sum of their squares to a third.
 pub fn protocols(samples: &[Sample], waits_from: Option<u64>) -> Vec<Protocol> {
-    let Some(change) = waits_from.and_then(|from| samples.iter().position(|(bytes, _)| *bytes >= from))
-    else {
+    let Some(change) = waits_from.and_then(|from| samples.iter().position(|(bytes, _)| *bytes >= from)) else {
         return with_rate(pieces(samples, false), samples);
     };
     let (eager, waiting) = samples.split_at(change);
@@ -168,9 +167,7 @@ mod tests {
             .collect();
         let found = protocols(&samples, None);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            (found[0].latency / 2e-6 - 1.0).abs() < 0.03 && (found[0].per_byte / 1e-9 - 1.0).abs() < 0.03
-        );
+        assert!((found[0].latency / 2e-6 - 1.0).abs() < 0.03 && (found[0].per_byte / 1e-9 - 1.0).abs() < 0.03);
     }
 
     #[test]
@@ -217,8 +214,7 @@ mod tests {
         fit_cost(&mut machine, &played, measured, |machine, value| machine.rank.reduce = value).unwrap();
         assert!((machine.rank.reduce / 2.5e-10 - 1.0).abs() < 1e-6, "{}", machine.rank.reduce);
         // If the collective takes longer than `measured` even without the cost, the cost becomes 0.
-        fit_cost(&mut machine, &played, measured / 10.0, |machine, value| machine.rank.reduce = value)
-            .unwrap();
+        fit_cost(&mut machine, &played, measured / 10.0, |machine, value| machine.rank.reduce = value).unwrap();
         assert_eq!(machine.rank.reduce, 0.0);
         // A cost on which the collective does not depend stays unchanged.
         machine.rank.ask = 7.0;

@@ -220,25 +220,18 @@ impl Machine {
 
     /// Returns the machine as TOML, with one line for each protocol.
     pub fn write(&self) -> String {
-        let mut lines =
-            vec![format!("name = {}", quoted(&self.name)), format!("about = {}", quoted(&self.about))];
-        let wires = [
-            ("network", Some(&self.network)),
-            ("node", self.node.as_ref()),
-            ("socket", self.socket.as_ref()),
-        ];
+        let mut lines = vec![format!("name = {}", quoted(&self.name)), format!("about = {}", quoted(&self.about))];
+        let wires = [("network", Some(&self.network)), ("node", self.node.as_ref()), ("socket", self.socket.as_ref())];
         for (name, wire) in wires.into_iter().filter_map(|(name, wire)| Some((name, wire?))) {
             let gap = wire.gap.map(|gap| format!("gap = {gap:e}\n")).unwrap_or_default();
             lines.push(format!("\n[{name}]\nsource = {}\n{gap}protocols = [", quoted(&wire.source)));
             for protocol in &wire.protocols {
                 let below = protocol.below.map(|below| format!("below = {below}, ")).unwrap_or_default();
                 let rendezvous = if protocol.rendezvous { ", rendezvous = true" } else { "" };
-                let limit =
-                    protocol.injection.map(|rate| format!(", injection = {rate:e}")).unwrap_or_default();
+                let limit = protocol.injection.map(|rate| format!(", injection = {rate:e}")).unwrap_or_default();
                 let (latency, per_byte) = (protocol.latency, protocol.per_byte);
-                lines.push(format!(
-                    "  {{ {below}latency = {latency:e}, per_byte = {per_byte:e}{rendezvous}{limit} }},"
-                ));
+                lines
+                    .push(format!("  {{ {below}latency = {latency:e}, per_byte = {per_byte:e}{rendezvous}{limit} }},"));
             }
             lines.push("]".to_owned());
         }
@@ -247,14 +240,8 @@ impl Machine {
         }
         lines.push("\n[rank]".to_owned());
         let Costs { overhead, gap, rate, reduce, copy, share, read, ask, flag, source } = &self.rank;
-        let always = [
-            ("overhead", overhead),
-            ("gap", gap),
-            ("reduce", reduce),
-            ("copy", copy),
-            ("read", read),
-            ("ask", ask),
-        ];
+        let always =
+            [("overhead", overhead), ("gap", gap), ("reduce", reduce), ("copy", copy), ("read", read), ("ask", ask)];
         let known = [("rate", rate), ("share", share), ("flag", flag)];
         let known = known.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         for (name, value) in always.into_iter().filter(|(_, value)| **value != 0.0).chain(known) {
@@ -280,14 +267,8 @@ impl Machine {
         self.injection.iter_mut().for_each(|limit| round(&mut limit.rate));
         let costs = &mut self.rank;
         let known = [&mut costs.rate, &mut costs.share, &mut costs.flag].into_iter().flatten();
-        let always = [
-            &mut costs.overhead,
-            &mut costs.gap,
-            &mut costs.reduce,
-            &mut costs.copy,
-            &mut costs.read,
-            &mut costs.ask,
-        ];
+        let always =
+            [&mut costs.overhead, &mut costs.gap, &mut costs.reduce, &mut costs.copy, &mut costs.read, &mut costs.ask];
         always.into_iter().chain(known).for_each(round);
         self
     }
@@ -425,9 +406,7 @@ mod tests {
             let machine = Machine::builtin(name).unwrap();
             assert_eq!(Machine::read(&machine.write()).unwrap(), machine);
             assert!(!machine.network.source.is_empty());
-            assert!(
-                machine.link(LinkClass::Socket).protocol(8).latency <= machine.network.protocol(8).latency
-            );
+            assert!(machine.link(LinkClass::Socket).protocol(8).latency <= machine.network.protocol(8).latency);
         }
     }
 
@@ -482,10 +461,7 @@ mod tests {
             "m: every protocol but the last must have `below`, and the last must not"
         );
         let negative = "protocols = [{ latency = -1.0, per_byte = 1e-9 }]";
-        assert_eq!(
-            wrong(&format!("{head}{negative}")),
-            "m: -1 is not a valid time: expected 0 to 1e6 seconds"
-        );
+        assert_eq!(wrong(&format!("{head}{negative}")), "m: -1 is not a valid time: expected 0 to 1e6 seconds");
         let endless = "protocols = [{ latency = 1e308, per_byte = 1e-9, injection = 1e-300 }]";
         assert!(wrong(&format!("{head}{endless}")).ends_with("expected 0 to 1e6 seconds"));
         let still = "protocols = [{ latency = 1e-6, per_byte = 1e-9, injection = 1e-300 }]";

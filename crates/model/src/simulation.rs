@@ -39,8 +39,7 @@ pub fn steps_of(plan: &TaskPlan, rank: Rank) -> Steps {
     let mut rounds = plan.rounds(rank);
     if plan.purpose == MessagePurpose::CarriesData {
         let carries = |message: &Message| {
-            message.payload != Payload::Data
-                || message.places.iter().any(|place| plan.problem.any_nonempty(&place.set))
+            message.payload != Payload::Data || message.places.iter().any(|place| plan.problem.any_nonempty(&place.set))
         };
         rounds.iter_mut().for_each(|round| round.messages.retain(|message| carries(message)));
     }
@@ -69,10 +68,7 @@ impl Simulation {
     }
 
     /// Prepares the simulation of a plan, with rank `r` arriving at `arrival(r)`, in seconds.
-    pub fn with_arrivals(
-        plan: &TaskPlan,
-        arrival: impl Fn(Rank) -> f64 + Sync,
-    ) -> Result<Simulation, Unmatched> {
+    pub fn with_arrivals(plan: &TaskPlan, arrival: impl Fn(Rank) -> f64 + Sync) -> Result<Simulation, Unmatched> {
         Simulation::new(&plan.topology, |rank| steps_of(plan, rank), arrival)
     }
 

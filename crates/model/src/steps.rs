@@ -1,8 +1,6 @@
 //! Steps of a rank's program that take time: bytes instead of buffer addresses, with partners in a separate list.
 
-use bruckner_schedule::{
-    Area, End, Flag, Instr, Level, LocalOp, Payload, Place, Problem, Rank, Tag, Topology,
-};
+use bruckner_schedule::{Area, End, Flag, Instr, Level, LocalOp, Payload, Place, Problem, Rank, Tag, Topology};
 
 /// A step of a rank's program that takes time. The partners of all steps that have one are in [`Steps::partners`], in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

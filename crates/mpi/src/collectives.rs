@@ -195,24 +195,13 @@ mod tests {
     fn names_are_those_of_the_standard() {
         let of = |function, flavour, wide| symbol(function, flavour, wide);
         assert_eq!(of(Function::Bcast, Flavour::Blocking, false), "PMPI_Bcast");
-        assert_eq!(
-            of(Function::ReduceScatterBlock, Flavour::Nonblocking, false),
-            "PMPI_Ireduce_scatter_block"
-        );
+        assert_eq!(of(Function::ReduceScatterBlock, Flavour::Nonblocking, false), "PMPI_Ireduce_scatter_block");
         assert_eq!(of(Function::Alltoallv, Flavour::Persistent, true), "PMPI_Alltoallv_init_c");
     }
 
     #[test]
     fn words_arrive_in_order() {
-        unsafe extern "C" fn f(
-            a: c_int,
-            b: *const c_void,
-            c: u64,
-            d: u64,
-            e: u64,
-            f: c_int,
-            g: c_int,
-        ) -> c_int {
+        unsafe extern "C" fn f(a: c_int, b: *const c_void, c: u64, d: u64, e: u64, f: c_int, g: c_int) -> c_int {
             (a == -1 && b as usize == 2 && c == 3 && d == 4 && e == 5 && f == 6 && g == -7).into()
         }
         let words = [-1i64 as u64, 2, 3, 4, 5, 6, -7i64 as u64];

@@ -97,12 +97,7 @@ impl Mpi {
     /// Registers a function to be called during `MPI_Finalize`, while MPI still works: when an attribute of `MPI_COMM_SELF` is deleted.
     /// Functions are called in reverse order of registration.
     pub fn at_finalize(&self, call: fn()) -> Result<(), MpiError> {
-        unsafe extern "C" fn delete(
-            _comm: Handle,
-            _key: c_int,
-            value: *mut c_void,
-            _extra: *mut c_void,
-        ) -> c_int {
+        unsafe extern "C" fn delete(_comm: Handle, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
             // SAFETY: the value of the attribute is this function.
             let call = unsafe { std::mem::transmute::<*mut c_void, fn()>(value) };
             call();
@@ -126,10 +121,8 @@ impl Mpi {
 
     /// Creates a communicator of the processes of `comm` that share memory with this one. Collective.
     pub fn node(&self, comm: Handle) -> Result<Handle, MpiError> {
-        let (shared, info) = (
-            self.constants.required("MPI_COMM_TYPE_SHARED") as c_int,
-            self.constants.required("MPI_INFO_NULL"),
-        );
+        let (shared, info) =
+            (self.constants.required("MPI_COMM_TYPE_SHARED") as c_int, self.constants.required("MPI_INFO_NULL"));
         let rank = self.rank(comm)?;
         let mut made: u64 = 0;
         // SAFETY: the handles are valid, and the cell fits the widest handle.

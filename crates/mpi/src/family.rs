@@ -295,9 +295,7 @@ impl Constants {
 
     /// Returns the values of all constants that have a [`Meaning`], with their meanings.
     pub(crate) fn meanings(&self) -> impl Iterator<Item = (u64, Meaning)> {
-        ROWS.iter()
-            .filter(|row| row.meaning != Plain)
-            .filter_map(|row| Some((self.get(row.name)?, row.meaning)))
+        ROWS.iter().filter(|row| row.meaning != Plain).filter_map(|row| Some((self.get(row.name)?, row.meaning)))
     }
 
     /// Returns the names of all constants in the table.

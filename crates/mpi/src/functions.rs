@@ -123,8 +123,7 @@ type GetStatusSome = unsafe extern "C" fn(c_int, Data, *mut c_int, *mut c_int, A
 type Envelope = unsafe extern "C" fn(Handle, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int) -> c_int;
 
 /// Type of `MPI_Type_get_contents_c`: a datatype, the lengths of four arrays (integers, addresses, large counts, datatypes), the arrays.
-type Contents =
-    unsafe extern "C" fn(Handle, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
+type Contents = unsafe extern "C" fn(Handle, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, At) -> c_int;
 
 /// Functions that not every MPI has.
 #[derive(Clone, Copy, Debug)]
@@ -145,9 +144,7 @@ impl OptionalFunctions {
     pub(crate) fn of(library: &Library) -> OptionalFunctions {
         let some = |name: &CStr| {
             // SAFETY: the functions of these names have this signature.
-            library
-                .symbol(name)
-                .map(|symbol| unsafe { std::mem::transmute::<*mut c_void, GetStatusSome>(symbol) })
+            library.symbol(name).map(|symbol| unsafe { std::mem::transmute::<*mut c_void, GetStatusSome>(symbol) })
         };
         let all = library.symbol(c"PMPI_Request_get_status_all");
         OptionalFunctions {

@@ -122,9 +122,7 @@ impl Mpi {
         let (call, code) = unsafe {
             match self.hook {
                 Some(Hook::OpenMpi { register }) => ("opal_progress_register", register(callback)),
-                Some(Hook::Mpich { start, .. }) => {
-                    ("MPIX_Async_start", start(poll, std::ptr::null_mut(), NO_STREAM))
-                }
+                Some(Hook::Mpich { start, .. }) => ("MPIX_Async_start", start(poll, std::ptr::null_mut(), NO_STREAM)),
                 None => ("a hook", 1),
             }
         };

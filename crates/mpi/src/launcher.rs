@@ -120,17 +120,15 @@ impl LaunchContext<'_> {
         let started = self.started();
         let marked = started == Started::This;
         // If the job is on one node, all ranks see Hydra's command line, and so agree whether it has several programs.
-        let several = programs > 1
-            || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
+        let several =
+            programs > 1 || (hydra && here == Some(self.ranks) && self.command.iter().any(|word| word == ":"));
         if marked && !several {
             return LibraryPresence::All("started by `bruckner exec`");
         }
         if here == Some(self.ranks) {
             match (self.siblings)(self.ranks as usize) {
                 Some(false) => {
-                    return LibraryPresence::Unknown(
-                        "some processes of this job have not loaded the library".into(),
-                    );
+                    return LibraryPresence::Unknown("some processes of this job have not loaded the library".into());
                 }
                 None if several || started == Started::Another => {}
                 _ => return LibraryPresence::All("all ranks are on one node"),
@@ -160,10 +158,8 @@ impl LaunchContext<'_> {
     pub fn presence_in_this_process(ranks: u32) -> LibraryPresence {
         let parent = std::os::unix::process::parent_id();
         let siblings = |ranks: usize| siblings(parent, ranks);
-        let read =
-            |pid: u32, what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
-        let command =
-            parent_of(&read(parent, "stat")).map(|above| read(above, "cmdline")).unwrap_or_default();
+        let read = |pid: u32, what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let command = parent_of(&read(parent, "stat")).map(|above| read(above, "cmdline")).unwrap_or_default();
         let launch = LaunchContext {
             variable: &crate::load::environment_variable,
             parent: read(parent, "comm").trim().to_owned(),
@@ -206,9 +202,8 @@ fn siblings(parent: u32, ranks: usize) -> Option<bool> {
             continue;
         }
         // A process without MPI is not a rank, but for example a script that starts one.
-        let is_mpi = |file: &PathBuf| {
-            file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi"))
-        };
+        let is_mpi =
+            |file: &PathBuf| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi"));
         if !files.iter().any(is_mpi) {
             return None;
         }
@@ -235,14 +230,8 @@ fn mapped(process: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    fn reach(
-        variables: &[(&str, &str)],
-        parent: &str,
-        command: &str,
-        siblings: Option<bool>,
-    ) -> LibraryPresence {
-        let variable =
-            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+    fn reach(variables: &[(&str, &str)], parent: &str, command: &str, siblings: Option<bool>) -> LibraryPresence {
+        let variable = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let siblings = |_: usize| siblings;
         let command = command.split(' ').map(str::to_owned).collect();
         LaunchContext {
@@ -271,9 +260,7 @@ mod tests {
             ]
         };
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", None)));
-        let LibraryPresence::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else {
-            panic!("two nodes")
-        };
+        let LibraryPresence::Unknown(why) = reach(&job("2"), "mpirun", "bash", None) else { panic!("two nodes") };
         assert!(why.contains("`mpirun … bruckner exec PROGRAM`"), "{why}");
         // The mark of this job and rank is valid, that of another is not.
         let marked = |mark| [job("2"), vec![(MARK, mark)]].concat();
@@ -291,12 +278,7 @@ mod tests {
         assert!(is_all(&reach(&job("4"), "mpirun", "bash", Some(true))));
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", Some(false))));
         assert!(!is_all(&reach(&job("4"), "mpirun", "bash", None)));
-        assert!(!is_all(&reach(
-            &[job("2"), vec![(MARK, "::::::: any")]].concat(),
-            "prted",
-            "sshd",
-            Some(true)
-        )));
+        assert!(!is_all(&reach(&[job("2"), vec![(MARK, "::::::: any")]].concat(), "prted", "sshd", Some(true))));
     }
 
     /// Possibly only one of two programs was started by `bruckner exec`.
@@ -314,9 +296,7 @@ mod tests {
     #[test]
     fn a_script_in_between_is_not_trusted() {
         let hydra = |local| vec![("MPI_LOCALNRANKS", local), ("PMI_RANK", "3"), (MARK, ":::3:::: 7:8")];
-        let of = |local, siblings| {
-            reach(&hydra(local), "hydra_pmi_proxy", "mpiexec -n 4 bruckner exec x.sh", siblings)
-        };
+        let of = |local, siblings| reach(&hydra(local), "hydra_pmi_proxy", "mpiexec -n 4 bruckner exec x.sh", siblings);
         assert!(is_all(&of("4", Some(true))));
         for unsure in [of("4", Some(false)), of("4", None), of("2", None)] {
             assert!(!is_all(&unsure));

@@ -62,8 +62,7 @@ impl Drop for Construction<'_> {
     fn drop(&mut self) {
         let is_built_in = |made: &Envelope| self.mpi.combiners().built_in.contains(&made.combiner);
         let is_derived = |datatype| {
-            !self.mpi.types().is_named(datatype)
-                && !self.mpi.envelope(datatype).is_none_or(|made| is_built_in(&made))
+            !self.mpi.types().is_named(datatype) && !self.mpi.envelope(datatype).is_none_or(|made| is_built_in(&made))
         };
         let mut last = None;
         for datatype in &self.types {
@@ -133,8 +132,8 @@ impl Mpi {
         let Some(made) = self.construction(datatype, &envelope) else { return false };
         let in_order = self.ascends(&made, left);
         let Combiners { dup, contiguous, .. } = *self.combiners();
-        let is_simple = [dup, contiguous].contains(&made.combiner)
-            && made.types.iter().all(|part| self.types().is_named(*part));
+        let is_simple =
+            [dup, contiguous].contains(&made.combiner) && made.types.iter().all(|part| self.types().is_named(*part));
         // The result of a search that reached its limit is not cached.
         if let Some(key) = key.filter(|_| *left > 0 && !is_simple) {
             let value = if in_order { IN_ORDER } else { IN_ORDER + 1 };
@@ -168,17 +167,15 @@ impl Mpi {
         if let Some(envelope) = self.extra.type_get_envelope_c {
             let [mut integers, mut addresses, mut counts, mut types] = [0i64; 4];
             // SAFETY: the handle is valid by contract; there is a variable for each result.
-            let code = unsafe {
-                envelope(datatype, &mut integers, &mut addresses, &mut counts, &mut types, &mut combiner)
-            };
+            let code =
+                unsafe { envelope(datatype, &mut integers, &mut addresses, &mut counts, &mut types, &mut combiner) };
             let combiner = combiner.into();
             return (code == 0).then_some(Envelope { combiner, integers, addresses, counts, types });
         }
         let [mut integers, mut addresses, mut types] = [0; 3];
         // SAFETY: the handle is valid by contract; there is a variable for each result.
-        let code = unsafe {
-            (self.f.type_get_envelope)(datatype, &mut integers, &mut addresses, &mut types, &mut combiner)
-        };
+        let code =
+            unsafe { (self.f.type_get_envelope)(datatype, &mut integers, &mut addresses, &mut types, &mut combiner) };
         (code == 0).then(|| Envelope {
             combiner: combiner.into(),
             integers: integers.into(),
@@ -227,11 +224,9 @@ impl Mpi {
         if code != 0 {
             return None;
         }
-        let numbers =
-            ints.into_iter().map(i64::from).chain(places.into_iter().map(|at| at as i64)).chain(large);
+        let numbers = ints.into_iter().map(i64::from).chain(places.into_iter().map(|at| at as i64)).chain(large);
         // SAFETY: MPI has written `types` handles of the family's width.
-        let types =
-            (0..types as usize).map(|at| unsafe { self.handle_at(handles.as_ptr().cast(), at) }).collect();
+        let types = (0..types as usize).map(|at| unsafe { self.handle_at(handles.as_ptr().cast(), at) }).collect();
         Some(Construction { mpi: self, combiner, numbers: numbers.collect(), types })
     }
 

@@ -241,9 +241,7 @@ impl Mpi {
     /// Returns whether the program continues after a process failure: Open MPI started with `--with-ft`.
     pub fn survives_failures(&self) -> bool {
         // SAFETY: Open MPI's variable of this name is a boolean, which is set when MPI is initialised.
-        self.library
-            .symbol(c"ompi_ftmpi_enabled")
-            .is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
+        self.library.symbol(c"ompi_ftmpi_enabled").is_some_and(|enabled| unsafe { *enabled.cast::<u8>() != 0 })
     }
 
     /// Returns the function of a tool that is preloaded behind this library, if there is one. The dynamic linker finds a tool before the

@@ -119,8 +119,7 @@ impl Library {
     /// Loads an object whose symbols are invisible to others, and which finds its own symbols first.
     pub(crate) fn open_isolated(path: &Path) -> Result<Library, NoMpi> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
-        Library::open(path, flags)
-            .map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
+        Library::open(path, flags).map_err(|reason| NoMpi::CannotLoad { tried: path.display().to_string(), reason })
     }
 
     /// Loads an object, or returns the error message of the dynamic linker.
@@ -195,8 +194,7 @@ fn has_device() -> bool {
             .into_iter()
             .any(|file| starts.iter().any(|start| file.file_name().as_bytes().starts_with(start.as_bytes())))
     };
-    is_there("/dev", &["nvidia", "nvmap", "nvhost", "nvgpu", "kfd", "dxg"])
-        || is_there("/dev/dri", &["renderD"])
+    is_there("/dev", &["nvidia", "nvmap", "nvhost", "nvgpu", "kfd", "dxg"]) || is_there("/dev/dri", &["renderD"])
 }
 
 /// Whether a GPU runtime was found. It is never reset, because device memory may outlive the runtime.
@@ -288,10 +286,7 @@ fn candidates(environment: &dyn Fn(&str) -> Option<String>, launcher: &Path) -> 
         true => names.iter().rev().copied().collect(),
         false => names.to_vec(),
     };
-    there
-        .into_iter()
-        .chain(by_name.into_iter().filter(|n| *n != "libmpi_abi.so.1").map(PathBuf::from))
-        .collect()
+    there.into_iter().chain(by_name.into_iter().filter(|n| *n != "libmpi_abi.so.1").map(PathBuf::from)).collect()
 }
 
 /// Returns the file of the object that contains an address.
@@ -340,8 +335,7 @@ mod tests {
     use super::*;
 
     fn of(variables: &[(&str, &str)], launcher: &str) -> Vec<String> {
-        let environment =
-            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let environment = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let found = candidates(&environment, Path::new(launcher));
         found.into_iter().map(|path| path.display().to_string()).collect()
     }
@@ -350,17 +344,11 @@ mod tests {
     fn the_launcher_tells_which_library() {
         assert_eq!(of(&[], "/bin/sh"), [""; 0]);
         assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "2")], "/opt/no/bin/prted"), ["libmpi.so.40"]);
-        assert_eq!(
-            of(&[("PMI_RANK", "0")], "/opt/no/bin/hydra_pmi_proxy"),
-            ["libmpi.so.12", "libmpich.so.12"]
-        );
+        assert_eq!(of(&[("PMI_RANK", "0")], "/opt/no/bin/hydra_pmi_proxy"), ["libmpi.so.12", "libmpich.so.12"]);
         assert_eq!(of(&[("PMI_RANK", "0")], "/usr/bin/hydra_pmi_proxy"), ["libmpich.so.12", "libmpi.so.12"]);
         assert_eq!(of(&[("PMI_RANK", "0"), ("BRUCKNER_MPI", "/x/libmpi.so")], "/bin/sh"), ["/x/libmpi.so"]);
         assert_eq!(of(&[("PMIX_NAMESPACE", "slurm.pmix.1.0")], "/usr/sbin/slurmstepd"), ["libmpi.so.40"]);
-        assert_eq!(
-            of(&[("I_MPI_MPIRUN", "mpirun"), ("PMI_RANK", "0")], "/opt/no/bin/hydra"),
-            ["libmpi.so.12"]
-        );
+        assert_eq!(of(&[("I_MPI_MPIRUN", "mpirun"), ("PMI_RANK", "0")], "/opt/no/bin/hydra"), ["libmpi.so.12"]);
     }
 
     #[test]

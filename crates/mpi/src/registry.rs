@@ -55,12 +55,7 @@ impl Mpi {
         let mut key: c_int = 0;
         // SAFETY: the callbacks have the signatures of the standard.
         check("MPI_Comm_create_keyval", unsafe {
-            (self.f.comm_create_keyval)(
-                copy as *mut c_void,
-                delete as *mut c_void,
-                &mut key,
-                std::ptr::null_mut(),
-            )
+            (self.f.comm_create_keyval)(copy as *mut c_void, delete as *mut c_void, &mut key, std::ptr::null_mut())
         })?;
         Ok(*KEY.get_or_init(|| key))
     }
@@ -104,8 +99,7 @@ impl Mpi {
         let mut value: *mut AttachedState = std::ptr::null_mut();
         let mut found: c_int = 0;
         // SAFETY: the handle is valid by contract; MPI writes the value that `keep` has set.
-        let result =
-            unsafe { (self.f.comm_get_attr)(comm, self.key().ok()?, (&raw mut value).cast(), &mut found) };
+        let result = unsafe { (self.f.comm_get_attr)(comm, self.key().ok()?, (&raw mut value).cast(), &mut found) };
         if result != 0 || found == 0 || value.is_null() {
             return None;
         }

@@ -84,16 +84,9 @@ impl MpiTransport {
     /// Handles the failure of some of these requests: waits for the others, so that none stays under way. The individual error is in a
     /// status that MPI was told to ignore; since the messages were verified, only a length can be wrong, so truncation is reported.
     #[cold]
-    fn failed(
-        &self,
-        call: &'static str,
-        code: c_int,
-        requests: &mut Requests,
-        which: Range<usize>,
-    ) -> TransportError {
+    fn failed(&self, call: &'static str, code: c_int, requests: &mut Requests, which: Range<usize>) -> TransportError {
         let constant = |name: &str| self.mpi.constants.required(name) as c_int;
-        let mut code =
-            if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
+        let mut code = if code == constant("MPI_ERR_IN_STATUS") { constant("MPI_ERR_TRUNCATE") } else { code };
         for at in which {
             // SAFETY: the cell holds a request, a null request, or a persistent request that is not under way.
             let other = unsafe { (self.mpi.f.wait)(requests.at(at), self.mpi.status_ignore) };
@@ -120,14 +113,10 @@ impl MpiTransport {
     ) -> Result<(), TransportError> {
         let cell = requests.at(at);
         if requests.style == PostStyle::Immediate {
-            return self.counted(bytes, |count, datatype| {
-                done("MPI_Isend or MPI_Irecv", now(count, datatype, cell))
-            });
+            return self.counted(bytes, |count, datatype| done("MPI_Isend or MPI_Irecv", now(count, datatype, cell)));
         }
         if !requests.made[at] {
-            self.counted(bytes, |count, datatype| {
-                done("MPI_Send_init or MPI_Recv_init", keep(count, datatype, cell))
-            })?;
+            self.counted(bytes, |count, datatype| done("MPI_Send_init or MPI_Recv_init", keep(count, datatype, cell)))?;
             requests.made[at] = true;
         }
         // SAFETY: the persistent request exists and is not under way.
@@ -144,10 +133,8 @@ impl MpiTransport {
         if bytes <= c_int::MAX as usize {
             return call(bytes as c_int, self.mpi.byte);
         }
-        let large = self
-            .mpi
-            .large_type(bytes, self.mpi.byte)
-            .map_err(|e| TransportError { call: e.call, code: e.code })?;
+        let large =
+            self.mpi.large_type(bytes, self.mpi.byte).map_err(|e| TransportError { call: e.call, code: e.code })?;
         let result = call(1, large);
         // MPI keeps a freed datatype until the messages that use it are done.
         self.mpi.free_type(large);
@@ -247,12 +234,9 @@ impl Transport for MpiTransport {
     ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(to));
         // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
-        let now =
-            |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
+        let now = |count, datatype, cell| unsafe { (f.isend)(data, count, datatype, rank, tag, self.comm, cell) };
         // SAFETY: the caller of `send` guarantees the data; the handles are valid, and the cell fits a request.
-        let keep = |count, datatype, cell| unsafe {
-            (f.send_init)(data, count, datatype, rank, tag, self.comm, cell)
-        };
+        let keep = |count, datatype, cell| unsafe { (f.send_init)(data, count, datatype, rank, tag, self.comm, cell) };
         self.post(requests, at, bytes, now, keep)
     }
 
@@ -267,12 +251,9 @@ impl Transport for MpiTransport {
     ) -> Result<(), TransportError> {
         let (f, data, (rank, tag)) = (&self.mpi.f, data.cast(), self.peer(from));
         // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
-        let now =
-            |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
+        let now = |count, datatype, cell| unsafe { (f.irecv)(data, count, datatype, rank, tag, self.comm, cell) };
         // SAFETY: the caller of `recv` guarantees the buffer; the handles are valid, and the cell fits a request.
-        let keep = |count, datatype, cell| unsafe {
-            (f.recv_init)(data, count, datatype, rank, tag, self.comm, cell)
-        };
+        let keep = |count, datatype, cell| unsafe { (f.recv_init)(data, count, datatype, rank, tag, self.comm, cell) };
         self.post(requests, at, bytes, now, keep)
     }
 

@@ -62,8 +62,7 @@ impl TypeLayout {
 
 impl Types {
     pub(crate) fn of(mpi: &Mpi) -> Types {
-        let (mut kinds, mut operations, mut opaque) =
-            (HashMap::default(), HashMap::default(), HashMap::default());
+        let (mut kinds, mut operations, mut opaque) = (HashMap::default(), HashMap::default(), HashMap::default());
         for (handle, meaning) in mpi.constants.meanings() {
             match meaning {
                 Meaning::Op(operation) => {
@@ -185,10 +184,7 @@ impl Mpi {
         // SAFETY: the handle is valid by contract; each function writes to the variables passed.
         unsafe {
             check("MPI_Type_get_extent", (self.f.type_get_extent)(datatype, &mut bound, &mut extent))?;
-            check(
-                "MPI_Type_get_true_extent",
-                (self.f.type_get_true_extent)(datatype, &mut lower, &mut span),
-            )?;
+            check("MPI_Type_get_true_extent", (self.f.type_get_true_extent)(datatype, &mut lower, &mut span))?;
         }
         Ok(TypeLayout { size, extent, lower, span, in_order: true })
     }
@@ -197,10 +193,8 @@ impl Mpi {
     fn large_size(&self, datatype: Handle) -> Result<usize, MpiError> {
         type Size = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
         let call = "MPI_Type_size_x";
-        let symbol =
-            [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
-        let symbol =
-            symbol.ok_or(MpiError { call, code: self.constants.required("MPI_ERR_COUNT") as c_int })?;
+        let symbol = [c"PMPI_Type_size_c", c"PMPI_Type_size_x"].iter().find_map(|name| self.library.symbol(name));
+        let symbol = symbol.ok_or(MpiError { call, code: self.constants.required("MPI_ERR_COUNT") as c_int })?;
         let mut size = 0i64;
         // SAFETY: both functions have this signature; the handle is valid by contract.
         check(call, unsafe { std::mem::transmute::<*mut c_void, Size>(symbol)(datatype, &mut size) })?;

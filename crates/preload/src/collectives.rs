@@ -14,8 +14,7 @@ use crate::table::collectives;
 #[inline]
 unsafe fn run(call: &Call, comm: MPI_Comm) -> c_int {
     // SAFETY: ARGUMENTS.
-    let again =
-        Engine::current().and_then(|engine| unsafe { engine.run_cached(call, engine.handle(comm.0)) });
+    let again = Engine::current().and_then(|engine| unsafe { engine.run_cached(call, engine.handle(comm.0)) });
     if let Some(Ok(0)) = again {
         return 0;
     }

@@ -72,13 +72,7 @@ unsafe fn native(mpi: &Mpi, call: &Call, comm: Handle) -> c_int {
 }
 
 /// Makes a persistent request for a collective.
-unsafe fn persistent(
-    mpi: &'static Mpi,
-    call: Call,
-    comm: Handle,
-    info: Handle,
-    request: *mut c_void,
-) -> c_int {
+unsafe fn persistent(mpi: &'static Mpi, call: Call, comm: Handle, info: Handle, request: *mut c_void) -> c_int {
     let make = || {
         // SAFETY: ARGUMENTS.
         let (call, lists) =
@@ -93,8 +87,7 @@ unsafe fn persistent(
                 // The lists are leaked, because the MPI may read them as long as the request is used.
                 std::mem::forget(lists);
                 // SAFETY: ARGUMENTS.
-                unsafe { native_init(mpi, &call, comm, info, request) }
-                    .map_or_else(|error| error.code, |()| 0)
+                unsafe { native_init(mpi, &call, comm, info, request) }.map_or_else(|error| error.code, |()| 0)
             }
         }
     };

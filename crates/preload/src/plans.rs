@@ -38,10 +38,7 @@ pub(crate) unsafe fn prepare(
 
 /// # Safety
 /// `plan` is null or a valid plan.
-unsafe fn with_plan(
-    plan: *const bruckner_plan,
-    body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>,
-) -> c_int {
+unsafe fn with_plan(plan: *const bruckner_plan, body: impl FnOnce(&Persistent<Mpi>) -> Result<(), Error>) -> c_int {
     guard(|| {
         // SAFETY: ARGUMENTS.
         let plan = unsafe { plan.as_ref() }.ok_or(Error::Plan("the plan is a null pointer"))?;

@@ -67,8 +67,7 @@ pub unsafe extern "C" fn bruckner_algorithm(
         let engine = Engine::get()?;
         // SAFETY: ARGUMENTS.
         let wanted = unsafe { text(collective) }?;
-        let name = Name::read(wanted)
-            .ok_or_else(|| Error::Argument(format!("there is no collective `{wanted}`")))?;
+        let name = Name::read(wanted).ok_or_else(|| Error::Argument(format!("there is no collective `{wanted}`")))?;
         let found = engine.algorithm_of(engine.handle(comm.0), name)?.unwrap_or_default();
         // SAFETY: ARGUMENTS.
         unsafe { write_text(&found, algorithm, length) }
@@ -100,10 +99,7 @@ pub unsafe extern "C" fn bruckner_about(
 /// `to` is null or has room for `length` bytes.
 unsafe fn write_text(text: &str, to: *mut c_char, length: usize) -> Result<(), Error> {
     if to.is_null() || length <= text.len() {
-        return Err(Error::Argument(format!(
-            "the buffer is too small: the text takes {} bytes",
-            text.len() + 1
-        )));
+        return Err(Error::Argument(format!("the buffer is too small: the text takes {} bytes", text.len() + 1)));
     }
     // SAFETY: there is room for the text and the terminating zero.
     unsafe {

@@ -50,8 +50,7 @@ fn the_header_is_up_to_date() {
     let collectives = Path::new(env!("CARGO_TARGET_TMPDIR")).join("collectives.rs");
     std::fs::write(&collectives, functions(&table)).expect("written");
     let sources = [source("handles"), source("setup"), collectives, source("plans"), source("errors")];
-    let builder =
-        sources.into_iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);
+    let builder = sources.into_iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);
     let mut made = Vec::new();
     builder.generate().expect("a header").write(&mut made);
     let made = String::from_utf8(made).expect("text");

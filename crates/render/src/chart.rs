@@ -162,8 +162,7 @@ impl Figure {
             root.draw_text(&self.title, &title, (12, 10))?;
             let (_, body) = root.split_vertically(TITLE_HEIGHT);
             let (body, foot) = body.split_vertically(rows * HEIGHT);
-            for (chart, area) in self.charts.iter().zip(body.split_evenly((rows as usize, columns as usize)))
-            {
+            for (chart, area) in self.charts.iter().zip(body.split_evenly((rows as usize, columns as usize))) {
                 chart.draw(&area, &names)?;
             }
             for (name, (x, y)) in names.iter().zip(&legend) {
@@ -197,11 +196,9 @@ impl Chart {
     /// Returns the smallest and the largest value with a margin around them; for speedups the range includes 1.
     fn range(&self) -> (f64, f64) {
         let points = self.series.iter().flat_map(|series| &series.points);
-        let values =
-            points.flat_map(|point| [point.low, point.high, point.y]).filter(|y| y.is_finite() && *y > 0.0);
+        let values = points.flat_map(|point| [point.low, point.high, point.y]).filter(|y| y.is_finite() && *y > 0.0);
         let one = (self.scale == Scale::Speedup).then_some(1.0);
-        let (low, high) =
-            values.chain(one).fold((f64::INFINITY, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
+        let (low, high) = values.chain(one).fold((f64::INFINITY, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
         (low / 1.15, high * 1.15)
     }
 
@@ -216,22 +213,18 @@ impl Chart {
                     &[1.0, 2.0, 5.0],
                     &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
                     &[
-                        1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.2, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3,
-                        7.1, 8.0, 9.0,
+                        1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.2, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0,
+                        9.0,
                     ],
                 ];
                 let ticks = |steps: &[f64]| -> Vec<f64> {
                     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
-                    let all =
-                        decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
+                    let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)));
                     all.filter(within).collect()
                 };
                 let chosen = STEPS.iter().map(|steps| ticks(steps)).find(|ticks| ticks.len() >= 3);
                 let chosen = chosen.unwrap_or_else(|| ticks(STEPS[3]));
-                chosen
-                    .into_iter()
-                    .map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " ")))
-                    .collect()
+                chosen.into_iter().map(|tick| (tick, bruckner_measure::time_text(tick).replace(".0 ", " "))).collect()
             }
             Scale::Speedup => {
                 let steps = (-1..6).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
@@ -285,10 +278,7 @@ impl Chart {
             .label_style(small.clone())
             .draw()?;
         for (tick, _) in &self.ticks(low, high) {
-            chart.draw_series(LineSeries::new(
-                [(ends.start, *tick), (ends.end, *tick)],
-                FAINT.stroke_width(1),
-            ))?;
+            chart.draw_series(LineSeries::new([(ends.start, *tick), (ends.end, *tick)], FAINT.stroke_width(1)))?;
         }
         // Labels of the categories below the plot, labels of the ticks at its left.
         let plane = chart.plotting_area();
@@ -320,8 +310,7 @@ impl Chart {
             area.draw_text(text, &beside, (x - 7, y))?;
         }
         if self.scale == Scale::Speedup {
-            chart
-                .draw_series(LineSeries::new([(ends.start, 1.0), (ends.end, 1.0)], BLACK.stroke_width(1)))?;
+            chart.draw_series(LineSeries::new([(ends.start, 1.0), (ends.end, 1.0)], BLACK.stroke_width(1)))?;
         }
         for series in &self.series {
             let colour = colour(names, &series.name);

@@ -29,10 +29,7 @@ pub(crate) fn heading(case: &JoinedCase<'_>, without: Option<&str>) -> String {
 }
 
 /// Groups items by `key`, in the order in which the keys first occur.
-pub(crate) fn group<T>(
-    items: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> String,
-) -> Vec<(String, Vec<T>)> {
+pub(crate) fn group<T>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> String) -> Vec<(String, Vec<T>)> {
     let mut groups: Vec<(String, Vec<T>)> = Vec::new();
     for item in items {
         let key = key(&item);
@@ -121,12 +118,11 @@ fn by_size(results: &Results, y: &str, scale: Scale, value: &Value<'_>) -> Vec<F
     let joined = join_cases(results);
     let figures = group(&joined, |case| heading(case, None));
     let figure = |(title, cases): (String, Vec<&JoinedCase<'_>>)| {
-        let charts =
-            group(cases, |case| case.collective.to_owned()).into_iter().map(|(collective, mut cases)| {
-                cases.sort_by_key(|case| case.bytes);
-                let cases: Vec<_> = cases.into_iter().map(|case| (size(case), case)).collect();
-                chart(collective, "size", y.to_owned(), scale, &cases, value)
-            });
+        let charts = group(cases, |case| case.collective.to_owned()).into_iter().map(|(collective, mut cases)| {
+            cases.sort_by_key(|case| case.bytes);
+            let cases: Vec<_> = cases.into_iter().map(|case| (size(case), case)).collect();
+            chart(collective, "size", y.to_owned(), scale, &cases, value)
+        });
         Figure { title, charts: charts.collect() }
     };
     figures.into_iter().map(figure).collect()
@@ -185,12 +181,7 @@ fn fastest_algorithm<'a>(case: &JoinedCase<'a>, look: TimingMethod) -> Option<&'
 
 /// Figures of the speedup of our best contender over native, and over the MPI's best setting, against the numeric value of `label`. Each
 /// collective and size has a chart, with a mark at each break-even point.
-pub fn by_label(
-    results: &Results,
-    label: &str,
-    look: TimingMethod,
-    confidence: f64,
-) -> Result<Vec<Figure>, DrawError> {
+pub fn by_label(results: &Results, label: &str, look: TimingMethod, confidence: f64) -> Result<Vec<Figure>, DrawError> {
     let joined = join_cases(results);
     let mut labelled: Vec<(f64, &JoinedCase<'_>)> = Vec::new();
     let mut unit = None;
@@ -208,10 +199,7 @@ pub fn by_label(
     }
     let unit = unit.ok_or_else(|| {
         let names: Vec<&str> = labels(results).into_keys().collect();
-        DrawError::Empty(format!(
-            "no result has the label `{label}`; labels in these results: {}",
-            names.join(", ")
-        ))
+        DrawError::Empty(format!("no result has the label `{label}`; labels in these results: {}", names.join(", ")))
     })?;
     let figures = group(labelled, |(_, case)| heading(case, Some(label)));
     let figure = |(title, cases): (String, Vec<(f64, &JoinedCase<'_>)>)| {
@@ -256,8 +244,7 @@ pub fn by_label(
 /// neighbouring points whose intervals lie on different sides of 1; points whose interval contains 1 are skipped.
 fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     let points = &series.points;
-    let told: Vec<usize> =
-        (0..points.len()).filter(|&n| points[n].low > 1.0 || points[n].high < 1.0).collect();
+    let told: Vec<usize> = (0..points.len()).filter(|&n| points[n].low > 1.0 || points[n].high < 1.0).collect();
     let crossing = |pair: &[Point]| {
         let [a, b] = pair else { return None };
         if (a.y - 1.0) * (b.y - 1.0) > 0.0 {
@@ -293,12 +280,7 @@ pub(crate) fn winners(results: &Results, look: TimingMethod, confidence: f64) ->
             }
         }
         let counts = case.counts.map(<[u64]>::to_vec);
-        Winner {
-            row: case.function_name(),
-            column: (case.bytes, size(case), counts),
-            name: best.0,
-            speed: best.1,
-        }
+        Winner { row: case.function_name(), column: (case.bytes, size(case), counts), name: best.0, speed: best.1 }
     };
     let group_of = |(title, cases): (String, Vec<&JoinedCase<'_>>)| {
         let mut names: Vec<String> = Vec::new();
@@ -347,8 +329,7 @@ mod tests {
     #[test]
     fn a_line_breaks_even_where_it_crosses_one() {
         let point = |x: f64, y: f64| Point { x, y, low: y, high: y };
-        let series =
-            Series { name: "ring".into(), points: vec![point(0.0, 0.8), point(1.0, 1.2), point(2.0, 1.5)] };
+        let series = Series { name: "ring".into(), points: vec![point(0.0, 0.8), point(1.0, 1.2), point(2.0, 1.5)] };
         let marks = break_even(&series, &[0.0, 50e-6, 200e-6], Unit::Seconds);
         assert_eq!(marks.len(), 1);
         assert!((marks[0].x - 0.5).abs() < 1e-9);

@@ -31,8 +31,7 @@ pub fn markdown(results: &Results, look: TimingMethod, confidence: f64) -> Strin
 }
 
 fn row(text: &mut String, case: &JoinedCase<'_>, names: &[&str], look: TimingMethod, confidence: f64) {
-    let time =
-        |name: &str| case.times(name, name, look).map(|times| time_text(times.median)).unwrap_or_default();
+    let time = |name: &str| case.times(name, name, look).map(|times| time_text(times.median)).unwrap_or_default();
     let _ = write!(text, "| {} | {} | {} |", case.function_name(), size(case), time(native::NATIVE));
     let shown = shown(case);
     let found: Vec<Option<Comparison>> = names

@@ -53,17 +53,9 @@ pub fn report(results: &Results, confidence: f64) -> Result<String, DrawError> {
             figures(&mut page, &found);
         }
     }
-    section(
-        &mut page,
-        "Speedup over native",
-        &format!("Bars are {} % confidence intervals.", confidence * 100.0),
-    );
+    section(&mut page, "Speedup over native", &format!("Bars are {} % confidence intervals.", confidence * 100.0));
     figures(&mut page, &speedups(results, look, confidence));
-    section(
-        &mut page,
-        "Time",
-        "Medians over all repetitions and launches; bars are 95 % confidence intervals.",
-    );
+    section(&mut page, "Time", "Medians over all repetitions and launches; bars are 95 % confidence intervals.");
     figures(&mut page, &times(results, look));
     section(
         &mut page,
@@ -100,19 +92,13 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
         ("MPI", mpis.join(", ")),
         ("processor", format!("{}, {} cores to run on", first.machine.processor, first.machine.cores)),
         ("kernel", first.machine.kernel.clone()),
-        (
-            "launches",
-            format!("{full}, plus {} short trials of the MPI's settings", results.launches.len() - full),
-        ),
+        ("launches", format!("{full}, plus {} short trials of the MPI's settings", results.launches.len() - full)),
         ("intervals", format!("{} % for ratios, 95 % for times", confidence * 100.0)),
         ("synchronised", format!("by one barrier for all contenders ({})", first.barrier)),
         ("Bruckner", first.version.clone()),
     ];
     if crowded {
-        items.push((
-            "oversubscribed",
-            "more ranks than cores: times include waiting for the scheduler".to_owned(),
-        ));
+        items.push(("oversubscribed", "more ranks than cores: times include waiting for the scheduler".to_owned()));
     }
     page.push_str("<dl>");
     for (name, value) in items {
@@ -163,14 +149,11 @@ fn rows(page: &mut String, case: &JoinedCase<'_>, with_best: bool, confidence: f
         let _ = write!(page, "<tr><td>{}</td>", escaped(&name));
         let measured = case.times(contender, contender, TimingMethod::FromBarrier).is_some();
         if let (Some(why), false) = (case.refused.get(contender), measured) {
-            let _ =
-                writeln!(page, "<td colspan=\"6\" class=\"same\">not measured: {}</td></tr>", escaped(why));
+            let _ = writeln!(page, "<td colspan=\"6\" class=\"same\">not measured: {}</td></tr>", escaped(why));
             continue;
         }
         for look in TimingMethod::ALL {
-            let times = case
-                .times(contender, native::NATIVE, look)
-                .or_else(|| case.times(contender, contender, look));
+            let times = case.times(contender, native::NATIVE, look).or_else(|| case.times(contender, contender, look));
             let time = times.map(|times| time_text(times.median)).unwrap_or_default();
             let beside = |base: &str| match contender == base {
                 true => None,

@@ -10,8 +10,7 @@ const MIN_FRACTION: f64 = 0.05;
 pub(crate) fn advice(report: &Report) -> Vec<String> {
     let mut advice = Vec::new();
     let seconds = report.seconds.max(1e-9);
-    let rows =
-        || report.communicators.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
+    let rows = || report.communicators.iter().flat_map(|record| record.rows.iter().map(move |row| (record, row)));
     let mut left: Vec<&str> = rows()
         .filter(|(_, row)| row.evidence == Evidence::TunedOnline)
         .map(|(_, row)| row.collective.as_str())
@@ -81,13 +80,7 @@ mod tests {
     }
 
     fn event(choice: &Arc<Choice>) -> Event<'_> {
-        Event {
-            name: Name::Allreduce,
-            persistent: false,
-            by: Handler::Choice(choice),
-            bytes: 8,
-            seconds: 0.5,
-        }
+        Event { name: Name::Allreduce, persistent: false, by: Handler::Choice(choice), bytes: 8, seconds: 0.5 }
     }
 
     #[test]
@@ -115,10 +108,7 @@ mod tests {
         world.add_trial(Name::Allreduce, 8, true, &[]);
         assert_eq!(said(5.0), [] as [&str; 0]);
         world.add(&event(&choice(Reason::Replaced { before: shm.clone(), ratio: 0.5 })));
-        assert!(
-            said(5.0)[0]
-                .starts_with("online tuning found a faster algorithm than the first choice for allreduce")
-        );
+        assert!(said(5.0)[0].starts_with("online tuning found a faster algorithm than the first choice for allreduce"));
     }
 
     #[test]

@@ -223,8 +223,7 @@ impl Record {
     }
 
     pub(crate) fn is_like(&self, other: &Record) -> bool {
-        (&self.communicator, self.ranks, &self.topology)
-            == (&other.communicator, other.ranks, &other.topology)
+        (&self.communicator, self.ranks, &self.topology) == (&other.communicator, other.ranks, &other.topology)
     }
 }
 

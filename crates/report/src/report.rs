@@ -371,10 +371,7 @@ mod tests {
         let table = whole.table();
         assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
         assert!(table.contains("1001 freed communicators, 2 ranks as 1x2"), "{table}");
-        assert!(
-            table.contains("allreduce               2        8 to 128   1.000000             -  shm"),
-            "{table}"
-        );
+        assert!(table.contains("allreduce               2        8 to 128   1.000000             -  shm"), "{table}");
         // Reports of earlier versions have other names.
         let mut old = whole.json();
         for (context, before, now) in ALIASES {

@@ -48,8 +48,7 @@ impl CachedRows {
         let CachedRows { record, recent } = self;
         let row = match event.by {
             Handler::Choice(choice) => {
-                let known =
-                    recent.iter().find(|(name, one, _)| *name == event.name && Arc::ptr_eq(one, choice));
+                let known = recent.iter().find(|(name, one, _)| *name == event.name && Arc::ptr_eq(one, choice));
                 match known {
                     Some((.., row)) => *row,
                     None => {

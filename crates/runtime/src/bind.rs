@@ -418,12 +418,7 @@ impl<'a, S: CellOffsets> Binder<'a, S> {
     /// Calls `act` for each pair of contiguous parts of two strips, with both addresses, the elements, both strides in bytes, and the
     /// number of repetitions.
     #[inline]
-    fn pairs(
-        &self,
-        to: &Strip,
-        from: &Strip,
-        mut act: impl FnMut(BufferOffset, BufferOffset, usize, [isize; 2], u32),
-    ) {
+    fn pairs(&self, to: &Strip, from: &Strip, mut act: impl FnMut(BufferOffset, BufferOffset, usize, [isize; 2], u32)) {
         let is_spread = |strip: &Strip| (Bases::SEGMENT..Bases::HEADER).contains(&strip.cells.base);
         let spread = self.lines == LineLayout::Spread && (is_spread(to) || is_spread(from));
         if S::EVEN && !spread {

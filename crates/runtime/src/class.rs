@@ -26,8 +26,7 @@ pub struct Limits {
 
 impl Limits {
     /// Limits measured on real machines.
-    pub const MEASURED: Limits =
-        Limits { beside: FLAG_DATA_BYTES, spread: SPREAD_CHUNK_BYTES, chunks: 16, short: 256 };
+    pub const MEASURED: Limits = Limits { beside: FLAG_DATA_BYTES, spread: SPREAD_CHUNK_BYTES, chunks: 16, short: 256 };
 }
 
 /// Layout of the lines of a segment.

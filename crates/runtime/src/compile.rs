@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
 use bruckner_schedule::{
-    Area, Code, Collective, Counts, End, Instr, Layout, Level, LocalOp, Message, Place, Placement, Problem,
-    Rank, Run, Set, Topology,
+    Area, Code, Collective, Counts, End, Instr, Layout, Level, LocalOp, Message, Place, Placement, Problem, Rank, Run,
+    Set, Topology,
 };
 
 use crate::class::{Limits, LineLayout};
@@ -52,10 +52,7 @@ pub(crate) struct Strip {
 impl Strip {
     /// Returns the repetition with index `at`.
     pub(crate) fn nth(&self, at: u32) -> Cells {
-        Cells {
-            first: (i64::from(self.cells.first) + i64::from(at) * i64::from(self.step)) as u32,
-            ..self.cells
-        }
+        Cells { first: (i64::from(self.cells.first) + i64::from(at) * i64::from(self.step)) as u32, ..self.cells }
     }
 
     /// Returns the range from the lowest cell of any repetition to the end of the highest.
@@ -273,10 +270,7 @@ fn is_one_round(steps: &[Step]) -> bool {
     let awaits = |step: &Step| matches!(step, Step::Finish { .. });
     let posts = |step: &Step| matches!(step, Step::Post { .. });
     let shares = |step: &Step| {
-        matches!(
-            step,
-            Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } | Step::Open
-        )
+        matches!(step, Step::Raise { .. } | Step::Await { .. } | Step::Enter { .. } | Step::Leave { .. } | Step::Open)
     };
     let first = steps.iter().position(awaits).unwrap_or(steps.len());
     !steps.iter().any(shares) && !steps[first..].iter().any(posts)
@@ -294,12 +288,7 @@ pub struct Target<'a> {
 }
 
 /// Compiles a rank's code for a problem whose counts are given in chunks ([`Problem::in_chunks`]).
-pub fn compile(
-    problem: &Problem,
-    rank: Rank,
-    code: &Code,
-    target: &Target<'_>,
-) -> Result<Compiled, CompileError> {
+pub fn compile(problem: &Problem, rank: Rank, code: &Code, target: &Target<'_>) -> Result<Compiled, CompileError> {
     if problem.counts == Counts::Local {
         return Err(CompileError::Local);
     }
@@ -428,9 +417,8 @@ impl Compiler<'_> {
                 self.steps.push(step);
             }
             Instr::Finish(requests) => {
-                let own = |number: u64| {
-                    self.open.iter().find(|(old, _)| u64::from(*old) == number).map(|(_, own)| *own)
-                };
+                let own =
+                    |number: u64| self.open.iter().find(|(old, _)| u64::from(*old) == number).map(|(_, own)| *own);
                 let mut own: Vec<u32> = requests.iter().filter_map(own).collect();
                 own.sort_unstable();
                 for block in own.chunk_by(|a, b| a + 1 == *b) {
@@ -484,16 +472,14 @@ impl Compiler<'_> {
                 self.use_segment(*level, index);
                 self.barriers[index] += 1;
                 let times = self.barriers[index];
-                let region =
-                    self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
+                let region = self.target.topology.span(*level, self.target.topology.region_of(*level, self.rank));
                 let me = self.member(*level, self.rank);
                 for (round, awaited) in barrier_rounds(region.len() as u32, me).into_iter().enumerate() {
                     let base = Bases::HEADER + index as u8;
                     let flag = |member| BufferOffset { base, offset: round_at(member, round as u32) };
                     let mark = |member| FlagValue { flag: flag(member), level: index as u8, times };
                     self.steps.push(Step::Raise { mark: mark(me), chunks: None });
-                    let awaits =
-                        awaited.into_iter().map(|member| Step::Await { mark: mark(member), chunks: None });
+                    let awaits = awaited.into_iter().map(|member| Step::Await { mark: mark(member), chunks: None });
                     self.steps.extend(awaits);
                 }
             }
@@ -537,11 +523,7 @@ impl Compiler<'_> {
     fn level(&self, level: Level) -> Result<usize, CompileError> {
         // A level missing from the topology has the regions of the level around it, but a segment of its own.
         let index = usize::from(level.0);
-        if index < Bases::LEVELS {
-            Ok(index)
-        } else {
-            Err(CompileError::LimitExceeded(format!("level {level}")))
-        }
+        if index < Bases::LEVELS { Ok(index) } else { Err(CompileError::LimitExceeded(format!("level {level}"))) }
     }
 
     fn use_segment(&mut self, level: Level, index: usize) {
@@ -581,12 +563,7 @@ impl Compiler<'_> {
     }
 
     /// Adds steps for two places with equally many cells, one step for each pair of strips of the same shape.
-    fn pairs(
-        &mut self,
-        to: &Place,
-        from: &Place,
-        step: impl Fn(Strip, Strip) -> Step,
-    ) -> Result<(), CompileError> {
+    fn pairs(&mut self, to: &Place, from: &Place, step: impl Fn(Strip, Strip) -> Step) -> Result<(), CompileError> {
         let (mut to, mut from) = (VecDeque::from(self.strips(to)?), VecDeque::from(self.strips(from)?));
         while let (Some(a), Some(b)) = (to.pop_front(), from.pop_front()) {
             if (a.cells.count, a.times) == (b.cells.count, b.times) {
@@ -670,8 +647,7 @@ impl Compiler<'_> {
 
 /// Returns whether the steps leave this rank's own block of the output unchanged if send and receive buffer are the same memory.
 fn only_reads(steps: &[Step], own: Range<u64>) -> bool {
-    let is_own =
-        |base: u8, cells: Range<u64>| base == Bases::OUT && cells.start < own.end && own.start < cells.end;
+    let is_own = |base: u8, cells: Range<u64>| base == Bases::OUT && cells.start < own.end && own.start < cells.end;
     let of_strip = |strip: &Strip| is_own(strip.cells.base, strip.bounds());
     !steps.iter().any(|step| match step {
         Step::Post { end: End::Recv, data, .. } => is_own(data.base, data.first.into()..data.end().into()),

@@ -277,16 +277,12 @@ impl<T: Transport> Executable<T> {
                 Action::Send { data, bytes, to, request } => {
                     // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
                     // request is finished.
-                    unsafe {
-                        transport.send(requests, *request as usize, bases.address(*data), *bytes, *to)
-                    }?;
+                    unsafe { transport.send(requests, *request as usize, bases.address(*data), *bytes, *to) }?;
                 }
                 Action::Recv { data, bytes, from, request } => {
                     // SAFETY: the data lies in BUFFERS (crate documentation), and the verified program does not touch it before the
                     // request is finished.
-                    unsafe {
-                        transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from)
-                    }?;
+                    unsafe { transport.recv(requests, *request as usize, bases.address(*data), *bytes, *from) }?;
                 }
                 Action::Finish { first, end } => {
                     let which = *first as usize..*end as usize;

@@ -28,9 +28,7 @@ mod transport;
 
 pub use bind::Address;
 pub use class::{Limits, LineLayout};
-pub use compile::{
-    CompileError, Compiled, Extent, IdentityTranslation, Shared, Target, TranslateRanks, compile,
-};
+pub use compile::{CompileError, Compiled, Extent, IdentityTranslation, Shared, Target, TranslateRanks, compile};
 pub use execute::{Buffers, Executable, Segments};
 pub use memory::{Needs, Scratch};
 pub use reduce::Reduction;

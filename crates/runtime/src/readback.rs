@@ -10,8 +10,8 @@ mod mutate;
 use std::collections::BTreeMap;
 
 use bruckner_schedule::{
-    Area, Code, Collective, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement,
-    Places, Problem, Rank, Request, Set, Tag, Topology,
+    Area, Code, Collective, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement, Places,
+    Problem, Rank, Request, Set, Tag, Topology,
 };
 
 use crate::bind::{Action, Address, Bound, PrefixSums, bind};
@@ -160,8 +160,7 @@ impl<'a> Reader<'a> {
             end
         };
         let elements = |chunk| problem.elements(chunk).unwrap_or(0);
-        let chunks: Vec<u64> =
-            std::iter::once(0).chain((0..problem.chunks()).map(|c| sum(elements(c)))).collect();
+        let chunks: Vec<u64> = std::iter::once(0).chain((0..problem.chunks()).map(|c| sum(elements(c)))).collect();
         let mut end = 0;
         let mut sum = |n: u64| {
             end += n;
@@ -408,10 +407,7 @@ impl<'a> Reader<'a> {
     fn others(&self, at: BufferOffset, bytes: usize) -> Result<Slots, &'static str> {
         let (rank, side) = self.other.ok_or("a read from another rank's buffer before one was selected")?;
         let element = self.problem.element as usize;
-        if at.base != Bases::PEER
-            || bytes == 0
-            || !bytes.is_multiple_of(element)
-            || !at.offset.is_multiple_of(element)
+        if at.base != Bases::PEER || bytes == 0 || !bytes.is_multiple_of(element) || !at.offset.is_multiple_of(element)
         {
             return Err("an invalid length: zero, or not a multiple of the element size");
         }
@@ -456,8 +452,7 @@ impl<'a> Reader<'a> {
                     let (first, last) = (found[0], found[found.len() - 1]);
                     return Ok(Slots::Cells(cell(first)..cell(last) + 1));
                 }
-                let area =
-                    if is_input && self.user == BufferPlacement::Separate { Area::In } else { Area::Out };
+                let area = if is_input && self.user == BufferPlacement::Separate { Area::In } else { Area::Out };
                 Slots::Numbered(found.into_iter().map(|chunk| (area, chunk)).collect())
             }
             Bases::TEMPORARY => match self.problem.chunk_elements().filter(|_| self.compiled.even) {
@@ -477,8 +472,7 @@ impl<'a> Reader<'a> {
                     let mut slots = Vec::new();
                     // Each cell is read back as the only slot of a line of its own.
                     for cell in cells {
-                        let (area, chunk) =
-                            (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
+                        let (area, chunk) = (Area::Line(cell as u32), self.compiled.cells[cell as usize].into());
                         let place = Place::new(area, Set::one(chunk));
                         let placed = Placement { place, at: self.cells[cell as usize] };
                         self.placed.entry(area).or_insert(placed);
@@ -490,8 +484,8 @@ impl<'a> Reader<'a> {
             base => {
                 let index = base.checked_sub(Bases::SEGMENT).map(usize::from).filter(|i| *i < Bases::LEVELS);
                 let index = index.ok_or("data at an address in the header of a segment")?;
-                let shared = self.compiled.extent.shared[index]
-                    .ok_or("data in a segment that the plan does not use")?;
+                let shared =
+                    self.compiled.extent.shared[index].ok_or("data in a segment that the plan does not use")?;
                 let (line, within_line) = match at.offset.checked_sub(lines_at(shared.members)) {
                     Some(offset) => (offset / self.line.max(1), offset % self.line.max(1)),
                     None => {

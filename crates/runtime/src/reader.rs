@@ -35,13 +35,7 @@ impl PeerReader {
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes, and the other rank has `bytes` bytes at `other`.
-    pub(crate) unsafe fn copy(
-        &mut self,
-        segment: &Segment,
-        other: PeerAddress,
-        to: *mut u8,
-        bytes: usize,
-    ) -> bool {
+    pub(crate) unsafe fn copy(&mut self, segment: &Segment, other: PeerAddress, to: *mut u8, bytes: usize) -> bool {
         // SAFETY: the caller guarantees that `to` is writable for `bytes` bytes.
         if !self.refused && unsafe { read_other(other, to, bytes) } {
             return true;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Places, Problem,
-    Rank, Request, Run, Set, Tag,
+    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Places, Problem, Rank,
+    Request, Run, Set, Tag,
 };
 
 use crate::compile::{CompileError, IdentityTranslation, TranslateRanks};
@@ -197,29 +197,19 @@ impl<T: Transport> SizedExecutable<T> {
                         (start.cast_mut(), bytes, Completion::Nothing)
                     }
                     (End::Send, Payload::Sizes) => {
-                        let sizes: Vec<u8> = cells
-                            .iter()
-                            .flat_map(|cell| (self.view(*cell).bytes as u64).to_le_bytes())
-                            .collect();
+                        let sizes: Vec<u8> =
+                            cells.iter().flat_map(|cell| (self.view(*cell).bytes as u64).to_le_bytes()).collect();
                         let kept = self.keep(sizes.len());
                         // SAFETY: `sizes.len()` bytes were just allocated there.
                         unsafe {
-                            std::ptr::copy_nonoverlapping(
-                                sizes.as_ptr(),
-                                self.kept[kept].start(),
-                                sizes.len(),
-                            );
+                            std::ptr::copy_nonoverlapping(sizes.as_ptr(), self.kept[kept].start(), sizes.len());
                         };
                         (self.kept[kept].start(), sizes.len(), Completion::Nothing)
                     }
                     (End::Recv, Payload::Data) => self.room(cells),
                     (End::Recv, Payload::Sizes) => {
                         let kept = self.keep(8 * cells.len());
-                        (
-                            self.kept[kept].start(),
-                            8 * cells.len(),
-                            Completion::Sizes { cells: cells.clone(), kept },
-                        )
+                        (self.kept[kept].start(), 8 * cells.len(), Completion::Sizes { cells: cells.clone(), kept })
                     }
                 };
                 self.after[*request] = after;
@@ -271,10 +261,9 @@ impl<T: Transport> SizedExecutable<T> {
 
     fn view(&self, cell: Cell) -> View {
         match cell {
-            Cell::In(i) => View {
-                start: self.buffers.input.wrapping_add(self.input.offsets[i]),
-                bytes: self.input.lengths[i],
-            },
+            Cell::In(i) => {
+                View { start: self.buffers.input.wrapping_add(self.input.offsets[i]), bytes: self.input.lengths[i] }
+            }
             Cell::Out(i) => {
                 let start = self.buffers.output.wrapping_add(self.output.offsets[i]);
                 View { start, bytes: self.output.lengths[i] }
@@ -303,8 +292,7 @@ impl<T: Transport> SizedExecutable<T> {
 
     /// Returns the data of `cells` as one range of bytes: in place if it is contiguous, otherwise copied to kept memory.
     fn gather(&mut self, cells: &[Cell]) -> (*const u8, usize) {
-        let views: Vec<View> =
-            cells.iter().map(|cell| self.view(*cell)).filter(|view| view.bytes > 0).collect();
+        let views: Vec<View> = cells.iter().map(|cell| self.view(*cell)).filter(|view| view.bytes > 0).collect();
         let bytes = views.iter().map(|view| view.bytes).sum();
         let follows = |w: &[View]| w[0].start.wrapping_add(w[0].bytes) == w[1].start;
         if views.windows(2).all(follows) {
@@ -439,8 +427,6 @@ fn cells(placed: &[Placement], place: &Place) -> Result<Vec<Cell>, CompileError>
             let at = |i| line.place.set.position(i).map(|at| Cell::Private((line.at + at) as usize));
             place.set.iter().map(at).collect::<Option<_>>().ok_or(CompileError::NotLowered)
         }
-        Area::Shared(..) | Area::InOf(_) | Area::OutOf(_) => {
-            Err(CompileError::LimitExceeded(place.to_string()))
-        }
+        Area::Shared(..) | Area::InOf(_) | Area::OutOf(_) => Err(CompileError::LimitExceeded(place.to_string())),
     }
 }

@@ -143,8 +143,7 @@ impl Transport for Thread {
     }
 
     fn test(&self, requests: &mut Self::Requests, which: Range<usize>) -> Result<bool, TransportError> {
-        let done =
-            |request: &Option<Arc<AtomicBool>>| request.as_ref().is_none_or(|d| d.load(Ordering::Acquire));
+        let done = |request: &Option<Arc<AtomicBool>>| request.as_ref().is_none_or(|d| d.load(Ordering::Acquire));
         if !requests[which.clone()].iter().all(done) {
             return Ok(false);
         }

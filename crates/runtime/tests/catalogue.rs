@@ -32,11 +32,9 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                 let problem = plan.problem.clone();
                 let purpose = plan.purpose;
                 let schedule = plan.for_every_size().schedule();
-                let room =
-                    if problem.chunk_elements().is_some() { LineMemory::Shared } else { LineMemory::Own };
+                let room = if problem.chunk_elements().is_some() { LineMemory::Shared } else { LineMemory::Own };
                 let program = lower_part(&schedule, on_node, purpose, room);
-                let what =
-                    || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);
+                let what = || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);
                 let hint = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     if program.problem.counts == Counts::Local {
                         run_sized(&program);

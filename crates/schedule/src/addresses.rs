@@ -123,8 +123,7 @@ impl<'a> Addresses<'a> {
             area => Some(self.lines.get(&area)?),
         };
         for run in place.set.runs() {
-            let moved =
-                |by: i64| Run::new((run.start() as i64 + by) as u64, run.block(), run.stride(), run.count());
+            let moved = |by: i64| Run::new((run.start() as i64 + by) as u64, run.block(), run.stride(), run.count());
             match line {
                 None => runs.push((buffer, *run)),
                 Some(Line { at, set, .. }) => match set.runs() {
@@ -194,8 +193,7 @@ impl<'a> Addresses<'a> {
         places.iter().all(|place| {
             self.ranges(place).is_some_and(|stretches| {
                 stretches.into_iter().all(|(buffer, range)| {
-                    let follows =
-                        end.as_ref().is_none_or(|last| last.0 == buffer && last.1.end == range.start);
+                    let follows = end.as_ref().is_none_or(|last| last.0 == buffer && last.1.end == range.start);
                     end = Some((buffer, range));
                     follows
                 })

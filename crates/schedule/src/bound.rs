@@ -49,8 +49,8 @@ pub fn bound(problem: &Problem, topology: &Topology, party: Unit, ports: u32) ->
     };
     let blocks = Problem { pieces: 1, ..problem.clone() };
     let sizes = || (0..blocks.chunks()).map(|b| blocks.elements(b).unwrap_or(1));
-    let nothing = problem.counts == Counts::Equal(0)
-        || !matches!(problem.counts, Counts::Equal(_)) && sizes().all(|n| n == 0);
+    let nothing =
+        problem.counts == Counts::Equal(0) || !matches!(problem.counts, Counts::Equal(_)) && sizes().all(|n| n == 0);
     let (mut rounds, mut messages, mut known) = (0, 0, 1);
     while known < parties && !nothing {
         known *= u64::from(ports.max(1)) * members + 1;

@@ -166,8 +166,7 @@ struct Mutator<'a> {
 impl Mutator<'_> {
     /// Returns the index of a random instruction that satisfies `wanted`.
     fn find(&mut self, wanted: impl Fn(&Instr) -> bool) -> Option<usize> {
-        let found: Vec<usize> =
-            (0..self.code.instrs.len()).filter(|&i| wanted(&self.code.instrs[i])).collect();
+        let found: Vec<usize> = (0..self.code.instrs.len()).filter(|&i| wanted(&self.code.instrs[i])).collect();
         self.random.pick(&found).copied()
     }
 
@@ -213,8 +212,7 @@ impl Mutator<'_> {
                 place.set = members.into_iter().collect();
             }
             Mutation::Slot => {
-                let mut areas: Vec<Area> =
-                    self.code.instrs.iter().flat_map(Instr::places).map(|p| p.area).collect();
+                let mut areas: Vec<Area> = self.code.instrs.iter().flat_map(Instr::places).map(|p| p.area).collect();
                 // The input often still has the value of the original slot, so the mutant would be correct.
                 areas.retain(|area| *area != Area::In);
                 areas.sort();
@@ -284,8 +282,7 @@ impl Mutator<'_> {
             Mutation::Owner => {
                 let (ranks, more) = (self.ranks, self.random.bits());
                 let place = self.place(|place| place.area.remote().is_some())?;
-                let other =
-                    |rank: Rank| Rank((rank.0 + 1 + (more % u64::from(ranks.max(2) - 1)) as u32) % ranks);
+                let other = |rank: Rank| Rank((rank.0 + 1 + (more % u64::from(ranks.max(2) - 1)) as u32) % ranks);
                 place.area = match place.area {
                     Area::InOf(rank) => Area::InOf(other(rank)),
                     Area::OutOf(rank) => Area::OutOf(other(rank)),
@@ -334,8 +331,7 @@ impl Mutator<'_> {
             Mutation::Open => {
                 let at = self.find(|i| matches!(i, Instr::Local(LocalOp::Open)))?;
                 let open = self.code.instrs.remove(at);
-                let signals =
-                    |i: &Instr| matches!(i, Instr::Local(LocalOp::Signal { .. } | LocalOp::Barrier(_)));
+                let signals = |i: &Instr| matches!(i, Instr::Local(LocalOp::Signal { .. } | LocalOp::Barrier(_)));
                 let next = (at..self.code.instrs.len()).find(|&i| signals(&self.code.instrs[i]));
                 if let Some(next) = next.filter(|_| self.random.below(2) == 0) {
                     self.code.instrs.insert(next + 1, open);
@@ -444,15 +440,12 @@ fn highest_request(instr: &Instr) -> u32 {
 
 /// Whether the second of two neighbouring instructions depends on the first.
 fn needs(first: &Instr, second: &Instr) -> bool {
-    let touches =
-        |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
+    let touches = |a: &Place, b: &Place| a.area == b.area && a.set.iter().any(|chunk| b.set.position(chunk).is_some());
     let written = written_by(first);
     let shares = |instr: &Instr| instr.places().any(|p| matches!(p.area, Area::Shared(..)));
     match (first, second) {
         // A value must be written before it is used; two reductions into one slot may be swapped.
-        (_, Instr::Local(LocalOp::Copy { from, .. })) if written.is_some() => {
-            written.is_some_and(|w| touches(w, from))
-        }
+        (_, Instr::Local(LocalOp::Copy { from, .. })) if written.is_some() => written.is_some_and(|w| touches(w, from)),
         (_, Instr::Local(LocalOp::Reduce { with, .. })) if written.is_some() => {
             written.is_some_and(|w| touches(w, with))
         }
@@ -461,9 +454,7 @@ fn needs(first: &Instr, second: &Instr) -> bool {
         }
         (Instr::Post(request, _), Instr::Finish(requests)) => requests.position(request.0.into()).is_some(),
         // A write to shared memory must precede the signal or barrier that publishes it, and a read must follow the barrier.
-        (_, Instr::Local(LocalOp::Signal { .. })) => {
-            written.is_some_and(|w| matches!(w.area, Area::Shared(..)))
-        }
+        (_, Instr::Local(LocalOp::Signal { .. })) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (_, Instr::Local(LocalOp::Barrier(_))) => written.is_some_and(|w| matches!(w.area, Area::Shared(..))),
         (Instr::Local(LocalOp::Barrier(_)), _) => {
             shares(second) && written_by(second).is_none_or(|w| !matches!(w.area, Area::Shared(..)))

@@ -115,12 +115,7 @@ impl Problem {
     pub const MOST_BYTES: u64 = 1 << 48;
 
     /// Creates a problem with one piece per block, or returns the reason why it is invalid.
-    pub fn new(
-        collective: Collective,
-        ranks: u32,
-        counts: Counts,
-        element: u32,
-    ) -> Result<Problem, &'static str> {
+    pub fn new(collective: Collective, ranks: u32, counts: Counts, element: u32) -> Result<Problem, &'static str> {
         Problem { collective, ranks, counts, pieces: 1, element, order: Order::Any }.cut(1)
     }
 
@@ -163,9 +158,7 @@ impl Problem {
         }
         match (&self.counts, self.collective) {
             _ if self.pieces == 0 => Err("a block must have at least one piece"),
-            (Counts::Local, _) if self.pieces > 1 => {
-                Err("blocks with counts `local` cannot be cut into pieces")
-            }
+            (Counts::Local, _) if self.pieces > 1 => Err("blocks with counts `local` cannot be cut into pieces"),
             (Counts::Root { .. } | Counts::Listed(_), Collective::Allreduce) => {
                 Err("an allreduce must have counts `equal N`")
             }
@@ -256,19 +249,15 @@ impl Problem {
         match &self.counts {
             Counts::Local if !set.is_empty() => None,
             Counts::Equal(n) if n.is_multiple_of(self.pieces) => Some(n / self.pieces * set.len()),
-            Counts::Root { root, count } if self.pieces == 1 => {
-                Some(set.position(root.0.into()).map_or(0, |_| *count))
-            }
+            Counts::Root { root, count } if self.pieces == 1 => Some(set.position(root.0.into()).map_or(0, |_| *count)),
             Counts::Listed(counts) if self.pieces == 1 => {
                 let of = |range: Range<u64>| counts.get(range.start as usize..range.end as usize);
                 Some(blocks().map(|range| of(range).map_or(0, |counts| counts.iter().sum())).sum())
             }
             // Pieces of one vector: for each block of pieces, the end of the last less the start of the first.
-            Counts::Equal(n) if self.collective == Collective::Allreduce => Some(
-                blocks()
-                    .map(|range| self.piece_start(*n, range.end) - self.piece_start(*n, range.start))
-                    .sum(),
-            ),
+            Counts::Equal(n) if self.collective == Collective::Allreduce => {
+                Some(blocks().map(|range| self.piece_start(*n, range.end) - self.piece_start(*n, range.start)).sum())
+            }
             _ => set.iter().map(|i| self.elements(i)).sum(),
         }
     }
@@ -300,9 +289,8 @@ impl Problem {
             // A vector with fewer elements than pieces: one piece is filled for each element, the one in which the element ends.
             Counts::Equal(n) if self.collective == Collective::Allreduce && n < set.len() => {
                 let piece = |element: u64| ((element + 1) * self.pieces).div_ceil(n) - 1;
-                let mut filled: Vec<(u64, u64)> = (0..n)
-                    .filter_map(|element| Some((set.position(piece(element))?, piece(element))))
-                    .collect();
+                let mut filled: Vec<(u64, u64)> =
+                    (0..n).filter_map(|element| Some((set.position(piece(element))?, piece(element)))).collect();
                 filled.sort_unstable();
                 filled.into_iter().map(|(_, piece)| piece).collect()
             }

@@ -256,8 +256,7 @@ impl LocalOp {
 
     /// Replaces the chunks of a signal, wait or enter by the result of `map`, if the operation has chunks.
     pub fn map_chunks(mut self, map: impl Fn(&Set) -> Set) -> LocalOp {
-        if let LocalOp::Signal { chunks, .. } | LocalOp::Wait { chunks, .. } | LocalOp::Enter { chunks, .. } =
-            &mut self
+        if let LocalOp::Signal { chunks, .. } | LocalOp::Wait { chunks, .. } | LocalOp::Enter { chunks, .. } = &mut self
             && let Some(chunks) = chunks
         {
             *chunks = map(chunks);

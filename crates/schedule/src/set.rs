@@ -96,8 +96,7 @@ impl Run {
 
     /// Whether `other` consists of whole consecutive blocks of this run.
     pub fn has_part(&self, other: &Run) -> bool {
-        let aligned =
-            |start: u64| self.position(start).is_some_and(|position| position.is_multiple_of(self.block));
+        let aligned = |start: u64| self.position(start).is_some_and(|position| position.is_multiple_of(self.block));
         let alike = self.block == other.block && (other.count == 1 || self.stride == other.stride);
         alike && aligned(other.start) && aligned(other.nth(other.len() - other.block))
     }
@@ -165,8 +164,7 @@ impl Run {
         };
         let k = first.max(0);
         let offset = distance - k * step;
-        (k < i128::from(self.count) && (0..block).contains(&offset))
-            .then(|| k as u64 * self.block + offset as u64)
+        (k < i128::from(self.count) && (0..block).contains(&offset)).then(|| k as u64 * self.block + offset as u64)
     }
 }
 
@@ -221,8 +219,7 @@ impl Set {
         }
         let (mut k, step) = (0, stride.unsigned_abs());
         while k < count {
-            let at =
-                (i128::from(start) + i128::from(stride) * i128::from(k)).rem_euclid(modulus.into()) as u64;
+            let at = (i128::from(start) + i128::from(stride) * i128::from(k)).rem_euclid(modulus.into()) as u64;
             // Number of blocks from here on that lie whole before the next wrap-around.
             let fits = if at + block > modulus {
                 0
@@ -323,8 +320,7 @@ impl Set {
     pub fn scaled(&self, by: u64, plus: u64) -> Set {
         let mut set = Set::new();
         for run in &self.runs {
-            let scaled =
-                |start: u64, stride: i64, count| Run::new(start * by + plus, 1, stride * by as i64, count);
+            let scaled = |start: u64, stride: i64, count| Run::new(start * by + plus, 1, stride * by as i64, count);
             if run.block == 1 {
                 set.push(scaled(run.start, run.stride, run.count));
             } else {
@@ -413,11 +409,7 @@ impl From<Run> for Set {
 
 impl From<Range<u64>> for Set {
     fn from(range: Range<u64>) -> Set {
-        if range.is_empty() {
-            Set::new()
-        } else {
-            Run::new(range.start, range.end - range.start, 0, 1).into()
-        }
+        if range.is_empty() { Set::new() } else { Run::new(range.start, range.end - range.start, 0, 1).into() }
     }
 }
 

@@ -135,10 +135,8 @@ impl Topology {
             }
         }
         let ranks: Vec<u32> = nodes.iter().flatten().flat_map(|(_, ranks)| ranks.clone()).collect();
-        let sizes: Vec<Vec<u32>> = nodes
-            .iter()
-            .map(|sockets| sockets.iter().map(|(_, ranks)| ranks.len() as u32).collect())
-            .collect();
+        let sizes: Vec<Vec<u32>> =
+            nodes.iter().map(|sockets| sockets.iter().map(|(_, ranks)| ranks.len() as u32).collect()).collect();
         let (first, sockets) = (sizes[0][0], sizes[0].len());
         let regular = sizes.iter().all(|node| node.len() == sockets && node.iter().all(|&n| n == first));
         let shape = match (regular, sockets) {
@@ -162,22 +160,17 @@ impl Topology {
             (Placement::Cyclic, Shape::Regular(dims)) => {
                 Seats::Cyclic { nodes: dims[0], per_node: self.ranks() / dims[0] }
             }
-            (Placement::Cyclic, _) => {
-                Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.round_robin())))
-            }
+            (Placement::Cyclic, _) => Seats::Table(self.table.get_or_init(|| Table::from_ranks(self.round_robin()))),
             (Placement::Permuted(seed), _) => {
                 Seats::Table(self.table.get_or_init(|| Table::from_ranks(shuffle(self.ranks(), *seed))))
             }
-            (Placement::Listed(ranks), _) => {
-                Seats::Table(self.table.get_or_init(|| Table::from_ranks(ranks.clone())))
-            }
+            (Placement::Listed(ranks), _) => Seats::Table(self.table.get_or_init(|| Table::from_ranks(ranks.clone()))),
         }
     }
 
     /// Returns the rank at each position for round-robin placement on the nodes, with full nodes skipped.
     fn round_robin(&self) -> Vec<u32> {
-        let mut next: Vec<Range<u32>> =
-            (0..self.regions(Level::NODE)).map(|n| self.span(Level::NODE, n)).collect();
+        let mut next: Vec<Range<u32>> = (0..self.regions(Level::NODE)).map(|n| self.span(Level::NODE, n)).collect();
         let mut ranks = vec![0; self.ranks() as usize];
         let mut rank = 0;
         while rank < self.ranks() {

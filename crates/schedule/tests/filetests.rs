@@ -63,8 +63,7 @@ fn compare(found: &BTreeSet<(u32, String)>, expected: &BTreeSet<(u32, String)>) 
 fn test_verify(text: &str) -> Result<(), Failed> {
     let read = read(text)?;
     let heading = |rank: Rank| {
-        let is_heading =
-            |line: &str| line.split(';').next().is_some_and(|l| l.trim() == format!("rank {rank}"));
+        let is_heading = |line: &str| line.split(';').next().is_some_and(|l| l.trim() == format!("rank {rank}"));
         text.lines().position(is_heading).map(|at| at as u32 + 1)
     };
     let first = text.lines().position(|l| !l.starts_with(';')).unwrap_or(0) as u32 + 1;

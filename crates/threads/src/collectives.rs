@@ -90,10 +90,12 @@ impl ThreadRank {
                 true => Ok(()),
                 false => self.put(&call.recv, of(false)[0], brought[call.root as usize][0]),
             },
-            Function::Allgather | Function::Allgatherv => (of(true).into_iter().zip(&brought))
-                .try_for_each(|(to, from)| self.put(&call.recv, to, from[0])),
-            Function::Alltoall | Function::Alltoallv => (of(true).into_iter().zip(&brought))
-                .try_for_each(|(to, from)| self.put(&call.recv, to, from[rank])),
+            Function::Allgather | Function::Allgatherv => {
+                (of(true).into_iter().zip(&brought)).try_for_each(|(to, from)| self.put(&call.recv, to, from[0]))
+            }
+            Function::Alltoall | Function::Alltoallv => {
+                (of(true).into_iter().zip(&brought)).try_for_each(|(to, from)| self.put(&call.recv, to, from[rank]))
+            }
             Function::Reduce if rank != call.root as usize => Ok(()),
             Function::Allreduce | Function::Reduce => {
                 self.put(&call.recv, of(false)[0], &self.reduced(call, &brought, 0)?)

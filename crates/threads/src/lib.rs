@@ -32,9 +32,7 @@ use std::time::Duration;
 use bruckner_config::ProfileFile;
 use bruckner_engine::backend::{Communicators, Fault, Wire};
 use bruckner_engine::{Backend, Call, Engine};
-use bruckner_mpi::{
-    AgreeOp, AttachedState, FreeingCommunicators, Handle, Location, MpiError, PostStyle, Work,
-};
+use bruckner_mpi::{AgreeOp, AttachedState, FreeingCommunicators, Handle, Location, MpiError, PostStyle, Work};
 use bruckner_runtime::threads::Thread;
 use bruckner_runtime::{Backoff, Peer, Transport, TransportError};
 use bruckner_schedule::{Level, Rank as Number, Topology};

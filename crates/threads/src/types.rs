@@ -153,10 +153,8 @@ impl Datatypes for ThreadRank {
             return Err(MpiError { call: "reduce_local", code: OTHER });
         }
         for at in 0..count {
-            let (left, into) = (
-                left.wrapping_add(16 * at).cast::<[u64; 2]>(),
-                into.wrapping_add(16 * at).cast::<[u64; 2]>(),
-            );
+            let (left, into) =
+                (left.wrapping_add(16 * at).cast::<[u64; 2]>(), into.wrapping_add(16 * at).cast::<[u64; 2]>());
             // SAFETY: the caller passes `count` elements of 16 bytes at both addresses.
             unsafe { into.write_unaligned(compose(left.read_unaligned(), into.read_unaligned())) };
         }

@@ -70,8 +70,7 @@ pub(crate) fn run(devices: &[String], wire: &Wire) -> Result<()> {
         let left = switch.next_due().map(|due| due.saturating_duration_since(Instant::now()));
         let left = left.unwrap_or(Duration::from_secs(1));
         let ready: Vec<bool> = {
-            let mut fds: Vec<PollFd<'_>> =
-                ports.iter().map(|port| PollFd::new(port, PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd<'_>> = ports.iter().map(|port| PollFd::new(port, PollFlags::IN)).collect();
             fds.push(PollFd::new(&input, PollFlags::IN));
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
             match poll(&mut fds, Some(&left)) {
@@ -129,8 +128,7 @@ impl Switch<'_> {
 
     fn forward(&mut self, from: usize, bytes: Vec<u8>) {
         let now = Instant::now();
-        let node =
-            |at: &[u8]| (at[..4] == address(0)[..4]).then(|| usize::from(at[4]) << 8 | usize::from(at[5]));
+        let node = |at: &[u8]| (at[..4] == address(0)[..4]).then(|| usize::from(at[4]) << 8 | usize::from(at[5]));
         // Nodes have static neighbour tables, so broadcasts are of no use and are discarded.
         let Some(to) = bytes.get(..6).and_then(node).filter(|&to| to < self.out.len() && to != from) else {
             return;

@@ -78,9 +78,7 @@ impl Shape {
         ensure!(count <= 1000, "at most 1000 nodes");
         ensure!(self.ppn <= 1000, "at most 1000 ranks of a node");
         let wire = &self.wire;
-        for (node, other) in
-            wire.lost_links.iter().chain(&wire.lost_nodes).map(|lost| (lost.node, lost.other))
-        {
+        for (node, other) in wire.lost_links.iter().chain(&wire.lost_nodes).map(|lost| (lost.node, lost.other)) {
             let last = node.max(other.unwrap_or(0));
             ensure!(last < count, "there is no node {last}: there are {count} nodes, numbered from 0");
             ensure!(other != Some(node), "there is no link from node {node} to itself");
@@ -291,10 +289,7 @@ impl Cluster {
     /// Runs `bruckner bench`, which starts the launcher as often as it needs, with some settings on all ranks.
     pub(crate) fn bench(&self, mpi: Mpi, ask: &[String], settings: &[String]) -> Result<()> {
         let Wire { delay, rate, .. } = &self.shape.wire;
-        let labels = [
-            format!("delay={}us", delay.as_nanos() as f64 / 1e3),
-            format!("rate={}gbit", *rate as f64 / 1e9),
-        ];
+        let labels = [format!("delay={}us", delay.as_nanos() as f64 / 1e3), format!("rate={}gbit", *rate as f64 / 1e9)];
         let labels = labels.iter().flat_map(|label| ["--label".to_owned(), label.clone()]);
         let ask: Vec<String> = ask.iter().cloned().chain(labels).collect();
         self.command(mpi, "bench", &ask, settings)
@@ -315,8 +310,7 @@ impl Cluster {
 
     /// Runs a command, loses nodes at their times, and ends the command on an interrupt; returns its exit code.
     fn run_and_lose_nodes(&self, command: &mut Command) -> Result<i32> {
-        let mut child =
-            command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
+        let mut child = command.spawn().with_context(|| format!("{:?} does not start", command.get_program()))?;
         let (mut lost, mut asked) = (Vec::new(), None);
         loop {
             if let Some(status) = child.try_wait()? {
@@ -380,8 +374,7 @@ fn take_down_what_was_left() -> Result<()> {
     let listed = Command::new("ip").args(["netns", "list"]).output().context("ip does not start")?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
         let name = line.split(' ').next().unwrap_or_default();
-        let process =
-            name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('n')).map(|(process, _)| process);
+        let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('n')).map(|(process, _)| process);
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             remove(name);
         }

@@ -62,8 +62,7 @@ impl Wire {
 
     /// The network as command-line options.
     pub(crate) fn options(&self) -> Vec<String> {
-        let mut options =
-            vec![format!("--delay={}ns", self.delay.as_nanos()), format!("--rate={}bit", self.rate)];
+        let mut options = vec![format!("--delay={}ns", self.delay.as_nanos()), format!("--rate={}bit", self.rate)];
         if let (Some(rack), Some(delay)) = (self.rack, self.rack_delay) {
             options.extend([format!("--rack={rack}"), format!("--rack-delay={}ns", delay.as_nanos())]);
         }

@@ -48,11 +48,7 @@ pub(crate) fn run(record: bool) -> Result<()> {
         above += usize::from(change > TOLERANCE);
         println!("{name:<64} {count:>12} {before:>12} {:>+7.1} %{remark}", 100.0 * change);
     }
-    ensure!(
-        recorded.len() == counted.len(),
-        "{} contains figures that are not counted any more",
-        file.display()
-    );
+    ensure!(recorded.len() == counted.len(), "{} contains figures that are not counted any more", file.display());
     if above > 0 {
         bail!(
             "{above} figures are more than {} % above those of {}: mend what became slower, or record them by \
@@ -92,12 +88,7 @@ fn count(part: &str, place: &Path) -> Result<Vec<(String, u64)>> {
     let names = String::from_utf8_lossy(&said.stdout);
     let names: Vec<String> = names.lines().map(str::to_owned).collect();
     let counts = totals(&out)?;
-    ensure!(
-        counts.len() == names.len(),
-        "{part}: {} counts of {} figures: {errors}",
-        counts.len(),
-        names.len()
-    );
+    ensure!(counts.len() == names.len(), "{part}: {} counts of {} figures: {errors}", counts.len(), names.len());
     Ok(names.into_iter().zip(counts).collect())
 }
 

@@ -53,9 +53,7 @@ pub(crate) fn run_in_process(part: &str) -> Result<()> {
         "call to native" => call(part, "BRUCKNER_ALGORITHM=allreduce=native", allreduce),
         "counted call to send" => call(part, "BRUCKNER_REPORT=stderr", allreduce),
         "call of a derived type to send" => call(part, "", allgather_of_pairs),
-        "call of a derived type to native" => {
-            call(part, "BRUCKNER_ALGORITHM=allgather=native", allgather_of_pairs)
-        }
+        "call of a derived type to native" => call(part, "BRUCKNER_ALGORITHM=allgather=native", allgather_of_pairs),
         "persistent init to its agreement" => call(part, "", persistent_allreduce),
         _ => bail!("unknown part `{part}`; the parts are {PARTS:?}"),
     }
@@ -104,16 +102,14 @@ fn plans() -> Result<()> {
             let name = |what: &str| format!("{what} {collective} {algorithm} on {text}");
             let (plan, code) = count_again(&name("plan"), |_| {
                 let plan = plan(&task, &expression)?.for_every_size();
-                let code =
-                    plan.code(rank, &expression, OnNode::Segment, LineMemory::Shared).context("no code")?;
+                let code = plan.code(rank, &expression, OnNode::Segment, LineMemory::Shared).context("no code")?;
                 anyhow::Ok((plan, code))
             })?;
             let target = Target { topology: &task.topology, even: true, orders_memory: true };
             let compiled = count_again(&name("compile"), |_| compile(&plan.problem, rank, &code, &target));
             let compiled = compiled.map_err(|unfit| anyhow::anyhow!("{unfit:?}"))?;
             let pieces = plan.problem.pieces;
-            let sized =
-                |count: u64| Problem { counts: Counts::Equal(count * pieces), ..plan.problem.clone() };
+            let sized = |count: u64| Problem { counts: Counts::Equal(count * pieces), ..plan.problem.clone() };
             let mut bound = bound_actions(&compiled, &sized(3), &Limits::MEASURED);
             let sizes: Vec<Problem> = (0..=TIMES).map(|more| sized(4 + more)).collect();
             count_again(&name("bind"), |time| {

@@ -112,11 +112,7 @@ pub(super) fn section() -> Result<String> {
     let mut rows = Vec::new();
     for (form, steps, size) in TABLE_1 {
         let (counted_steps, counted_size) = counted(form)?;
-        rows.push(vec![
-            form.to_owned(),
-            format!("{steps}, {size}/39"),
-            format!("{counted_steps}, {counted_size}/39"),
-        ]);
+        rows.push(vec![form.to_owned(), format!("{steps}, {size}/39"), format!("{counted_steps}, {counted_size}/39")]);
     }
     let mut text = "## Factors and ports (Jocksch, Ohana, Lanti, Karakasis, Villard)
 

@@ -68,10 +68,7 @@ fn times(plan: &TaskPlan, machines: &[Machine]) -> Result<Vec<f64>> {
 }
 
 /// Applies `work` to each thing, in parallel on all cores; results are in order.
-fn on_all_cores<T: Sync, R: Send + Sync>(
-    things: &[T],
-    work: impl Fn(&T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
+fn on_all_cores<T: Sync, R: Send + Sync>(things: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let results: Vec<OnceLock<Result<R>>> = things.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -110,10 +107,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
         return Ok(());
     }
     let path = root().join("docs/papers.md");
-    ensure!(
-        std::fs::read_to_string(path)? == text,
-        "docs/papers.md differs from the output of `cargo testbed papers`"
-    );
+    ensure!(std::fs::read_to_string(path)? == text, "docs/papers.md differs from the output of `cargo testbed papers`");
     println!("docs/papers.md is up to date");
     Ok(())
 }

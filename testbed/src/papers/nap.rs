@@ -25,8 +25,7 @@ fn equations(machine: &Machine, bytes: u64) -> [f64; 3] {
     let gamma = machine.rank.reduce;
     let local = near.latency + near.per_byte * s;
     let alone = far.latency + far.per_byte * s;
-    let all_send =
-        far.latency + s * far.per_byte.max(machine.injection_rate(bytes).map_or(0.0, |rate| ppn / rate));
+    let all_send = far.latency + s * far.per_byte.max(machine.injection_rate(bytes).map_or(0.0, |rate| ppn / rate));
     let (ranks, log_nodes) = (n * ppn, n.ln() / ppn.ln());
     [
         local * ppn.log2() + all_send * n.log2() + gamma * s * ranks.log2(),
@@ -58,13 +57,14 @@ pub(super) fn section() -> Result<String> {
         }
         simulated.push(of_size);
     }
-    let row = |bytes: &u64, of: &[[f64; 3]]| {
-        let mut row = vec![bytes_text(*bytes)];
-        row.extend((0..2).map(|other| {
-            Spread::of(&of.iter().map(|times| times[other] / times[2]).collect::<Vec<_>>()).to_string()
-        }));
-        row
-    };
+    let row =
+        |bytes: &u64, of: &[[f64; 3]]| {
+            let mut row = vec![bytes_text(*bytes)];
+            row.extend((0..2).map(|other| {
+                Spread::of(&of.iter().map(|times| times[other] / times[2]).collect::<Vec<_>>()).to_string()
+            }));
+            row
+        };
     let rows: Vec<Vec<String>> = sizes
         .iter()
         .zip(by_equations.iter().zip(&simulated))

@@ -18,10 +18,7 @@ pub(super) fn section() -> Result<String> {
         let mut row = vec![nodes.to_string()];
         for per_node in PER_NODE {
             let time = |algorithm: &str| {
-                times(
-                    &planned(Collective::Allgather, &format!("{nodes}x{per_node}"), algorithm, BYTES)?,
-                    &machines,
-                )
+                times(&planned(Collective::Allgather, &format!("{nodes}x{per_node}"), algorithm, BYTES)?, &machines)
             };
             let (flat, aware) = (time("bruck(2)")?, time("locality(node, lanes=paper)")?);
             let gains: Vec<f64> = flat.iter().zip(&aware).map(|(flat, aware)| flat / aware).collect();

@@ -122,22 +122,13 @@ pub(super) fn section() -> Result<String> {
     for (name, mapping, claims) in claims {
         let (all, others) = shares(mapping, std::slice::from_ref(&machine), 1)?;
         let (varied, _) = shares(mapping, &around, EACH)?;
-        for (at, what) in [
-            "cases won, %",
-            "less time there, mean, %",
-            "less time there, median, %",
-            "less time there, maximum, %",
-        ]
-        .iter()
-        .enumerate()
+        for (at, what) in
+            ["cases won, %", "less time there, mean, %", "less time there, median, %", "less time there, maximum, %"]
+                .iter()
+                .enumerate()
         {
             let spread = Spread::of(&[&all[at][..], &varied[at]].concat());
-            rows.push(vec![
-                name.to_owned(),
-                (*what).to_owned(),
-                claims[at].to_owned(),
-                format!("{spread:.1}"),
-            ]);
+            rows.push(vec![name.to_owned(), (*what).to_owned(), claims[at].to_owned(), format!("{spread:.1}")]);
         }
         rows.push(vec![name.to_owned(), "cases of others, %".to_owned(), String::new(), others]);
     }

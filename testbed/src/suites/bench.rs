@@ -42,14 +42,12 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             if quick {
                 print!("{}", said.out);
             }
-            let outcome =
-                Outcome { cases: 4 * runs, failures, seconds: said.seconds, talk: said.out + &said.err };
+            let outcome = Outcome { cases: 4 * runs, failures, seconds: said.seconds, talk: said.out + &said.err };
             table.tell(mpi.name(), &format!("bench against itself, {what}"), 2, &outcome);
         }
         table.tell(mpi.name(), "a library missing on one rank", 2, &lacking(mpi)?);
     }
-    let nodes =
-        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
+    let nodes = Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
     for mpi in table.of(&[Mpi::Openmpi5, Mpi::Mpich5]) {
         table.tell(mpi.name(), "bench and plot on emulated nodes", 4, &on_nodes(mpi, &nodes)?);
     }
@@ -70,8 +68,7 @@ fn lacking(mpi: Mpi) -> Result<Outcome> {
         place.display(),
         root().join("target/release/bruckner").display()
     );
-    let said =
-        Launch::plain(mpi, 2, std::path::Path::new("/bin/sh")).argument("-c").argument(script).run()?;
+    let said = Launch::plain(mpi, 2, std::path::Path::new("/bin/sh")).argument("-c").argument(script).run()?;
     let right = said.succeeded && said.out.contains("not measured: not possible on another rank");
     Ok(Outcome { cases: 1, failures: u64::from(!right), seconds: said.seconds, talk: said.out + &said.err })
 }
@@ -99,16 +96,12 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
             launch["topology"] == "2x2" && launch["labels"]["delay"] == "50us",
             "wrong topology or delay in the results",
         );
-        must(
-            launch["machine"]["hosts"].as_array().is_some_and(|hosts| hosts.len() == 4),
-            "hosts are missing",
-        );
+        must(launch["machine"]["hosts"].as_array().is_some_and(|hosts| hosts.len() == 4), "hosts are missing");
         let case = &launch["cases"][0];
         let all = case["blocks"].as_array().is_some_and(|blocks| {
             let whole = |run: &serde_json::Value| {
                 let ranks = run["from_barrier"].as_array().map_or(&[][..], Vec::as_slice);
-                ranks.len() == 4
-                    && ranks.iter().all(|rank| rank.as_array().is_some_and(|times| !times.is_empty()))
+                ranks.len() == 4 && ranks.iter().all(|rank| rank.as_array().is_some_and(|times| !times.is_empty()))
             };
             let full = |block: &serde_json::Value| {
                 block["runs"].as_array().is_some_and(|runs| runs.len() == 2 && runs.iter().all(whole))
@@ -120,20 +113,10 @@ fn on_nodes(mpi: Mpi, nodes: &Cluster) -> Result<Outcome> {
     let forced = |launch: &&serde_json::Value| {
         launch["cases"][0]["contenders"][0]["name"].as_str().is_some_and(|name| name.starts_with("native: "))
     };
-    must(
-        launches.iter().filter(forced).count() >= 3,
-        "fewer than three launches with a forced native algorithm",
-    );
-    must(
-        launches.iter().filter(|launch| !forced(launch)).count() == 2,
-        "there are not two launches of the default",
-    );
-    let drawn = Command::new(root().join("target/release/bruckner"))
-        .arg("plot")
-        .arg(&file)
-        .arg("-o")
-        .arg(&page)
-        .status()?;
+    must(launches.iter().filter(forced).count() >= 3, "fewer than three launches with a forced native algorithm");
+    must(launches.iter().filter(|launch| !forced(launch)).count() == 2, "there are not two launches of the default");
+    let drawn =
+        Command::new(root().join("target/release/bruckner")).arg("plot").arg(&file).arg("-o").arg(&page).status()?;
     let text = std::fs::read_to_string(&page).unwrap_or_default();
     must(drawn.success() && text.contains("<svg"), "the report is incomplete");
     // If no setting beats the MPI's default in a trial, the report must not contain native-best.

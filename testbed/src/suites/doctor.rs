@@ -29,8 +29,7 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
             outcome.seconds += said.seconds;
             if !told || said.succeeded != note {
                 outcome.failures += 1;
-                outcome.talk +=
-                    &format!("{what}: `{expected}` is not in the output:\n{}{}\n", said.out, said.err);
+                outcome.talk += &format!("{what}: `{expected}` is not in the output:\n{}{}\n", said.out, said.err);
             }
         }
         table.tell(mpi.name(), "bruckner doctor finds what is wrong", 2, &outcome);
@@ -43,19 +42,15 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
     std::fs::create_dir_all(&place)?;
     let doctor = root().join("target/release/bruckner");
     let alone = |program: Option<&Path>, set: &[(&'static str, String)]| {
-        let launch =
-            set.iter().fold(Launch::plain(mpi, 1, &doctor).argument("doctor"), |launch, (name, value)| {
-                launch.set(name, value)
-            });
+        let launch = set
+            .iter()
+            .fold(Launch::plain(mpi, 1, &doctor).argument("doctor"), |launch, (name, value)| launch.set(name, value));
         program.iter().fold(launch, |launch, program| launch.argument(program.display().to_string())).run()
     };
-    let both = |set: (&'static str, String)| {
-        Launch::plain(mpi, 2, &doctor).argument("doctor").set(set.0, set.1).run()
-    };
+    let both = |set: (&'static str, String)| Launch::plain(mpi, 2, &doctor).argument("doctor").set(set.0, set.1).run();
     // Runs a line of shell on each rank before the command.
     let shell = |mpi: Mpi, ranks: u32, before: &str| {
-        let script =
-            format!("r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {before}; exec {} doctor", doctor.display());
+        let script = format!("r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {before}; exec {} doctor", doctor.display());
         Launch::plain(mpi, ranks, Path::new("/bin/sh")).argument("-c").argument(script).run()
     };
     let wrong = |what, said, expected| Complaint { what, said, expected, note: false };
@@ -87,11 +82,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
             shell(mpi, 2, &format!("[ $r = 0 ] && export LD_PRELOAD={}", library().display()))?,
             "the library is preloaded on 1 of 2 ranks",
         ),
-        wrong(
-            "off on one rank",
-            shell(mpi, 2, "[ $r = 1 ] && export BRUCKNER=off")?,
-            "BRUCKNER=off is set on rank 1",
-        ),
+        wrong("off on one rank", shell(mpi, 2, "[ $r = 1 ] && export BRUCKNER=off")?, "BRUCKNER=off is set on rank 1"),
         wrong(
             "a program of another MPI",
             alone(Some(&of_mpich), &[])?,
@@ -100,21 +91,9 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
         wrong("a static program", alone(Some(&still), &[])?, "is statically linked"),
         wrong("raised privileges", alone(Some(&privileged), &[])?, "is set-user-id"),
         wrong("Fortran", alone(Some(&past), &[])?, "Fortran calls cannot be intercepted"),
-        wrong(
-            "small /dev/shm",
-            in_namespace(mpi, &format!("{small}; exec \"$@\""), &doctor)?,
-            "MiB free, but",
-        ),
-        wrong(
-            "private shared memory",
-            private(mpi, &doctor)?,
-            "cannot attach one POSIX shared memory object",
-        ),
-        wrong(
-            "no settings file",
-            both(("BRUCKNER_CONFIG", "/nowhere/bruckner.conf".into()))?,
-            "there is no such file",
-        ),
+        wrong("small /dev/shm", in_namespace(mpi, &format!("{small}; exec \"$@\""), &doctor)?, "MiB free, but"),
+        wrong("private shared memory", private(mpi, &doctor)?, "cannot attach one POSIX shared memory object"),
+        wrong("no settings file", both(("BRUCKNER_CONFIG", "/nowhere/bruckner.conf".into()))?, "there is no such file"),
         wrong("rank 0 prints last", shell(mpi, 2, &speaks_last)?, "there is no such file"),
         wrong(
             "a settings file that all may write to",
@@ -126,11 +105,7 @@ fn complaints(mpi: Mpi) -> Result<Vec<Complaint>> {
             both(("BRUCKNER_PROFILE", profile.display().to_string()))?,
             "the profile was measured with MPICH 5.0.2",
         ),
-        noted(
-            "too many ranks",
-            Launch::plain(mpi, 3, &doctor).argument("doctor").run()?,
-            "more ranks than cores",
-        ),
+        noted("too many ranks", Launch::plain(mpi, 3, &doctor).argument("doctor").run()?, "more ranks than cores"),
         noted(
             "no binding to cores",
             Launch::plain(mpi, 2, &doctor).option("--bind-to").option("none").argument("doctor").run()?,
@@ -161,12 +136,7 @@ fn in_namespace(mpi: Mpi, script: &str, doctor: &Path) -> Result<Output> {
     let ended = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Output {
-        out: text(&ended.stdout),
-        err: text(&ended.stderr),
-        succeeded: ended.status.success(),
-        seconds,
-    })
+    Ok(Output { out: text(&ended.stdout), err: text(&ended.stderr), succeeded: ended.status.success(), seconds })
 }
 
 /// Builds a static program, one with raised privileges, and one whose Fortran calls bypass the library.

@@ -117,8 +117,7 @@ fn one_of_two(mpi: Mpi) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for mode in ["on", "off"] {
         let launch = Launch::plain(mpi, 1, &command).argument("exec").argument(&shown).argument("refused");
-        let launch =
-            [":", "-n", "1", &shown, "refused"].iter().fold(launch, |launch, word| launch.argument(*word));
+        let launch = [":", "-n", "1", &shown, "refused"].iter().fold(launch, |launch, word| launch.argument(*word));
         let said = launch.set("BRUCKNER", mode).oversubscribed().run()?;
         outcome.seconds += said.seconds;
         let right = said.succeeded && said.out.contains("cases 200 failures 0");
@@ -189,8 +188,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     let shell = Path::new("/bin/sh");
     let run = |on_rank_1: &str, settings: &[(&'static str, String)]| -> Result<Output> {
         let _ = std::fs::remove_file(&report);
-        let mut launch =
-            Launch::preloaded(mpi, 2, shell).argument("-c").argument(script(&program, on_rank_1));
+        let mut launch = Launch::preloaded(mpi, 2, shell).argument("-c").argument(script(&program, on_rank_1));
         launch = launch.set("BRUCKNER_REPORT", report.display().to_string());
         launch = settings.iter().fold(launch, |launch, (name, value)| launch.set(name, value));
         launch.run()
@@ -198,14 +196,8 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     let mut right = |said: &Output, what: &str, complaint: &str, by: &str| {
         let found = algorithm(&report, "allreduce");
         let holds = said.succeeded && said.out.contains("cases 100 failures 0");
-        let told =
-            said.err.matches(complaint).count() == usize::from(!complaint.is_empty()) || complaint.is_empty();
-        expect(
-            &mut outcome,
-            holds && told && found.starts_with(by),
-            what,
-            &format!("{}{}{found}", said.out, said.err),
-        );
+        let told = said.err.matches(complaint).count() == usize::from(!complaint.is_empty()) || complaint.is_empty();
+        expect(&mut outcome, holds && told && found.starts_with(by), what, &format!("{}{}{found}", said.out, said.err));
     };
     let config = ("BRUCKNER_CONFIG", file.display().to_string());
     let owned = |text: &str, owner: u32, mode: u32| -> Result<()> {
@@ -214,12 +206,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
         Ok(chown(&file, Some(owner), None)?)
     };
     owned("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n", 0, 0o644)?;
-    right(
-        &run(":", std::slice::from_ref(&config))?,
-        "a good file",
-        "",
-        "recursive-doubling: selected by the user",
-    );
+    right(&run(":", std::slice::from_ref(&config))?, "a good file", "", "recursive-doubling: selected by the user");
     owned("BRUCKNER_ALGORITHM = allreduce=rec", 0, 0o644)?;
     right(
         &run(":", std::slice::from_ref(&config))?,
@@ -244,12 +231,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     std::fs::remove_file(&file)?;
     let directory = ("BRUCKNER_CONFIG", place.display().to_string());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755))?;
-    right(
-        &run(":", &[directory])?,
-        "a directory instead of a file",
-        "is not read: it is not a regular file",
-        "shm",
-    );
+    right(&run(":", &[directory])?, "a directory instead of a file", "is not read: it is not a regular file", "shm");
     // Different on each rank: rank 0's is everybody's.
     right(
         &run("export BRUCKNER_ALGORITHM=allreduce=recursive-doubling", &[])?,
@@ -268,8 +250,7 @@ fn configurations(mpi: Mpi) -> Result<Outcome> {
     let holds = said.succeeded && said.out.contains("cases 100 failures 0") && !report.exists();
     expect(&mut outcome, holds, "off on rank 1", &said.err);
     let said = run(":", &[("BRUCKNER_ALGORITHM", "allreduce=rnig".into()), ("BRUCKNER_FOO", "1".into())])?;
-    let told =
-        said.err.matches("bruckner: ").count() == 2 && said.err.contains("`BRUCKNER_FOO` is not a setting");
+    let told = said.err.matches("bruckner: ").count() == 2 && said.err.contains("`BRUCKNER_FOO` is not a setting");
     expect(&mut outcome, said.succeeded && told, "wrong settings are explained once", &said.err);
     if mpi == Mpi::Openmpi4 {
         let _file = Administrators::put("BRUCKNER_ALGORITHM = allreduce=recursive-doubling\n")?;
@@ -291,10 +272,7 @@ fn runtime() -> Result<PathBuf> {
     let place = home().join("gpu");
     std::fs::create_dir_all(&place)?;
     let runtime = place.join("libcuda.so.1");
-    let made = Command::new("gcc")
-        .args(["-shared", "-fPIC", "-x", "c", "/dev/null", "-o"])
-        .arg(&runtime)
-        .status()?;
+    let made = Command::new("gcc").args(["-shared", "-fPIC", "-x", "c", "/dev/null", "-o"]).arg(&runtime).status()?;
     if !made.success() {
         bail!("gcc cannot build the fake GPU runtime");
     }
@@ -335,19 +313,13 @@ fn gpu(mpi: Mpi) -> Result<Outcome> {
     let runtime = runtime()?;
     let report = home().join("gpu/report.json");
     let both = format!("export LD_PRELOAD={}:{}", library().display(), runtime.display());
-    let launch =
-        Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c").argument(script(&program, &both));
+    let launch = Launch::preloaded(mpi, 2, Path::new("/bin/sh")).argument("-c").argument(script(&program, &both));
     let launch = launch.set("BRUCKNER", "always").set("BRUCKNER_FAULT", "device");
     let said = launch.set("BRUCKNER_REPORT", report.display().to_string()).run()?;
     let mut outcome = Outcome { seconds: said.seconds, ..Outcome::default() };
     let found = algorithm(&report, "allreduce");
     let native = found.starts_with("native: some rank has loaded a GPU runtime");
-    expect(
-        &mut outcome,
-        said.succeeded && native,
-        "a GPU runtime on rank 1",
-        &format!("{}{found}", said.err),
-    );
+    expect(&mut outcome, said.succeeded && native, "a GPU runtime on rank 1", &format!("{}{found}", said.err));
     Ok(outcome)
 }
 
@@ -390,18 +362,14 @@ fn without_mpi() -> Result<Outcome> {
     for command in commands {
         let run = |preload: Option<&Path>| {
             let mut run = Command::new(command[0]);
-            run.args(&command[1..])
-                .stdin(Stdio::null())
-                .env("BRUCKNER", "always")
-                .env("BRUCKNER_REPORT", "stderr");
+            run.args(&command[1..]).stdin(Stdio::null()).env("BRUCKNER", "always").env("BRUCKNER_REPORT", "stderr");
             if let Some(library) = preload {
                 run.env("LD_PRELOAD", library);
             }
             run.output()
         };
         let (without, with) = (run(None)?, run(Some(&copy))?);
-        let same =
-            without.status == with.status && without.stdout == with.stdout && without.stderr == with.stderr;
+        let same = without.status == with.status && without.stdout == with.stdout && without.stderr == with.stderr;
         expect(&mut outcome, same, &command.join(" "), &String::from_utf8_lossy(&with.stderr));
     }
     Ok(outcome)

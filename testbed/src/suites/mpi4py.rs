@@ -60,10 +60,8 @@ fn both(mpi: Mpi, ranks: u32) -> Result<Outcome> {
         for (test, verdict) in without {
             if with.get(test) != Some(verdict) {
                 outcome.failures += 1;
-                outcome.talk += &format!(
-                    "rank {rank}: {test}: {verdict} without the library, {:?} with it\n",
-                    with.get(test)
-                );
+                outcome.talk +=
+                    &format!("rank {rank}: {test}: {verdict} without the library, {:?} with it\n", with.get(test));
             }
         }
     }
@@ -87,9 +85,8 @@ pub(super) fn not_served(report: &Value, persistent: bool) -> Vec<String> {
     let mut missing = Vec::new();
     for name in names {
         for kept in [false, true] {
-            let served = rows().any(|row| {
-                row["collective"] == name && row["persistent"] == kept && row["algorithm"] != "native"
-            });
+            let served = rows()
+                .any(|row| row["collective"] == name && row["persistent"] == kept && row["algorithm"] != "native");
             if !served && (!kept || persistent) {
                 missing.push(format!("{name}{}", if kept { "_init" } else { "" }));
             }

@@ -34,9 +34,7 @@ fn collective(program: &str) -> Option<&'static str> {
     let name = program.trim_start_matches("p_").trim_start_matches("op");
     let starts = |prefix: &str| name.starts_with(prefix);
     Some(match () {
-        () if starts("allred") || program.starts_with("op") || starts("longuser") || starts("coll9") => {
-            "allreduce"
-        }
+        () if starts("allred") || program.starts_with("op") || starts("longuser") || starts("coll9") => "allreduce",
         () if starts("allgather") || starts("coll2") || starts("coll6") || starts("coll7") => "allgather",
         () if starts("redscat") || starts("red_scat") => "reduce_scatter",
         () if starts("red") || starts("coll8") => "reduce",
@@ -104,8 +102,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
                     mended.push(line.text());
                 }
                 if !with && !same {
-                    outcome.talk +=
-                        &format!("{} {settings:?}: {without} without, {with} with\n{talk}\n", line.text());
+                    outcome.talk += &format!("{} {settings:?}: {without} without, {with} with\n{talk}\n", line.text());
                 }
                 outcome.cases += 1;
                 outcome.failures += u64::from(!with && !same);

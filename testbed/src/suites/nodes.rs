@@ -43,8 +43,7 @@ pub(crate) fn run(table: &mut Table) -> Result<()> {
 
 /// Runs a program long enough for online tuning, on one node and on two.
 fn watched(table: &mut Table) -> Result<()> {
-    let nodes =
-        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
+    let nodes = Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "50us", "--rate", "1gbit"])?)?;
     let bruckner = root().join("target/release/bruckner");
     for mpi in table.of(Mpi::CURRENT) {
         let program = mpi.compile_plain("watched")?;
@@ -88,22 +87,10 @@ fn exported(table: &mut Table) -> Result<()> {
                 "Open MPI 5.0.11",
                 "2x2",
                 &[
-                    (
-                        "allgather",
-                        &["without HAN", "tuned linear", "tuned bruck", "tuned ring", "tuned sparbit"],
-                    ),
-                    (
-                        "allreduce",
-                        &["tuned basic_linear", "", "tuned recursive_doubling", "tuned rabenseifner"],
-                    ),
-                    (
-                        "alltoall",
-                        &["tuned linear", "tuned pairwise", "tuned modified_bruck", "tuned linear_sync"],
-                    ),
-                    (
-                        "reduce_scatter",
-                        &["tuned recursive_doubling", "tuned butterfly", "", "tuned basic_linear"],
-                    ),
+                    ("allgather", &["without HAN", "tuned linear", "tuned bruck", "tuned ring", "tuned sparbit"]),
+                    ("allreduce", &["tuned basic_linear", "", "tuned recursive_doubling", "tuned rabenseifner"]),
+                    ("alltoall", &["tuned linear", "tuned pairwise", "tuned modified_bruck", "tuned linear_sync"]),
+                    ("reduce_scatter", &["tuned recursive_doubling", "tuned butterfly", "", "tuned basic_linear"]),
                 ],
             ),
             Mpi::Mpich5 => (
@@ -112,10 +99,7 @@ fn exported(table: &mut Table) -> Result<()> {
                 "1x4",
                 &[
                     ("allgather", &["brucks", "ring"]),
-                    (
-                        "allreduce",
-                        &["recursive_doubling", "ring", "composition 1", "composition 2", "composition 3"],
-                    ),
+                    ("allreduce", &["recursive_doubling", "ring", "composition 1", "composition 2", "composition 3"]),
                     ("alltoall", &["brucks", "pairwise", "", "scattered"]),
                     ("reduce_scatter", &["recursive_doubling", "pairwise", "recursive_halving"]),
                 ],
@@ -124,10 +108,7 @@ fn exported(table: &mut Table) -> Result<()> {
                 "intel",
                 "Intel MPI 2021.18",
                 "1x4",
-                &[(
-                    "allreduce",
-                    &["I_MPI_ADJUST_ALLREDUCE=1", "I_MPI_ADJUST_ALLREDUCE=2", "I_MPI_ADJUST_ALLREDUCE=8"],
-                )],
+                &[("allreduce", &["I_MPI_ADJUST_ALLREDUCE=1", "I_MPI_ADJUST_ALLREDUCE=2", "I_MPI_ADJUST_ALLREDUCE=8"])],
             ),
         };
         let (profile, place) = (home().join("exported.toml"), home().join("exported"));
@@ -140,8 +121,7 @@ fn exported(table: &mut Table) -> Result<()> {
         let settings: Vec<String> = exports.map(|setting| setting.replace('\'', "")).collect();
         let mut outcome = Outcome::default();
         if !said.status.success() || settings.is_empty() {
-            (outcome.failures, outcome.talk) =
-                (1, format!("{text}{}", String::from_utf8_lossy(&said.stderr)));
+            (outcome.failures, outcome.talk) = (1, format!("{text}{}", String::from_utf8_lossy(&said.stderr)));
         }
         // MPICH can be told to treat ranks of one machine as several nodes: settings for one node must not apply then.
         let more: &[&[&str]] = match mpi {
@@ -165,8 +145,7 @@ fn exported(table: &mut Table) -> Result<()> {
 
 /// Checks that `bruckner probe` measures the emulated wire, and that it refuses an output file that cannot be written.
 fn probed(table: &mut Table) -> Result<()> {
-    let nodes =
-        Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "1ms", "--rate", "1gbit"])?)?;
+    let nodes = Cluster::up(&Shape::of(&["--nodes", "2", "--ppn", "2", "--delay", "1ms", "--rate", "1gbit"])?)?;
     let bruckner = root().join("target/release/bruckner");
     let file = home().join("probed.toml");
     for mpi in table.of(&[Mpi::Openmpi5, Mpi::Mpich5]) {
@@ -185,13 +164,9 @@ fn probed(table: &mut Table) -> Result<()> {
             outcome.cases += 1;
             outcome.seconds += said.seconds;
             let right = match path == file {
-                true => {
-                    said.succeeded && std::fs::read_to_string(&path).is_ok_and(|text| is_that_wire(&text))
-                }
+                true => said.succeeded && std::fs::read_to_string(&path).is_ok_and(|text| is_that_wire(&text)),
                 // A file that cannot be written is refused before anything is measured.
-                false => {
-                    !said.succeeded && said.err.contains("No such file") && !said.out.contains("one pair")
-                }
+                false => !said.succeeded && said.err.contains("No such file") && !said.out.contains("one pair"),
             };
             if !right {
                 outcome.failures += 1;
@@ -238,8 +213,7 @@ fn tuned(mpi: Mpi, nodes: &Cluster, bruckner: &Path) -> Result<Outcome> {
         judge(&said, said.succeeded && raced);
     }
     let across = mpi.compile_plain("across")?;
-    let launch =
-        Launch::preloaded(mpi, 4, &across).across(nodes).oversubscribed().argument("2").argument("200");
+    let launch = Launch::preloaded(mpi, 4, &across).across(nodes).oversubscribed().argument("2").argument("200");
     let launch = launch.set("BRUCKNER_PROFILE", file.display().to_string()).set("BRUCKNER_REPORT", "stderr");
     let said = launch.run()?;
     judge(&said, said.succeeded && !said.err.contains("not used") && !said.err.contains("ignored"));
@@ -268,8 +242,7 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
     let nodes = Cluster::up(&Shape::of(&["--nodes", "3,1", "--delay", "2ms", "--rate", "1gbit"])?)?;
     for mpi in table.of(&[Mpi::Openmpi4, Mpi::Mpich4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel]) {
         let across = mpi.compile_plain("across")?;
-        let of =
-            |launch: Launch<'_>| launch.across(&nodes).oversubscribed().argument("2").argument("2000").test();
+        let of = |launch: Launch<'_>| launch.across(&nodes).oversubscribed().argument("2").argument("2000").test();
         // MPICH 4 alone hangs now and then over UCX's TCP where ranks outnumber cores.
         let mut native = of(Launch::plain(mpi, 4, &across).limit(180))?;
         for _ in 0..2 {
@@ -329,9 +302,7 @@ fn tried(mpi: Mpi, nodes: &Cluster, way: LoadMethod) -> Result<Outcome> {
         let shown = program.display().to_string();
         let exec = |launch: Launch<'_>| launch.argument(&shown).run();
         let launch = match way {
-            LoadMethod::Exec | LoadMethod::OneOfTwo | LoadMethod::Script | LoadMethod::Through => {
-                of(&bruckner)
-            }
+            LoadMethod::Exec | LoadMethod::OneOfTwo | LoadMethod::Script | LoadMethod::Through => of(&bruckner),
             LoadMethod::Inside => of(Path::new("/bin/sh")),
             LoadMethod::Before | LoadMethod::Withheld => {
                 of(&program).set("LD_PRELOAD", library().display().to_string())
@@ -352,25 +323,15 @@ fn tried(mpi: Mpi, nodes: &Cluster, way: LoadMethod) -> Result<Outcome> {
             LoadMethod::Script => {
                 let rank = "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-$PMIX_RANK}}";
                 let script = format!("if [ \"{rank}\" = 1 ]; then unset LD_PRELOAD; fi; exec \"$@\"");
-                exec(
-                    launch
-                        .argument("exec")
-                        .argument("/bin/sh")
-                        .argument("-c")
-                        .argument(script)
-                        .argument("sh"),
-                )?
+                exec(launch.argument("exec").argument("/bin/sh").argument("-c").argument(script).argument("sh"))?
             }
             LoadMethod::Through => {
                 let launch = launch.argument("exec").argument("--through").argument("/bin/sh").argument("-c");
                 exec(launch.argument("exec \"$@\"").argument("sh"))?
             }
-            LoadMethod::Inside => exec(
-                launch
-                    .argument("-c")
-                    .argument(format!("exec {} exec \"$@\"", bruckner.display()))
-                    .argument("sh"),
-            )?,
+            LoadMethod::Inside => {
+                exec(launch.argument("-c").argument(format!("exec {} exec \"$@\"", bruckner.display())).argument("sh"))?
+            }
             LoadMethod::Before | LoadMethod::Option => launch.run()?,
         };
         outcome.seconds += said.seconds;

@@ -113,8 +113,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
             table.tell(mpi.name(), &format!("wrong calls, {mode}"), 3, &launch.test()?);
         }
         let values = mpi.compile_plain("values")?;
-        let bcasts =
-            ["shm", "locality(node)", "bruck(2)", "pipeline(3, ring)", "lanes(node, between=sparbit)"];
+        let bcasts = ["shm", "locality(node)", "bruck(2)", "pipeline(3, ring)", "lanes(node, between=sparbit)"];
         for bcast in some(quick, mpi, &bcasts) {
             let rules = format!("allreduce=4(1 1); bcast={bcast}");
             let mut launch =
@@ -165,8 +164,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         }
     }
     // Open MPI has no functions for big counts, and MPICH has. Each run touches gigabytes.
-    let big: &[Mpi] =
-        if quick { &[Mpi::Openmpi5] } else { &[Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] };
+    let big: &[Mpi] = if quick { &[Mpi::Openmpi5] } else { &[Mpi::Openmpi4, Mpi::Openmpi5, Mpi::Mpich5, Mpi::Intel] };
     for mpi in table.of(big) {
         let big = mpi.compile_plain("big")?;
         for mode in if quick { vec!["on"] } else { vec!["off", "on", "always"] } {
@@ -210,8 +208,7 @@ pub(super) fn hangs(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
 fn padding(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("padding")?;
     for (topology, check) in [("", "0"), ("2,2", "0"), ("2,2", "1")] {
-        let mut launch =
-            patient_launch(mpi, 4, &program).set("BRUCKNER", "always").set("BRUCKNER_CHECK", check);
+        let mut launch = patient_launch(mpi, 4, &program).set("BRUCKNER", "always").set("BRUCKNER_CHECK", check);
         // Without a hook, persistent collectives of several rounds are passed through to the MPI, and Intel's write to padding.
         if mpi.has_hook() {
             launch = launch.argument("requests");
@@ -308,17 +305,13 @@ fn reused(table: &mut Table, mpi: Mpi, quick: bool) -> Result<()> {
 fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
     let program = mpi.compile_plain("tooled")?;
     let object = tool(mpi, &program, "libtool.so", &[])?;
-    let (report, bruckner) =
-        (home().join(format!("tool-{}.json", mpi.name())), root().join("target/release/bruckner"));
+    let (report, bruckner) = (home().join(format!("tool-{}.json", mpi.name())), root().join("target/release/bruckner"));
     let shown = program.display().to_string();
     let counted = "tool: 1 inits, 100 allreduces, 50 bcasts, 10 waits, 1 duplicates";
     let ways = [
         ("before the library", Launch::preloaded(mpi, 2, &program).preload(&object)),
         ("behind the library", Launch::plain(mpi, 2, &program).preload(&object).preload(&library())),
-        (
-            "before bruckner exec",
-            Launch::plain(mpi, 2, &bruckner).preload(&object).argument("exec").argument(shown),
-        ),
+        ("before bruckner exec", Launch::plain(mpi, 2, &bruckner).preload(&object).argument("exec").argument(shown)),
     ];
     for (way, launch) in ways {
         let launch = launch.set("BRUCKNER", "always").set("BRUCKNER_REPORT", report.display().to_string());
@@ -391,14 +384,9 @@ fn imb(quick: bool) -> Result<Outcome> {
     for name in names {
         launch = launch.argument(name);
     }
-    for argument in [
-        "-npmin",
-        "2",
-        "-msglog",
-        if quick { "3:12" } else { "3:22" },
-        "-iter",
-        if quick { "20" } else { "200" },
-    ] {
+    for argument in
+        ["-npmin", "2", "-msglog", if quick { "3:12" } else { "3:22" }, "-iter", if quick { "20" } else { "200" }]
+    {
         launch = launch.argument(argument);
     }
     let said = launch.run()?;
@@ -424,16 +412,8 @@ pub(crate) fn stress(table: &mut Table, quick: bool, seed: u64) -> Result<()> {
 
 /// Runs random calls with several seeds and topologies, half of which are set rather than detected.
 pub(super) fn random(table: &mut Table, mpi: Mpi, quick: bool, seed: u64) -> Result<()> {
-    let topologies: [(u32, &str); 8] = [
-        (2, ""),
-        (4, "2,2"),
-        (4, ""),
-        (4, "3,1"),
-        (3, ""),
-        (4, "2,2:cyclic"),
-        (5, ""),
-        (5, "3,2:permuted=3"),
-    ];
+    let topologies: [(u32, &str); 8] =
+        [(2, ""), (4, "2,2"), (4, ""), (4, "3,1"), (3, ""), (4, "2,2:cyclic"), (5, ""), (5, "3,2:permuted=3")];
     let program = mpi.compile_plain("stress")?;
     for (number, (ranks, topology)) in topologies.iter().enumerate() {
         // Where ranks outnumber cores, MPIs that spin take milliseconds for a call.
@@ -506,8 +486,7 @@ pub(crate) fn interception(table: &mut Table, quick: bool) -> Result<()> {
         table.tell(mpi.name(), &format!("anew: {text}"), 2, &outcome);
         // Alternating sizes are compared with each size alone; new lists of counts and a duplicate are compared with the MPI's own.
         let sizes = mpi.compile_plain("sizes")?;
-        let outcome =
-            Launch::preloaded(mpi, 2, &sizes).argument(if quick { "times" } else { "judged" }).test()?;
+        let outcome = Launch::preloaded(mpi, 2, &sizes).argument(if quick { "times" } else { "judged" }).test()?;
         let ratios = outcome.talk.lines().find(|line| line.starts_with("in turn")).unwrap_or("no ratios");
         table.tell(mpi.name(), &format!("ratios: {ratios}"), 2, &outcome);
     }

@@ -65,18 +65,13 @@ impl Form {
                 }
                 digit
             } else {
-                let next =
-                    product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
+                let next = product.checked_mul(group.factor).filter(|&n| n <= ranks && ranks.is_multiple_of(n));
                 let Some(next) = next else {
-                    return Err(format!(
-                        "`{group}`: the product of the factors is not the number of ranks ({ranks})"
-                    ));
+                    return Err(format!("`{group}`: the product of the factors is not the number of ranks ({ranks})"));
                 };
                 if gathers.is_empty() {
                     if reducing {
-                        return Err(format!(
-                            "`{group}`: groups with reduce_scatter steps only must come first"
-                        ));
+                        return Err(format!("`{group}`: groups with reduce_scatter steps only must come first"));
                     }
                     scattered.push(digits.len());
                 } else {
@@ -186,9 +181,7 @@ fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), 
         covered = covered.saturating_mul(q.saturating_add(1));
     }
     if !gathers.is_empty() && covered < f {
-        return Err(format!(
-            "`{group}`: the allgather steps cover {covered} of {f} ranks; a step or port is missing"
-        ));
+        return Err(format!("`{group}`: the allgather steps cover {covered} of {f} ranks; a step or port is missing"));
     }
     Ok(())
 }

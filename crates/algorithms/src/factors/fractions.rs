@@ -47,8 +47,7 @@ fn product(digits: Vec<(Range<u64>, u64)>) -> Vec<Run> {
         runs = match run {
             Some(run) => vec![run],
             None => {
-                let shift =
-                    |run: &Run, by| Run::new(run.start() + by, run.block(), run.stride(), run.count());
+                let shift = |run: &Run, by| Run::new(run.start() + by, run.block(), run.stride(), run.count());
                 range.flat_map(|v| runs.iter().map(move |run| shift(run, v * weight))).collect()
             }
         };

@@ -97,14 +97,7 @@ impl Lines {
     }
 
     /// Adds a reduce_scatter step, which keeps the first `next` fractions of a window; returns the lines that stay.
-    fn scatter(
-        &mut self,
-        form: &Form,
-        digit: usize,
-        current: &[usize],
-        window: u32,
-        next: u32,
-    ) -> Vec<usize> {
+    fn scatter(&mut self, form: &Form, digit: usize, current: &[usize], window: u32, next: u32) -> Vec<usize> {
         let d = form.digits[digit];
         let part = |line: usize| form.part(d, self.all[line].offset) as u32;
         let at: HashMap<u64, usize> = current.iter().map(|&l| (self.all[l].offset, l)).collect();
@@ -126,8 +119,7 @@ impl Lines {
         let f = d.factor;
         // Lines of the group in order: line number, distance to the furthest rank included, number of values combined.
         let mut group: Vec<(usize, u32, u32)> = base.iter().map(|&l| (l, 0, 1)).collect();
-        let mut last: HashMap<u64, (usize, u32)> =
-            base.iter().map(|&l| (self.all[l].offset, (l, 1))).collect();
+        let mut last: HashMap<u64, (usize, u32)> = base.iter().map(|&l| (self.all[l].offset, (l, 1))).collect();
         let mut covered = 1;
         for &q in &phase.gathers {
             let before = group.len();

@@ -157,12 +157,9 @@ pub(super) fn live(f: u64, w: u64, ports: &[u32]) -> Live {
         covered = (covered * (u64::from(q) + 1)).min(f);
     }
     let batches = steps.iter().flatten().copied().collect();
-    let mut group =
-        Group { f, w, batches, column: Vec::new(), rows: BTreeMap::new(), numbers: BTreeMap::new() };
+    let mut group = Group { f, w, batches, column: Vec::new(), rows: BTreeMap::new(), numbers: BTreeMap::new() };
     group.mark();
-    let steps = steps
-        .into_iter()
-        .map(|step| step.into_iter().map(|(by, count)| group.port(by, count)).collect())
-        .collect();
+    let steps =
+        steps.into_iter().map(|step| step.into_iter().map(|(by, count)| group.port(by, count)).collect()).collect();
     Live { steps, lines: group.numbers.len() as u32 }
 }

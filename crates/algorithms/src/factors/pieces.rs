@@ -42,9 +42,7 @@ impl Group {
         let (f, w, reaches) = (self.f, self.w, by..(by + count).min(self.f));
         let mut pieces = Vec::new();
         for part in self.column.clone().iter().map(|part| common(part, reaches.clone())) {
-            for (sources, given) in
-                self.column_slots(part.start.saturating_sub(by)..part.end.saturating_sub(by))
-            {
+            for (sources, given) in self.column_slots(part.start.saturating_sub(by)..part.end.saturating_sub(by)) {
                 for (lines, into) in self.column_slots(sources.start + by..sources.end + by) {
                     let combined = common(&lines, by..by + w - 1);
                     let with = if w > 1 { Some(self.row_slot(by - 1)) } else { None };
@@ -74,9 +72,7 @@ impl Group {
                     for (offsets, with) in withs {
                         let below = common(&offsets, 0..f - r);
                         let above = common(&offsets, f - r..f);
-                        for offsets in
-                            [below.start + r..below.end + r, above.start + r - f..above.end + r - f]
-                        {
+                        for offsets in [below.start + r..below.end + r, above.start + r - f..above.end + r - f] {
                             if offsets.start < offsets.end {
                                 pieces.push(Piece { offsets, given, into, with });
                             }

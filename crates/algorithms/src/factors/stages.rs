@@ -150,8 +150,7 @@ impl Listing<'_> {
         let total = steps.iter().filter(|s| is_scatter(s) == kind).count();
         let nth = steps[..=step].iter().filter(|s| is_scatter(s) == kind).count();
         let name = if kind { "reduce_scatter" } else { "allgather" };
-        let mut heading =
-            if total == 1 { format!("{name} step") } else { format!("{} {name} step", ordinal(nth)) };
+        let mut heading = if total == 1 { format!("{name} step") } else { format!("{} {name} step", ordinal(nth)) };
         if self.form.grouped() {
             let _ = write!(heading, ", group {}", self.form.group_of(step));
         }

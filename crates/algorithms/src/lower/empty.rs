@@ -11,8 +11,7 @@ use crate::expression::{Expression, Plain};
 /// Runs the pass.
 pub fn run(schedule: Schedule, purpose: MessagePurpose) -> Schedule {
     let problem = schedule.problem.clone();
-    schedule
-        .into(|_, rounds| rounds.into_iter().filter_map(|round| prune(&problem, purpose, round)).collect())
+    schedule.into(|_, rounds| rounds.into_iter().filter_map(|round| prune(&problem, purpose, round)).collect())
 }
 
 /// Purpose of the messages of a schedule. All ranks must use the same value, even a rank that is lowered alone.
@@ -51,12 +50,8 @@ fn uses_segment(expression: &Expression, topology: &Topology, level: Level) -> b
             topology.largest(level) > 1
         }
         Expression::Locality { level, inside, .. } => uses_segment(inside, topology, *level),
-        Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => {
-            topology.largest(*level) > 1
-        }
-        Expression::Pipeline { of, .. } | Expression::ReduceScatterAllgather(of) => {
-            uses_segment(of, topology, level)
-        }
+        Expression::Leader { level, .. } | Expression::MultiLane { level, .. } => topology.largest(*level) > 1,
+        Expression::Pipeline { of, .. } | Expression::ReduceScatterAllgather(of) => uses_segment(of, topology, level),
         Expression::File(written) => written.shares_memory(),
         _ => false,
     }

@@ -130,8 +130,7 @@ fn forward_to_destination(rounds: &[Round]) -> Option<Vec<Round>> {
             if place.area == Area::Line(line) && *access == Access::CopiedTo(to) {
                 // The copy is the last access to the slot and, next in the list, the first access to the destination.
                 let ends = |chunk: &u64| {
-                    last.get(&(place.area, *chunk)) == Some(&at)
-                        && first.get(&(to, *chunk)) == Some(&(at + 1))
+                    last.get(&(place.area, *chunk)) == Some(&at) && first.get(&(to, *chunk)) == Some(&(at + 1))
                 };
                 moves.extend(place.set.iter().filter(ends).map(|chunk| (line, chunk)));
             }

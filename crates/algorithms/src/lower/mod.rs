@@ -53,12 +53,7 @@ pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
 }
 
 /// Runs all passes on a schedule of some ranks: all of them if shared memory is to become messages.
-pub fn lower_part(
-    schedule: &Schedule,
-    on_node: OnNode,
-    purpose: MessagePurpose,
-    room: LineMemory,
-) -> Program {
+pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: MessagePurpose, room: LineMemory) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
     let program = overlap::run(pack::run(place::run(schedule, room), room));
     match on_node {

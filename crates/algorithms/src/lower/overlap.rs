@@ -6,9 +6,7 @@
 //! them.
 
 use bruckner_schedule::addresses::{Addresses, Buffer};
-use bruckner_schedule::{
-    Area, Code, End, Instr, LocalOp, Message, Place, Problem, Program, Request, Run, Set,
-};
+use bruckner_schedule::{Area, Code, End, Instr, LocalOp, Message, Place, Problem, Program, Request, Run, Set};
 
 /// Part of a buffer, as a run of elements.
 type Stretch = (Buffer, Run);
@@ -57,13 +55,10 @@ fn number(problem: &Problem, code: &Code) -> Vec<Step> {
         false => {
             let stretches = addresses.ranges(place).unwrap_or_default().into_iter();
             let filled = stretches.filter(|(_, range)| !range.is_empty());
-            filled
-                .map(|(buffer, range)| (buffer, Run::new(range.start, range.end - range.start, 0, 1)))
-                .collect()
+            filled.map(|(buffer, range)| (buffer, Run::new(range.start, range.end - range.start, 0, 1))).collect()
         }
     };
-    let stretches =
-        |places: &[&Place]| -> Vec<Stretch> { places.iter().flat_map(|place| of(place)).collect() };
+    let stretches = |places: &[&Place]| -> Vec<Stretch> { places.iter().flat_map(|place| of(place)).collect() };
     let mut open: Vec<(Request, Request, Vec<Stretch>, Vec<Stretch>)> = Vec::new();
     let mut next = 0;
     let step = |instr: &Instr| match instr {
@@ -109,9 +104,7 @@ fn earliest(steps: &[Step], post: &Step, message: &Message, overlap: u32, passes
     while at > 0 {
         let before = &steps[at - 1];
         let stays = match &before.instr {
-            Instr::Post(_, other) => {
-                (other.end, other.peer, other.tag) == (message.end, message.peer, message.tag)
-            }
+            Instr::Post(_, other) => (other.end, other.peer, other.tag) == (message.end, message.peer, message.tag),
             Instr::Finish(_) => {
                 passed += 1;
                 passed > overlap

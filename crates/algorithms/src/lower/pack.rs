@@ -9,8 +9,7 @@ use std::cell::OnceCell;
 use bruckner_schedule::addresses::Addresses;
 use bruckner_schedule::program::size_in_units;
 use bruckner_schedule::{
-    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Problem, Program,
-    Request,
+    Area, Code, Counts, End, Instr, Layout, LocalOp, Message, Payload, Place, Placement, Problem, Program, Request,
 };
 use rustc_hash::FxHashMap as HashMap;
 
@@ -33,11 +32,7 @@ pub fn run(program: Program, room: LineMemory) -> Program {
             };
             code.instrs.iter().map(is_scattered).collect::<Vec<bool>>()
         };
-        if scattered.contains(&true) {
-            Packer::new(&problem, &code, room).run(code, &scattered)
-        } else {
-            code
-        }
+        if scattered.contains(&true) { Packer::new(&problem, &code, room).run(code, &scattered) } else { code }
     }))
 }
 

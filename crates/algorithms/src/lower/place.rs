@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 
 use bruckner_schedule::program::{flatten, size_in_units};
-use bruckner_schedule::{
-    Area, Code, Layout, LocalOp, Place, Placement, Problem, Program, Round, Schedule, Set,
-};
+use bruckner_schedule::{Area, Code, Layout, LocalOp, Place, Placement, Problem, Program, Round, Schedule, Set};
 
 use super::LineMemory;
 use super::lines::drop_cost_claims;

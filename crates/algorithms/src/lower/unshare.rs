@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use bruckner_schedule::program::size_in_units;
 use bruckner_schedule::{
-    Area, Code, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement, Places,
-    Problem, Program, Rank, Request, Run, Set, Tag,
+    Area, Code, End, Flag, Instr, Layout, Level, LocalOp, Message, Payload, Place, Placement, Places, Problem, Program,
+    Rank, Request, Run, Set, Tag,
 };
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 

@@ -53,10 +53,7 @@ pub struct PatternStep {
 impl PatternStep {
     /// Creates a step that sends one parcel and receives one.
     pub fn exchange(to: u32, give: Set, from: u32, get: Set) -> PatternStep {
-        PatternStep {
-            sends: vec![Parcel { peer: to, blocks: give }],
-            recvs: vec![Parcel { peer: from, blocks: get }],
-        }
+        PatternStep { sends: vec![Parcel { peer: to, blocks: give }], recvs: vec![Parcel { peer: from, blocks: get }] }
     }
 }
 
@@ -91,10 +88,7 @@ mod tests {
                     let want: Vec<u64> = parcel.blocks.iter().collect();
                     assert_eq!(sent.as_ref(), Some(&want), "{what}, {n} members, round {round}, member {m}");
                     for block in want {
-                        assert!(
-                            has[m as usize].insert(block),
-                            "{what}, {n}: block {block} comes twice to {m}"
-                        );
+                        assert!(has[m as usize].insert(block), "{what}, {n}: block {block} comes twice to {m}");
                     }
                 }
             }

@@ -38,9 +38,7 @@ impl Pattern for Even {
             .map(|s| {
                 let partner = (i64::from(me) + if s % 2 == 0 { up } else { -up }).rem_euclid(n.into()) as u32;
                 match s {
-                    0 => {
-                        PatternStep::exchange(partner, Set::one(me.into()), partner, Set::one(partner.into()))
-                    }
+                    0 => PatternStep::exchange(partner, Set::one(me.into()), partner, Set::one(partner.into())),
                     _ => {
                         let last = if s == 1 { own } else { arriving(s - 1) };
                         PatternStep::exchange(partner, pair(last), partner, pair(arriving(s)))

@@ -55,8 +55,7 @@ pub fn order(sizes: &[u64]) -> Vec<u32> {
     if sizes.windows(2).all(|w| w[0] == w[1]) {
         return (0..sizes.len() as u32).collect();
     }
-    let mut groups: Vec<(u64, Vec<u32>)> =
-        sizes.iter().zip(0..).map(|(&size, member)| (size, vec![member])).collect();
+    let mut groups: Vec<(u64, Vec<u32>)> = sizes.iter().zip(0..).map(|(&size, member)| (size, vec![member])).collect();
     let mut waiting = None;
     while groups.len() > 1 || waiting.is_some() {
         if groups.len() % 2 == 1 {
@@ -106,9 +105,8 @@ mod tests {
     fn time(sizes: &[u64], pattern: &dyn Pattern) -> u64 {
         let n = sizes.len() as u32;
         let all: Vec<Vec<PatternStep>> = (0..n).map(|me| pattern.steps(n, me)).collect();
-        let sent = |step: &PatternStep| {
-            step.sends.iter().flat_map(|p| p.blocks.iter()).map(|b| sizes[b as usize]).sum()
-        };
+        let sent =
+            |step: &PatternStep| step.sends.iter().flat_map(|p| p.blocks.iter()).map(|b| sizes[b as usize]).sum();
         (0..all[0].len()).map(|s| all.iter().map(|steps| sent(&steps[s])).max().unwrap_or(0u64)).sum()
     }
 

@@ -9,10 +9,8 @@ use bruckner_algorithms::plan;
 fn a_rank_runs_what_was_proven() {
     for p in 1..=13 {
         for entry in list(p) {
-            let plan =
-                plan(&entry.task, &entry.expression).expect("an entry of the catalogue").for_every_size();
-            let room =
-                if entry.task.counts == plan.problem.counts { LineMemory::Shared } else { LineMemory::Own };
+            let plan = plan(&entry.task, &entry.expression).expect("an entry of the catalogue").for_every_size();
+            let room = if entry.task.counts == plan.problem.counts { LineMemory::Shared } else { LineMemory::Own };
             let schedule = plan.schedule();
             for on_node in [OnNode::Segment, OnNode::Messages] {
                 let whole = lower_part(&schedule, on_node, MessagePurpose::of(&schedule), room);

@@ -69,10 +69,7 @@ fn alltoall() {
     for p in 2..34 {
         assert_eq!(each(Collective::Alltoall, p, "spread-out"), (p - 1, p - 1));
         assert_eq!(each(Collective::Alltoall, p, "pairwise"), (p - 1, p - 1));
-        assert_eq!(
-            each(Collective::Alltoall, p, "bruck(2)"),
-            each(Collective::Alltoall, p, "modified-bruck(2)")
-        );
+        assert_eq!(each(Collective::Alltoall, p, "bruck(2)"), each(Collective::Alltoall, p, "modified-bruck(2)"));
         if p.is_power_of_two() {
             assert_eq!(each(Collective::Alltoall, p, "bruck(2)"), (log2(p), p / 2 * log2(p)));
         }
@@ -173,10 +170,6 @@ fn very_many_ports_on_very_many_nodes() {
         let plan = plan(&task, &expression).unwrap();
         let rounds = plan.rounds(Rank(0));
         let received = rounds.iter().flat_map(|round| &round.messages).filter(|m| m.end == End::Recv);
-        assert_eq!(
-            received.map(Message::len).sum::<u64>(),
-            u64::from(nodes) - 1,
-            "{nodes} nodes, {ports} ports"
-        );
+        assert_eq!(received.map(Message::len).sum::<u64>(), u64::from(nodes) - 1, "{nodes} nodes, {ports} ports");
     }
 }

@@ -13,11 +13,8 @@ fn topology() -> impl Strategy<Value = Topology> {
         3 => (1u32..6).prop_map(|ranks| ranks.to_string()),
         1 => (1u32..4, 1u32..4).prop_map(|(a, b)| format!("{a}+{b}")),
     ];
-    let placement = prop_oneof![
-        Just(String::new()),
-        Just(":cyclic".into()),
-        (0u32..99).prop_map(|s| format!(":permuted={s}"))
-    ];
+    let placement =
+        prop_oneof![Just(String::new()), Just(":cyclic".into()), (0u32..99).prop_map(|s| format!(":permuted={s}"))];
     (prop::collection::vec(node, 1..6), placement)
         .prop_map(|(nodes, placement)| format!("{}{placement}", nodes.join(",")).parse().expect("a topology"))
 }
@@ -59,22 +56,14 @@ impl Kind {
 }
 
 /// Patterns, with R in place of a radix.
-const PATTERNS: [&str; 7] = [
-    "ring",
-    "neighbor-exchange",
-    "recursive-doubling",
-    "bruck(R)",
-    "sparbit",
-    "spread-out",
-    "reorder(bruck(R))",
-];
+const PATTERNS: [&str; 7] =
+    ["ring", "neighbor-exchange", "recursive-doubling", "bruck(R)", "sparbit", "spread-out", "reorder(bruck(R))"];
 
 fn expression() -> impl Strategy<Value = String> {
-    let pattern = || {
-        (prop::sample::select(&PATTERNS[..]), 2u32..7).prop_map(|(text, r)| text.replace('R', &r.to_string()))
-    };
-    let plain = prop::sample::select(&["shm", "rabenseifner", "recursive-halving", "pairwise"][..])
-        .prop_map(str::to_owned);
+    let pattern =
+        || (prop::sample::select(&PATTERNS[..]), 2u32..7).prop_map(|(text, r)| text.replace('R', &r.to_string()));
+    let plain =
+        prop::sample::select(&["shm", "rabenseifner", "recursive-halving", "pairwise"][..]).prop_map(str::to_owned);
     let level = || prop::sample::select(&["node", "socket"][..]);
     let lanes = || prop::sample::select(&["all", "paper"][..]);
     let inside = prop_oneof![
@@ -122,12 +111,8 @@ fn judge(task: &Task, expression: &Expression, seed: u64) -> Result<bool, String
 fn random_tasks_are_right() {
     let cases = 2500;
     let fitting = std::cell::Cell::new(0u32);
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        max_global_rejects: 100_000,
-        ..ProptestConfig::default()
-    };
+    let config =
+        ProptestConfig { cases, failure_persistence: None, max_global_rejects: 100_000, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let collective = prop::sample::select(&Collective::ALL[..]);
     let tasks = (collective, topology(), counts(), expression(), any::<u64>());

@@ -60,11 +60,7 @@ fn lowering_keeps_the_expressions() {
         let before = verify(&schedule.flatten());
         for on_node in [OnNode::Segment, OnNode::Messages] {
             let after = verify(&lower(&schedule, on_node));
-            assert_eq!(
-                (before.consistent, before.ordered),
-                (after.consistent, after.ordered),
-                "{name}, {on_node:?}"
-            );
+            assert_eq!((before.consistent, before.ordered), (after.consistent, after.ordered), "{name}, {on_node:?}");
         }
     }
 }
@@ -91,10 +87,8 @@ fn alternation_survives_programs_in_between() {
     let root = Counts::Root { root: Rank(0), count: 1 };
     let bcast = Task::new(Collective::Allgather, task.topology.clone()).counts(root);
     let bcast = lower(&plan(&bcast, &"sparbit".parse().unwrap()).unwrap().schedule(), OnNode::Segment);
-    let closing = pack::run(
-        place::run(plan(&task, &expression).unwrap().schedule(), LineMemory::Shared),
-        LineMemory::Shared,
-    );
+    let closing =
+        pack::run(place::run(plan(&task, &expression).unwrap().schedule(), LineMemory::Shared), LineMemory::Shared);
     for sequence in [
         [&alternating, &bcast, &alternating, &bcast, &alternating],
         [&alternating, &closing, &alternating, &closing, &alternating],
@@ -324,10 +318,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     use Collective::{Allgather, Allreduce};
     assert_eq!(refusal(Allreduce, "2x4", "shm"), "`shm` runs on a single node, but 2x4 has 2");
     assert_eq!(refusal(Allreduce, "2x4", "rsag(shm)"), "`shm` runs on a single node, but 2x4 has 2");
-    assert_eq!(
-        refusal(Allreduce, "2x4", "rsag(rabenseifner)"),
-        "`rsag(rabenseifner)` does not implement allreduce"
-    );
+    assert_eq!(refusal(Allreduce, "2x4", "rsag(rabenseifner)"), "`rsag(rabenseifner)` does not implement allreduce");
     assert_eq!(refusal(Allgather, "2x4", "rsag(ring)"), "`rsag(ring)` does not implement allgather");
     assert_eq!(
         refusal(Collective::Alltoall, "2x4", "locality(node, ports=2)"),

@@ -59,12 +59,10 @@ fn texts(mpi: &Mpi, mine: &str) -> Result<Vec<String>> {
     const WORDS: usize = 8;
     let mut bytes = mine.as_bytes().to_vec();
     bytes.resize(WORDS * 8, 0);
-    let words: Vec<u64> =
-        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    let words: Vec<u64> = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
     let all = mpi.gather(mpi.comm_world(), &words)?;
     let text = |words: &[u64]| {
-        let bytes: Vec<u8> =
-            words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     };
     Ok(all.chunks(WORDS).map(text).collect())

@@ -49,9 +49,7 @@ impl FromStr for Contender {
         match text {
             NATIVE => Ok(Contender::Native),
             LIBRARY_SELECTION => Ok(Contender::Chosen),
-            library if library.starts_with(LIBRARY) => {
-                Ok(Contender::Library(library[LIBRARY.len()..].into()))
-            }
+            library if library.starts_with(LIBRARY) => Ok(Contender::Library(library[LIBRARY.len()..].into())),
             expression => match expression.parse::<Expression>() {
                 Ok(expression) => Ok(Contender::Algorithm(expression.to_string())),
                 Err(error) => Err(error.to_string()),

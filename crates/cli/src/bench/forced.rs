@@ -57,10 +57,7 @@ fn of<T: Copy>(table: &[(&str, T)], function: &str) -> T {
 const TUNED: [(&str, &[&str]); 10] = [
     ("allgather", &["linear", "bruck", "recursive_doubling", "ring", "neighbor", "sparbit"]),
     ("allgatherv", &["default", "bruck", "ring", "neighbor", "sparbit"]),
-    (
-        "allreduce",
-        &["basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"],
-    ),
+    ("allreduce", &["basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner"]),
     ("alltoall", &["linear", "pairwise", "modified_bruck", "linear_sync"]),
     ("alltoallv", &["basic_linear", "pairwise"]),
     ("barrier", &["linear", "double_ring", "recursive_doubling", "bruck", "tree"]),
@@ -89,17 +86,13 @@ fn open_mpi(function: &str) -> Vec<Forced> {
     const NO_HAN: (&str, &str) = ("OMPI_MCA_coll", "^han");
     const DYNAMIC: (&str, &str) = ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1");
     let variable = format!("OMPI_MCA_coll_tuned_{function}_algorithm");
-    let tuned =
-        |algorithm: &&str| forced(format!("tuned {algorithm}"), &[NO_HAN, DYNAMIC, (&variable, algorithm)]);
+    let tuned = |algorithm: &&str| forced(format!("tuned {algorithm}"), &[NO_HAN, DYNAMIC, (&variable, algorithm)]);
     std::iter::once(forced("without HAN", &[NO_HAN])).chain(of(&TUNED, function).iter().map(tuned)).collect()
 }
 
 /// MPICH's algorithms, and the number of compositions of its device layer. An older version ignores names that it does not have.
 const MPICH: [(&str, (&[&str], u32)); 10] = [
-    (
-        "allgather",
-        (&["brucks", "k_brucks", "recursive_doubling", "ring", "recexch_doubling", "recexch_halving"], 2),
-    ),
+    ("allgather", (&["brucks", "k_brucks", "recursive_doubling", "ring", "recexch_doubling", "recexch_halving"], 2)),
     ("allgatherv", (&["brucks", "recursive_doubling", "ring"], 0)),
     (
         "allreduce",
@@ -147,8 +140,8 @@ fn mpich(function: &str) -> Vec<Forced> {
     let (device, which, composed) =
         (variable("DEVICE_COLLECTIVE"), variable("INTRA_ALGORITHM"), variable("COMPOSITION"));
     let upper = algorithms.iter().map(|algorithm| forced(*algorithm, &[(&device, "0"), (&which, algorithm)]));
-    let own = (1..=compositions)
-        .map(|number| forced(format!("composition {number}"), &[(&composed, &number.to_string())]));
+    let own =
+        (1..=compositions).map(|number| forced(format!("composition {number}"), &[(&composed, &number.to_string())]));
     upper.chain(own).collect()
 }
 

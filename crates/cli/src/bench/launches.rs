@@ -87,8 +87,7 @@ fn native_best(
 ) -> Result<()> {
     let mpi = results.launches[0].mpi.name.clone();
     let may = |problem: &Problem, forced: &Forced| {
-        native::setting(&forced.name)
-            .is_some_and(|setting| (bench.accepts_setting)(&mpi, problem.name, setting))
+        native::setting(&forced.name).is_some_and(|setting| (bench.accepts_setting)(&mpi, problem.name, setting))
     };
     let settings: Vec<Vec<Forced>> = problems
         .iter()
@@ -128,9 +127,8 @@ fn native_best(
             bar.suspend(|| eprintln!("bruckner: {problem}: {NATIVE_BEST} was not measured: {why}"));
             continue;
         }
-        let ratio = |name: &str| {
-            case.ratio_in_trials(name, REFERENCE, TimingMethod::FromBarrier).unwrap_or(f64::INFINITY)
-        };
+        let ratio =
+            |name: &str| case.ratio_in_trials(name, REFERENCE, TimingMethod::FromBarrier).unwrap_or(f64::INFINITY);
         let best = settings.iter().min_by(|a, b| ratio(&a.name).total_cmp(&ratio(&b.name)));
         let Some(setting) = best.filter(|best| ratio(&best.name) < ratio(native::NATIVE)) else { continue };
         let fits = |round: &&mut Vec<(&Problem, Forced)>| {

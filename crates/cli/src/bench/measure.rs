@@ -105,17 +105,8 @@ impl Ranks {
                     let (zero, random) = (Instant::now(), SplitMix64::new(seed));
                     let apart = MpiTransport::new(mpi, mpi.create_internal(world.handle())?, 1, false);
                     let requests = apart.requests(1);
-                    let mut ranks = Ranks {
-                        mpi,
-                        world,
-                        apart,
-                        requests,
-                        barrier,
-                        barrier_name: name,
-                        zero,
-                        offset: 0,
-                        random,
-                    };
+                    let mut ranks =
+                        Ranks { mpi, world, apart, requests, barrier, barrier_name: name, zero, offset: 0, random };
                     ranks.set_clocks()?;
                     return Ok(ranks);
                 }
@@ -215,8 +206,7 @@ impl Ranks {
         drop(collective);
         let served = self.on_all(ran.is_ok())?;
         if !served && *contender != Contender::Native {
-            let why =
-                ran.map_or_else(|error| error.to_string(), |()| "not possible on another rank".to_owned());
+            let why = ran.map_or_else(|error| error.to_string(), |()| "not possible on another rank".to_owned());
             return Ok(Some(why));
         }
         ran.with_context(|| contender.to_string())?;
@@ -341,10 +331,8 @@ impl Ranks {
                 return Ok(measured);
             }
             if let Some(times) = effort.hopeless.filter(|_| blocks == FIRST_BLOCKS) {
-                let best =
-                    |block: usize| ratios.iter().map(|ratios| ratios[0][block]).fold(f64::INFINITY, f64::min);
-                let fair =
-                    |ratios: &[Vec<f64>; 2]| (0..blocks).any(|block| ratios[0][block] < times * best(block));
+                let best = |block: usize| ratios.iter().map(|ratios| ratios[0][block]).fold(f64::INFINITY, f64::min);
+                let fair = |ratios: &[Vec<f64>; 2]| (0..blocks).any(|block| ratios[0][block] < times * best(block));
                 // The first contender stays, because all others are compared with it.
                 let stays: Vec<bool> = (0..ratios.len()).map(|at| at == 0 || fair(&ratios[at])).collect();
                 let mut stay = stays.iter();

@@ -149,10 +149,7 @@ impl Bench {
         if !self.launcher.is_empty() {
             return launches::run(&self);
         }
-        ensure!(
-            self.launches == 1,
-            "--launches needs a launcher at the end: bruckner bench … -- mpirun -n 16"
-        );
+        ensure!(self.launches == 1, "--launches needs a launcher at the end: bruckner bench … -- mpirun -n 16");
         ensure!(
             !self.wants_best(),
             "{NATIVE_BEST} needs a launcher at the end: bruckner bench … --algorithm {NATIVE_BEST} -- mpirun -n 16"
@@ -168,8 +165,7 @@ impl Bench {
     fn contenders(&self) -> Result<Vec<Contender>> {
         let mut contenders = vec![Contender::Native];
         for text in self.algorithms.iter().filter(|name| *name != NATIVE_BEST) {
-            let contender =
-                text.parse().map_err(anyhow::Error::msg).with_context(|| format!("--algorithm {text}"))?;
+            let contender = text.parse().map_err(anyhow::Error::msg).with_context(|| format!("--algorithm {text}"))?;
             if !contenders.contains(&contender) {
                 contenders.push(contender);
             }
@@ -237,8 +233,7 @@ impl Bench {
         let first = mpi.rank(mpi.comm_world())? == 0;
         let mut ranks = Ranks::new(mpi, self.seed)?;
         if let Some(runs) = self.self_test {
-            let contender =
-                contenders.get(1).filter(|_| !self.algorithms.is_empty()).unwrap_or(&contenders[0]);
+            let contender = contenders.get(1).filter(|_| !self.algorithms.is_empty()).unwrap_or(&contenders[0]);
             let problem = problems.first().context("a case")?;
             return selftest::run(&mut ranks, problem, contender, runs, &self.effort(), first, self.json);
         }
@@ -303,8 +298,7 @@ impl Bench {
         let table = || show::table(&new, self.confidence, columns::terminal().unwrap_or(FOR_A_FILE));
         print(&if self.json { show::json(&new, self.confidence) } else { table() })?;
         let cases = || new.launches.iter().flat_map(|launch| &launch.cases);
-        let wrong =
-            |contender: &bruckner_measure::Contender| contender.refused.as_deref() == Some(measure::WRONG);
+        let wrong = |contender: &bruckner_measure::Contender| contender.refused.as_deref() == Some(measure::WRONG);
         let wrong = cases().flat_map(|case| &case.contenders).any(wrong);
         if let Some(path) = &self.output {
             let mut all = self.read_results()?;

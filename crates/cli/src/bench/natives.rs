@@ -83,8 +83,7 @@ pub(crate) fn best_natives(
 fn best(case: &JoinedCase<'_>) -> Option<BestSetting> {
     let best = native::best(case)?;
     let of = |name: &str, look| case.compare(name, REFERENCE, look, CONFIDENCE);
-    let found =
-        beside(&of(best, TimingMethod::FromBarrier)?, &of(native::NATIVE, TimingMethod::FromBarrier)?);
+    let found = beside(&of(best, TimingMethod::FromBarrier)?, &of(native::NATIVE, TimingMethod::FromBarrier)?);
     let after = beside(&of(best, TimingMethod::BackToBack)?, &of(native::NATIVE, TimingMethod::BackToBack)?);
     let wins = found.1[1] < 1.0 && found.0 <= FASTER && after.0 <= 1.0;
     let setting = native::setting(best)?.to_owned();

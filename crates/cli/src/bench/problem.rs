@@ -70,8 +70,7 @@ impl Sample for f64 {
 
 /// Returns element `at` of a rank's input: a pseudo-random number below 1024, so that the sum over all ranks is exact.
 fn input_value(rank: usize, at: usize) -> u64 {
-    let mixed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 54
 }
 
@@ -103,9 +102,7 @@ impl Problem {
             Size::Counts(counts) => {
                 let fits = matches!(name, Name::Allgather | Name::ReduceScatter | Name::Alltoall);
                 ensure!(fits, "{name} has one size for all ranks: use --bytes");
-                let all = counts
-                    .iter()
-                    .try_fold(0u64, |all, count| all.checked_add((*count as u64).saturating_mul(8)));
+                let all = counts.iter().try_fold(0u64, |all, count| all.checked_add((*count as u64).saturating_mul(8)));
                 ensure!(all.is_some_and(|all| all <= MAX_BYTES), "these counts exceed the limit of 256 GiB");
             }
         }
@@ -153,9 +150,7 @@ impl Buffers {
         self.problem.check()?;
         match (&self.problem.size, self.problem.name) {
             (Size::Counts(_), _) => bail!("counts have no common size"),
-            (Size::Bytes(bytes), Name::Allreduce | Name::Reduce | Name::ReduceScatter) => {
-                Ok(*bytes as usize / 8)
-            }
+            (Size::Bytes(bytes), Name::Allreduce | Name::Reduce | Name::ReduceScatter) => Ok(*bytes as usize / 8),
             (Size::Bytes(bytes), _) => Ok(*bytes as usize),
         }
     }
@@ -198,15 +193,9 @@ impl Buffers {
             }
             (Data::Bytes { input, output }, _, None) => world.allgather(&*input, output),
             (Data::Bytes { input, output }, _, Some(counts)) => world.allgatherv(&*input, output, &counts),
-            (Data::Numbers { input, output }, Name::Allreduce, _) => {
-                world.allreduce(&*input, output, Operation::Sum)
-            }
-            (Data::Numbers { input, output }, Name::Reduce, _) => {
-                world.reduce(&*input, output, Operation::Sum, ROOT)
-            }
-            (Data::Numbers { input, output }, _, None) => {
-                world.reduce_scatter_block(&*input, output, Operation::Sum)
-            }
+            (Data::Numbers { input, output }, Name::Allreduce, _) => world.allreduce(&*input, output, Operation::Sum),
+            (Data::Numbers { input, output }, Name::Reduce, _) => world.reduce(&*input, output, Operation::Sum, ROOT),
+            (Data::Numbers { input, output }, _, None) => world.reduce_scatter_block(&*input, output, Operation::Sum),
             (Data::Numbers { input, output }, _, Some(counts)) => {
                 world.reduce_scatter(&*input, output, &counts, Operation::Sum)
             }
@@ -222,17 +211,11 @@ impl Buffers {
                 input.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(input_value(rank, at)));
                 output.fill(255);
                 if root {
-                    output
-                        .iter_mut()
-                        .enumerate()
-                        .for_each(|(at, byte)| *byte = u8::of(input_value(rank, at)));
+                    output.iter_mut().enumerate().for_each(|(at, byte)| *byte = u8::of(input_value(rank, at)));
                 }
             }
             Data::Numbers { input, output } => {
-                input
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(at, number)| *number = f64::of(input_value(rank, at)));
+                input.iter_mut().enumerate().for_each(|(at, number)| *number = f64::of(input_value(rank, at)));
                 output.fill(-1.0);
             }
         }
@@ -268,9 +251,7 @@ impl Buffers {
                 let block = |from: usize| (0..counts[from]).map(move |at| input_value(from, at));
                 (0..ranks).flat_map(block).collect()
             }
-            _ => (0..ranks)
-                .flat_map(|from| (0..counts[rank]).map(move |at| input_value(from, mine + at)))
-                .collect(),
+            _ => (0..ranks).flat_map(|from| (0..counts[rank]).map(move |at| input_value(from, mine + at))).collect(),
         })
     }
 }
@@ -296,10 +277,7 @@ pub(crate) fn counts(text: &str) -> Result<Vec<usize>> {
         let (number, times) = read(number)
             .and_then(|number| Ok((number, read(times)?)))
             .with_context(|| format!("--counts takes numbers such as 2,0,3 or 4*2,0*14, not `{text}`"))?;
-        ensure!(
-            times <= 1 << 24 && counts.len() <= 1 << 24,
-            "--counts has more numbers than there are ranks"
-        );
+        ensure!(times <= 1 << 24 && counts.len() <= 1 << 24, "--counts has more numbers than there are ranks");
         counts.extend(std::iter::repeat_n(number, times));
     }
     Ok(counts)

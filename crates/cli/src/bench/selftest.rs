@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use bruckner_measure::{
-    Case, Comparison, ComparisonResult, Results, TimingMethod, join_cases, median, quantile,
-};
+use bruckner_measure::{Case, Comparison, ComparisonResult, Results, TimingMethod, join_cases, median, quantile};
 use serde_json::json;
 
 use super::contender::Contender;
@@ -38,8 +36,7 @@ pub(crate) fn run(
             let case = ranks.self_test_case(problem, contender, delay, effort)?;
             for (look, (right, ratios)) in TimingMethod::ALL.into_iter().zip(&mut found[at]) {
                 let comparison = compare(&case, look, effort)?;
-                let verdict =
-                    if delay > 0.0 { ComparisonResult::Slower } else { ComparisonResult::NoDifference };
+                let verdict = if delay > 0.0 { ComparisonResult::Slower } else { ComparisonResult::NoDifference };
                 *right += u32::from(comparison.result() == verdict);
                 ratios.push(comparison.ratio);
             }

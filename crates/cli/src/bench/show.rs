@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use bruckner_measure::{
-    Comparison, ComparisonResult, JoinedCase, Results, TimingMethod, bytes_text, join_cases, native,
-    shortened, time_text,
+    Comparison, ComparisonResult, JoinedCase, Results, TimingMethod, bytes_text, join_cases, native, shortened,
+    time_text,
 };
 use serde_json::{Value, json};
 
@@ -124,8 +124,7 @@ fn one(text: &mut String, case: &JoinedCase<'_>, confidence: f64, width: usize) 
         }
         let Some(best) = native::best(case) else { continue };
         let launches = case.launches(best, best);
-        let heading =
-            format!("compared with native-best, {launches} launch{}:", if launches == 1 { "" } else { "es" });
+        let heading = format!("compared with native-best, {launches} launch{}:", if launches == 1 { "" } else { "es" });
         let _ = writeln!(text, "{}", shortened(&heading, width));
         line(text, case, best, best, looks, names, confidence);
         for &name in case.contenders.iter().filter(|name| !native::is_native(name)) {

@@ -44,8 +44,7 @@ pub(crate) fn send(launch: &Launch) -> Result<()> {
 
 /// Returns a progress bar of 1000 steps with the remaining time.
 pub(crate) fn bar() -> ProgressBar {
-    let style =
-        ProgressStyle::with_template("{bar:40} {percent} % {eta} left  {msg}").expect("a fixed template");
+    let style = ProgressStyle::with_template("{bar:40} {percent} % {eta} left  {msg}").expect("a fixed template");
     ProgressBar::new(1000).with_style(style)
 }
 

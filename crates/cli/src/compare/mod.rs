@@ -111,8 +111,7 @@ impl Compare {
     /// Runs the program with a report and returns the time in collectives; `None` if the library wrote no report.
     fn reported(&self, words: &CommandLine, exec: &[String], mode: &str) -> Result<Option<CollectiveTime>> {
         let file = TempFile::new()?;
-        let env =
-            ["env".to_owned(), format!("BRUCKNER={mode}"), format!("BRUCKNER_REPORT={}", file.0.display())];
+        let env = ["env".to_owned(), format!("BRUCKNER={mode}"), format!("BRUCKNER_REPORT={}", file.0.display())];
         self.launch(&words.with(&[&env[..], exec].concat()))?;
         match file.0.exists() {
             true => report::read(&file.0).map(|report: Report| report.in_collectives),
@@ -129,11 +128,7 @@ impl TempFile {
         let name = format!("bruckner-compare-{}.json", std::process::id());
         // In the current directory, which ranks on other nodes may share.
         let file = std::env::current_dir().context("the directory")?.join(name);
-        ensure!(
-            !file.exists(),
-            "{} exists already: remove it, or run from another directory",
-            file.display()
-        );
+        ensure!(!file.exists(), "{} exists already: remove it, or run from another directory", file.display());
         Ok(TempFile(file))
     }
 }

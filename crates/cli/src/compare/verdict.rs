@@ -109,9 +109,7 @@ impl Outcome {
             or_unknown(side.collectives.map(|spent| both(spent.least, spent.most)))
         });
         row("  waiting for late ranks, about", &|side| of(side, &|spent| spent.waiting));
-        row("  remainder: data transfer", &|side| {
-            of(side, &|spent| spent.waiting.map(|waiting| spent.mean - waiting))
-        });
+        row("  remainder: data transfer", &|side| of(side, &|spent| spent.waiting.map(|waiting| spent.mean - waiting)));
         let _ = writeln!(text, "{}", self.sentence());
         if self.with.collectives.is_none() {
             text.push_str(NO_REPORT);
@@ -124,16 +122,10 @@ impl Outcome {
         let part = format!("{:.3} of the time without it ({low:.3} to {high:.3})", self.ratio);
         match self.verdict {
             Verdict::Faster => {
-                format!(
-                    "faster: with the library the program takes {part}, {:.1} % less",
-                    100.0 * (1.0 - self.ratio)
-                )
+                format!("faster: with the library the program takes {part}, {:.1} % less", 100.0 * (1.0 - self.ratio))
             }
             Verdict::Slower => {
-                format!(
-                    "slower: with the library the program takes {part}, {:.1} % more",
-                    100.0 * (self.ratio - 1.0)
-                )
+                format!("slower: with the library the program takes {part}, {:.1} % more", 100.0 * (self.ratio - 1.0))
             }
             Verdict::NoDifference => format!("no difference: with the library the program takes {part}"),
         }

@@ -39,8 +39,7 @@ const PAIRS: [&str; 8] = ["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "-gen
 const PROGRAMS: [&str; 4] = ["-launcher-exec", "-bootstrap-exec", "--launch-agent", "-rmk"];
 
 /// Prefixes of launchers' names. Other commands may precede a launcher: `env`, `timeout`.
-const LAUNCHERS: [&str; 9] =
-    ["mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "ibrun"];
+const LAUNCHERS: [&str; 9] = ["mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "aprun", "jsrun", "ibrun"];
 
 /// Whether a word is the name of a launcher.
 fn is_launcher(word: &str) -> bool {
@@ -101,9 +100,8 @@ struct Part {
 }
 
 fn without_exec(words: &[String]) -> Part {
-    let is_exec = |pair: &[String]| {
-        Path::new(&pair[0]).file_name().is_some_and(|name| name == "bruckner") && pair[1] == "exec"
-    };
+    let is_exec =
+        |pair: &[String]| Path::new(&pair[0]).file_name().is_some_and(|name| name == "bruckner") && pair[1] == "exec";
     let at = words.windows(2).position(is_exec);
     let mut words = words.to_vec();
     if let Some(at) = at {
@@ -114,12 +112,7 @@ fn without_exec(words: &[String]) -> Part {
 
 /// Returns the index of the program: `said` if the user marked it, else the first executable after the launcher that cannot be an option's
 /// value.
-fn program_of(
-    words: &[String],
-    from: usize,
-    said: Option<usize>,
-    is_program: &dyn Fn(&str) -> bool,
-) -> Option<usize> {
+fn program_of(words: &[String], from: usize, said: Option<usize>, is_program: &dyn Fn(&str) -> bool) -> Option<usize> {
     if let Some(at) = said {
         return (at < words.len()).then_some(at);
     }
@@ -157,10 +150,7 @@ mod tests {
             ("mpirun --oversubscribe python3 x.py", "mpirun --oversubscribe bruckner exec python3 x.py"),
             ("srun --mpi=pmix python3 x.py", "srun --mpi=pmix bruckner exec python3 x.py"),
             ("mpirun -n 4 python3 x.py", "mpirun -n 4 bruckner exec python3 x.py"),
-            (
-                "mpirun -n 2 ./app : -n 2 /opt/lmp",
-                "mpirun -n 2 bruckner exec ./app : -n 2 bruckner exec /opt/lmp",
-            ),
+            ("mpirun -n 2 ./app : -n 2 /opt/lmp", "mpirun -n 2 bruckner exec ./app : -n 2 bruckner exec /opt/lmp"),
             ("env X=1 mpirun -n 4 ./app", "env X=1 mpirun -n 4 bruckner exec ./app"),
             ("mylauncher ./app", "mylauncher bruckner exec ./app"),
             ("mpirun --mca plm node -n 4 ./app", "mpirun --mca plm node -n 4 bruckner exec ./app"),

@@ -43,9 +43,7 @@ fn installed() -> BTreeSet<PathBuf> {
             }
         }
     }
-    let is_mpi = |name: &str| {
-        ["libmpi.so", "libmpich.so", "libmpi_abi.so"].iter().any(|start| name.starts_with(start))
-    };
+    let is_mpi = |name: &str| ["libmpi.so", "libmpich.so", "libmpi_abi.so"].iter().any(|start| name.starts_with(start));
     let mut places: Vec<PathBuf> = PLACES.iter().map(|place| Path::new(place).join("lib")).collect();
     let library_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     places.extend(std::env::split_paths(&library_path));

@@ -21,29 +21,24 @@ pub(super) fn examine(program: &Path, mpi: Option<Family>, findings: &mut Findin
         Err(error) => return findings.wrong.push(format!("{shown}: {error}")),
     };
     if path.metadata().is_ok_and(|about| about.permissions().mode() & 0o6000 != 0) {
-        findings
-            .wrong
-            .push(format!("{shown} is set-user-id or set-group-id: LD_PRELOAD has no effect on it"));
+        findings.wrong.push(format!("{shown} is set-user-id or set-group-id: LD_PRELOAD has no effect on it"));
     }
     let file = match object::File::parse(&*bytes) {
         Ok(file) => file,
         Err(_) if bytes.starts_with(b"#!") => {
-            return findings
-                .found("program", format!("{shown} is a script: give doctor the program that it starts"));
+            return findings.found("program", format!("{shown} is a script: give doctor the program that it starts"));
         }
         Err(why) => return findings.wrong.push(format!("{shown} is not an executable program: {why}")),
     };
     if file.dynamic_symbol_table().is_none() {
-        return findings.wrong.push(format!(
-            "{shown} is statically linked: LD_PRELOAD has no effect on it; link it dynamically"
-        ));
+        return findings
+            .wrong
+            .push(format!("{shown} is statically linked: LD_PRELOAD has no effect on it; link it dynamically"));
     }
     let calls = Calls::of(&file);
     findings.found("program", format!("{shown}: {}", calls.text()));
     if calls.has_mpi_inside {
-        findings
-            .wrong
-            .push(format!("{shown} contains its MPI as a static library: its calls cannot be intercepted"));
+        findings.wrong.push(format!("{shown} contains its MPI as a static library: its calls cannot be intercepted"));
     }
     let libraries = libraries(&path);
     let needs = libraries.iter().find_map(|(name, _)| family(name));
@@ -122,8 +117,7 @@ fn fortran(libraries: &[(String, String)], findings: &mut Findings) {
     for (_, library) in libraries {
         let Ok(bytes) = std::fs::read(library) else { continue };
         let Ok(file) = object::File::parse(&*bytes) else { continue };
-        let symbols =
-            || file.dynamic_symbols().filter_map(|symbol| Some((symbol.name().ok()?, symbol.is_undefined())));
+        let symbols = || file.dynamic_symbols().filter_map(|symbol| Some((symbol.name().ok()?, symbol.is_undefined())));
         let has = |wanted: &[&str], undefined: bool| {
             symbols().any(|(name, is_undefined)| is_undefined == undefined && wanted.contains(&name))
         };

@@ -37,9 +37,7 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     findings.found("MPI", mpi.name());
     findings.found("library", mpi.library.path.display().to_string());
     findings.found("family", format!("{}, MPI {major}.{minor}", mpi.family.name()));
-    if let Some((_, started, whose)) =
-        launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1))
-    {
+    if let Some((_, started, whose)) = launched().filter(|(_, started, _)| *started > 1 && mpi.size(world) == Ok(1)) {
         findings.wrong.push(format!(
             "{whose} started {started} processes, but each has an MPI_COMM_WORLD of its own: launcher and library \
              belong to different MPIs, or use different PMI versions (srun: try --mpi=pmix or --mpi=pmi2)"
@@ -51,11 +49,8 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
     let found = engine.findings()?;
     findings.found("ranks", found.ranks.to_string());
     findings.found("topology", found.topology);
-    let cores = if found.oversubscribed {
-        "oversubscribed: more ranks than cores"
-    } else {
-        "at least one for each rank"
-    };
+    let cores =
+        if found.oversubscribed { "oversubscribed: more ranks than cores" } else { "at least one for each rank" };
     findings.found("cores", cores);
     let shared = if found.shared_memory { "yes" } else { "no: ranks of a node exchange messages" };
     findings.found("shared memory", shared);
@@ -68,9 +63,9 @@ pub(super) fn examine(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> 
         );
     }
     if found.oversubscribed {
-        findings.notes.push(
-            "oversubscription: there are more ranks than cores, so collectives mostly wait for a core".into(),
-        );
+        findings
+            .notes
+            .push("oversubscription: there are more ranks than cores, so collectives mostly wait for a core".into());
     }
     // Complaints about settings: those of the first rank, then those that the engine has about the settings of all ranks.
     let (_, mut complaints) = show_settings();
@@ -98,16 +93,12 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
         ));
     }
     if let Some((rank, _)) = those(1).next() {
-        findings
-            .wrong
-            .push(format!("BRUCKNER=off is set on rank {rank}: all calls are passed through to the MPI"));
+        findings.wrong.push(format!("BRUCKNER=off is set on rank {rank}: all calls are passed through to the MPI"));
     }
     let settings = show_settings().0;
     let switch = settings.iter().find(|setting| setting.name == "BRUCKNER");
     if let Some(switch) = switch.filter(|switch| !off && matches!(switch.value.as_str(), "off" | "0")) {
-        findings
-            .wrong
-            .push(format!("BRUCKNER = off in {}: all calls are passed through to the MPI", switch.source));
+        findings.wrong.push(format!("BRUCKNER = off in {}: all calls are passed through to the MPI", switch.source));
     }
     let least = rows.iter().map(|row| row[2]).min().unwrap_or(u64::MAX);
     if least < FOR_A_RANK.saturating_mul(ranks) {
@@ -118,10 +109,9 @@ fn on_all(mpi: &'static Mpi, findings: &mut Findings) -> Result<()> {
         ));
     }
     if ranks > 1 && those(3).count() < rows.len() {
-        findings.notes.push(
-            "ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)"
-                .into(),
-        );
+        findings
+            .notes
+            .push("ranks may move from core to core: pin them (mpirun --bind-to core, srun --cpu-bind=cores)".into());
     }
     Ok(())
 }

@@ -162,10 +162,8 @@ struct InterNode {
 fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<InterNode> {
     let one = (flat[0][0], flat[1][0]);
     let alone = samples(ranks, &pairs(vec![one]))?;
-    let all: Vec<(u32, u32)> = flat
-        .chunks_exact(2)
-        .flat_map(|nodes| nodes[0].iter().copied().zip(nodes[1].iter().copied()))
-        .collect();
+    let all: Vec<(u32, u32)> =
+        flat.chunks_exact(2).flat_map(|nodes| nodes[0].iter().copied().zip(nodes[1].iter().copied())).collect();
     let with_all = pairs(all.clone());
     let together = samples(ranks, &with_all)?;
     let waits = waits_from(ranks, one)?;
@@ -177,16 +175,14 @@ fn between(ranks: &mut Ranks, flat: &[Vec<u32>], source: &str) -> Result<InterNo
     wire.protocols.iter_mut().for_each(|protocol| protocol.latency += crowd);
 
     // Injection rate of a node for each protocol, from the time difference between its longest and its shortest messages.
-    let senders =
-        flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
+    let senders = flat.chunks_exact(2).map(|nodes| nodes[0].len().min(nodes[1].len())).max().unwrap_or(1) as f64;
     let mut from = 0;
     for protocol in &mut wire.protocols {
         let below = protocol.below.unwrap_or(u64::MAX);
         let mut of_it = together.iter().filter(|(bytes, _)| (from..below).contains(bytes));
         if let (Some(shortest), Some(longest)) = (of_it.next(), of_it.next_back()) {
             let sent = senders * (longest.0 - shortest.0) as f64 / (longest.1 - shortest.1);
-            protocol.injection =
-                (sent > 0.0 && sent < LIMITED_BELOW * senders / protocol.per_byte).then_some(sent);
+            protocol.injection = (sent > 0.0 && sent < LIMITED_BELOW * senders / protocol.per_byte).then_some(sent);
         }
         from = below;
     }

@@ -48,14 +48,13 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
         None => "not measured".to_owned(),
         Some(verdict) => format!("{} ({:.2})", verdict.expression, verdict.ratio),
     };
-    let mut compare =
-        |shape: Shape, of: &TuningResult, before: Option<TuningResult>, now: Option<TuningResult>| {
-            let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
-            if !same {
-                let what = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
-                changes.push(Change { what, before: said(&before), now: said(&now) });
-            }
-        };
+    let mut compare = |shape: Shape, of: &TuningResult, before: Option<TuningResult>, now: Option<TuningResult>| {
+        let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
+        if !same {
+            let what = format!("{shape} {} {}", of.name, bytes_text(of.bytes));
+            changes.push(Change { what, before: said(&before), now: said(&now) });
+        }
+    };
     for ShapeResults { shape, results } in &old.results {
         for verdict in results {
             compare(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
@@ -98,13 +97,8 @@ mod tests {
             launches: 2,
         };
         let shape = Shape::of(&"4x4".parse().unwrap());
-        let made = Provenance {
-            version: 1,
-            mpi: "MPICH 5".into(),
-            bruckner: String::new(),
-            cpu: String::new(),
-            when: 0,
-        };
+        let made =
+            Provenance { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
         let raced = vec![ShapeResults { shape, results: vec![verdict(8, "ring"), verdict(64, "ring")] }];
         let old = Profile {
             machine: Machine::builtin("lassen").unwrap(),

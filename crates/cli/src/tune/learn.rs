@@ -27,11 +27,7 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
         let shown = path.display();
         let report = crate::report::read(path)?;
         let known = &profile.provenance.mpi;
-        ensure!(
-            report.mpi == *known,
-            "{shown} was written with {}, but the profile is for {known}",
-            report.mpi
-        );
+        ensure!(report.mpi == *known, "{shown} was written with {}, but the profile is for {known}", report.mpi);
         text.push_str(&note(&report, &mut profile)?);
     }
     if text.is_empty() {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bruckner::{Communicator, Name};
 use bruckner_choose::{
-    Ability, DecisionTables, Knowledge, Origin, Policy, Profile, Provenance, Question, Source, TuningResult,
-    VERSION, Vendor,
+    Ability, DecisionTables, Knowledge, Origin, Policy, Profile, Provenance, Question, Source, TuningResult, VERSION,
+    Vendor,
 };
 use bruckner_engine::mpi::AgreeOp;
 use bruckner_engine::{Engine, Mpi};
@@ -153,9 +153,7 @@ impl Tune {
             command.args(&self.launcher[1..]).arg(&this).arg("tune").arg("--output").arg(output);
             let seconds = self.races().as_secs_f64() / f64::from(LAUNCHES);
             command.arg("--budget").arg(format!("{}s", seconds.max(1.0)));
-            command
-                .arg("--collectives")
-                .arg(list(self.collectives.iter().map(ToString::to_string).collect()));
+            command.arg("--collectives").arg(list(self.collectives.iter().map(ToString::to_string).collect()));
             command.arg("--bytes").arg(list(self.bytes.iter().map(ToString::to_string).collect()));
             command.arg("--candidates").arg(self.candidates.to_string());
             if self.json {
@@ -214,12 +212,10 @@ impl Tune {
         // cases, or in another order, would deadlock.
         let old = if first { self.old(mpi, output)? } else { String::new() };
         let old = mpi.share_text(world, &old)?;
-        let read =
-            |text: &str| Ok::<_, anyhow::Error>(Profile::read(text).map_err(|why| anyhow!("{why}"))?.0);
+        let read = |text: &str| Ok::<_, anyhow::Error>(Profile::read(text).map_err(|why| anyhow!("{why}"))?.0);
         let kept = if old.is_empty() { None } else { Some(read(&old)?) };
         // A profile measured on one node only lacks the costs between nodes.
-        let knows =
-            |profile: &Profile| shape.nodes == 1 || profile.results.iter().any(|raced| raced.shape.nodes > 1);
+        let knows = |profile: &Profile| shape.nodes == 1 || profile.results.iter().any(|raced| raced.shape.nodes > 1);
         let mut profile = match kept {
             Some(kept) if knows(&kept) => kept,
             kept => {
@@ -233,8 +229,7 @@ impl Tune {
             }
         };
         let steady = Source { machine: profile.machine.clone(), origin: Origin::Profile };
-        let known =
-            Knowledge { reproducible: steady, ..Knowledge::defaults(Vendor::of(&profile.provenance.mpi)) };
+        let known = Knowledge { reproducible: steady, ..Knowledge::defaults(Vendor::of(&profile.provenance.mpi)) };
         let parts = shapes::parts(&topology);
         let sizes = |part: usize| self.bytes.iter().step_by(if part == 0 { 1 } else { 2 });
         let cases = |part: usize| {
@@ -312,8 +307,8 @@ impl Tune {
         let mut text = format!("{}\n", profile.results[at].shape);
         for (number, (collective, bytes)) in cases.iter().enumerate() {
             let name = Name::read(&collective.to_string()).context("a collective")?;
-            let problem = Problem::new(*collective, world.size()?, Counts::Equal(bytes / 8), 8)
-                .map_err(|why| anyhow!(why))?;
+            let problem =
+                Problem::new(*collective, world.size()?, Counts::Equal(bytes / 8), 8).map_err(|why| anyhow!(why))?;
             let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
             let results = &mut profile.results[at].results;
             let before = results.iter().position(|other| other.name == name && other.bytes == *bytes);
@@ -333,8 +328,7 @@ impl Tune {
             let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
             let known = before.map(|before| &results[before]);
             let raced = bench::Problem { name, size: bench::Size::Bytes(*bytes) };
-            let found =
-                tune_case(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
+            let found = tune_case(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
             let verdict = combined(known, &found, name, *bytes);
             if first {
                 text.push_str(&row(&verdict));
@@ -463,14 +457,9 @@ mod tests {
     fn a_win_counts_when_two_launches_agree() {
         let found = |winner: Option<&str>| CaseResult {
             native: 1e-3,
-            winner: winner.map(|text| Winner {
-                expression: text.parse().unwrap(),
-                ratio: 0.5,
-                interval: [0.4, 0.6],
-            }),
+            winner: winner.map(|text| Winner { expression: text.parse().unwrap(), ratio: 0.5, interval: [0.4, 0.6] }),
         };
-        let settle =
-            |before: Option<&TuningResult>, winner| combined(before, &found(winner), Name::Allreduce, 8);
+        let settle = |before: Option<&TuningResult>, winner| combined(before, &found(winner), Name::Allreduce, 8);
         let text = |verdict: &TuningResult| (verdict.expression.to_string(), verdict.launches);
         let first = settle(None, Some("ring"));
         assert_eq!(text(&first), ("ring".into(), 1));

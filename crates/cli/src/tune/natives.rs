@@ -35,9 +35,7 @@ pub(super) fn find(
     }
     let seconds = (time.as_secs_f64() / cases.len() as f64 / LAUNCHES).max(LEAST);
     // A setting that the MPI's tuning files cannot express is not tried.
-    let may = |mpi: &str, name: Name, setting: &str| {
-        Format::of(mpi).is_some_and(|format| format.takes(name, setting))
-    };
+    let may = |mpi: &str, name: Name, setting: &str| Format::of(mpi).is_some_and(|format| format.takes(name, setting));
     let found = best_natives(launcher, cases, seconds, may)?;
     let mut profile = read_profile(output)?;
     ensure!(
@@ -52,9 +50,10 @@ pub(super) fn find(
     let (mut settings, mut text) = (Vec::new(), String::new());
     for (problem, best) in found.best {
         // A case listed twice is stored once.
-        if settings.iter().any(|known: &NativeSetting| {
-            Size::Bytes(known.bytes) == problem.size && known.name == problem.name
-        }) {
+        if settings
+            .iter()
+            .any(|known: &NativeSetting| Size::Bytes(known.bytes) == problem.size && known.name == problem.name)
+        {
             continue;
         }
         let Size::Bytes(bytes) = problem.size else { continue };

@@ -141,10 +141,7 @@ mod tests {
     #[test]
     fn a_win_is_sure_clear_and_steady() {
         let won = |case: &Case| {
-            judge(case, &["ring".to_owned()], None)
-                .unwrap()
-                .winner
-                .map(|winner| format!("{:.2}", winner.ratio))
+            judge(case, &["ring".to_owned()], None).unwrap().winner.map(|winner| format!("{:.2}", winner.ratio))
         };
         assert_eq!(won(&case((0..20).map(|_| 800), 900)).as_deref(), Some("0.80"));
         // Too few blocks; too small a gain; much slower in some blocks; slower back to back.
@@ -201,9 +198,8 @@ mod tests {
     /// A composition of MPI functions must save more than its overhead, and be clearly faster than a planned algorithm.
     #[test]
     fn compositions_must_be_worth_it() {
-        let won = |native, [algorithm, parts]: [u64; 2]| {
-            three(native, [("ring", algorithm), ("native-rooted", parts)], None)
-        };
+        let won =
+            |native, [algorithm, parts]: [u64; 2]| three(native, [("ring", algorithm), ("native-rooted", parts)], None);
         assert_eq!(won(10_000, [9_900, 5_000]).as_deref(), Some("native-rooted"));
         assert_eq!(won(10_000, [5_200, 5_000]).as_deref(), Some("ring"));
         assert_eq!(won(10_000, [6_000, 5_000]).as_deref(), Some("native-rooted"));

@@ -70,9 +70,9 @@ mod tests {
     fn shapes(topology: &str) -> String {
         let parts = parts(&topology.parse().unwrap());
         assert!(
-            parts.iter().all(|part| {
-                part.members.iter().filter(|is| **is).count() == part.topology.ranks() as usize
-            })
+            parts
+                .iter()
+                .all(|part| { part.members.iter().filter(|is| **is).count() == part.topology.ranks() as usize })
         );
         parts.iter().map(|part| part.shape.to_string()).collect::<Vec<_>>().join(" ")
     }

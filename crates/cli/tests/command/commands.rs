@@ -23,10 +23,7 @@ fn the_wrong_question_ends_with_2_and_a_reason() {
         (vec!["verify", "allgather"], "add --topology T"),
         (vec!["verify", "nonsense"], "cannot verify `nonsense`: expected `all`, `probes`, one of"),
         (vec!["explain", "allgather", "--topology", "4x"], "at column 3 of `4x`"),
-        (
-            vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "brick"],
-            "unknown algorithm `brick`",
-        ),
+        (vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "brick"], "unknown algorithm `brick`"),
         (
             vec!["explain", "allgather", "--topology", "4x4", "--algorithm", "modified-bruck(2)"],
             "`modified-bruck(2)` does not implement allgather",
@@ -34,10 +31,7 @@ fn the_wrong_question_ends_with_2_and_a_reason() {
         (vec!["explain", "allgather", "--topology", "4x4", "--format", "table"], "add --rank R"),
         (vec!["explain", "allgather", "--topology", "4x4", "--rank", "16"], "rank 16 is not one of 16 ranks"),
         (vec!["explain", "allgather", "--topology", "65536x16"], "1048576 ranks are too many to show"),
-        (
-            vec!["explain", "bcast", "--topology", "4x4", "--root", "16"],
-            "root 16 does not exist: there are 16 ranks",
-        ),
+        (vec!["explain", "bcast", "--topology", "4x4", "--root", "16"], "root 16 does not exist: there are 16 ranks"),
         (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,x"], "not `1,x`"),
         (vec!["explain", "allgather", "--topology", "2x1", "--counts", "1,2,3"], "one count for each rank"),
     ] {
@@ -54,10 +48,7 @@ fn a_text_that_breaks_an_invariant_ends_with_1_and_its_line() {
     let output = bruckner(&["verify", &breaks]);
     assert_eq!(output.status.code(), Some(1));
     let found = text(&output.stdout);
-    assert!(
-        found.contains("in-flight-breaks.bruck:11: in-flight: rank 0, instruction 2: writes t0[0]"),
-        "{found}"
-    );
+    assert!(found.contains("in-flight-breaks.bruck:11: in-flight: rank 0, instruction 2: writes t0[0]"), "{found}");
     assert_eq!(status(&["verify", &format!("{corpus}in-flight-holds.bruck")]).0, 0);
 }
 
@@ -68,10 +59,7 @@ fn the_small_catalogue_verifies() {
     let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
     assert!(last.starts_with("verified ") && last.ends_with(" schedules, 0 refused"), "{last}");
     let listed = text(&bruckner(&["verify", "--catalogue", "--max-ranks", "6"]).stdout).lines().count();
-    assert!(
-        text(&output.stdout).contains(&format!("{listed} pairs of task and algorithm")),
-        "{listed} are listed"
-    );
+    assert!(text(&output.stdout).contains(&format!("{listed} pairs of task and algorithm")), "{listed} are listed");
 }
 
 #[test]
@@ -90,8 +78,7 @@ fn the_judges_agree_on_a_sample() {
     let output = bruckner(&["verify", "--random", "300", "--seed", "7"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(
-        text(&output.stdout)
-            .ends_with("300 programs: 300 accepted and correct, 0 refused, 0 accepted but wrong\n")
+        text(&output.stdout).ends_with("300 programs: 300 accepted and correct, 0 refused, 0 accepted but wrong\n")
     );
 }
 
@@ -108,9 +95,7 @@ fn explain_says_what_would_run_and_why() {
         choice.unwrap_or_default().to_owned()
     };
     let near = chosen(&["allreduce", "--topology", "4x4"]);
-    assert!(
-        near.starts_with("; locality(node): ") && near.contains("predicted from the default machine model")
-    );
+    assert!(near.starts_with("; locality(node): ") && near.contains("predicted from the default machine model"));
     let node = chosen(&["allgather", "--topology", "1x4", "--bytes", "8192", "--mpi", "mpich"]);
     assert!(node.starts_with("; shm: "), "{node}");
     let long = chosen(&["allgather", "--topology", "1x4", "--bytes", "16777216", "--mpi", "openmpi"]);
@@ -124,16 +109,7 @@ fn explain_says_what_would_run_and_why() {
 
 #[test]
 fn json_is_json_and_complete() {
-    let output = bruckner(&[
-        "explain",
-        "alltoall",
-        "--topology",
-        "7x1",
-        "--algorithm",
-        "bruck(3)",
-        "--format",
-        "json",
-    ]);
+    let output = bruckner(&["explain", "alltoall", "--topology", "7x1", "--algorithm", "bruck(3)", "--format", "json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(document["schedule"].as_array().map(Vec::len), Some(7));
     assert_eq!(document["schedule"][0]["steps"], 4);

@@ -58,9 +58,7 @@ fn matches(found: &[&str], listed: &[&str]) -> bool {
     match listed.split_first() {
         None => found.is_empty(),
         Some((&"…", rest)) => (0..=found.len()).any(|skip| matches(&found[skip..], rest)),
-        Some((line, rest)) => {
-            found.first().is_some_and(|f| f.trim_end() == *line) && matches(&found[1..], rest)
-        }
+        Some((line, rest)) => found.first().is_some_and(|f| f.trim_end() == *line) && matches(&found[1..], rest),
     }
 }
 
@@ -77,10 +75,9 @@ fn commands_print_what_is_listed() {
                     .current_dir(root())
                     .output()
                     .expect("the command runs");
-                let found = String::from_utf8_lossy(&output.stdout).into_owned()
-                    + &String::from_utf8_lossy(&output.stderr);
-                let (found, listed): (Vec<&str>, Vec<&str>) =
-                    (found.lines().collect(), listed.lines().collect());
+                let found =
+                    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+                let (found, listed): (Vec<&str>, Vec<&str>) = (found.lines().collect(), listed.lines().collect());
                 let shown = listed.iter().rposition(|l| !l.is_empty()).map_or(0, |at| at + 1);
                 assert!(
                     matches(&found, &listed[..shown]),
@@ -126,8 +123,7 @@ fn the_guide_lists_the_example() {
 #[test]
 fn every_construct_names_its_probe() {
     let text = std::fs::read_to_string(root().join("docs/language.md")).expect("readable");
-    let names: Vec<&str> =
-        bruckner_algorithms::reference_cases::reference_cases().iter().map(|p| p.name).collect();
+    let names: Vec<&str> = bruckner_algorithms::reference_cases::reference_cases().iter().map(|p| p.name).collect();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
     for row in &rows {
         let last = row.trim_end_matches('|').rsplit('|').next().unwrap_or("").trim();

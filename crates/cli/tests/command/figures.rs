@@ -4,18 +4,7 @@ use std::process::Command;
 
 fn stages(form: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_bruckner"))
-        .args([
-            "explain",
-            "allreduce",
-            "--topology",
-            "8x1",
-            "--bytes",
-            "96",
-            "--rank",
-            "5",
-            "--format",
-            "stages",
-        ])
+        .args(["explain", "allreduce", "--topology", "8x1", "--bytes", "96", "--rank", "5", "--format", "stages"])
         .args(["--algorithm", form])
         .output()
         .expect("the command runs");

@@ -19,11 +19,7 @@ pub(crate) struct OperationCounters {
 }
 
 impl OperationCounters {
-    pub(crate) fn new(
-        statistics: Arc<Statistics>,
-        counters: Option<Arc<Counters>>,
-        name: Name,
-    ) -> OperationCounters {
+    pub(crate) fn new(statistics: Arc<Statistics>, counters: Option<Arc<Counters>>, name: Name) -> OperationCounters {
         OperationCounters { statistics, counters, name, started: Mutex::default() }
     }
 

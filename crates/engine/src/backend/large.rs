@@ -68,8 +68,7 @@ unsafe fn in_pieces(mpi: &Mpi, call: &Call, comm: Handle) -> Result<(), MpiError
         return Err(MpiError { call: call.function.name(), code });
     }
     let (count, extent) = (call.recv.amount.each(), mpi.shape(call.recv.datatype)?.extent);
-    let moved =
-        |at: *mut c_void, by: isize| if mpi.is_in_place(at) { at } else { at.wrapping_byte_offset(by) };
+    let moved = |at: *mut c_void, by: isize| if mpi.is_in_place(at) { at } else { at.wrapping_byte_offset(by) };
     for at in (0..count).step_by(MOST as usize) {
         let (mut piece, by) = (*call, at as isize * extent);
         let amount = Amount::Each((count - at).min(MOST));

@@ -12,8 +12,8 @@ use std::ffi::{c_int, c_void};
 
 use bruckner_config::ProfileFile;
 use bruckner_mpi::{
-    AgreeOp, AttachedState, Flavour, FreeingCommunicators, Function, Handle, Location, MpiError, PostStyle,
-    TypeLayout, Work,
+    AgreeOp, AttachedState, Flavour, FreeingCommunicators, Function, Handle, Location, MpiError, PostStyle, TypeLayout,
+    Work,
 };
 use bruckner_runtime::reduce::{ElementType, Operation};
 use bruckner_runtime::{Backoff, Transport};

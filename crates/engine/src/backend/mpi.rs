@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_void};
 
 use bruckner_config::{ProfileFile, Settings, find_settings};
 use bruckner_mpi::{
-    AgreeOp, AttachedState, ExternalCollectives, Family, Flavour, FreeingCommunicators, Function, Handle,
-    Location, Mpi, MpiError, MpiTransport, PostStyle, Requests, TypeLayout, Work, has_device_runtime,
-    locations, processes_and_cores, variable,
+    AgreeOp, AttachedState, ExternalCollectives, Family, Flavour, FreeingCommunicators, Function, Handle, Location,
+    Mpi, MpiError, MpiTransport, PostStyle, Requests, TypeLayout, Work, has_device_runtime, locations,
+    processes_and_cores, variable,
 };
 use bruckner_runtime::Backoff;
 use bruckner_runtime::reduce::{ElementType, Operation};
@@ -202,13 +202,10 @@ impl Datatypes for Mpi {
             // SAFETY: the caller guarantees valid buffers; the communicator is one of this MPI's.
             unsafe {
                 match way {
-                    Way::Pack => {
-                        done("MPI_Pack", (self.f.pack)(data, count, datatype, bytes, length, &mut at, comm))
+                    Way::Pack => done("MPI_Pack", (self.f.pack)(data, count, datatype, bytes, length, &mut at, comm)),
+                    Way::Unpack => {
+                        done("MPI_Unpack", (self.f.unpack)(bytes, length, &mut at, data, count, datatype, comm))
                     }
-                    Way::Unpack => done(
-                        "MPI_Unpack",
-                        (self.f.unpack)(bytes, length, &mut at, data, count, datatype, comm),
-                    ),
                 }
             }
         };
@@ -232,9 +229,7 @@ impl Datatypes for Mpi {
         op: Handle,
     ) -> Result<(), MpiError> {
         // SAFETY: the caller guarantees `count` elements at both addresses.
-        done("MPI_Reduce_local", unsafe {
-            (self.f.reduce_local)(left.cast(), into.cast(), count, datatype, op)
-        })
+        done("MPI_Reduce_local", unsafe { (self.f.reduce_local)(left.cast(), into.cast(), count, datatype, op) })
     }
 
     #[inline]
@@ -301,9 +296,7 @@ fn words(call: &Call) -> CallArguments {
             let (given, at) = (given.word(), at.word());
             CallArguments::of([from, given, at, send.datatype, to, counts, displacements, recv.datatype])
         }
-        Function::Allreduce | Function::ReduceScatterBlock => {
-            CallArguments::of([from, to, taken, recv.datatype, op])
-        }
+        Function::Allreduce | Function::ReduceScatterBlock => CallArguments::of([from, to, taken, recv.datatype, op]),
         Function::ReduceScatter => CallArguments::of([from, to, counts, recv.datatype, op]),
         Function::Bcast => CallArguments::of([to, taken, recv.datatype, root]),
         Function::Reduce => CallArguments::of([from, to, taken, recv.datatype, op, root]),
@@ -312,12 +305,7 @@ fn words(call: &Call) -> CallArguments {
 }
 
 #[inline(always)]
-unsafe fn invoke<const N: usize>(
-    mpi: &Mpi,
-    call: &Call,
-    flavour: Flavour,
-    more: [Handle; N],
-) -> Result<(), MpiError> {
+unsafe fn invoke<const N: usize>(mpi: &Mpi, call: &Call, flavour: Flavour, more: [Handle; N]) -> Result<(), MpiError> {
     let words = words(call).append(more);
     // SAFETY: these are the arguments of the MPI function in its order, and the caller guarantees that they are valid.
     unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }

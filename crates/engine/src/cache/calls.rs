@@ -135,9 +135,7 @@ impl CallCache {
         let bucket = self.0.get_mut(bucket(&key.words, BUCKETS))?;
         let CallKey { words, count, .. } = key;
         let fits = |cached: &&mut CachedCall| {
-            cached.words == *words
-                && cached.counts.contains(count)
-                && cached.cut.fits(count * cached.blocks.elements)
+            cached.words == *words && cached.counts.contains(count) && cached.cut.fits(count * cached.blocks.elements)
         };
         bucket.iter_mut().map_while(Option::as_mut).find(fits)
     }

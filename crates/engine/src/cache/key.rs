@@ -41,18 +41,13 @@ impl CallKey {
 /// Returns the key of a call, if its arguments alone decide how it is handled. `size` returns how many numbers of a list belong to the
 /// key.
 #[inline(always)]
-pub(crate) fn key_of(
-    backend: &impl Backend,
-    call: &Call,
-    size: impl FnOnce() -> Option<u32>,
-) -> Option<CallKey> {
+pub(crate) fn key_of(backend: &impl Backend, call: &Call, size: impl FnOnce() -> Option<u32>) -> Option<CallKey> {
     let (function, datatype, root) = (call.function as u64, call.recv.datatype, call.root as u64);
     let mut count = call.recv.amount.each();
     let mut listed = None;
     if let Amount::Listed { counts, displacements } = call.recv.amount {
         let is_given = matches!(call.send.amount, Amount::Each(_)) && !backend.is_in_place(call.send.data);
-        listed =
-            Some(ListedCounts { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
+        listed = Some(ListedCounts { counts, displacements, given: is_given.then(|| call.send.amount.each()) });
         // SAFETY: MPI requires a list to have one number for each rank.
         count = unsafe { counts.largest(size()?) };
     }

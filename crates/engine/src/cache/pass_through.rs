@@ -22,11 +22,7 @@ struct Cell {
 
 impl Cell {
     const fn empty() -> Cell {
-        Cell {
-            version: AtomicU64::new(0),
-            words: [const { AtomicU64::new(0) }; 6],
-            counts: AtomicU64::new(0),
-        }
+        Cell { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 6], counts: AtomicU64::new(0) }
     }
 
     #[inline(always)]
@@ -47,8 +43,7 @@ impl Cell {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version | 1;
         // Another thread is writing this entry, so this write is dropped.
-        if version == odd
-            || self.version.compare_exchange(version, odd, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        if version == odd || self.version.compare_exchange(version, odd, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return;
         }

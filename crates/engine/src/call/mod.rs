@@ -183,8 +183,7 @@ impl Call {
         recv_count: Count,
         recv_type: Handle,
     ) -> Call {
-        let (send, recv) =
-            (UserBuffer::of(send, send_count, send_type), UserBuffer::of(recv, recv_count, recv_type));
+        let (send, recv) = (UserBuffer::of(send, send_count, send_type), UserBuffer::of(recv, recv_count, recv_type));
         Call::of(Function::Allgather, send, recv)
     }
 
@@ -203,25 +202,13 @@ impl Call {
     }
 
     #[inline(always)]
-    pub fn allreduce(
-        send: *const c_void,
-        recv: *mut c_void,
-        count: Count,
-        datatype: Handle,
-        op: Handle,
-    ) -> Call {
+    pub fn allreduce(send: *const c_void, recv: *mut c_void, count: Count, datatype: Handle, op: Handle) -> Call {
         let (send, recv) = (UserBuffer::of(send, count, datatype), UserBuffer::of(recv, count, datatype));
         Call { op, ..Call::of(Function::Allreduce, send, recv) }
     }
 
     #[inline(always)]
-    pub fn reduce_scatter(
-        send: *const c_void,
-        recv: *mut c_void,
-        counts: List,
-        datatype: Handle,
-        op: Handle,
-    ) -> Call {
+    pub fn reduce_scatter(send: *const c_void, recv: *mut c_void, counts: List, datatype: Handle, op: Handle) -> Call {
         let of = |data| UserBuffer::listed(data, counts, List::NONE, datatype);
         Call { op, ..Call::of(Function::ReduceScatter, of(send), of(recv.cast_const())) }
     }

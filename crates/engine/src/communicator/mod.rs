@@ -127,9 +127,7 @@ impl<B: Backend> Communicator<B> {
 
     /// Locks the state for a call. The lock is released even if the call panics.
     pub(crate) fn take(&self) -> Result<Taken<'_, State<B>>, Error> {
-        self.state
-            .try_take()
-            .ok_or(Error::Plan("another thread is running a collective on this communicator"))
+        self.state.try_take().ok_or(Error::Plan("another thread is running a collective on this communicator"))
     }
 
     /// Returns the topology and the calibration of messages as text.

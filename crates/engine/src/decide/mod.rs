@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use bruckner_algorithms::Expression;
 use bruckner_choose::{
-    Assignment, Calibration, Choice, DecisionTables, Kind, KindId, OnlineTuning, Question, Reason, Rules,
-    choose,
+    Assignment, Calibration, Choice, DecisionTables, Kind, KindId, OnlineTuning, Question, Reason, Rules, choose,
 };
 use bruckner_schedule::Topology;
 use rustc_hash::FxBuildHasher;

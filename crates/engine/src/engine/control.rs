@@ -33,18 +33,13 @@ impl<B: Backend> Engine<B> {
         self.change(comm, |communicator, state| {
             let decider = &mut state.decider;
             decider.topology = Arc::new(topology);
-            decider.menus =
-                communicator.group.internal.menus(&decider.topology, decider.calibration.as_ref());
+            decider.menus = communicator.group.internal.menus(&decider.topology, decider.calibration.as_ref());
             state.store.workspace = Workspace::of_communicator();
         })
     }
 
     /// Changes the inputs of a communicator's decisions, and drops its plans so that they are made anew.
-    fn change(
-        &self,
-        comm: Handle,
-        change: impl FnOnce(&Communicator<B>, &mut State<B>),
-    ) -> Result<(), Error> {
+    fn change(&self, comm: Handle, change: impl FnOnce(&Communicator<B>, &mut State<B>)) -> Result<(), Error> {
         let Some(communicator) = self.communicator(comm)? else { return Ok(()) };
         let mut state = communicator.take()?;
         change(communicator, &mut state);

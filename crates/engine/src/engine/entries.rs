@@ -32,8 +32,7 @@ struct Recent {
     entry: *const (),
 }
 
-const NONE: Recent =
-    Recent { engine: std::ptr::null(), comm: 0, generation: u64::MAX, entry: std::ptr::null() };
+const NONE: Recent = Recent { engine: std::ptr::null(), comm: 0, generation: u64::MAX, entry: std::ptr::null() };
 
 /// Number of communicators that a thread remembers: a power of two. Programs often alternate between a few.
 const REMEMBERED: u32 = 8;
@@ -124,8 +123,7 @@ impl<B: Backend> Engine<B> {
         }
         let Ok(normalized) = incoming.normalized()? else { return Ok(None) };
         let signature = &normalized.signature;
-        let asked =
-            self.internal_comm().is_some_and(|internal| internal.settings.handles_all(signature.name));
+        let asked = self.internal_comm().is_some_and(|internal| internal.settings.handles_all(signature.name));
         // In an alltoallv a rank knows only its own sizes, which may all be 0.
         let local = signature.is_local();
         let sound = !local || incoming.is_alltoallv_sound()?;
@@ -135,11 +133,7 @@ impl<B: Backend> Engine<B> {
 
     /// Returns the entry of a communicator that is used now, with shared ownership because plans may outlive the communicator's handle.
     /// Makes it at first use, which is collective.
-    pub(super) fn use_entry(
-        &self,
-        comm: Handle,
-        entry_point: EntryPoint,
-    ) -> Result<Arc<CommEntry<B>>, Error> {
+    pub(super) fn use_entry(&self, comm: Handle, entry_point: EntryPoint) -> Result<Arc<CommEntry<B>>, Error> {
         let mut counted = None;
         if let Some(entry) = self.attached_entry(comm)? {
             match &entry.handling {
@@ -180,9 +174,7 @@ impl<B: Backend> Engine<B> {
         }
         let kept = self.backend.attached(comm).map(|kept| {
             kept.downcast::<CommEntry<B>>().map_err(|_| {
-                Error::Unsupported(
-                    "the library's attribute of the communicator has an unexpected type".into(),
-                )
+                Error::Unsupported("the library's attribute of the communicator has an unexpected type".into())
             })
         });
         kept.transpose()
@@ -273,8 +265,7 @@ mod tests {
     /// MPICH's handles of the world and of the first communicators that a program makes have different places in the table.
     #[test]
     fn the_world_and_the_first_others_are_remembered_together() {
-        let mut places: Vec<usize> =
-            [0x4400_0000].into_iter().chain(0x8400_0000..0x8400_0007).map(place_of).collect();
+        let mut places: Vec<usize> = [0x4400_0000].into_iter().chain(0x8400_0000..0x8400_0007).map(place_of).collect();
         places.sort_unstable();
         assert_eq!(places, (0..8).collect::<Vec<_>>());
     }

@@ -53,11 +53,7 @@ impl<B: Backend> Engine<B> {
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name.
-    pub unsafe fn run_cached_handled(
-        &self,
-        call: &Call,
-        comm: Handle,
-    ) -> Option<Result<c_int, TransportError>> {
+    pub unsafe fn run_cached_handled(&self, call: &Call, comm: Handle) -> Option<Result<c_int, TransportError>> {
         // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let ran = unsafe { self.run_by_key(call, &self.recent_key(call, comm)?, comm, call) };
         // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
@@ -110,8 +106,7 @@ impl<B: Backend> Engine<B> {
         let start = entry.counted.as_ref().map(|_| Instant::now());
         let mut taken = communicator.take().ok()?;
         let state = &mut *taken;
-        let State { store: Store { calls, workspace, plans }, staged_input, staged_output, decider, .. } =
-            state;
+        let State { store: Store { calls, workspace, plans }, staged_input, staged_output, decider, .. } = state;
         let Decider { tuning, .. } = decider;
         let cached = calls.get(key)?;
         let version = plans.versions.get(cached.plan);
@@ -154,9 +149,7 @@ impl<B: Backend> Engine<B> {
             // Two lists with the same largest count may need different amounts of memory.
             if key.listed.is_some() {
                 let needs = version.extent.needs(plan.compiled().even, &cached.problem, &Limits::MEASURED);
-                if !may_have(&communicator.group, &needs, version.failed_allocation)
-                    || workspace.lacks(&needs)
-                {
+                if !may_have(&communicator.group, &needs, version.failed_allocation) || workspace.lacks(&needs) {
                     return None;
                 }
             }

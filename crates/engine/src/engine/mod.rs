@@ -199,10 +199,9 @@ impl<B: Backend> Engine<B> {
                         path.display(),
                         other.display()
                     ),
-                    Err(error) => eprintln!(
-                        "bruckner: cannot write the report to {} (BRUCKNER_REPORT): {error}",
-                        path.display()
-                    ),
+                    Err(error) => {
+                        eprintln!("bruckner: cannot write the report to {} (BRUCKNER_REPORT): {error}", path.display())
+                    }
                 }
             }
         }

@@ -27,12 +27,7 @@ impl<B: Backend> Engine<B> {
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name, and stay so as long as the operation is used.
-    pub unsafe fn persistent(
-        &self,
-        call: Call,
-        comm: Handle,
-        algorithm: &str,
-    ) -> Result<Persistent<B>, Error> {
+    pub unsafe fn persistent(&self, call: Call, comm: Handle, algorithm: &str) -> Result<Persistent<B>, Error> {
         let entry = self.use_entry(comm, EntryPoint::Api)?;
         let asked = match algorithm {
             "" => None,
@@ -52,9 +47,8 @@ impl<B: Backend> Engine<B> {
             Handling::Pending(_) => (None, Made::native(Reason::FirstCalls)),
         };
         let counted = entry.counted.as_ref();
-        let account = counted.map(|counted| {
-            OperationCounters::new(self.statistics.clone(), counted.counters.clone(), call.name())
-        });
+        let account = counted
+            .map(|counted| OperationCounters::new(self.statistics.clone(), counted.counters.clone(), call.name()));
         let made = self.bound(communicator, comm, call, made, account);
         match asked {
             Some(asked)
@@ -148,9 +142,7 @@ impl<B: Backend> Engine<B> {
         if let Some(native) = all.first().filter(|choice| choice.is_native()) {
             return Ok(Made::native(native.reason.clone().into()).of(normalized));
         }
-        let Some(mut resources) =
-            communicator.slots.take(&communicator.group, purpose, &normalized.signature)?
-        else {
+        let Some(mut resources) = communicator.slots.take(&communicator.group, purpose, &normalized.signature)? else {
             return Ok(Made::native(Reason::NoTags));
         };
         let site = Site { topology: &topology, tags: resources.tags, one_round };

@@ -206,8 +206,7 @@ impl<B: Backend> Engine<B> {
         communicator.begin_trial_call(&planned.decision)?;
         let start = Instant::now();
         // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
-        let result =
-            unsafe { self.run_planned(entry, communicator, &mut state, &planned, call, &normalized) };
+        let result = unsafe { self.run_planned(entry, communicator, &mut state, &planned, call, &normalized) };
         // A call that failed on this rank still counts in its trial, because all ranks count it.
         let timed = communicator.end_trial_call(&mut state, &planned.decision, start.elapsed())?;
         if let Some(counters) = entry.counters().filter(|_| !timed.is_empty()) {
@@ -248,8 +247,7 @@ impl<B: Backend> Engine<B> {
         };
         let (wire, comm) = (&group.internal.wire, group.comm);
         let device = self.backend.has_device();
-        let mut staging =
-            Staging { backend: self.backend, input: staged_input, output: staged_output, device };
+        let mut staging = Staging { backend: self.backend, input: staged_input, output: staged_output, device };
         match prepared {
             Prepared::Native => {}
             Prepared::Parts(parts) => {

@@ -124,12 +124,7 @@ impl Engine<Mpi> {
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name.
-    pub unsafe fn run_external(
-        &self,
-        external: &ExternalCollectives,
-        call: &Call,
-        comm: Handle,
-    ) -> Result<(), Error> {
+    pub unsafe fn run_external(&self, external: &ExternalCollectives, call: &Call, comm: Handle) -> Result<(), Error> {
         if !external.has(call.function) || call.is_wide() {
             let (path, name) = (external.path().display(), call.function.name());
             return Err(Error::Argument(format!("{path} has no {name} for these arguments")));
@@ -188,8 +183,7 @@ impl Engine<Mpi> {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
         if served.is_ok() || entry.counters().is_some() {
-            let account =
-                OperationCounters::new(self.statistics.clone(), entry.counters().cloned(), call.name());
+            let account = OperationCounters::new(self.statistics.clone(), entry.counters().cloned(), call.name());
             let known = Known { served, comm, account, types, _lists: lists };
             // SAFETY: `request` holds the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);

@@ -70,8 +70,7 @@ impl<B: Backend> Engine<B> {
         let each = |all: u64| all / key.count.max(1);
         let bytes = each(normalized.signature.bytes());
         let changed = decider.tuning.has_changed(kind_id);
-        let any_count =
-            key.is_one_count() && (version.is_preferred || changed) && !planned.fallback && bytes > 0;
+        let any_count = key.is_one_count() && (version.is_preferred || changed) && !planned.fallback && bytes > 0;
         // With other lists of the same largest count, a call that a fallback handles now may get another plan.
         if key.listed.is_some() && !any_count {
             return;

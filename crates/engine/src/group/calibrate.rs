@@ -128,12 +128,7 @@ impl<B: Backend> Group<B> {
     /// Measures the average time of an exchange with a partner, in nanoseconds. A single exchange could seem to take no time, because the
     /// message of a partner that is ahead is already there. Both ranks stop together, when either has reached a limit: the first byte of
     /// each message signals that.
-    fn time(
-        &self,
-        partner: u32,
-        (mine, theirs): (&mut [u8], &mut [u8]),
-        most: Duration,
-    ) -> Result<u64, Error> {
+    fn time(&self, partner: u32, (mine, theirs): (&mut [u8], &mut [u8]), most: Duration) -> Result<u64, Error> {
         let name = self.translation.translate(Rank(partner));
         let began = Instant::now();
         for time in 1..=TIMES {
@@ -163,8 +158,7 @@ mod tests {
     fn partners_are_each_others() {
         for text in ["4x4", "3x2", "5,3,2", "2x8:cyclic", "7x1", "1x3"] {
             let topology: Topology = text.parse().unwrap();
-            let all: Vec<Partners> =
-                (0..topology.ranks()).map(|rank| Partners::of(&topology, Rank(rank))).collect();
+            let all: Vec<Partners> = (0..topology.ranks()).map(|rank| Partners::of(&topology, Rank(rank))).collect();
             for (rank, partners) in (0..).zip(&all) {
                 let node = |rank: u32| topology.node_of(Rank(rank));
                 for (other, same) in [(partners.near, true), (partners.far, false)] {

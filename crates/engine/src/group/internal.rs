@@ -66,11 +66,7 @@ pub(crate) enum TagSearch {
 
 impl<B: Backend> InternalComm<B> {
     /// Creates the internal communicator for the processes of `of`. Collective.
-    pub(crate) fn new(
-        backend: &'static B,
-        of: Handle,
-        active: Arc<Active>,
-    ) -> Result<InternalComm<B>, Error> {
+    pub(crate) fn new(backend: &'static B, of: Handle, active: Arc<Active>) -> Result<InternalComm<B>, Error> {
         let comm = backend.create_internal(of)?;
         let size = backend.size(comm)?;
         // Only rank 0 reads settings and profile, because files and environments may differ between ranks.
@@ -115,15 +111,10 @@ impl<B: Backend> InternalComm<B> {
 
     /// Returns the decision table for a topology and calibration. Communicators with the same ones share a table, because making one takes
     /// longer than a few short calls.
-    pub(crate) fn menus(
-        &self,
-        topology: &Arc<Topology>,
-        calibrated: Option<&Calibration>,
-    ) -> Arc<DecisionTables> {
+    pub(crate) fn menus(&self, topology: &Arc<Topology>, calibrated: Option<&Calibration>) -> Arc<DecisionTables> {
         let words = calibrated.map(Calibration::words);
         let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |other: &PlacementTable| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
+        let is_it = |other: &PlacementTable| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
         if let Some(placed) = known.iter().find(|other| is_it(other)) {
             return placed.menus.clone();
         }

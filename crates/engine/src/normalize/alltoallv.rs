@@ -18,22 +18,15 @@ pub(crate) struct AlltoallvLayout {
 }
 
 /// Returns the layout of this rank's buffers in an alltoallv.
-pub(crate) fn alltoallv_layout(
-    backend: &impl Backend,
-    call: &Call,
-    size: u32,
-) -> Result<AlltoallvLayout, Error> {
+pub(crate) fn alltoallv_layout(backend: &impl Backend, call: &Call, size: u32) -> Result<AlltoallvLayout, Error> {
     assert_eq!(call.function, Function::Alltoallv, "each rank knows only its own sizes");
     let blocks = |buffer: &UserBuffer| {
         let UserBuffer { data, datatype, .. } = *buffer;
         let (shape, (counts, at)) = (shape_of(backend, datatype)?, buffer.amount.lists());
         let counts = read_counts(counts, size)?;
         let lengths: Vec<usize> = counts.iter().map(|count| count * shape.size).collect();
-        let blocks = read_displacements(at, size)
-            .iter()
-            .zip(&counts)
-            .map(|(at, count)| (*at as isize, *count))
-            .collect();
+        let blocks =
+            read_displacements(at, size).iter().zip(&counts).map(|(at, count)| (*at as isize, *count)).collect();
         Ok::<_, Error>((BufferLayout::Blocks { data, datatype, shape, blocks, pitch: None }, lengths))
     };
     let (output, received) = blocks(&call.recv)?;

@@ -21,13 +21,7 @@ pub(crate) enum BufferLayout {
     /// Elements of a pair type with padding. The padding belongs to the user and is not changed.
     Padded(*mut c_void, Pair),
     /// Separate blocks, or blocks of a datatype with gaps. They are packed one after the other, or one every `pitch` bytes.
-    Blocks {
-        data: *mut c_void,
-        datatype: Handle,
-        shape: TypeLayout,
-        blocks: Vec<(isize, usize)>,
-        pitch: Option<usize>,
-    },
+    Blocks { data: *mut c_void, datatype: Handle, shape: TypeLayout, blocks: Vec<(isize, usize)>, pitch: Option<usize> },
 }
 
 /// Memory layout of a built-in pair with padding: a value and an index, each as its first byte and its length.
@@ -43,9 +37,7 @@ impl Pair {
     pub(crate) fn of(kind: ElementType) -> Option<Pair> {
         match kind {
             ElementType::I16Index => Some(Pair { extent: 8, value: (0, 2), index: (4, 4) }),
-            ElementType::I64Index | ElementType::F64Index => {
-                Some(Pair { extent: 16, value: (0, 8), index: (8, 4) })
-            }
+            ElementType::I64Index | ElementType::F64Index => Some(Pair { extent: 16, value: (0, 8), index: (8, 4) }),
             _ => None,
         }
     }
@@ -104,8 +96,7 @@ impl BufferLayout {
             Some((at, count)) if shape.is_dense() => (*at, at + *count as isize),
             _ => return self,
         };
-        let follows =
-            |(at, count): &(isize, usize)| *at == std::mem::replace(&mut next, at + *count as isize);
+        let follows = |(at, count): &(isize, usize)| *at == std::mem::replace(&mut next, at + *count as isize);
         match there.all(follows) {
             true => BufferLayout::Direct(data.wrapping_byte_offset(first * shape.extent)),
             false => self,
@@ -166,13 +157,7 @@ impl BufferLayout {
 }
 
 /// Copies bytes from or to the user's buffer. Device memory is not dereferenced here: the MPI copies it.
-fn move_bytes(
-    backend: &impl Backend,
-    theirs: *mut u8,
-    ours: *mut u8,
-    bytes: usize,
-    way: Way,
-) -> Result<(), Error> {
+fn move_bytes(backend: &impl Backend, theirs: *mut u8, ours: *mut u8, bytes: usize, way: Way) -> Result<(), Error> {
     if backend.has_device() {
         let shape = &TypeLayout::BYTE;
         let typed = TypedElements { backend, datatype: backend.byte(), shape };

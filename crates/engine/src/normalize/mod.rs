@@ -44,11 +44,7 @@ impl CallSignature {
 
     /// Returns the question by which an algorithm is chosen for the call.
     pub(crate) fn question(&self) -> Question<'_> {
-        Question {
-            name: self.name,
-            problem: &self.problem,
-            is_order_sensitive: self.combine.is_order_sensitive(),
-        }
+        Question { name: self.name, problem: &self.problem, is_order_sensitive: self.combine.is_order_sensitive() }
     }
 
     /// Whether this is a zero-byte call: no rank sends data, so no rank needs to wait for another.
@@ -167,12 +163,7 @@ fn check_root(root: c_int, size: u32) -> Result<u32, Error> {
 
 /// Normalises a call for rank `rank` of `size`. Returns an error only for a mistake that MPI detects before it communicates. With a
 /// mistake that only this rank can see, such as a block that is too long, the rank still takes part in the collective.
-pub(crate) fn normalize(
-    backend: &impl Backend,
-    call: &Call,
-    rank: u32,
-    size: u32,
-) -> Result<NormalizedCall, Refusal> {
+pub(crate) fn normalize(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     invalid::not_in_place(backend, call, rank)?;
     invalid::not_aliased(backend, call, rank)?;
     match call.function {

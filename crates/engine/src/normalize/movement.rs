@@ -21,12 +21,7 @@ fn row(size: u32, count: usize) -> Vec<(isize, usize)> {
 }
 
 /// Normalises an allgather of equal blocks.
-pub(super) fn allgather(
-    backend: &impl Backend,
-    call: &Call,
-    rank: u32,
-    size: u32,
-) -> Result<NormalizedCall, Refusal> {
+pub(super) fn allgather(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     let UserBuffer { data, amount, datatype } = call.recv;
     let (count, shape) = (to_count(amount.each())?, shape_of(backend, datatype)?);
     let bytes = count * shape.size;
@@ -34,19 +29,11 @@ pub(super) fn allgather(
     let (input, misfit) = gather_input(backend, &call.send, &output, rank, rank as usize * bytes, bytes)?;
     let counts = Counts::Equal(bytes as u64);
     let signature = CallSignature::moves(Name::Allgather, Collective::Allgather, size, counts, 1);
-    Ok(NormalizedCall {
-        misfit,
-        ..NormalizedCall::plain(signature, input, output, (bytes, bytes * size as usize))
-    })
+    Ok(NormalizedCall { misfit, ..NormalizedCall::plain(signature, input, output, (bytes, bytes * size as usize)) })
 }
 
 /// Normalises an allgatherv: an allgather with a list of block sizes.
-pub(super) fn allgatherv(
-    backend: &impl Backend,
-    call: &Call,
-    rank: u32,
-    size: u32,
-) -> Result<NormalizedCall, Refusal> {
+pub(super) fn allgatherv(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     let UserBuffer { data, amount, datatype } = call.recv;
     let (shape, (counts, at)) = (shape_of(backend, datatype)?, amount.lists());
     let (counts, at) = (read_counts(counts, size)?, read_displacements(at, size));
@@ -76,12 +63,7 @@ fn gather_input(
             return Ok((BufferLayout::None, None));
         }
         let (count, shape) = (to_count(count)?, shape_of(backend, datatype)?);
-        return input_blocks_layout(
-            (given.data, datatype, shape),
-            vec![(0, count)],
-            count * shape.size,
-            bytes,
-        );
+        return input_blocks_layout((given.data, datatype, shape), vec![(0, count)], count * shape.size, bytes);
     }
     let own = match output {
         BufferLayout::Direct(data) if bytes > 0 => BufferLayout::Direct(data.wrapping_byte_add(before)),
@@ -112,8 +94,7 @@ pub(super) fn alltoall(backend: &impl Backend, call: &Call, size: u32) -> Result
         let (count, shape) = (to_count(amount.each())?, shape_of(backend, datatype)?);
         input_blocks_layout((data, datatype, shape), row(size, count), count * shape.size, bytes)?
     };
-    let signature =
-        CallSignature::moves(Name::Alltoall, Collective::Alltoall, size, Counts::Equal(bytes as u64), 1);
+    let signature = CallSignature::moves(Name::Alltoall, Collective::Alltoall, size, Counts::Equal(bytes as u64), 1);
     Ok(NormalizedCall { overlaps, misfit, ..NormalizedCall::plain(signature, input, output, (all, all)) })
 }
 
@@ -124,12 +105,7 @@ pub(super) fn alltoallv(size: u32) -> NormalizedCall {
 }
 
 /// Normalises a broadcast: an allgather in which only the root's block is not empty.
-pub(super) fn bcast(
-    backend: &impl Backend,
-    call: &Call,
-    rank: u32,
-    size: u32,
-) -> Result<NormalizedCall, Refusal> {
+pub(super) fn bcast(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     let UserBuffer { data, amount, datatype } = call.recv;
     let (count, shape) = (to_count(amount.each())?, shape_of(backend, datatype)?);
     let (root, bytes) = (check_root(call.root, size)?, count * shape.size);

@@ -117,8 +117,7 @@ pub(super) fn reduced<B: Backend>(backend: &B, datatype: Handle, op: Handle) -> 
     }
     let shape = shape_of(backend, datatype)?;
     // MPI_Reduce_local would not raise its error on the user's communicator.
-    let defined =
-        operation.map_or(backend.is_user_defined(op), |operation| backend.is_defined(operation, datatype));
+    let defined = operation.map_or(backend.is_user_defined(op), |operation| backend.is_defined(operation, datatype));
     if !defined {
         return Err(Reason::Undefined.into());
     }

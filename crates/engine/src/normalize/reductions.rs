@@ -14,12 +14,7 @@ use crate::refusal::Refusal;
 
 /// Normalises a reduction. A reduce_scatter gives each rank its block of the result, and an allreduce gives each rank the whole result. A
 /// reduce is treated as a reduce_scatter in which only the root's block is not empty.
-pub(super) fn reduction(
-    backend: &impl Backend,
-    call: &Call,
-    rank: u32,
-    size: u32,
-) -> Result<NormalizedCall, Refusal> {
+pub(super) fn reduction(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     let each = || to_count(call.recv.amount.each());
     let (name, collective) = match call.function {
         Function::Allreduce => (Name::Allreduce, Collective::Allreduce),

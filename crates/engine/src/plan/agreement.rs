@@ -108,10 +108,8 @@ impl Agreement {
         let equal = |equal: &Equal| [equal.greatest, equal.complement];
         let ([call, other_call], [size, other_size]) = (equal(call), equal(size));
         let mut words = [0; WORDS];
-        words[..8]
-            .copy_from_slice(&[*failed, *device, *tags, *temporary, call, other_call, size, other_size]);
-        for (SegmentUse { members, lines, turns }, words) in segments.iter().zip(words[8..].as_chunks_mut().0)
-        {
+        words[..8].copy_from_slice(&[*failed, *device, *tags, *temporary, call, other_call, size, other_size]);
+        for (SegmentUse { members, lines, turns }, words) in segments.iter().zip(words[8..].as_chunks_mut().0) {
             *words = [*members, *lines, turns.greatest, turns.complement];
         }
         words

@@ -7,8 +7,8 @@ use bruckner_algorithms::lower::{self, MessagePurpose, OnNode};
 use bruckner_algorithms::{Expression, plan_on};
 use bruckner_mpi::{AgreeOp, TagRange};
 use bruckner_runtime::{
-    Address, Compiled, Executable, Extent, Needs, Reduction, Segment, SegmentSize, Target,
-    TranslateRanks as _, compile, sized,
+    Address, Compiled, Executable, Extent, Needs, Reduction, Segment, SegmentSize, Target, TranslateRanks as _,
+    compile, sized,
 };
 use bruckner_schedule::{Counts, Level, Topology};
 
@@ -115,8 +115,7 @@ impl<B: Backend> Group<B> {
             }
             let task = task(&signature.problem, site.topology);
             let plan = plan_on(&task, expression, on_node).ok()?.for_every_size();
-            let workspace =
-                if form.even == Some(false) { lower::LineMemory::Own } else { lower::LineMemory::Shared };
+            let workspace = if form.even == Some(false) { lower::LineMemory::Own } else { lower::LineMemory::Shared };
             let code = plan.code(self.rank, expression, on_node, workspace)?;
             let Some(even) = form.even else {
                 let (names, tag) = (&*self.translation, site.tags.first + 1);
@@ -132,8 +131,7 @@ impl<B: Backend> Group<B> {
         .unwrap_or_default();
         let listed = matches!(signature.problem.counts, Counts::Listed(_));
         let bytes = if listed { 0 } else { signature.bytes() };
-        let mut agreement =
-            Agreement::about((signature, form, expression), bytes, self.backend().has_device());
+        let mut agreement = Agreement::about((signature, form, expression), bytes, self.backend().has_device());
         match &planned {
             Some(Planned::Parts(_)) if !site.one_round => {}
             Some(Planned::Sized(plan)) if !site.one_round || plan.one_round => agreement.add_sized(plan),
@@ -227,8 +225,7 @@ impl<B: Backend> Group<B> {
             let level = Level(level as u8);
             topology.span(level, topology.region_of(level, self.rank))
         };
-        let names: Box<[u32]> =
-            region.clone().map(|at| self.translation.translate(topology.rank_at(at))).collect();
+        let names: Box<[u32]> = region.clone().map(|at| self.translation.translate(topology.rank_at(at))).collect();
         let (members, me) = (names.len() as u32, topology.position(self.rank) - region.start);
         let Some(pool) = self.internal.shared_by(names.iter().copied()) else { return Ok(None) };
         // The first rank of a region finds a segment and sends its offset to the others. Offsets are multiples of a page, so the lowest

@@ -40,8 +40,7 @@ impl Parts {
         let Expression::Plain(plain) = expression else { return None };
         // Calls with lists of counts or more than 2 GiB need functions that some MPIs lack or get wrong.
         let all = signature.bytes().saturating_mul(signature.problem.ranks.into());
-        let fits =
-            matches!(signature.problem.counts, Counts::Equal(_)) && signature.combine != Combine::UserOp;
+        let fits = matches!(signature.problem.counts, Counts::Equal(_)) && signature.combine != Combine::UserOp;
         match (plain, signature.name) {
             _ if !fits || all > c_int::MAX as u64 => None,
             (Plain::NativeRooted, Name::Allreduce) => Some(Parts::ReduceBcast),
@@ -94,9 +93,8 @@ unsafe fn reduce_bcast(backend: &impl Backend, call: &Call, comm: Handle) -> Res
     };
     let reduce = Call::reduce(send, into, count, datatype, call.op, ROOT);
     // SAFETY: the buffers have the same elements as in the call, which the caller guarantees.
-    let [reduced, given] = unsafe {
-        [backend.native(&reduce, comm), backend.native(&Call::bcast(recv, count, datatype, ROOT), comm)]
-    };
+    let [reduced, given] =
+        unsafe { [backend.native(&reduce, comm), backend.native(&Call::bcast(recv, count, datatype, ROOT), comm)] };
     Ok(joined(reduced, given))
 }
 
@@ -128,10 +126,7 @@ unsafe fn gather_bcast<B: Backend>(
     let gather = Call::allgather(send, own, byte, recv, own, byte);
     // SAFETY: the buffers are bytes of the user's elements, or workspace of the same size.
     let [gathered, given] = unsafe {
-        [
-            backend.native_gather(&gather, ROOT, comm),
-            backend.native(&Call::bcast(recv, all as Count, byte, ROOT), comm),
-        ]
+        [backend.native_gather(&gather, ROOT, comm), backend.native(&Call::bcast(recv, all as Count, byte, ROOT), comm)]
     };
     let code = joined(gathered, given);
     if code == 0 {

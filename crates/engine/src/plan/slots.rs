@@ -105,8 +105,7 @@ impl<B: Backend> Table<B> {
     /// Removes slots that are free on all ranks, the least recently used first, until at most `most` are left.
     fn shrink(&mut self, free: &[u64], most: usize) -> Vec<Resources<B>> {
         let turn_of_free = |(at, slot): (usize, &Slot<B>)| is_set(free, at).then_some(slot.turn);
-        let mut oldest: Vec<OperationNumber> =
-            self.slots.iter().enumerate().filter_map(turn_of_free).collect();
+        let mut oldest: Vec<OperationNumber> = self.slots.iter().enumerate().filter_map(turn_of_free).collect();
         oldest.sort_unstable();
         oldest.truncate(self.slots.len().saturating_sub(most));
         let removed = self.slots.extract_if(.., |slot| oldest.binary_search(&slot.turn).is_ok());

@@ -202,8 +202,7 @@ impl PersistentRequests<Mpi> {
             }
             let (counted, mut flag) = (done.get_or_insert(0), 0);
             // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
-            let code =
-                unsafe { (self.backend.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
+            let code = unsafe { (self.backend.f.request_get_status)(request, &mut flag, statuses.at(*counted)) };
             if code != 0 {
                 return Err(code);
             }

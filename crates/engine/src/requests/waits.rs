@@ -65,11 +65,7 @@ impl PersistentRequests<Mpi> {
         let null = mpi.constants.get("MPI_REQUEST_NULL").unwrap_or_default();
         // SAFETY: both arrays have the same number of handles.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                requests.cast::<u8>(),
-                rest.as_mut_ptr().cast(),
-                count * mpi.width(),
-            );
+            std::ptr::copy_nonoverlapping(requests.cast::<u8>(), rest.as_mut_ptr().cast(), count * mpi.width());
             for i in &places {
                 mpi.put_handle(rest.as_mut_ptr().cast(), *i, null);
             }
@@ -309,8 +305,7 @@ impl PersistentRequests<Mpi> {
             let Some(mut mixed) = self.mixed(count, requests) else {
                 return (self.backend.f.testsome)(count, requests, done, indices, statuses);
             };
-            let code =
-                (self.backend.f.testsome)(count, mixed.rest.as_mut_ptr().cast(), done, indices, statuses);
+            let code = (self.backend.f.testsome)(count, mixed.rest.as_mut_ptr().cast(), done, indices, statuses);
             self.give_back(&mixed, requests);
             if *done == self.undefined() {
                 if mixed.plans.is_empty() {

@@ -244,9 +244,7 @@ fn epsilon(kind: ElementType) -> f64 {
 
 fn values(kind: ElementType, bytes: &[u8]) -> Vec<f64> {
     match is_single(kind) {
-        true => {
-            bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect()
-        }
+        true => bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect(),
         false => {
             let eight = |b: &[u8]| f64::from_ne_bytes(b.try_into().expect("eight bytes"));
             bytes.chunks_exact(8).map(eight).collect()

@@ -62,13 +62,12 @@ pub(crate) struct Execution<B: Backend> {
 impl<B: Backend> Execution<B> {
     /// Creates the state of a plan that was never started.
     pub(super) fn new(prepared: Prepared<B>, resources: Option<Resources<B>>) -> Execution<B> {
-        let measures = matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
+        let measures =
+            matches!(&prepared, Prepared::Ready(plan) if plan.compiled().fixed && plan.compiled().messages > 0);
         let learning = match measures {
-            true => PostingChoice::Measuring {
-                executions: 0,
-                started: Instant::now(),
-                times: [Vec::new(), Vec::new()],
-            },
+            true => {
+                PostingChoice::Measuring { executions: 0, started: Instant::now(), times: [Vec::new(), Vec::new()] }
+            }
             false => PostingChoice::Settled,
         };
         Execution {
@@ -128,11 +127,9 @@ impl<B: Backend> Execution<B> {
             (&mut self.prepared, &self.resources, &self.learning, &bound.normalized)
         {
             let backend = bound.backend;
-            let mut stage =
-                Staging { backend, input: &mut self.staged_input, output: &mut self.staged_output, device };
+            let mut stage = Staging { backend, input: &mut self.staged_input, output: &mut self.staged_output, device };
             stage.grow(normalized, plan);
-            let (buffers, output) =
-                stage.pack_input(normalized, plan, &resources.store.workspace.temporary)?;
+            let (buffers, output) = stage.pack_input(normalized, plan, &resources.store.workspace.temporary)?;
             // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they are
             // staged.
             unsafe { plan.run(wire, buffers) }?;
@@ -160,8 +157,7 @@ impl<B: Backend> Execution<B> {
                 stage.grow(normalized, plan);
                 let (buffers, output) = stage.pack_input(normalized, plan, &workspace.temporary)?;
                 if let PostingChoice::Measuring { executions, started, .. } = learning {
-                    let style =
-                        if *executions % 2 == 0 { PostStyle::Immediate } else { PostStyle::Persistent };
+                    let style = if *executions % 2 == 0 { PostStyle::Immediate } else { PostStyle::Persistent };
                     B::Wire::set_style(plan.requests_mut(), style);
                     *started = Instant::now();
                 }
@@ -176,8 +172,7 @@ impl<B: Backend> Execution<B> {
                 }
             }
             (Prepared::Sized(plan), Some(communicator), _) => {
-                let (buffers, received) =
-                    stage.pack_alltoallv_input(&bound.call, communicator.group.size, plan)?;
+                let (buffers, received) = stage.pack_alltoallv_input(&bound.call, communicator.group.size, plan)?;
                 // SAFETY: the buffers have the sizes that the plan needs: the user's by ARGUMENTS (see `lib.rs`), the others because they
                 // are staged.
                 unsafe { plan.start(&communicator.group.internal.wire, buffers) }?;
@@ -254,14 +249,11 @@ impl<B: Backend> Execution<B> {
     fn done(&mut self, bound: &BoundCall<B>) {
         self.is_running = false;
         let backend = bound.backend;
-        if let (Some(StagedOutput::Staged(from)), Some(normalized)) = (self.output.take(), &bound.normalized)
-        {
+        if let (Some(StagedOutput::Staged(from)), Some(normalized)) = (self.output.take(), &bound.normalized) {
             let bytes = normalized.bytes.1;
             self.failed = normalized.output.unpack(backend, from, bytes).err();
         }
-        if let Some(Err(error)) =
-            bound.normalized.as_ref().map(|normalized| normalized.truncation_error(backend))
-        {
+        if let Some(Err(error)) = bound.normalized.as_ref().map(|normalized| normalized.truncation_error(backend)) {
             self.failed = Some(error);
         }
         if let Some(received) = self.received.take() {
@@ -273,11 +265,8 @@ impl<B: Backend> Execution<B> {
             if *executions == 2 * TRIALS {
                 times.iter_mut().for_each(|times| times.sort_unstable());
                 let median = |times: &[u64]| times[times.len() / 2];
-                let style = if median(&times[1]) < median(&times[0]) {
-                    PostStyle::Persistent
-                } else {
-                    PostStyle::Immediate
-                };
+                let style =
+                    if median(&times[1]) < median(&times[0]) { PostStyle::Persistent } else { PostStyle::Immediate };
                 if let Prepared::Ready(plan) = &mut self.prepared {
                     B::Wire::set_style(plan.requests_mut(), style);
                 }

@@ -51,8 +51,7 @@ impl<B: Backend> Started for Operation<B> {
 
 impl<B: Backend> Drop for Operation<B> {
     fn drop(&mut self) {
-        let (Some(communicator), Some((plan, resources))) =
-            (&self.bound.communicator, self.body.get_mut().leave())
+        let (Some(communicator), Some((plan, resources))) = (&self.bound.communicator, self.body.get_mut().leave())
         else {
             return;
         };
@@ -76,13 +75,7 @@ pub(crate) struct Made<B: Backend> {
 impl<B: Backend> Made<B> {
     /// Parts of an operation that is the MPI's own collective.
     pub(crate) fn native(reason: Reason) -> Made<B> {
-        Made {
-            prepared: Prepared::Native,
-            resources: None,
-            algorithm: "native".into(),
-            reason,
-            normalized: None,
-        }
+        Made { prepared: Prepared::Native, resources: None, algorithm: "native".into(), reason, normalized: None }
     }
 
     /// Adds the normalised call to the parts.

@@ -58,9 +58,7 @@ impl<B: Backend> Staging<'_, B> {
         let (output, staged) = match &normalized.output {
             BufferLayout::None => (std::ptr::null_mut(), StagedOutput::Direct),
             BufferLayout::Direct(data) if !self.device => (data.cast(), StagedOutput::Direct),
-            BufferLayout::AlreadyInPlace if plan.compiled().only_reads => {
-                (input.cast_mut(), StagedOutput::Direct)
-            }
+            BufferLayout::AlreadyInPlace if plan.compiled().only_reads => (input.cast_mut(), StagedOutput::Direct),
             BufferLayout::AlreadyInPlace => (self.output.start(), StagedOutput::Direct),
             _ => (self.output.start(), StagedOutput::Staged(self.output.start())),
         };
@@ -109,9 +107,8 @@ impl<B: Backend> Staging<'_, B> {
             }
         };
         let device = self.device;
-        let is_dense = |side: &BufferLayout| {
-            !device && matches!(side, BufferLayout::Blocks { shape, .. } if shape.is_dense())
-        };
+        let is_dense =
+            |side: &BufferLayout| !device && matches!(side, BufferLayout::Blocks { shape, .. } if shape.is_dense());
         let start = |side: &BufferLayout| match side {
             BufferLayout::Blocks { data, .. } | BufferLayout::Direct(data) => data.cast::<u8>(),
             _ => std::ptr::null_mut(),
@@ -137,12 +134,8 @@ impl<B: Backend> Staging<'_, B> {
             Blocks { offsets: input_offsets, lengths: layout.sent },
             Blocks { offsets: output_offsets, lengths: layout.received },
         );
-        let received = StagedBlocks {
-            side: layout.output,
-            from: output.cast_const(),
-            bytes: output_bytes,
-            staged: packed_output,
-        };
+        let received =
+            StagedBlocks { side: layout.output, from: output.cast_const(), bytes: output_bytes, staged: packed_output };
         Ok((sized::Buffers { input: input.cast_const(), output }, received))
     }
 }

@@ -17,17 +17,14 @@ fn everything(topology: &str) {
             for function in Function::ALL {
                 for of in Type::ALL {
                     for in_place in [false, true] {
-                        for (count, root, maximum) in
-                            [(1, 0, false), (3, 1, true), (0, 0, false), (70, 2, false)]
-                        {
+                        for (count, root, maximum) in [(1, 0, false), (3, 1, true), (0, 0, false), (70, 2, false)] {
                             let collective = Collective { function, of, count, in_place, root, maximum };
                             if !collective.is_defined() {
                                 continue;
                             }
                             for more in [0, 0, 1] {
                                 let collective = Collective { count: count + more, ..collective };
-                                let entry_point =
-                                    if round % 2 == 0 { EntryPoint::Api } else { EntryPoint::Mpi };
+                                let entry_point = if round % 2 == 0 { EntryPoint::Api } else { EntryPoint::Mpi };
                                 perform(engine, rank, world, &collective, round, entry_point);
                                 round += 1;
                             }

@@ -5,9 +5,7 @@ use bruckner_engine::backend::Communicators as _;
 use bruckner_engine::call::{Call, Lists};
 use bruckner_engine::mpi::Function;
 use bruckner_engine::{Engine, EntryPoint, Error, Persistent};
-use bruckner_threads::{
-    BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, ThreadRank, compose,
-};
+use bruckner_threads::{BYTE, COMPOSE, F64, F64_WITH_GAP, I64, IN_PLACE, MAX, PAIR, SUM, ThreadRank, compose};
 
 /// Type of the elements of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -80,8 +78,7 @@ pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -
         )
     };
     let races: String = races.iter().map(race).collect();
-    let machine =
-        "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
+    let machine = "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
     let text = format!(
         "{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{races}]\n"
     );
@@ -183,8 +180,7 @@ impl Prepared {
         let in_place = in_place && (function != Function::Reduce || me == root);
         let all = || 0..size;
         let one = |n: usize| std::iter::once(n);
-        let gap =
-            usize::from(matches!(function, Function::Allgatherv | Function::Alltoallv) && count % 2 == 1);
+        let gap = usize::from(matches!(function, Function::Allgatherv | Function::Alltoallv) && count % 2 == 1);
         // In place, an alltoallv sends as much as it receives.
         let block = |from: usize, to: usize| match (function, in_place) {
             (Function::Alltoallv, true) => collective.block(from.min(to), from.max(to)),
@@ -214,9 +210,8 @@ impl Prepared {
         let gives = !(function == Function::Bcast && me != root) && function != Function::Barrier;
         let places: Vec<(usize, usize, [u64; 2])> = if gives {
             let number = |block: usize, at: usize| collective.given(round, me, 1000 * block + at);
-            let of_block = |block: usize| {
-                (0..input.counts[block] as usize).map(move |at| (block, at, number(block, at)))
-            };
+            let of_block =
+                |block: usize| (0..input.counts[block] as usize).map(move |at| (block, at, number(block, at)));
             (0..input.counts.len()).flat_map(of_block).collect()
         } else {
             Vec::new()
@@ -224,17 +219,13 @@ impl Prepared {
         for (block, at, element) in places {
             input.put(of, block, at, element);
             if in_place || function == Function::Bcast {
-                let block =
-                    if matches!(function, Function::Allgather | Function::Allgatherv) { me } else { block };
+                let block = if matches!(function, Function::Allgather | Function::Allgatherv) { me } else { block };
                 output.put(of, block, at, element);
             }
         }
         // Compute the expected output of this rank.
-        let mut expected = Side {
-            bytes: output.bytes.clone(),
-            counts: output.counts.clone(),
-            starts: output.starts.clone(),
-        };
+        let mut expected =
+            Side { bytes: output.bytes.clone(), counts: output.counts.clone(), starts: output.starts.clone() };
         let op = collective.op();
         let sum = |block: usize, at: usize| {
             let of_rank = |rank: usize| collective.given(round, rank, 1000 * block + at);
@@ -247,8 +238,7 @@ impl Prepared {
             }
             Function::Allgather | Function::Allgatherv => {
                 for from in all() {
-                    (0..block(from, 0))
-                        .for_each(|at| expected.put(of, from, at, collective.given(round, from, at)));
+                    (0..block(from, 0)).for_each(|at| expected.put(of, from, at, collective.given(round, from, at)));
                 }
             }
             Function::Alltoall | Function::Alltoallv => {
@@ -298,8 +288,7 @@ impl Prepared {
     /// Checks the output. In place, memory behind a reduce_scatter's result may have any content.
     pub(crate) fn check(&self, collective: &Collective, what: &str) {
         let Collective { function, of, in_place, .. } = *collective;
-        let scattered =
-            in_place && matches!(function, Function::ReduceScatter | Function::ReduceScatterBlock);
+        let scattered = in_place && matches!(function, Function::ReduceScatter | Function::ReduceScatterBlock);
         let own = self.expected.len().min(self.output.bytes.len());
         let compared = if scattered { self.own_block(of) } else { own };
         assert_eq!(self.output.bytes[..compared], self.expected[..compared], "{what}: {collective:?}");
@@ -396,11 +385,5 @@ impl Drop for Said {
     }
 }
 
-pub(crate) const SUM_OF_FLOATS: Collective = Collective {
-    function: Function::Allreduce,
-    of: Type::F64,
-    count: 5,
-    in_place: false,
-    root: 0,
-    maximum: false,
-};
+pub(crate) const SUM_OF_FLOATS: Collective =
+    Collective { function: Function::Allreduce, of: Type::F64, count: 5, in_place: false, root: 0, maximum: false };

@@ -81,8 +81,7 @@ fn communicators_come_and_go() {
                 let comm = rank.split(rank.comm_world(), color);
                 handles.push(comm);
                 for collective in all_kinds() {
-                    let collective =
-                        Collective { count: collective.count + round as usize % 3, ..collective };
+                    let collective = Collective { count: collective.count + round as usize % 3, ..collective };
                     perform(engine, rank, comm, &collective, round.into(), EntryPoint::Mpi);
                     perform(engine, rank, comm, &collective, round.into(), EntryPoint::Mpi);
                 }
@@ -140,12 +139,10 @@ fn gather(engine: &Engine<ThreadRank>, rank: &ThreadRank, counts: &[i64], round:
     let mut all = vec![0i64; counts.iter().sum::<i64>() as usize];
     let mut lists = bruckner_engine::call::Lists::default();
     let (list, at) = (lists.keep(counts), lists.keep(&starts));
-    let call =
-        Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
+    let call = Call::allgatherv(mine.as_ptr().cast(), counts[me], I64, all.as_mut_ptr().cast(), list, at, I64);
     // SAFETY: buffers and lists are as long as the call says.
     assert_eq!(unsafe { make(engine, &call, rank.comm_world(), EntryPoint::Mpi) }, Ok(0));
-    let expected: Vec<i64> =
-        (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
+    let expected: Vec<i64> = (0..counts.len()).flat_map(|r| (0..counts[r]).map(move |at| number(r, at))).collect();
     assert_eq!(all, expected);
 }
 
@@ -159,8 +156,7 @@ fn operations_are_started_in_opposite_orders() {
             |engine, rank| {
                 let world = rank.comm_world();
                 let kinds = all_kinds();
-                let operations: Vec<_> =
-                    kinds.iter().map(|kind| persistent(engine, rank, world, kind, 3)).collect();
+                let operations: Vec<_> = kinds.iter().map(|kind| persistent(engine, rank, world, kind, 3)).collect();
                 for round in 0..6u64 {
                     let mut order: Vec<usize> = (0..operations.len()).collect();
                     if (u64::from(rank.number()) + round) % 2 == 1 {
@@ -242,8 +238,7 @@ fn operations_are_freed_in_any_order() {
                 operation.wait().unwrap();
                 prepared.check(&kind, "held");
                 held.push_back((operation, prepared));
-                let most =
-                    if round < 100 { 20 * rank.number() as usize + 20 } else { rank.number() as usize };
+                let most = if round < 100 { 20 * rank.number() as usize + 20 } else { rank.number() as usize };
                 match rank.number() % 2 {
                     0 => held.drain(..held.len().saturating_sub(most)).for_each(drop),
                     _ => held.truncate(most),
@@ -276,8 +271,7 @@ fn memory_that_was_lacking_may_be_there_for_the_next_operation() {
             for round in 0..6u64 {
                 let fault = (rank.number() == 1 && round % 2 == 0).then_some(Fault::Memory);
                 rank.set_options(|options| options.fault = fault);
-                let (operation, prepared) =
-                    persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round);
+                let (operation, prepared) = persistent(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round);
                 assert_eq!(operation.is_native(), round == 0, "in round {round}");
                 // SAFETY: the buffers live as long as the operation.
                 unsafe { operation.run() }.unwrap();
@@ -308,10 +302,7 @@ fn an_operation_is_active_until_it_is_awaited() {
                 // SAFETY: the operation is active, so both calls are refused.
                 let again = [unsafe { operation.start() }, unsafe { operation.run() }];
                 for refused in again {
-                    assert_eq!(
-                        refused.unwrap_err().to_string(),
-                        "the plan is already active: wait for it first"
-                    );
+                    assert_eq!(refused.unwrap_err().to_string(), "the plan is already active: wait for it first");
                 }
                 if round % 3 == 0 {
                     while !operation.test().unwrap() {}
@@ -504,8 +495,7 @@ fn what_cannot_be_freed_is_served_as_before() {
         "1x3",
         |_| always(),
         |engine, rank| {
-            let call =
-                |round| perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round, EntryPoint::Mpi);
+            let call = |round| perform(engine, rank, rank.comm_world(), &SUM_OF_FLOATS, round, EntryPoint::Mpi);
             (0..3).for_each(call);
             if rank.number() == 1 {
                 assert_eq!(engine.free(rank.comm_world(), || 5), 5);
@@ -537,11 +527,7 @@ fn what_a_callback_keeps_from_being_freed_is_served_as_before() {
                 assert_eq!(refused, 5);
                 let natives = rank.native_calls();
                 (6..12).for_each(call);
-                assert_eq!(
-                    rank.native_calls(),
-                    natives,
-                    "served from the first call on, as reductions that round are"
-                );
+                assert_eq!(rank.native_calls(), natives, "served from the first call on, as reductions that round are");
                 engine.free(comm, || {
                     rank.comm_free(comm);
                     0
@@ -633,11 +619,7 @@ fn different_sizes_are_an_error() {
 }
 
 /// Returns the report of a run on two nodes of two ranks.
-fn reported(
-    name: &str,
-    settings: &str,
-    body: impl Fn(&Engine<ThreadRank>, &'static ThreadRank) + Sync,
-) -> Report {
+fn reported(name: &str, settings: &str, body: impl Fn(&Engine<ThreadRank>, &'static ThreadRank) + Sync) -> Report {
     let file = std::env::temp_dir().join(format!("bruckner-{name}-{}.json", std::process::id()));
     let settings = format!("{settings}\nBRUCKNER_REPORT={}", file.display());
     run("2x2", |_| Options { settings: settings.clone(), ..Options::default() }, body);
@@ -651,9 +633,7 @@ fn reported(
 fn results_are_compared_and_reported() {
     let report = reported("compared", "BRUCKNER=always\nBRUCKNER_CHECK=1", |engine, rank| {
         for round in 0..3 {
-            all_kinds()
-                .iter()
-                .for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
+            all_kinds().iter().for_each(|kind| perform(engine, rank, rank.comm_world(), kind, round, EntryPoint::Mpi));
         }
     });
     assert_eq!((report.calls, report.handled), (12, 12));
@@ -699,14 +679,14 @@ fn what_is_left_alone_would_not_be_served() {
 #[test]
 fn what_was_asked_for_and_does_not_fit_is_told() {
     for (name, mode) in [("unfit-on", "on"), ("unfit-always", "always")] {
-        let settings = format!(
-            "BRUCKNER={mode}\nBRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM=allgather=reorder(recursive-halving)"
-        );
+        let settings =
+            format!("BRUCKNER={mode}\nBRUCKNER_AFTER=0\nBRUCKNER_ALGORITHM=allgather=reorder(recursive-halving)");
         let report = reported(name, &settings, |engine, rank| {
             let call = Collective::new(Function::Allgather, Type::I64, 3);
             (0..20).for_each(|round| perform(engine, rank, rank.comm_world(), &call, round, EntryPoint::Mpi));
         });
-        let why = "`reorder(recursive-halving)` was selected by the user, but cannot be planned for this communicator; ";
+        let why =
+            "`reorder(recursive-halving)` was selected by the user, but cannot be planned for this communicator; ";
         let rows = &report.communicators[0].rows;
         assert!(!rows.is_empty() && rows.iter().all(|row| row.reason.matches(why).count() == 1), "{rows:?}");
     }
@@ -989,8 +969,7 @@ fn what_is_chosen_can_be_changed() {
 #[test]
 fn reads_can_be_forbidden() {
     for (setting, reads) in [("", true), ("BRUCKNER_READ=off", false)] {
-        let settings =
-            format!("BRUCKNER=always\nBRUCKNER_ALGORITHM=allreduce=direct;alltoall=direct\n{setting}");
+        let settings = format!("BRUCKNER=always\nBRUCKNER_ALGORITHM=allreduce=direct;alltoall=direct\n{setting}");
         run(
             "1x4",
             |_| Options { settings: settings.clone(), ..Options::default() },
@@ -998,9 +977,7 @@ fn reads_can_be_forbidden() {
                 let world = rank.comm_world();
                 assert_eq!(engine.findings().unwrap().reads, reads);
                 for round in 0..5 {
-                    all_kinds()
-                        .iter()
-                        .for_each(|kind| perform(engine, rank, world, kind, round, EntryPoint::Mpi));
+                    all_kinds().iter().for_each(|kind| perform(engine, rank, world, kind, round, EntryPoint::Mpi));
                 }
                 for name in [Name::Allreduce, Name::Alltoall] {
                     assert_eq!(engine.algorithm_of(world, name).unwrap().as_deref(), Some("direct"));

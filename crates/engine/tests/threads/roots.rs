@@ -66,8 +66,7 @@ fn nobody_waits_for_those_from_whom_it_needs_nothing() {
 fn a_root_has_plans_of_its_own() {
     let rules = [
         "reduce=A; reduce_scatter=A; bcast=A; allgather=A".replace('A', "locality(node, lanes=paper)"),
-        "reduce=A; reduce_scatter=A; bcast=A; allgather=A"
-            .replace('A', "leader(node, between=ring, leaders=2)"),
+        "reduce=A; reduce_scatter=A; bcast=A; allgather=A".replace('A', "leader(node, between=ring, leaders=2)"),
     ];
     for topology in ["3,1,1", "4,1", "1x5"] {
         run(
@@ -78,8 +77,7 @@ fn a_root_has_plans_of_its_own() {
                     engine.set_algorithms(rank.comm_world(), rules).unwrap();
                     let comm = rank.split(rank.comm_world(), 0);
                     engine.set_algorithms(comm, rules).unwrap();
-                    let functions =
-                        [Function::Reduce, Function::ReduceScatter, Function::Bcast, Function::Allgatherv];
+                    let functions = [Function::Reduce, Function::ReduceScatter, Function::Bcast, Function::Allgatherv];
                     for round in 0..40 {
                         for function in functions {
                             if rank.number() == round as u32 % 5 {

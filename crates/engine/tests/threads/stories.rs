@@ -111,10 +111,8 @@ fn play(engine: &Engine<ThreadRank>, rank: &'static ThreadRank, steps: &[Step]) 
             }
             Step::Together { comm, collectives, executions, hold } => {
                 let comm = comms[comm % comms.len()];
-                let made: Vec<_> = collectives
-                    .iter()
-                    .map(|collective| persistent(engine, rank, comm, collective, round))
-                    .collect();
+                let made: Vec<_> =
+                    collectives.iter().map(|collective| persistent(engine, rank, comm, collective, round)).collect();
                 for execution in 0..*executions {
                     let mut order: Vec<usize> = (0..made.len()).collect();
                     if (rank.number() as usize + execution) % 2 == 1 {
@@ -153,8 +151,7 @@ fn play(engine: &Engine<ThreadRank>, rank: &'static ThreadRank, steps: &[Step]) 
                     let ends = comms.remove(*comm);
                     let on = if *on_world { rank.comm_world() } else { ends };
                     let call = |times: usize| {
-                        (0..times)
-                            .for_each(|_| perform(engine, rank, on, collective, round, EntryPoint::Mpi));
+                        (0..times).for_each(|_| perform(engine, rank, on, collective, round, EntryPoint::Mpi));
                     };
                     let swapped = rank.number() % 2 == 1;
                     let (before, after) = if swapped { (calls.1, calls.0) } else { *calls };

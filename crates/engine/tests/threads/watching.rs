@@ -95,9 +95,7 @@ fn a_call_that_does_not_fit_changes_nothing_for_others() {
                 "1x4",
                 |_| Options {
                     profile: profile.clone(),
-                    ..settings(&format!(
-                        "BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_ONLINE_TUNING={watch}"
-                    ))
+                    ..settings(&format!("BRUCKNER_AFTER=0\nBRUCKNER_MEMORY=450K\nBRUCKNER_ONLINE_TUNING={watch}"))
                 },
                 |engine, rank| {
                     let world = rank.comm_world();

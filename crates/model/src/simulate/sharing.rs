@@ -127,8 +127,7 @@ impl Sharing {
         node.plan += 1;
         let soonest = node.flows.iter().map(|(flow, rate)| flow.left / rate).fold(f64::INFINITY, f64::min);
         if soonest.is_finite() {
-            let event =
-                Event { time: first.time + soonest, node: first.node, what: EventKind::Ends(node.plan) };
+            let event = Event { time: first.time + soonest, node: first.node, what: EventKind::Ends(node.plan) };
             self.events.push(Reverse(event));
         }
         Some(first.time)
@@ -208,8 +207,7 @@ mod tests {
 
     #[test]
     fn kinds_of_messages_take_more_of_a_node_or_less() {
-        let flow =
-            |class, of_node| (Flow { message: (class, 0), left: 1.0, most: 8.0, ranks: 1, of_node }, 0.0);
+        let flow = |class, of_node| (Flow { message: (class, 0), left: 1.0, most: 8.0, ranks: 1, of_node }, 0.0);
         // The node can send the first kind of message at a rate of 10, the second at 5, and the third without limit. The first two get
         // 10/3 each, which is one third and two thirds of the capacity.
         let mut flows = [flow(0, 0.1), flow(1, 0.2), flow(2, 0.0)];

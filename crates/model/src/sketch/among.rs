@@ -67,12 +67,7 @@ impl Members {
 
     /// Returns the stages of a member in an algorithm, if its formula is known. `bytes` is a block in an allgather and a reduce_scatter,
     /// the whole vector in an allreduce, and the data from one member to one other in an alltoall.
-    pub(super) fn stages(
-        self,
-        collective: Collective,
-        expression: &Expression,
-        bytes: f64,
-    ) -> Option<Vec<Stage>> {
+    pub(super) fn stages(self, collective: Collective, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let (count, members) = (self.count, f64::from(self.count));
         if count < 2 {
             return Some(Vec::new());
@@ -81,8 +76,7 @@ impl Members {
             Collective::Allgather => self.gathers(expression, bytes)?,
             // A reduce_scatter is an allgather run backwards, with received data reduced.
             Collective::ReduceScatter => {
-                let adding =
-                    |stage: Stage| [stage, Stage::reduces(stage.messages * stage.bytes).times(stage.times)];
+                let adding = |stage: Stage| [stage, Stage::reduces(stage.messages * stage.bytes).times(stage.times)];
                 self.gathers(expression, bytes)?.into_iter().rev().flat_map(adding).collect()
             }
             Collective::Allreduce => match expression {

@@ -142,8 +142,7 @@ impl Stage {
             }
             let started = (self.messages - 1.0) * machine.gap(self.reach);
             let longest = started + self.bytes * protocol.per_byte;
-            wire =
-                protocol.latency + longest.max(self.messages * share) + 4.0 * costs.overhead * self.messages;
+            wire = protocol.latency + longest.max(self.messages * share) + 4.0 * costs.overhead * self.messages;
         }
         let whole = |part: f64| part as u64;
         let Bytes { copied, shared, read, asked, reduced } = self.work;
@@ -227,8 +226,7 @@ mod tests {
     /// Sketches of the algorithms that may be selected are close to simulations of their plans.
     #[test]
     fn sketches_are_near_what_plans_take() {
-        let machines =
-            ["emulated-cluster", "lassen", "gigabit-ethernet"].map(|name| Machine::builtin(name).unwrap());
+        let machines = ["emulated-cluster", "lassen", "gigabit-ethernet"].map(|name| Machine::builtin(name).unwrap());
         let gathers: &[&str] = &[
             "bruck(2)",
             "bruck(4)",
@@ -289,8 +287,7 @@ mod tests {
         for (collective, algorithms) in cases {
             for text in ["4x4", "8x2", "2x8", "16x4", "1x8", "32x1"] {
                 let topology: Topology = text.parse().unwrap();
-                for (algorithm, bytes) in algorithms.iter().flat_map(|a| [8, 4096, 262_144].map(|n| (*a, n)))
-                {
+                for (algorithm, bytes) in algorithms.iter().flat_map(|a| [8, 4096, 262_144].map(|n| (*a, n))) {
                     let expression = algorithm.parse().unwrap();
                     let task = Task::new(collective, topology.clone()).bytes(bytes);
                     let Ok(plan) = plan(&task, &expression) else { continue };
@@ -298,8 +295,7 @@ mod tests {
                     if text == "32x1" && algorithm.contains("node") {
                         continue;
                     }
-                    let Some(sketch) = Sketch::of(collective, &expression, Shape::of(&topology), bytes)
-                    else {
+                    let Some(sketch) = Sketch::of(collective, &expression, Shape::of(&topology), bytes) else {
                         continue;
                     };
                     let played = Simulation::of(&plan).unwrap();

@@ -7,12 +7,7 @@ use bruckner_schedule::Collective;
 use super::Stage;
 
 /// Returns the stages of an algorithm within one node, if its formula is known.
-pub(super) fn stages(
-    collective: Collective,
-    expression: &Expression,
-    ranks: u32,
-    bytes: f64,
-) -> Option<Vec<Stage>> {
+pub(super) fn stages(collective: Collective, expression: &Expression, ranks: u32, bytes: f64) -> Option<Vec<Stage>> {
     let (all, others) = (f64::from(ranks), f64::from(ranks - 1));
     let piece = bytes / all;
     let (copies, shares, reduces, reads) = (Stage::copies, Stage::shares, Stage::reduces, Stage::reads);
@@ -28,12 +23,7 @@ pub(super) fn stages(
             vec![copies(bytes), shares(2.0 * others * bytes), meets.times(2.0)]
         }
         (Collective::ReduceScatter, Expression::Plain(Plain::Shm)) => {
-            vec![
-                copies((all + 1.0) * bytes),
-                shares(others * bytes),
-                reduces(others * bytes),
-                meets.times(2.0),
-            ]
+            vec![copies((all + 1.0) * bytes), shares(others * bytes), reduces(others * bytes), meets.times(2.0)]
         }
         (Collective::ReduceScatter, Expression::Plain(Plain::Direct)) => {
             vec![waits, copies(bytes), reads(bytes).times(others), reduces(others * bytes), meets]
@@ -45,22 +35,10 @@ pub(super) fn stages(
             vec![shares(bytes + 2.0 * piece + others * piece), reduces(others * piece), meets.times(3.0)]
         }
         (Collective::Allreduce, Expression::Plain(Plain::ShmRotate)) => {
-            vec![
-                shares(2.0 * piece),
-                waits.times(2.0 * others),
-                reduces(others * piece),
-                shares(others * piece),
-                meets,
-            ]
+            vec![shares(2.0 * piece), waits.times(2.0 * others), reduces(others * piece), shares(others * piece), meets]
         }
         (Collective::Allreduce, Expression::Plain(Plain::Direct)) => {
-            vec![
-                waits.times(2.0),
-                copies(piece),
-                reads(piece).times(2.0 * others),
-                reduces(others * piece),
-                meets,
-            ]
+            vec![waits.times(2.0), copies(piece), reads(piece).times(2.0 * others), reduces(others * piece), meets]
         }
         (Collective::Allreduce, Expression::ShmTree(group)) => {
             let group = (*group).max(2);

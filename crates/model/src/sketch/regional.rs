@@ -9,12 +9,7 @@ use super::{NOTHING, Shape, Stage};
 use crate::steps::LinkClass;
 
 /// Returns the stages of the busiest rank in a node-aware algorithm, if its formula is known. Levels other than nodes are not sketched.
-pub(super) fn stages(
-    collective: Collective,
-    expression: &Expression,
-    shape: Shape,
-    bytes: f64,
-) -> Option<Vec<Stage>> {
+pub(super) fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     match expression {
         Expression::Locality { level: Level::NODE, inside, lanes } => {
             // Within a node, only the shared-memory algorithm is sketched.
@@ -23,9 +18,7 @@ pub(super) fn stages(
         Expression::Leader { level: Level::NODE, between, leaders } => {
             leader_stages(collective, between, *leaders, shape, bytes)
         }
-        Expression::MultiLane { level: Level::NODE, between } => {
-            lane_stages(collective, between, shape, bytes)
-        }
+        Expression::MultiLane { level: Level::NODE, between } => lane_stages(collective, between, shape, bytes),
         _ => None,
     }
 }
@@ -98,23 +91,13 @@ fn locality(collective: Collective, lanes: Lanes, shape: Shape, bytes: f64) -> V
             stages
         }
         Collective::Allreduce => {
-            let mut stages = vec![
-                copies(2.0 * bytes),
-                shares(bytes),
-                meets,
-                shares(others * bytes),
-                reduces(others * bytes),
-            ];
+            let mut stages =
+                vec![copies(2.0 * bytes), shares(bytes), meets, shares(others * bytes), reduces(others * bytes)];
             let mut have = 1.0;
             for Reached { messages, got, senders, .. } in rounds {
                 // Number of partial results that a node receives, rounded up if the last round is not full.
                 let told = (got / have).ceil();
-                stages.extend([
-                    message(senders, messages, bytes),
-                    shares(messages * bytes),
-                    meets,
-                    copies(bytes),
-                ]);
+                stages.extend([message(senders, messages, bytes), shares(messages * bytes), meets, copies(bytes)]);
                 stages.extend([shares((told - messages).max(0.0) * bytes), reduces(told * bytes)]);
                 have += got;
             }
@@ -154,9 +137,7 @@ fn leader_stages(
     let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
     let (others, far) = (on_node - 1.0, nodes - 1.0);
     let share = on_node / f64::from(leaders);
-    let among = |bytes: f64| {
-        Members { count: shape.nodes, at: At::Nodes(leaders) }.stages(collective, between, bytes)
-    };
+    let among = |bytes: f64| Members { count: shape.nodes, at: At::Nodes(leaders) }.stages(collective, between, bytes);
     let (copies, shares, reduces, meets) = (Stage::copies, Stage::shares, Stage::reduces, Stage::meets());
     let (before, messages, after) = match collective {
         Collective::Allgather => (
@@ -202,9 +183,8 @@ fn leader_stages(
 fn lane_stages(collective: Collective, between: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     let (nodes, on_node) = (f64::from(shape.nodes), f64::from(shape.on_node));
     let others = on_node - 1.0;
-    let among = |bytes: f64| {
-        Members { count: shape.nodes, at: At::Nodes(shape.on_node) }.stages(collective, between, bytes)
-    };
+    let among =
+        |bytes: f64| Members { count: shape.nodes, at: At::Nodes(shape.on_node) }.stages(collective, between, bytes);
     let (copies, shares, reduces, meets) = (Stage::copies, Stage::shares, Stage::reduces, Stage::meets());
     let (before, messages, after) = match collective {
         Collective::Allgather => (

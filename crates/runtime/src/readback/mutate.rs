@@ -164,20 +164,17 @@ impl BoundActions {
             Mutation::Flag => match action {
                 Action::Raise(FlagValue { flag, .. }) | Action::Await(FlagValue { flag, .. }) => {
                     let by = one_of(&[flag_at(1, 0), flag_at(0, 1), 2 * flag_at(0, 1)], random);
-                    flag.offset =
-                        if random.below(2) == 0 { flag.offset.checked_sub(by)? } else { flag.offset + by };
+                    flag.offset = if random.below(2) == 0 { flag.offset.checked_sub(by)? } else { flag.offset + by };
                 }
                 _ => return None,
             },
             Mutation::Times => match action {
-                Action::Copies { times, steps, .. } | Action::Reduces { times, steps, .. } => {
-                    match random.below(4) {
-                        0 => *times += 1,
-                        1 => *times -= 1,
-                        2 => steps[0] += chunk as isize,
-                        _ => steps[1] -= chunk as isize,
-                    }
-                }
+                Action::Copies { times, steps, .. } | Action::Reduces { times, steps, .. } => match random.below(4) {
+                    0 => *times += 1,
+                    1 => *times -= 1,
+                    2 => steps[0] += chunk as isize,
+                    _ => steps[1] -= chunk as isize,
+                },
                 Action::Raise(FlagValue { times, .. }) | Action::Await(FlagValue { times, .. }) => {
                     *times = if random.below(2) == 0 { *times + 1 } else { *times - 1 };
                 }
@@ -197,24 +194,16 @@ impl BoundActions {
                     Action::Reduce { into, with, elements } => {
                         Action::Copy { to: into, from: with, bytes: elements * element }
                     }
-                    Action::Look { member, side: PeerBuffer::In } => {
-                        Action::Look { member, side: PeerBuffer::Out }
-                    }
-                    Action::Look { member, side: PeerBuffer::Out } => {
-                        Action::Look { member, side: PeerBuffer::In }
-                    }
+                    Action::Look { member, side: PeerBuffer::In } => Action::Look { member, side: PeerBuffer::Out },
+                    Action::Look { member, side: PeerBuffer::Out } => Action::Look { member, side: PeerBuffer::In },
                     Action::Fetch { to, from, bytes } => {
                         Action::FetchReduce { into: to, with: from, elements: bytes / element }
                     }
                     Action::FetchReduce { into, with, elements } => {
                         Action::Fetch { to: into, from: with, bytes: elements * element }
                     }
-                    Action::Send { data, bytes, to, request } => {
-                        Action::Recv { data, bytes, from: to, request }
-                    }
-                    Action::Recv { data, bytes, from, request } => {
-                        Action::Send { data, bytes, to: from, request }
-                    }
+                    Action::Send { data, bytes, to, request } => Action::Recv { data, bytes, from: to, request },
+                    Action::Recv { data, bytes, from, request } => Action::Send { data, bytes, to: from, request },
                     _ => return None,
                 };
             }

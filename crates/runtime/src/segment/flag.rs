@@ -71,10 +71,8 @@ pub(crate) fn barrier_rounds(members: u32, me: u32) -> Vec<Vec<u32>> {
     let rounds = (1..).find(|rounds| u64::from(MOST).pow(*rounds) >= members.into()).unwrap_or(1);
     let radix = (2..=u64::from(MOST)).find(|radix| radix.pow(rounds) >= members.into()).unwrap_or(2);
     let (members, me) = (u64::from(members), u64::from(me));
-    let distances =
-        |k: u32| (1..radix).map(move |j| j * radix.pow(k)).take_while(|distance| *distance < members);
-    let awaited =
-        |k: u32| distances(k).map(|distance| ((me + members - distance) % members) as u32).collect();
+    let distances = |k: u32| (1..radix).map(move |j| j * radix.pow(k)).take_while(|distance| *distance < members);
+    let awaited = |k: u32| distances(k).map(|distance| ((me + members - distance) % members) as u32).collect();
     (0..rounds).map(awaited).filter(|awaited: &Vec<u32>| !awaited.is_empty()).collect()
 }
 

@@ -136,8 +136,7 @@ mod model {
         bounded(2, || {
             let node = node();
             let (one, two) = (node.clone(), node.clone());
-            let threads =
-                [thread::spawn(move || serve(&one, 1, 2)), thread::spawn(move || serve(&two, 2, 1))];
+            let threads = [thread::spawn(move || serve(&one, 1, 2)), thread::spawn(move || serve(&two, 2, 1))];
             ask(&node, 0, 1, 10);
             ask(&node, 0, 2, 20);
             ask(&node, 0, 1, 11);
@@ -156,9 +155,7 @@ mod model {
             let (one, two) = (node.clone(), node.clone());
             let threads = [
                 thread::spawn(move || assert!(one.mails[0].question(1).is_none())),
-                thread::spawn(move || {
-                    two.mails[0].question(2).into_iter().for_each(|q| two.mails[0].answer(q))
-                }),
+                thread::spawn(move || two.mails[0].question(2).into_iter().for_each(|q| two.mails[0].answer(q))),
             ];
             mail.ask(2, 20, 8);
             threads.into_iter().for_each(|thread| thread.join().unwrap());

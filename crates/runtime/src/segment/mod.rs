@@ -173,10 +173,7 @@ impl Segment {
         size: SegmentSize,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Segment {
-        assert!(
-            me < members && (start as usize).is_multiple_of(64),
-            "a member of the segment, on a cache line"
-        );
+        assert!(me < members && (start as usize).is_multiple_of(64), "a member of the segment, on a cache line");
         let (size, zero) = (size.rounded(), || AtomicU64::new(0));
         Segment {
             start,

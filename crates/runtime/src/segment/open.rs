@@ -146,8 +146,7 @@ pub(crate) unsafe fn read(other: PeerAddress, to: *mut u8, bytes: usize) -> bool
     let mut done = 0;
     while done < bytes {
         let local = libc::iovec { iov_base: to.wrapping_add(done).cast(), iov_len: bytes - done };
-        let remote =
-            libc::iovec { iov_base: (other.address as usize + done) as *mut _, iov_len: bytes - done };
+        let remote = libc::iovec { iov_base: (other.address as usize + done) as *mut _, iov_len: bytes - done };
         // SAFETY: the local range is writable, and the kernel checks the remote range.
         match unsafe { libc::process_vm_readv(other.process as libc::pid_t, &local, 1, &remote, 1, 0) } {
             n if n > 0 => done += n as usize,

@@ -43,12 +43,10 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(file: &OwnedFd, offset: usize, bytes: usize) -> Option<Mapping> {
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address that the system chooses.
         let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset as u64) }
-                .ok()?;
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset as u64) }.ok()?;
         // SAFETY: the range was just mapped. Leaving it out of core dumps is optional, so an error is ignored.
         let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
         Some(Mapping { start: start.cast(), bytes })
@@ -101,9 +99,7 @@ impl Pool {
     pub fn name() -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let time = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |t| t.subsec_nanos());
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos());
         format!("/bruckner-{}-{count}-{time:08x}", std::process::id())
     }
 
@@ -275,8 +271,7 @@ mod tests {
         let offset = a.lend(10_000, 2).unwrap();
         assert!(a.reserve(offset, 10_000));
         // SAFETY: the range was just lent to two users, and reserved.
-        let (one, two) =
-            unsafe { (Lease::new(&a, offset, 10_000).unwrap(), Lease::new(&b, offset, 10_000).unwrap()) };
+        let (one, two) = unsafe { (Lease::new(&a, offset, 10_000).unwrap(), Lease::new(&b, offset, 10_000).unwrap()) };
         // SAFETY: the offset lies within the lease, behind its first word.
         unsafe { one.start().add(64).write(7) };
         // SAFETY: the offset lies within the lease, behind its first word.

@@ -7,8 +7,7 @@ use bruckner_runtime::reduce::{ElementType, Operation, Reduction};
 use bruckner_runtime::sized::{self, Blocks};
 use bruckner_runtime::threads::{Cluster, segment};
 use bruckner_runtime::{
-    Address, Backoff, Buffers, Executable, IdentityTranslation, Limits, Scratch, SegmentSize, Segments,
-    Target, compile,
+    Address, Backoff, Buffers, Executable, IdentityTranslation, Limits, Scratch, SegmentSize, Segments, Target, compile,
 };
 use bruckner_schedule::{Collective, Counts, Level, Problem, Program, Rank};
 
@@ -74,9 +73,7 @@ fn expected(problem: &Problem, rank: usize, execution: usize) -> Vec<i64> {
         Collective::ReduceScatter => {
             let start: usize = (0..rank).map(|r| lengths(problem, Rank(r as u32), true)).sum();
             let n = lengths(problem, Rank(rank as u32), true);
-            (start..start + n)
-                .map(|i| (0..p).fold(0i64, |sum, r| sum.wrapping_add(value(r, i, execution))))
-                .collect()
+            (start..start + n).map(|i| (0..p).fold(0i64, |sum, r| sum.wrapping_add(value(r, i, execution)))).collect()
         }
         Collective::Alltoall => {
             let n = lengths(problem, Rank(0), false) / p;
@@ -110,10 +107,8 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                 scope.spawn(move || {
                     let reduction = Reduction::of(Operation::Sum, ElementType::I64).expect("a kernel");
                     let temporary = Scratch::new(compiled.extent.needs(even, problem, &limits).temporary);
-                    let (inputs, outputs) = (
-                        lengths(problem, Rank(rank as u32), false),
-                        lengths(problem, Rank(rank as u32), true),
-                    );
+                    let (inputs, outputs) =
+                        (lengths(problem, Rank(rank as u32), false), lengths(problem, Rank(rank as u32), true));
                     let address = Address { ranks: Arc::new(IdentityTranslation), tag: 100 };
                     let mut plan = Executable::new(
                         Arc::new(compiled),
@@ -127,9 +122,7 @@ pub(crate) fn run(program: &Program, problem: &Problem, orders_memory: bool, dri
                     for execution in 0..4 {
                         let is_float = execution == 3;
                         if is_float {
-                            plan.set_reduction(
-                                Reduction::of(Operation::Sum, ElementType::F64).expect("a kernel"),
-                            );
+                            plan.set_reduction(Reduction::of(Operation::Sum, ElementType::F64).expect("a kernel"));
                         }
                         let input: Vec<i64> = (0..inputs)
                             .map(|i| match is_float {
@@ -192,14 +185,12 @@ pub(crate) fn run_sized(program: &Program) {
             let (transport, program) = (cluster.rank(rank as u32), program.clone());
             scope.spawn(move || {
                 let code = &program.ranks[&Rank(rank as u32)];
-                let mut plan =
-                    sized::SizedExecutable::new(&program.problem, code, &IdentityTranslation, 7, &transport)
-                        .expect("a plan");
+                let mut plan = sized::SizedExecutable::new(&program.problem, code, &IdentityTranslation, 7, &transport)
+                    .expect("a plan");
                 for execution in 0..2 {
                     let blocks = |lengths: Vec<usize>| {
                         // Three bytes are left free before each block.
-                        let offsets =
-                            lengths.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 3)));
+                        let offsets = lengths.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 3)));
                         Blocks { offsets: offsets.collect(), lengths }
                     };
                     let (sent, received) = (

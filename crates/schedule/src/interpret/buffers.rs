@@ -96,8 +96,7 @@ impl View {
         let mut rings: Vec<(Level, u32)> = Vec::new();
         for instr in &code.instrs {
             if let Instr::Local(LocalOp::Leave(level)) = instr {
-                rings
-                    .push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
+                rings.push((*level, earlier.iter().filter(|view| view.ring(*level).is_some()).count() as u32));
             }
         }
         let lengths = HashMap::new();
@@ -197,18 +196,14 @@ pub(super) struct Segments {
 impl Segments {
     fn of<'a>(&'a mut self, view: &'a mut View, buffer: Buffer) -> &'a mut Words {
         match buffer {
-            Buffer::Segment(..) => {
-                self.words.entry(buffer).or_insert_with(|| Words::new(mix(buffer_salt(buffer))))
-            }
+            Buffer::Segment(..) => self.words.entry(buffer).or_insert_with(|| Words::new(mix(buffer_salt(buffer)))),
             _ => view.own.get_mut(&buffer).expect("every view has these"),
         }
     }
 
     pub(super) fn load(&mut self, view: &mut View, slot: Found) -> Result<Vec<u64>, Failure> {
         let rank = view.rank;
-        let len = slot
-            .len
-            .ok_or(Failure { rank: Some(rank), message: "uses a slot of unknown length".to_owned() })?;
+        let len = slot.len.ok_or(Failure { rank: Some(rank), message: "uses a slot of unknown length".to_owned() })?;
         let words = self.of(view, slot.buffer);
         Ok((0..len).map(|i| words.get((slot.word.0, slot.word.1 + i))).collect())
     }

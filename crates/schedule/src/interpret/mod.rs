@@ -113,15 +113,12 @@ impl Data {
         let source = Rank((chunk / pieces) as u32);
         match program.problem.collective {
             Collective::Allgather => Some(self.chunk(program, source, chunk)),
-            Collective::Alltoall => {
-                Some(self.chunk(program, source, u64::from(rank.0) * pieces + chunk % pieces))
-            }
+            Collective::Alltoall => Some(self.chunk(program, source, u64::from(rank.0) * pieces + chunk % pieces)),
             _ if self.operation == ElementOperation::Scramble => None,
             _ => {
                 let inputs = (0..program.problem.ranks).map(|r| self.chunk(program, Rank(r), chunk));
-                inputs.reduce(|left, right| {
-                    left.iter().zip(&right).map(|(&l, &r)| self.operation.apply(l, r)).collect()
-                })
+                inputs
+                    .reduce(|left, right| left.iter().zip(&right).map(|(&l, &r)| self.operation.apply(l, r)).collect())
             }
         }
     }

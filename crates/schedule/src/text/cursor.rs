@@ -62,10 +62,7 @@ impl<'a> Cursor<'a> {
 
     /// Consumes `word` if it comes next as a whole word.
     pub(super) fn keyword(&mut self, word: &str) -> bool {
-        let found = self
-            .rest()
-            .strip_prefix(word)
-            .is_some_and(|r| r.is_empty() || r.starts_with(char::is_whitespace));
+        let found = self.rest().strip_prefix(word).is_some_and(|r| r.is_empty() || r.starts_with(char::is_whitespace));
         if found {
             self.at += word.len();
             self.skip();
@@ -138,9 +135,7 @@ impl<'a> Cursor<'a> {
         let end = if self.mark("..") {
             self.digits("the end of the block")?
         } else {
-            start
-                .checked_add(1)
-                .ok_or_else(|| self.error(format!("chunk numbers go up to {}", Run::LIMIT)))?
+            start.checked_add(1).ok_or_else(|| self.error(format!("chunk numbers go up to {}", Run::LIMIT)))?
         };
         let (mut stride, mut count) = (0, 1);
         if self.mark("/") {
@@ -212,8 +207,7 @@ impl<'a> Cursor<'a> {
 const MOST_LINES: u32 = 65_535;
 
 fn area(name: &str) -> Option<Area> {
-    let number =
-        |digits: &str| digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n <= MOST_LINES);
+    let number = |digits: &str| digits.parse::<u32>().ok().filter(|n| n.to_string() == digits && *n <= MOST_LINES);
     match name {
         "in" => Some(Area::In),
         "out" => Some(Area::Out),

@@ -18,10 +18,8 @@ pub fn read(text: &str) -> Result<ParsedText> {
     let mut kind = lines.next("`schedule` or `program`")?;
     let schedule = kind.keyword("schedule");
     if !schedule {
-        kind.expect("program").map_err(|e| TextError {
-            message: e.message.replace("`program`", "`schedule` or `program`"),
-            ..e
-        })?;
+        kind.expect("program")
+            .map_err(|e| TextError { message: e.message.replace("`program`", "`schedule` or `program`"), ..e })?;
     }
     kind.end()?;
     let heading = lines.heading()?;
@@ -53,8 +51,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
 
     /// Takes the next line if it starts with `word`; the cursor is then behind that word.
     fn next_if(&mut self, word: &str) -> Option<Cursor<'a>> {
-        let mut cursor =
-            self.lines.next_if(|c| c.rest().split_whitespace().next().is_some_and(|w| w == word))?;
+        let mut cursor = self.lines.next_if(|c| c.rest().split_whitespace().next().is_some_and(|w| w == word))?;
         cursor.keyword(word);
         self.last = cursor.line();
         Some(cursor)
@@ -68,11 +65,9 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
         line.expect("topology")?;
         let here = line.error("");
         let text = line.word("a topology")?;
-        let topology: Topology =
-            text.parse().map_err(|e| TextError { message: format!("{e}"), ..here.clone() })?;
+        let topology: Topology = text.parse().map_err(|e| TextError { message: format!("{e}"), ..here.clone() })?;
         if topology.ranks() != problem.ranks {
-            let message =
-                format!("the topology has {} ranks, the problem {}", topology.ranks(), problem.ranks);
+            let message = format!("the topology has {} ranks, the problem {}", topology.ranks(), problem.ranks);
             return Err(TextError { message, ..here });
         }
         line.end()?;
@@ -145,17 +140,14 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
                 let mut line = self.next("an operation")?;
                 let word = line.rest().split_whitespace().next().unwrap_or("");
                 if ["place", "alternate", "finish"].contains(&word) {
-                    return Err(
-                        line.error(format!("`{word}` belongs to a `program`, and this is a `schedule`"))
-                    );
+                    return Err(line.error(format!("`{word}` belongs to a `program`, and this is a `schedule`")));
                 }
                 if let Some(message) = message(&mut line)? {
                     if !round.local.is_empty() {
                         return Err(TextError {
                             line: line.line(),
                             column: 1,
-                            message: "messages come before a round's local work: start a new round"
-                                .to_owned(),
+                            message: "messages come before a round's local work: start a new round".to_owned(),
                         });
                     }
                     round.messages.push(message);
@@ -211,8 +203,7 @@ impl<'a, I: Iterator<Item = Cursor<'a>>> Lines<'a, I> {
 
 fn problem(line: &mut Cursor<'_>) -> Result<Problem> {
     let here = line.error("");
-    let collective =
-        line.parse("`allgather`, `allreduce`, `reduce_scatter` or `alltoall`", Collective::from_name)?;
+    let collective = line.parse("`allgather`, `allreduce`, `reduce_scatter` or `alltoall`", Collective::from_name)?;
     line.expect("ranks")?;
     let ranks = line.number32("a number of ranks")?;
     line.expect("counts")?;
@@ -284,9 +275,7 @@ fn local(line: &mut Cursor<'_>) -> Result<LocalOp> {
     } else if line.keyword("leave") {
         LocalOp::Leave(level(line)?)
     } else {
-        return Err(
-            line.expected("`copy`, `reduce`, `signal`, `wait`, `open`, `barrier`, `enter` or `leave`")
-        );
+        return Err(line.expected("`copy`, `reduce`, `signal`, `wait`, `open`, `barrier`, `enter` or `leave`"));
     })
 }
 

@@ -17,10 +17,7 @@ impl FromStr for Topology {
             if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) || part.starts_with('0') {
                 return Err(error(at, "expected a number of at least 1"));
             }
-            part.parse()
-                .ok()
-                .filter(|&n| n <= Topology::MAX_RANKS)
-                .ok_or_else(|| error(at, "number too large"))
+            part.parse().ok().filter(|&n| n <= Topology::MAX_RANKS).ok_or_else(|| error(at, "number too large"))
         };
         let numbers = |part: &str, at: usize, separator: char| -> Result<Vec<u32>, TopologyError> {
             let mut at = at;
@@ -58,8 +55,7 @@ impl FromStr for Topology {
                 let at = text.len() - other.len();
                 if let Some(list) = other.strip_prefix("ranks=") {
                     let start = text.len() - list.len();
-                    let ranks =
-                        list.split(',').map(|rank| canonical(rank).and_then(|r| u32::try_from(r).ok()));
+                    let ranks = list.split(',').map(|rank| canonical(rank).and_then(|r| u32::try_from(r).ok()));
                     let ranks: Option<Vec<u32>> = ranks.collect();
                     let ranks = ranks.ok_or_else(|| error(start, "expected ranks"))?;
                     let shaped = Topology::build(shape, Placement::Block);
@@ -73,9 +69,7 @@ impl FromStr for Topology {
                 let seed = other
                     .strip_prefix("permuted=")
                     .ok_or_else(|| error(at, "expected `cyclic`, `permuted=SEED` or `ranks=RANK,…`"))?;
-                Placement::Permuted(
-                    canonical(seed).ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?,
-                )
+                Placement::Permuted(canonical(seed).ok_or_else(|| error(text.len() - seed.len(), "bad seed"))?)
             }
         };
         Ok(Topology::build(shape, placement))
@@ -84,8 +78,7 @@ impl FromStr for Topology {
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join =
-            |sizes: &[u32], separator| sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(separator);
+        let join = |sizes: &[u32], separator| sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(separator);
         match &self.shape {
             Shape::Regular(dims) => f.write_str(&join(dims, "x"))?,
             Shape::Listed { nodes, .. } => {
@@ -109,9 +102,7 @@ mod tests {
     fn errors_name_the_place() {
         let text = |t: &str| {
             let said = t.parse::<Topology>().unwrap_err().to_string();
-            said.strip_suffix("; 16x4, for example, is 16 nodes with 4 ranks each")
-                .map(str::to_owned)
-                .unwrap()
+            said.strip_suffix("; 16x4, for example, is 16 nodes with 4 ranks each").map(str::to_owned).unwrap()
         };
         assert_eq!(text("4,,3"), "expected a number of at least 1 at column 3 of `4,,3`");
         assert_eq!(text("4x0"), "expected a number of at least 1 at column 3 of `4x0`");

@@ -150,8 +150,7 @@ impl<'a> Places<'a> {
             reads_others: reads_others(program),
         };
         let before = violations.len();
-        let lines =
-            || program.ranks.iter().flat_map(|(&rank, code)| placed(code).iter().map(move |p| (rank, p)));
+        let lines = || program.ranks.iter().flat_map(|(&rank, code)| placed(code).iter().map(move |p| (rank, p)));
         let mut areas: HashMap<Area, Vec<&Placement>> = HashMap::default();
         for (&rank, code) in &program.ranks {
             areas.clear();
@@ -233,11 +232,7 @@ impl<'a> Places<'a> {
 
     /// Whether any of the chunks is not known to be empty.
     pub(super) fn any_filled(&self, mut chunks: impl Iterator<Item = u64>) -> bool {
-        if self.empty.is_empty() {
-            chunks.next().is_some()
-        } else {
-            chunks.any(|chunk| !self.is_empty(chunk))
-        }
+        if self.empty.is_empty() { chunks.next().is_some() } else { chunks.any(|chunk| !self.is_empty(chunk)) }
     }
 
     fn view(&mut self, rank: Rank, area: Area, memory: &mut Memory) {
@@ -303,13 +298,11 @@ impl<'a> Places<'a> {
                 }
                 let part = Run::new(from, to - from, 0, 1);
                 if empty {
-                    let placed =
-                        |chunk: &u64| view.placed.as_ref().is_none_or(|lines| find(lines, *chunk).is_some());
+                    let placed = |chunk: &u64| view.placed.as_ref().is_none_or(|lines| find(lines, *chunk).is_some());
                     if let Some(chunk) = (from..to).find(|chunk| !placed(chunk)) {
                         return Err(Missing(chunk));
                     }
-                    let nothing =
-                        Block { space: view.space, chunks: part, first: 0, cells: 0, stride: 0, count: 1 };
+                    let nothing = Block { space: view.space, chunks: part, first: 0, cells: 0, stride: 0, count: 1 };
                     blocks.push(nothing);
                 } else {
                     self.filled(view, &part, blocks)?;
@@ -414,8 +407,7 @@ fn check(problem: &Problem, before: &[&Placement], line: &Placement) -> Result<(
     if set.len() > problem.chunks() {
         return Err((Invariant::Bounds, "the line has more slots than the problem has chunks".to_owned()));
     }
-    if let Some(chunk) = set.bounds().map(|bounds| bounds.end - 1).filter(|&chunk| chunk >= problem.chunks())
-    {
+    if let Some(chunk) = set.bounds().map(|bounds| bounds.end - 1).filter(|&chunk| chunk >= problem.chunks()) {
         return Err((Invariant::Bounds, format!("there is no chunk {chunk}")));
     }
     let has = |other: &&Placement| set.iter().any(|chunk| other.place.set.position(chunk).is_some());

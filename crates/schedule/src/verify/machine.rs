@@ -419,12 +419,8 @@ impl<'a> Machine<'a> {
             let message = match &code.instrs[self.states[rank].instr] {
                 Instr::Finish(_) => {
                     let state = &self.states[rank];
-                    let mut open: Vec<Site> = state
-                        .requests
-                        .iter()
-                        .filter(|posted| !posted.matched)
-                        .map(|posted| posted.site)
-                        .collect();
+                    let mut open: Vec<Site> =
+                        state.requests.iter().filter(|posted| !posted.matched).map(|posted| posted.site).collect();
                     open.sort();
                     open.first().map_or("blocks for ever".to_owned(), |at| {
                         let post = &code.instrs[at.instr.unwrap_or(0) as usize];

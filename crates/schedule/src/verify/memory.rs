@@ -152,13 +152,7 @@ impl Memory {
     }
 
     /// Writes values to a block. A slot that the block partly overwrites can no longer be read.
-    pub(super) fn write(
-        &mut self,
-        block: &Block,
-        values: &[Expr],
-        rank: usize,
-        clocks: &Clocks,
-    ) -> Result<(), Faulty> {
+    pub(super) fn write(&mut self, block: &Block, values: &[Expr], rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         let outcome = self.overwrite(block, WRITTEN, rank, clocks);
         self.of(block).put(block, values);
         outcome
@@ -196,21 +190,14 @@ impl Memory {
     pub(super) fn end_send(&mut self, block: &Block, rank: usize, clocks: &Clocks) {
         let cells = self.of(block);
         // A block that was overwritten during the send has already been reported.
-        block.change(&mut cells.states, |state| {
-            *state = if *state >= SENDING { *state - SENDING } else { *state }
-        });
+        block.change(&mut cells.states, |state| *state = if *state >= SENDING { *state - SENDING } else { *state });
         if !cells.histories.is_empty() {
             block.each().for_each(|at| cells.histories[at].note_reader(rank, clocks));
         }
     }
 
     /// Marks a block as being received into.
-    pub(super) fn begin_receive(
-        &mut self,
-        block: &Block,
-        rank: usize,
-        clocks: &Clocks,
-    ) -> Result<(), Faulty> {
+    pub(super) fn begin_receive(&mut self, block: &Block, rank: usize, clocks: &Clocks) -> Result<(), Faulty> {
         self.overwrite(block, WRITTEN | RECEIVING, rank, clocks)
     }
 
@@ -227,9 +214,7 @@ impl Memory {
     /// Returns the final value of each cell of a block; `None` for cells without a value.
     pub(super) fn last(&mut self, block: &Block) -> impl Iterator<Item = Option<Expr>> {
         let cells = self.of(block);
-        block
-            .each()
-            .map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
+        block.each().map(|at| (cells.states[at] & (WRITTEN | RECEIVING) == WRITTEN).then_some(cells.values[at]))
     }
 
     /// Returns the length of the slot at a cell, and whether a message with the length is in flight.
@@ -321,11 +306,7 @@ impl History {
         {
             return Err(Fault::Race { other, writes: true });
         }
-        match self
-            .readers
-            .iter()
-            .find(|&&(reader, then)| writing && !clocks.happened_before(rank, reader, then))
-        {
+        match self.readers.iter().find(|&&(reader, then)| writing && !clocks.happened_before(rank, reader, then)) {
             Some(&(other, _)) => Err(Fault::Race { other, writes: false }),
             None => Ok(()),
         }

@@ -138,8 +138,7 @@ impl Machine<'_> {
                         }
                     }
                     if let Some(chunk) = double {
-                        let message =
-                            format!("another message with the length of {area}[{chunk}] is in flight");
+                        let message = format!("another message with the length of {area}[{chunk}] is in flight");
                         self.report(Invariant::InFlight, site, message);
                     }
                 }
@@ -152,9 +151,8 @@ impl Machine<'_> {
     fn count(&mut self, rank: usize, message: &Message) {
         let program = self.programs[0];
         let topology = &program.topology;
-        let apart = topology
-            .outermost_difference(Rank(rank as u32), message.peer)
-            .map_or(topology.levels(), |level| level.0);
+        let apart =
+            topology.outermost_difference(Rank(rank as u32), message.peer).map_or(topology.levels(), |level| level.0);
         let elements: u64 = match message.payload {
             Payload::Data => message.places.iter().filter_map(|p| program.problem.elements_of(&p.set)).sum(),
             Payload::Sizes => 0,
@@ -286,8 +284,7 @@ impl Machine<'_> {
                         };
                         if let Some(i) = (0..count).find(wrong) {
                             let chunk = chunks(blocks).nth(i).unwrap_or(0);
-                            let message =
-                                format!("the length of {area}[{chunk}] differs from that of its data");
+                            let message = format!("the length of {area}[{chunk}] differs from that of its data");
                             self.report(Invariant::Length, posted.site, message);
                         }
                     }
@@ -321,9 +318,8 @@ impl Machine<'_> {
             }
         }
         if let Some(chunk) = refused {
-            let message = format!(
-                "{area}[{chunk}] cannot receive a length: only private lines can, with counts `local`"
-            );
+            let message =
+                format!("{area}[{chunk}] cannot receive a length: only private lines can, with counts `local`");
             self.report(Invariant::Length, site, message);
         }
     }

@@ -9,14 +9,12 @@ use crate::{Flag, Level, Rank};
 impl Machine<'_> {
     pub(super) fn wait(&mut self, rank: usize, flag: Flag, of: Rank, site: Site) -> Step {
         let topology = &self.programs[0].topology;
-        if of.0 >= topology.ranks() || of == site.rank || topology.node_of(of) != topology.node_of(site.rank)
-        {
+        if of.0 >= topology.ranks() || of == site.rank || topology.node_of(of) != topology.node_of(site.rank) {
             self.report(Invariant::Bounds, site, format!("rank {of} must be another rank of the same node"));
             return Step::Next;
         }
         let turn = self.states[rank].waits.get(&(of, flag)).copied().unwrap_or(0);
-        let Some(stamp) = self.flags.get(&(of, flag, site.execution)).and_then(|s| s.get(turn)).cloned()
-        else {
+        let Some(stamp) = self.flags.get(&(of, flag, site.execution)).and_then(|s| s.get(turn)).cloned() else {
             self.waiting.entry((of, flag)).or_default().push(rank);
             return Step::Wait;
         };
@@ -101,8 +99,7 @@ impl Machine<'_> {
         let entered = self.entered.get(&(level, region, site.execution));
         let mut entered = entered.into_iter().flatten();
         if !entered.any(|&(who, then)| self.clocks.happened_before(rank, who, then)) {
-            let message =
-                format!("accesses the {level} segment without an `enter {level}` that happened before");
+            let message = format!("accesses the {level} segment without an `enter {level}` that happened before");
             self.report(Invariant::Race, site, message);
         }
     }

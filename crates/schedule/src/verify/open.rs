@@ -20,11 +20,7 @@ impl Machine<'_> {
         let topology = &self.programs[0].topology;
         let is_near = owner.0 < topology.ranks() && topology.node_of(owner) == topology.node_of(site.rank);
         if !is_near || owner == site.rank {
-            self.report(
-                Invariant::Bounds,
-                site,
-                format!("rank {owner} must be another rank of the same node"),
-            );
+            self.report(Invariant::Bounds, site, format!("rank {owner} must be another rank of the same node"));
             return false;
         }
         let of = owner.0 as usize;
@@ -53,11 +49,7 @@ impl Machine<'_> {
             readers.iter().find(|(reader, then)| !self.clocks.happened_before(rank, *reader, *then))
         {
             let site = Site { instr: None, ..site };
-            self.report(
-                Invariant::Race,
-                site,
-                format!("ends while rank {reader} may still read its buffers"),
-            );
+            self.report(Invariant::Race, site, format!("ends while rank {reader} may still read its buffers"));
         }
     }
 }

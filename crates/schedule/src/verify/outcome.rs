@@ -18,13 +18,8 @@ pub(super) fn check(programs: &[&Program], run: Run) -> Verification {
             }
         }
     }
-    let mut report = Verification {
-        violations: Vec::new(),
-        consistent: true,
-        ordered: true,
-        memory: 0,
-        traffic: run.traffic,
-    };
+    let mut report =
+        Verification { violations: Vec::new(), consistent: true, ordered: true, memory: 0, traffic: run.traffic };
     // Costs are computed only for correct programs: an invalid text may name an enormous number of slots.
     if judge.violations.is_empty() {
         let of_rank = |code: &Code| code.memory(&program.problem);
@@ -95,20 +90,14 @@ impl Checker {
             Some(rank) if times[rank] == 0 => {
                 Err((Invariant::Once, format!("out[{chunk}] lacks the contribution of rank {rank}")))
             }
-            Some(rank) => Err((
-                Invariant::Once,
-                format!("out[{chunk}] has the contribution of rank {rank} more than once"),
-            )),
+            Some(rank) => {
+                Err((Invariant::Once, format!("out[{chunk}] has the contribution of rank {rank} more than once")))
+            }
             None => Ok(inputs.windows(2).all(|w| w[0].0 < w[1].0)),
         }
     }
 
-    fn properties(
-        &mut self,
-        program: &Program,
-        ranks: &[Vec<(u64, Option<Expr>)>],
-        report: &mut Verification,
-    ) {
+    fn properties(&mut self, program: &Program, ranks: &[Vec<(u64, Option<Expr>)>], report: &mut Verification) {
         let mut first: HashMap<u64, Option<Expr>> = HashMap::default();
         for (rank, chunks) in ranks.iter().enumerate() {
             let site = Some(Site { rank: Rank(rank as u32), execution: 0, instr: None });
@@ -116,9 +105,8 @@ impl Checker {
                 if *first.entry(chunk).or_insert(expr) != expr {
                     report.consistent = false;
                     if program.claims.consistent {
-                        let message = format!(
-                            "out[{chunk}] is computed by a different expression than on a lower rank"
-                        );
+                        let message =
+                            format!("out[{chunk}] is computed by a different expression than on a lower rank");
                         self.complain(Invariant::Consistent, site, message);
                     }
                 }

@@ -117,9 +117,8 @@ impl Machine<'_> {
         let (topology, (level, region, _)) = (&self.programs[0].topology, part);
         let is_there = |other: &usize| {
             let began = self.states[*other].execution;
-            let ahead = began > site.execution
-                && !self.states[*other].done
-                && self.part(*other, began, level) == part.2;
+            let ahead =
+                began > site.execution && !self.states[*other].done && self.part(*other, began, level) == part.2;
             let mut touches = self.touched.get(&(part, *other)).into_iter().flatten();
             ahead
                 || touches.any(|&(execution, then)| {
@@ -246,9 +245,7 @@ impl Machine<'_> {
 fn allowed(problem: &Problem, area: Area, rank: Rank) -> std::ops::Range<u64> {
     let own = u64::from(rank.0) * problem.pieces;
     match (area, problem.collective) {
-        (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => {
-            own..own + problem.pieces
-        }
+        (Area::In, Collective::Allgather) | (Area::Out, Collective::ReduceScatter) => own..own + problem.pieces,
         _ => 0..problem.chunks(),
     }
 }

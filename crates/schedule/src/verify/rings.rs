@@ -22,8 +22,7 @@ impl Rings {
             for &level in &levels {
                 let topology = &program.topology;
                 let region = topology.span(level, topology.region_of(level, rank));
-                let anybody =
-                    region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
+                let anybody = region.map(|at| topology.rank_at(at)).any(|other| rings.has(other.0 as usize, level));
                 let message = match left.iter().filter(|other| **other == level).count() {
                     0 if anybody => {
                         format!("another rank of the region has `leave {level}`, but this rank has not")

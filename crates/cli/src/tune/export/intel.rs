@@ -43,13 +43,7 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
             for span in spans {
                 let Some((which, number)) = span.setting.split_once('=') else { continue };
                 variable = Some(which.to_owned());
-                let _ = write!(
-                    value,
-                    "{}{number}:{}-{}",
-                    if value.is_empty() { "" } else { ";" },
-                    span.from,
-                    span.to
-                );
+                let _ = write!(value, "{}{number}:{}-{}", if value.is_empty() { "" } else { ";" }, span.from, span.to);
             }
             if let Some(variable) = variable {
                 written.remarks.push(format!("use {variable} only in jobs of {ranks} ranks"));
@@ -77,8 +71,6 @@ mod tests {
         assert_eq!(written.variables, [("I_MPI_ADJUST_ALLREDUCE".to_owned(), "5:8-64;3:512-512".to_owned())]);
         let all = vec![natives("1x4", Name::Allreduce, &[found[0], (64, "")])];
         let written = write(&rules_of(&all, Format::Intel), &all);
-        assert!(
-            written.variables.is_empty() && written.remarks[0].contains("the default is best for some sizes")
-        );
+        assert!(written.variables.is_empty() && written.remarks[0].contains("the default is best for some sizes"));
     }
 }

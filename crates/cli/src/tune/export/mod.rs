@@ -70,10 +70,7 @@ struct Written {
 /// Writes the tuning files into a directory. Returns shell commands that make the MPI use these files.
 pub(super) fn export(format: Format, profile: &Profile, directory: &Path) -> Result<String> {
     let mpi = &profile.provenance.mpi;
-    ensure!(
-        Format::of(mpi) == Some(format),
-        "the profile is for {mpi}, which does not read files of this format"
-    );
+    ensure!(Format::of(mpi) == Some(format), "the profile is for {mpi}, which does not read files of this format");
     ensure!(
         !profile.natives.is_empty(),
         "the profile has no results for the MPI's own algorithms: run `bruckner tune --natives` first"
@@ -122,8 +119,7 @@ fn rules(natives: &[NativeSettings], format: Format, remarks: &mut Vec<String>) 
         }
         shapes.insert(ranks, shape.to_string());
         for name in Name::ALL {
-            let mut sizes: Vec<&NativeSetting> =
-                settings.iter().filter(|setting| setting.name == name).collect();
+            let mut sizes: Vec<&NativeSetting> = settings.iter().filter(|setting| setting.name == name).collect();
             sizes.sort_by_key(|setting| setting.bytes);
             let spans = spans(&sizes, |setting| format.takes(name, setting));
             if !spans.is_empty() {
@@ -191,9 +187,7 @@ mod tests {
     fn nothing_gets_out_of_its_quotes() {
         assert_eq!(comment("Intel\necho hello"), "# Intel echo hello\n");
         assert!(intel::takes("I_MPI_ADJUST_ALLREDUCE=12"));
-        for bad in
-            ["", "I_MPI_ADJUST_ALLREDUCE=1'; echo", "PATH=1", "I_MPI_ADJUST_ALLREDUCE", "I_MPI_ADJUST_a=1"]
-        {
+        for bad in ["", "I_MPI_ADJUST_ALLREDUCE=1'; echo", "PATH=1", "I_MPI_ADJUST_ALLREDUCE", "I_MPI_ADJUST_a=1"] {
             assert!(!intel::takes(bad), "{bad}");
         }
     }

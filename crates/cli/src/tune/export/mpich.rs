@@ -238,10 +238,8 @@ fn end(tree: &str, from: usize) -> Option<usize> {
 
 /// Returns paths where MPICH's library may be: `BRUCKNER_MPI`, then `LD_LIBRARY_PATH` and the directories beside those of `PATH`.
 fn libraries() -> Vec<PathBuf> {
-    let split =
-        |name: &str| std::env::var_os(name).map(|all| std::env::split_paths(&all).collect::<Vec<_>>());
-    let beside =
-        split("PATH").unwrap_or_default().into_iter().filter_map(|path| Some(path.parent()?.to_owned()));
+    let split = |name: &str| std::env::var_os(name).map(|all| std::env::split_paths(&all).collect::<Vec<_>>());
+    let beside = split("PATH").unwrap_or_default().into_iter().filter_map(|path| Some(path.parent()?.to_owned()));
     let places = split("LD_LIBRARY_PATH")
         .unwrap_or_default()
         .into_iter()
@@ -259,9 +257,7 @@ fn built_in(mpi: &str) -> Result<[String; 2]> {
         let texts: Vec<&str> = texts.filter_map(|text| std::str::from_utf8(text).ok()).collect();
         let of = |what: &str| texts.iter().find(|text| text.contains(what)).map(|text| (*text).to_owned());
         let is_it = bytes.split(|byte| *byte == 0).any(|text| text == version);
-        if let (true, Some(upper), Some(device)) =
-            (is_it, of("\"algorithm=MPIR_"), of("\"composition=MPIDI_"))
-        {
+        if let (true, Some(upper), Some(device)) = (is_it, of("\"algorithm=MPIR_"), of("\"composition=MPIDI_")) {
             return Ok([upper, device]);
         }
     }
@@ -287,9 +283,7 @@ pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
             written.variables.push((variable.to_owned(), format!("{{}}/{file}")));
         }
     }
-    written
-        .remarks
-        .push("use these files only with this version of MPICH: another may fail in MPI_Init".to_owned());
+    written.remarks.push("use these files only with this version of MPICH: another may fail in MPI_Init".to_owned());
     Ok(written)
 }
 
@@ -298,8 +292,7 @@ fn trees(rules: &Rules, before: &[String; 2]) -> Result<[String; 2]> {
     let [mut upper, mut device] = before.clone();
     for (name, by_ranks) in rules {
         let Some(known) = known(*name) else { continue };
-        upper =
-            known.rules(&upper, known.below, by_ranks, |setting, default| known.upper(setting, default))?;
+        upper = known.rules(&upper, known.below, by_ranks, |setting, default| known.upper(setting, default))?;
         device = match by_ranks.values().flatten().any(|span| known.device(&span.setting, "").is_some()) {
             true => known.rules(&device, &[], by_ranks, |setting, default| known.device(setting, default))?,
             false => device,
@@ -319,8 +312,7 @@ mod tests {
 
     #[test]
     fn rules_stand_before_what_a_tree_has() {
-        let found =
-            [(8, ""), (64, "recursive_doubling"), (512, "recursive_doubling"), (4096, "composition 1")];
+        let found = [(8, ""), (64, "recursive_doubling"), (512, "recursive_doubling"), (4096, "composition 1")];
         let all = [natives("1x4", Name::Allreduce, &found)];
         let rules = rules_of(&all, Format::Mpich);
         let [upper, device] = trees(&rules, &[UPPER.to_owned(), DEVICE.to_owned()]).unwrap();
@@ -351,14 +343,9 @@ mod tests {
     #[test]
     fn what_only_commutes_is_told_apart() {
         let all = [natives("1x2", Name::Allreduce, &[(8, "ring"), (64, "tree")])];
-        let [upper, _] =
-            trees(&rules_of(&all, Format::Mpich), &[UPPER.to_owned(), DEVICE.to_owned()]).unwrap();
+        let [upper, _] = trees(&rules_of(&all, Format::Mpich), &[UPPER.to_owned(), DEVICE.to_owned()]).unwrap();
         let ring = r#"{"is_commutative=yes":{"algorithm=MPIR_Allreduce_intra_ring":{}},"is_commutative=no":{"algorithm=MPIR_D":{}}}"#;
-        assert!(
-            upper.contains(&format!(
-                r#""avg_msg_size<=7":{{"algorithm=MPIR_D":{{}}}},"avg_msg_size<=8":{ring}"#
-            ))
-        );
+        assert!(upper.contains(&format!(r#""avg_msg_size<=7":{{"algorithm=MPIR_D":{{}}}},"avg_msg_size<=8":{ring}"#)));
         assert!(!upper.contains("_tree") && upper.contains(r#""comm_size<=1":"#));
     }
 }

@@ -47,12 +47,7 @@ const KNOWN: [CollectiveRules; 4] = [
         id: 2,
         han: Some("allreduce"),
         all: false,
-        algorithms: &[
-            ("basic_linear", 1),
-            ("nonoverlapping", 2),
-            ("recursive_doubling", 3),
-            ("rabenseifner", 6),
-        ],
+        algorithms: &[("basic_linear", 1), ("nonoverlapping", 2), ("recursive_doubling", 3), ("rabenseifner", 6)],
     },
     CollectiveRules {
         name: Name::Alltoall,
@@ -66,12 +61,7 @@ const KNOWN: [CollectiveRules; 4] = [
         id: 13,
         han: None,
         all: true,
-        algorithms: &[
-            ("basic_linear", 1),
-            ("recursive_doubling", 2),
-            ("recursive_halving", 3),
-            ("butterfly", 4),
-        ],
+        algorithms: &[("basic_linear", 1), ("recursive_doubling", 2), ("recursive_halving", 3), ("butterfly", 4)],
     },
 ];
 
@@ -131,9 +121,7 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
     let mut text = format!("rule-file-version-2\n{} # collectives\n", used.len());
     for known in &used {
         let value = |setting: &str| format!("{} 0 0", known.algorithm(setting).unwrap_or(0));
-        let of = |ranks: u32, spans: &[Span]| {
-            list(spans, if known.all { u64::from(ranks) } else { 1 }, value, "0 0 0")
-        };
+        let of = |ranks: u32, spans: &[Span]| list(spans, if known.all { u64::from(ranks) } else { 1 }, value, "0 0 0");
         let all = by_ranks(known, rules, 0, "0 0 0", of);
         let _ = writeln!(text, "{} # {}\n{} # numbers of ranks", known.id, known.name, all.len());
         put(&mut text, &all);
@@ -144,8 +132,7 @@ pub(super) fn write(rules: &Rules, natives: &[NativeSettings]) -> Written {
     };
     variable("tuned_use_dynamic_rules", "1");
     variable("tuned_dynamic_rules_filename", "{}/tuned.conf");
-    let behind: Vec<(&&CollectiveRules, &str)> =
-        used.iter().filter_map(|known| Some((known, known.han?))).collect();
+    let behind: Vec<(&&CollectiveRules, &str)> = used.iter().filter_map(|known| Some((known, known.han?))).collect();
     if natives.iter().any(|natives| natives.shape.nodes > 1) && !behind.is_empty() {
         let mut text = format!("{}\n", behind.len());
         for (known, name) in behind {
