@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
   MPI_Allreduce_init(&sum_in, &sum_out, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[SUM]);
   MPI_Allgather_init(&gather_in, 1, MPI_INT64_T, gather_out, 1, MPI_INT64_T, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[GATHER]);
   /* MPICH and Intel hang in their own waits on a persistent collective that was never started; a plan does not. */
-  if (argc > 1 && strcmp(argv[1], "served") == 0)
+  if (argc > 1 && strcmp(argv[1], "handled") == 0)
     MPI_Allreduce_init(&sum_in, &other_out, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[INACTIVE]);
   else MPI_Send_init(&sum_in, 1, MPI_INT64_T, right, 9, MPI_COMM_WORLD, &requests[INACTIVE]);
   MPI_Status statuses[COUNT], status;

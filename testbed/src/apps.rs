@@ -201,16 +201,16 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         let second = app.run("second", &settings)?;
         let text = std::fs::read_to_string(&report).context("there is no report")?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
-        let (calls, served) = (report["calls"].as_u64().unwrap_or(0), report["handled"].as_u64().unwrap_or(0));
+        let (calls, handled) = (report["calls"].as_u64().unwrap_or(0), report["handled"].as_u64().unwrap_or(0));
         let verdict = match () {
             () if first != without => "results differ",
             () if second != first => "results differ between two runs",
-            () if served == 0 => "no call was handled",
+            () if handled == 0 => "no call was handled",
             () => "same results in both runs",
         };
         failed += usize::from(verdict != "same results in both runs");
-        let share = 100.0 * served as f64 / calls.max(1) as f64;
-        println!("{:<8} {:>7} {calls:>8} {served:>8} {share:>6.1}%  {verdict}", app.name, first.len());
+        let share = 100.0 * handled as f64 / calls.max(1) as f64;
+        println!("{:<8} {:>7} {calls:>8} {handled:>8} {share:>6.1}%  {verdict}", app.name, first.len());
         if first != without {
             for (a, b) in without.iter().zip(&first).filter(|(a, b)| a != b).take(5) {
                 eprintln!("without: {a}\nwith:    {b}");
@@ -262,9 +262,9 @@ pub(crate) fn on_nodes(shape: &Shape) -> Result<()> {
         }
         failed += usize::from(verdict != "the same");
         let [native, with] = times.map(speed::median);
-        let (calls, served) = (ours["calls"].as_u64().unwrap_or(0), ours["handled"].as_u64().unwrap_or(0));
+        let (calls, handled) = (ours["calls"].as_u64().unwrap_or(0), ours["handled"].as_u64().unwrap_or(0));
         println!(
-            "{:<8} {ranks:>5} {:>7} {calls:>8} {served:>8} {:>10.3} s {:>10.3} s  {verdict}",
+            "{:<8} {ranks:>5} {:>7} {calls:>8} {handled:>8} {:>10.3} s {:>10.3} s  {verdict}",
             app.name, results, native, with,
         );
     }

@@ -208,9 +208,9 @@ fn measured(place: &Configuration, ask: &Options) -> Result<Summary> {
         settings.push(format!("BRUCKNER_PROFILE={}", profile.display()));
     }
     let measured = place.bench(&results, &cases("chosen"), ask, &settings)?;
-    let menus = match ask.without {
+    let tables = match ask.without {
         true => None,
-        false => Some(menus(place, &std::fs::read_to_string(&profile)?)?),
+        false => Some(tables(place, &std::fs::read_to_string(&profile)?)?),
     };
     let slower_by = SLOWER[usize::from(ask.without)];
     let mut sum = Summary::default();
@@ -247,8 +247,8 @@ fn measured(place: &Configuration, ask: &Options) -> Result<Summary> {
             sum.slower += usize::from(slower);
             row += &format!(", again {:.2}{}", second.ratio, if slower { " SLOWER" } else { "" });
         }
-        if let Some(menus) = menus.as_ref().filter(|_| ask.best) {
-            row += &compare_candidates(place, &case, menus, ask, &settings, &mut sum)?;
+        if let Some(tables) = tables.as_ref().filter(|_| ask.best) {
+            row += &compare_candidates(place, &case, tables, ask, &settings, &mut sum)?;
         }
         println!("{row}");
     }
@@ -340,12 +340,12 @@ fn times(case: &JoinedCase<'_>, one: &str, other: &str) -> Result<[f64; 2]> {
 fn compare_candidates(
     place: &Configuration,
     case: &JoinedCase<'_>,
-    menus: &DecisionTables,
+    tables: &DecisionTables,
     ask: &Options,
     settings: &[String],
     sum: &mut Summary,
 ) -> Result<String> {
-    let (chosen, candidates) = candidates(menus, case.collective, case.bytes)?;
+    let (chosen, candidates) = candidates(tables, case.collective, case.bytes)?;
     let file = place.file(&format!("-best-{}-{}.json", case.collective, case.bytes));
     if ask.again {
         let _ = std::fs::remove_file(&file);
@@ -370,25 +370,25 @@ fn compare_candidates(
 }
 
 /// Returns the chosen algorithm, and the candidates: those that the model ranks first, and the winner of the tuning run.
-fn candidates(menus: &DecisionTables, collective: &str, bytes: u64) -> Result<(String, Vec<String>)> {
+fn candidates(tables: &DecisionTables, collective: &str, bytes: u64) -> Result<(String, Vec<String>)> {
     let name = Name::read(collective).context("a collective")?;
     let collective = Collective::from_name(collective).context("a collective")?;
     let problem =
-        Problem::new(collective, menus.topology().ranks(), Counts::Equal(bytes / 8), 8).map_err(|why| anyhow!(why))?;
+        Problem::new(collective, tables.topology().ranks(), Counts::Equal(bytes / 8), 8).map_err(|why| anyhow!(why))?;
     let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
-    let ranked = menus.ranking(&question).0.into_iter().take(CANDIDATES);
+    let ranked = tables.ranking(&question).0.into_iter().take(CANDIDATES);
     let mut all: Vec<String> = ranked.map(|ranked| ranked.expression.to_string()).collect();
-    if let Some(verdict) = menus.result(&question).filter(|verdict| !verdict.is_native()) {
+    if let Some(verdict) = tables.result(&question).filter(|verdict| !verdict.is_native()) {
         all.push(verdict.expression.to_string());
     }
     all.sort();
     all.dedup();
-    let chosen = choose(&menus.kind(&question), menus, &Rules::default());
+    let chosen = choose(&tables.kind(&question), tables, &Rules::default());
     Ok((chosen.first().context("a choice")?.expression.to_string(), all))
 }
 
 /// Decision tables of the library in a configuration with a profile.
-fn menus(place: &Configuration, profile: &str) -> Result<DecisionTables> {
+fn tables(place: &Configuration, profile: &str) -> Result<DecisionTables> {
     let (profile, _) = Profile::read(profile).map_err(|why| anyhow!("{why}"))?;
     let mpi = profile.provenance.mpi.clone();
     let topology: Topology = format!("{}x{}", place.nodes, place.on_node).parse()?;

@@ -66,13 +66,17 @@ fn unmodified(mpi: Mpi, file: &str) -> Result<()> {
     let without = words[1..].iter().fold(Launch::plain(mpi, 4, &first).oversubscribed(), Launch::argument).run()?;
     let with = Launch::plain(mpi, 4, &bruckner).oversubscribed().argument("exec").set("BRUCKNER_REPORT", "stderr");
     let with = words.iter().fold(with, Launch::argument).run()?;
-    let served = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls handled "));
-    let served = served.and_then(|line| line.rsplit(": ").next()).unwrap_or_default();
-    if !without.succeeded || !with.succeeded || without.out != with.out || served.is_empty() || served.starts_with("0 ")
+    let handled = with.err.lines().find(|line| line.ends_with("%)") && line.contains(" calls handled "));
+    let handled = handled.and_then(|line| line.rsplit(": ").next()).unwrap_or_default();
+    if !without.succeeded
+        || !with.succeeded
+        || without.out != with.out
+        || handled.is_empty()
+        || handled.starts_with("0 ")
     {
         bail!("{file} on {}: {}{}{}{}", mpi.name(), without.out, without.err, with.out, with.err);
     }
-    println!("{:<10} {file}, without and with: {} ({served})", mpi.name(), with.out.trim());
+    println!("{:<10} {file}, without and with: {} ({handled})", mpi.name(), with.out.trim());
     Ok(())
 }
 

@@ -78,7 +78,7 @@ fn took(place: &Configuration, way: &Way<'_>, case: (&str, u64), calls: [u32; 2]
 fn wrong(profile: &Profile, times: f64) -> String {
     let mut wrong = profile.clone();
     // The tuned topologies stay, so that it remains a profile of several nodes.
-    wrong.results.iter_mut().for_each(|raced| raced.results.clear());
+    wrong.results.iter_mut().for_each(|tuned| tuned.results.clear());
     wrong.machine = profile.machine.scale_latencies(times, times);
     wrong.write()
 }

@@ -126,12 +126,12 @@ impl TaskPlan {
 
     /// Returns the lowered code of one rank, for use at run time. It plans only this rank and the partners with which it exchanges two
     /// messages in one round, because these messages may be joined. If shared memory becomes messages, it plans all ranks.
-    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, room: LineMemory) -> Option<Code> {
+    pub fn code(&self, rank: Rank, expression: &Expression, on_node: OnNode, line_memory: LineMemory) -> Option<Code> {
         let schedule = match (expression.groups_regions(), on_node) {
             (true, OnNode::Messages) => self.schedule(),
             _ => self.schedule_with_partners([rank]),
         };
-        lower_part(&schedule, on_node, self.purpose, room).ranks.remove(&rank)
+        lower_part(&schedule, on_node, self.purpose, line_memory).ranks.remove(&rank)
     }
 
     fn schedule_with_partners(&self, ranks: impl IntoIterator<Item = Rank>) -> Schedule {

@@ -67,10 +67,10 @@ mod tests {
         let mut known = Knowledge::defaults(Vendor::OpenMpi);
         let results = won.into_iter().map(|winner| TuningResult::won(name, 64, winner)).collect();
         known.results = vec![ShapeResults { shape: Shape::of(&topology), results }];
-        let menus = DecisionTables::new(topology, Arc::new(known), Policy::default(), Ability::default());
+        let tables = DecisionTables::new(topology, Arc::new(known), Policy::default(), Ability::default());
         let question = Question { name, problem: &problem, is_order_sensitive: shows_order };
-        let serving = choose(&menus.kind(&question), &menus, &Rules::default()).remove(0);
-        let alternatives = menus.alternatives(&question, &serving);
+        let serving = choose(&tables.kind(&question), &tables, &Rules::default()).remove(0);
+        let alternatives = tables.alternatives(&question, &serving);
         (serving.expression.to_string(), alternatives.iter().map(ToString::to_string).collect())
     }
 

@@ -12,12 +12,12 @@ use crate::table::DecisionTables;
 /// Returns the algorithms for a kind of call, best first, each with its reason. An algorithm that the user selected in `rules` comes
 /// first, if it has the required properties. The engine uses the first one that can be planned; the last is always `native`, the MPI's own
 /// function.
-pub fn choose(kind: &Kind, menus: &DecisionTables, rules: &Rules) -> Vec<Choice> {
-    let lacks = |expression: &Expression| menus.lacks(kind.collective, kind.order, kind.shows_order, expression);
-    let (last, mut choices): (Vec<Choice>, Vec<Choice>) = menus.choices(kind).into_iter().partition(Choice::is_native);
+pub fn choose(kind: &Kind, tables: &DecisionTables, rules: &Rules) -> Vec<Choice> {
+    let lacks = |expression: &Expression| tables.lacks(kind.collective, kind.order, kind.shows_order, expression);
+    let (last, mut choices): (Vec<Choice>, Vec<Choice>) = tables.choices(kind).into_iter().partition(Choice::is_native);
     // The MPI has no function for listed counts that exceed C integers, so the library must handle such calls.
     let beyond = kind.size == SizeClass::Beyond;
-    if menus.policy().always || beyond {
+    if tables.policy().always || beyond {
         let right = fallbacks(kind.collective).iter().map(|text| parsed(text));
         let right = right.filter(|expression| lacks(expression).is_none());
         let reason = if beyond { Reason::BeyondMpi } else { Reason::Always };
@@ -61,10 +61,10 @@ mod tests {
     fn of(question: &Question<'_>, topology: &str, rules: &str, always: bool) -> Vec<(String, String)> {
         let topology: Arc<Topology> = Arc::new(topology.parse().unwrap());
         let policy = Policy { always, ..Policy::default() };
-        let menus =
+        let tables =
             DecisionTables::new(topology, Arc::new(Knowledge::defaults(Vendor::Mpich)), policy, Ability::default());
         let text = |choice: Choice| (choice.expression.to_string(), choice.reason.to_string());
-        choose(&menus.kind(question), &menus, &rules.parse().unwrap()).into_iter().map(text).collect()
+        choose(&tables.kind(question), &tables, &rules.parse().unwrap()).into_iter().map(text).collect()
     }
 
     #[test]

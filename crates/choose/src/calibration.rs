@@ -41,10 +41,10 @@ impl Calibration {
     /// Number of integers that [`Calibration::words`] returns.
     pub const WORDS: usize = 4;
 
-    /// Returns the default machine `usual` with the measured latencies and rates in place of its own.
-    pub fn machine(&self, usual: &Machine) -> Machine {
-        let slower = self.slower(usual);
-        let mut machine = usual.scale_latencies(1.0, slower);
+    /// Returns the default machine `default` with the measured latencies and rates in place of its own.
+    pub fn machine(&self, default: &Machine) -> Machine {
+        let slower = self.slower(default);
+        let mut machine = default.scale_latencies(1.0, slower);
         "this-run".clone_into(&mut machine.name);
         machine.about = format!("calibration at first use {self}");
         let wires = [Some(&mut machine.network), machine.node.as_mut(), machine.socket.as_mut()];
@@ -58,18 +58,18 @@ impl Calibration {
         machine
     }
 
-    /// Returns the ratio of the measured intra-node latency to that of the default machine `usual`, within limits. Latencies on the node
+    /// Returns the ratio of the measured intra-node latency to that of the default machine `default`, within limits. Latencies on the node
     /// and the gaps between messages are scaled by it.
-    fn slower(&self, usual: &Machine) -> f64 {
-        match (self.intra_node, intra_node_latency(usual)) {
-            (Some(near), Some(usual)) if usual > 0.0 => (near / usual).clamp(0.25, 1000.0),
+    fn slower(&self, default: &Machine) -> f64 {
+        match (self.intra_node, intra_node_latency(default)) {
+            (Some(near), Some(default)) if default > 0.0 => (near / default).clamp(0.25, 1000.0),
             _ => 1.0,
         }
     }
 
     /// Whether intra-node messages are so slow that cores must be oversubscribed.
-    pub(crate) fn is_oversubscribed(&self, usual: &Machine) -> bool {
-        self.slower(usual) > OVERSUBSCRIBED
+    pub(crate) fn is_oversubscribed(&self, default: &Machine) -> bool {
+        self.slower(default) > OVERSUBSCRIBED
     }
 
     /// Returns the rate of long messages between nodes, in bytes per second. Transfer time counts as at least 5 % of the measured time, in
@@ -80,8 +80,8 @@ impl Calibration {
 }
 
 /// Returns the intra-node latency of 8 bytes on a machine, in seconds.
-fn intra_node_latency(usual: &Machine) -> Option<f64> {
-    usual.socket.as_ref().or(usual.node.as_ref()).map(|wire| wire.protocol(8).latency)
+fn intra_node_latency(default: &Machine) -> Option<f64> {
+    default.socket.as_ref().or(default.node.as_ref()).map(|wire| wire.protocol(8).latency)
 }
 
 impl fmt::Display for Calibration {
@@ -102,23 +102,23 @@ mod tests {
 
     #[test]
     fn a_machine_has_what_was_measured() {
-        let usual = Knowledge::defaults(Vendor::OpenMpi).reproducible.machine;
+        let default = Knowledge::defaults(Vendor::OpenMpi).reproducible.machine;
         let long = LongMessage { bytes: 16384, took: 631e-6 };
         let calibration =
             Calibration { intra_node: Some(5.8e-6), inter_node: 500e-6, long_message: long, duration: 0.012 };
         assert!(
-            !calibration.is_oversubscribed(&usual)
-                && Calibration { intra_node: Some(4e-5), ..calibration }.is_oversubscribed(&usual)
+            !calibration.is_oversubscribed(&default)
+                && Calibration { intra_node: Some(4e-5), ..calibration }.is_oversubscribed(&default)
         );
-        let machine = calibration.machine(&usual);
+        let machine = calibration.machine(&default);
         let far = &machine.network.protocols[0];
         assert_eq!((far.latency, far.rendezvous), (500e-6, false));
         let rate = far.injection.unwrap();
         assert!((rate - 1.25e8).abs() < 1e6 && (far.per_byte - 8e-9).abs() < 1e-10, "{far:?}");
         let flag = |machine: &Machine| machine.rank.flag.unwrap();
-        assert!((flag(&machine) / flag(&usual) - 10.0).abs() < 0.01);
-        let quick = Calibration { intra_node: Some(5.8e-8), ..calibration }.machine(&usual);
-        assert!((flag(&quick) / flag(&usual) - 0.25).abs() < 0.01);
+        assert!((flag(&machine) / flag(&default) - 10.0).abs() < 0.01);
+        let quick = Calibration { intra_node: Some(5.8e-8), ..calibration }.machine(&default);
+        assert!((flag(&quick) / flag(&default) - 0.25).abs() < 0.01);
         assert_eq!(
             calibration.to_string(),
             "in 12.0 ms: inter-node latency 500.0 µs, intra-node latency 5.8 µs, rate of one rank 125 MB/s"

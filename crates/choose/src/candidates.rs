@@ -182,12 +182,12 @@ pub(crate) fn depends_on_unmeasured(expression: &Expression, shape: Shape, origi
         }
         other => many(other, shape.ranks() - 1),
     };
-    let usual = || shape.on_node == 1 || matches!(expression, Expression::Pipeline { .. });
+    let default = || shape.on_node == 1 || matches!(expression, Expression::Pipeline { .. });
     shape.nodes > 1
         && match origin {
             Origin::Profile => false,
             Origin::Calibrated | Origin::Oversubscribed => at_once(),
-            Origin::Default => usual() || at_once(),
+            Origin::Default => default() || at_once(),
         }
 }
 

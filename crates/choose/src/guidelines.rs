@@ -37,22 +37,22 @@ pub enum Alternative {
 }
 
 /// Returns the lower and upper bound of the time, in seconds, of the algorithm that won a tuning run.
-fn bounds(verdict: &TuningResult) -> [f64; 2] {
-    let [low, high] = if verdict.is_native() { NATIVE } else { verdict.interval };
-    [verdict.native_seconds * low, verdict.native_seconds * high]
+fn bounds(result: &TuningResult) -> [f64; 2] {
+    let [low, high] = if result.is_native() { NATIVE } else { result.interval };
+    [result.native_seconds * low, result.native_seconds * high]
 }
 
 /// Returns the worst violation of each collective and size that was measured on one shape.
-pub fn violations(raced: &ShapeResults) -> Vec<GuidelineViolation> {
-    let ranks = u64::from(raced.shape.ranks());
+pub fn violations(tuned: &ShapeResults) -> Vec<GuidelineViolation> {
+    let ranks = u64::from(tuned.shape.ranks());
     let mut found = Vec::new();
-    let of = |name: Name| raced.results.iter().filter(move |verdict| verdict.name == name);
+    let of = |name: Name| tuned.results.iter().filter(move |result| result.name == name);
     // Result for the smallest measured size of at least `bytes`: its time is an upper bound for `bytes`.
     let at_least =
-        |name: Name, bytes: u64| of(name).filter(|verdict| verdict.bytes >= bytes).min_by_key(|verdict| verdict.bytes);
-    for verdict in &raced.results {
-        let TuningResult { name, bytes, .. } = *verdict;
-        let [takes, _] = bounds(verdict);
+        |name: Name, bytes: u64| of(name).filter(|result| result.bytes >= bytes).min_by_key(|result| result.bytes);
+    for result in &tuned.results {
+        let TuningResult { name, bytes, .. } = *result;
+        let [takes, _] = bounds(result);
         let mut worst: Option<GuidelineViolation> = None;
         let mut compare = |than: Alternative, would: f64| {
             let bound = worst.as_ref().map_or(takes / LONGER, |worst| worst.alternative_seconds);
@@ -101,12 +101,12 @@ mod tests {
 
     /// Returns the violations of measured times of the MPI's own functions, given in microseconds.
     fn broken(figures: &[(Name, u64, f64)]) -> Vec<GuidelineViolation> {
-        let verdict = |&(name, bytes, time): &(Name, u64, f64)| TuningResult {
+        let result = |&(name, bytes, time): &(Name, u64, f64)| TuningResult {
             native_seconds: time * 1e-6,
             ..TuningResult::won(name, bytes, "native")
         };
         let shape = Shape::of(&"2x2".parse().unwrap());
-        violations(&ShapeResults { shape, results: figures.iter().map(verdict).collect() })
+        violations(&ShapeResults { shape, results: figures.iter().map(result).collect() })
     }
 
     #[test]
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn intervals_count() {
         let shape = Shape::of(&"2x2".parse().unwrap());
-        let verdict = |bytes, native, interval: [f64; 2]| TuningResult {
+        let result = |bytes, native, interval: [f64; 2]| TuningResult {
             native_seconds: native,
             interval,
             ratio: (interval[0] + interval[1]) / 2.0,
             ..TuningResult::won(Name::Allgather, bytes, "ring")
         };
         let found = |low| {
-            let results = vec![verdict(8, 1.0, [low, 0.9]), verdict(64, 0.8, [0.5, 0.7])];
+            let results = vec![result(8, 1.0, [low, 0.9]), result(64, 0.8, [0.5, 0.7])];
             violations(&ShapeResults { shape, results }).len()
         };
         assert_eq!((found(0.5), found(0.6)), (0, 1));

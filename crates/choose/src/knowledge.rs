@@ -158,7 +158,7 @@ impl Knowledge {
     /// Returns the knowledge that applies if only the MPI's vendor is known: its default machine model, and no tuning results.
     pub fn defaults(vendor: Vendor) -> Knowledge {
         let machine = Machine::read(vendor.default_profile()).expect("a test reads all of them");
-        let usual = Arc::new(machine.clone());
+        let default = Arc::new(machine.clone());
         let steady = Source { machine, origin: Origin::Default };
         Knowledge {
             reproducible: steady,
@@ -166,7 +166,7 @@ impl Knowledge {
             results: Vec::new(),
             between_nodes: true,
             vendor,
-            default_machine: usual,
+            default_machine: default,
         }
     }
 
@@ -190,17 +190,17 @@ impl Knowledge {
     }
 
     /// Adds the calibration of this run, for communicators of a shape. It is not used for order-sensitive reductions.
-    pub fn with(self: Arc<Knowledge>, gauged: &Calibration, shape: Shape) -> Arc<Knowledge> {
+    pub fn with(self: Arc<Knowledge>, calibration: &Calibration, shape: Shape) -> Arc<Knowledge> {
         let known = self.for_shape(shape);
-        let usual = &known.reproducible.machine;
-        let origin = if gauged.is_oversubscribed(usual) { Origin::Oversubscribed } else { Origin::Calibrated };
-        let here = Some(Source { machine: gauged.machine(usual), origin });
+        let default = &known.reproducible.machine;
+        let origin = if calibration.is_oversubscribed(default) { Origin::Oversubscribed } else { Origin::Calibrated };
+        let here = Some(Source { machine: calibration.machine(default), origin });
         Arc::new(Knowledge { calibrated: here, ..(*known).clone() })
     }
 
     /// Returns the tuning results for communicators of a shape.
     pub fn of_shape(&self, shape: Shape) -> &[TuningResult] {
-        self.results.iter().find(|raced| raced.shape == shape).map(|raced| &raced.results[..]).unwrap_or_default()
+        self.results.iter().find(|tuned| tuned.shape == shape).map(|tuned| &tuned.results[..]).unwrap_or_default()
     }
 }
 
@@ -211,16 +211,15 @@ const CONFIRMED: u32 = 2;
 /// same winner. A win of an algorithm counts only after two launches.
 pub(crate) fn find_result(results: &[TuningResult], name: Name, bytes: u64) -> Option<&TuningResult> {
     let (mut below, mut above): (Option<&TuningResult>, Option<&TuningResult>) = (None, None);
-    let counts =
-        |verdict: &&TuningResult| verdict.name == name && (verdict.launches >= CONFIRMED || verdict.is_native());
-    for verdict in results.iter().filter(counts) {
-        if verdict.bytes == bytes {
-            return Some(verdict);
+    let counts = |result: &&TuningResult| result.name == name && (result.launches >= CONFIRMED || result.is_native());
+    for result in results.iter().filter(counts) {
+        if result.bytes == bytes {
+            return Some(result);
         }
-        let place = if verdict.bytes < bytes { &mut below } else { &mut above };
-        let nearer = |known: &TuningResult| verdict.bytes.abs_diff(bytes) < known.bytes.abs_diff(bytes);
+        let place = if result.bytes < bytes { &mut below } else { &mut above };
+        let nearer = |known: &TuningResult| result.bytes.abs_diff(bytes) < known.bytes.abs_diff(bytes);
         if place.is_none_or(nearer) {
-            *place = Some(verdict);
+            *place = Some(result);
         }
     }
     below.filter(|below| above.is_some_and(|above| above.expression == below.expression))

@@ -308,9 +308,9 @@ fn uniform_shape(text: &str) -> Result<Shape, String> {
 }
 
 impl Profile {
-    /// Returns the index of the tuning results of a shape in `raced`, adding an empty entry if there is none.
+    /// Returns the index of the tuning results of a shape in `tuned`, adding an empty entry if there is none.
     pub fn of_shape(&mut self, shape: Shape) -> usize {
-        self.results.iter().position(|raced| raced.shape == shape).unwrap_or_else(|| {
+        self.results.iter().position(|tuned| tuned.shape == shape).unwrap_or_else(|| {
             self.results.push(ShapeResults { shape, results: Vec::new() });
             self.results.len() - 1
         })
@@ -368,10 +368,10 @@ impl Profile {
         let machine = Machine::of(table).map_err(|error| whole(error.to_string()))?;
         let mut dropped = Vec::new();
         let list = |which: usize| lists.get(which).map(Vec::as_slice).unwrap_or_default();
-        let mut raced = Vec::new();
+        let mut tuned = Vec::new();
         for ResultsTable { topology, results } in shapes {
             if let Some(shape) = shape_or_drop(&topology, list(results), &mut dropped) {
-                raced.push(ShapeResults { shape, results: TuningResult::read(list(results), &mut dropped) });
+                tuned.push(ShapeResults { shape, results: TuningResult::read(list(results), &mut dropped) });
             }
         }
         let mut natives = Vec::new();
@@ -380,7 +380,7 @@ impl Profile {
                 natives.push(NativeSettings { shape, settings: NativeSetting::read(list(settings), &mut dropped) });
             }
         }
-        Ok((Profile { machine, provenance: made, results: raced, natives }, dropped))
+        Ok((Profile { machine, provenance: made, results: tuned, natives }, dropped))
     }
 
     /// Returns the profile as TOML.
@@ -416,7 +416,7 @@ impl Profile {
             return (Knowledge::defaults(vendor), Some(why));
         }
         let steady = Source { machine: self.machine, origin: Origin::Profile };
-        let between_nodes = self.results.iter().any(|raced| raced.shape.nodes > 1);
+        let between_nodes = self.results.iter().any(|tuned| tuned.shape.nodes > 1);
         let known =
             Knowledge { reproducible: steady, results: self.results, between_nodes, ..Knowledge::defaults(vendor) };
         if made != mpi {
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let verdict = |name, bytes, algorithm: &str, ratio: f64| TuningResult {
+        let result = |name, bytes, algorithm: &str, ratio: f64| TuningResult {
             name,
             bytes,
             expression: algorithm.parse().unwrap(),
@@ -443,8 +443,8 @@ mod tests {
             launches: 2,
         };
         let results = vec![
-            verdict(Name::Allreduce, 8, "lanes(node, between=8(-7 7))", 0.5),
-            verdict(Name::Alltoall, 4096, "native", 1.0),
+            result(Name::Allreduce, 8, "lanes(node, between=8(-7 7))", 0.5),
+            result(Name::Alltoall, 4096, "native", 1.0),
         ];
         let shape = |text: &str| uniform_shape(text).unwrap();
         let setting = NativeSetting {

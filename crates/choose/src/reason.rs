@@ -94,8 +94,8 @@ pub enum MissingProperty {
 
 impl Reason {
     /// Makes the reason [`Reason::Measured`] from the result of a tuning run.
-    pub fn of(verdict: &TuningResult) -> Reason {
-        Reason::Measured { bytes: verdict.bytes, ratio: verdict.ratio, interval: verdict.interval }
+    pub fn of(result: &TuningResult) -> Reason {
+        Reason::Measured { bytes: result.bytes, ratio: result.ratio, interval: result.interval }
     }
 
     /// Wraps the reason in [`Reason::Instead`], because the algorithm `asked` that the user selected cannot handle the call.

@@ -103,10 +103,10 @@ pub struct DecisionTables {
     shape: Shape,
     knowledge: Arc<Knowledge>,
     /// Tuning results for communicators of this shape; empty if nodes have different numbers of ranks.
-    raced: Vec<TuningResult>,
+    tuned: Vec<TuningResult>,
     policy: Policy,
     able: Ability,
-    menus: [OnceLock<DecisionTable>; Requirement::COUNT],
+    tables: [OnceLock<DecisionTable>; Requirement::COUNT],
 }
 
 /// An algorithm for a call of some size, with its predicted time.
@@ -124,15 +124,15 @@ impl DecisionTables {
         let shape = Shape::of(&topology);
         let knowledge = knowledge.for_shape(shape);
         let is_regular = shape.ranks() == topology.ranks();
-        let raced = if is_regular { knowledge.of_shape(shape).to_vec() } else { Vec::new() };
+        let tuned = if is_regular { knowledge.of_shape(shape).to_vec() } else { Vec::new() };
         DecisionTables {
             topology,
             shape,
             knowledge,
-            raced,
+            tuned,
             policy,
             able,
-            menus: [const { OnceLock::new() }; Requirement::COUNT],
+            tables: [const { OnceLock::new() }; Requirement::COUNT],
         }
     }
 
@@ -165,7 +165,7 @@ impl DecisionTables {
         if self.able.narrow && too_many(problem) {
             kind.size = SizeClass::Beyond;
         } else if !local {
-            kind.size = SizeClass::Range(self.menu(&kind).class(question.bytes()) as u16);
+            kind.size = SizeClass::Range(self.table(&kind).class(question.bytes()) as u16);
         }
         kind
     }
@@ -175,7 +175,7 @@ impl DecisionTables {
     pub fn range_of_kind(&self, question: &Question<'_>) -> RangeInclusive<u64> {
         let kind = self.kind(question);
         let all = match kind {
-            Kind { size: SizeClass::Range(class), local: false, .. } => self.menu(&kind).sizes(class.into()),
+            Kind { size: SizeClass::Range(class), local: false, .. } => self.table(&kind).sizes(class.into()),
             Kind { size: SizeClass::Range(_), .. } => 0..=u64::MAX,
             // Empty: this kind depends on the sum of the listed counts, not on the largest block.
             Kind { size: SizeClass::Beyond, .. } => RangeInclusive::new(1, 0),
@@ -190,7 +190,7 @@ impl DecisionTables {
     pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
         match kind.size {
             _ if kind.local => vec![Choice::native(Reason::LocalSizes)],
-            SizeClass::Range(class) => self.menu(kind).0[usize::from(class)].choices.clone(),
+            SizeClass::Range(class) => self.table(kind).0[usize::from(class)].choices.clone(),
             SizeClass::Beyond => Vec::new(),
         }
     }
@@ -217,12 +217,12 @@ impl DecisionTables {
 
     /// Returns the tuning result for a call.
     pub fn result(&self, question: &Question<'_>) -> Option<&TuningResult> {
-        find_result(&self.raced, question.name, question.bytes())
+        find_result(&self.tuned, question.name, question.bytes())
     }
 
-    fn menu(&self, kind: &Kind) -> &DecisionTable {
+    fn table(&self, kind: &Kind) -> &DecisionTable {
         let need = Requirement::of(kind);
-        self.menus[need.index()].get_or_init(|| self.find(need))
+        self.tables[need.index()].get_or_init(|| self.find(need))
     }
 
     /// Returns the required property that an algorithm does not have.
@@ -280,8 +280,8 @@ impl DecisionTables {
             classes.push(SizeRange { upto, choices });
         };
         let mut sizes: Vec<u64> = (0..=LARGEST).map(|power| 1 << power).collect();
-        let raced = self.raced.iter().filter(|verdict| verdict.name == need.name);
-        sizes.extend(raced.flat_map(|verdict| [verdict.bytes, verdict.bytes + 1]));
+        let tuned = self.tuned.iter().filter(|result| result.name == need.name);
+        sizes.extend(tuned.flat_map(|result| [result.bytes, result.bytes + 1]));
         sizes.sort_unstable();
         sizes.dedup();
         let mut from = 0;
@@ -326,30 +326,30 @@ impl DecisionTable {
 /// The best algorithm for a size, and whether a tuning run has measured it.
 #[derive(Clone, Copy, PartialEq)]
 struct Best<'a> {
-    raced: bool,
+    tuned: bool,
     /// Best algorithm; `None` for the MPI's own function.
     best: Option<&'a Expression>,
 }
 
 /// Candidate set of a requirement: the algorithms that have the required properties.
 pub(crate) struct CandidateSet<'a> {
-    menus: &'a DecisionTables,
+    tables: &'a DecisionTables,
     need: Requirement,
     candidates: Vec<Expression>,
 }
 
 impl CandidateSet<'_> {
-    pub(crate) fn new(menus: &DecisionTables, need: Requirement) -> CandidateSet<'_> {
-        let origin = menus.source(need).origin;
+    pub(crate) fn new(tables: &DecisionTables, need: Requirement) -> CandidateSet<'_> {
+        let origin = tables.source(need).origin;
         let right = |expression: &Expression| {
-            menus.can(need, expression) && !depends_on_unmeasured(expression, menus.shape, origin)
+            tables.can(need, expression) && !depends_on_unmeasured(expression, tables.shape, origin)
         };
-        let candidates = candidates(need.collective, menus.shape).into_iter().filter(right).collect();
-        CandidateSet { menus, need, candidates }
+        let candidates = candidates(need.collective, tables.shape).into_iter().filter(right).collect();
+        CandidateSet { tables, need, candidates }
     }
 
     fn time(&self, machine: &Machine, expression: &Expression, bytes: u64) -> Option<f64> {
-        Some(Sketch::of(self.need.collective, expression, self.menus.shape, bytes)?.on(machine))
+        Some(Sketch::of(self.need.collective, expression, self.tables.shape, bytes)?.on(machine))
     }
 
     pub(crate) fn ranked(&self, machine: &Machine, bytes: u64) -> Vec<Ranked> {
@@ -365,10 +365,10 @@ impl CandidateSet<'_> {
     /// Predicts the time of the MPI's own function, in seconds. The MPI is assumed to select the algorithm that is best on the default
     /// machine model. If it also has a node-aware algorithm, the faster of both counts.
     fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
-        let Knowledge { default_machine: usual, vendor, .. } = &*self.menus.knowledge;
-        let (collective, shape) = (self.need.collective, self.menus.shape);
+        let Knowledge { default_machine: default, vendor, .. } = &*self.tables.knowledge;
+        let (collective, shape) = (self.need.collective, self.tables.shape);
         let natives = native_models(collective, shape, *vendor, bytes);
-        let times = natives.iter().filter_map(|of| Some((of, self.time(usual, of, bytes)?)));
+        let times = natives.iter().filter_map(|of| Some((of, self.time(default, of, bytes)?)));
         let (chosen, _) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
         let flat = self.time(machine, chosen, bytes)?;
         let on_nodes = node_aware_native_model(collective, shape, *vendor);
@@ -376,23 +376,23 @@ impl CandidateSet<'_> {
     }
 
     /// Returns the tuning result for `bytes`, if its winner has the required properties.
-    fn verdict(&self, bytes: u64) -> Option<&TuningResult> {
-        let verdict = find_result(&self.menus.raced, self.need.name, bytes.max(WORD))?;
-        self.menus.can(self.need, &verdict.expression).then_some(verdict)
+    fn result(&self, bytes: u64) -> Option<&TuningResult> {
+        let result = find_result(&self.tables.tuned, self.need.name, bytes.max(WORD))?;
+        self.tables.can(self.need, &result.expression).then_some(result)
     }
 
     /// Returns the best of the algorithms `among` for `bytes`, like the first element of [`CandidateSet::choices`] but without ranking all
     /// candidates.
     fn best<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Best<'b> {
-        match self.verdict(bytes) {
-            Some(verdict) => Best { raced: true, best: (!verdict.is_native()).then_some(&verdict.expression) },
-            None => Best { raced: false, best: self.predicted(bytes, among) },
+        match self.result(bytes) {
+            Some(result) => Best { tuned: true, best: (!result.is_native()).then_some(&result.expression) },
+            None => Best { tuned: false, best: self.predicted(bytes, among) },
         }
     }
 
     /// Returns the algorithm with the shortest predicted time, if its speedup exceeds the error margin; `None` for the MPI's own function.
     fn predicted<'b>(&'b self, bytes: u64, among: &'b [Expression]) -> Option<&'b Expression> {
-        let Source { machine, origin } = self.menus.source(self.need);
+        let Source { machine, origin } = self.tables.source(self.need);
         let bytes = bytes.max(WORD);
         let times = among.iter().filter_map(|of| Some((of, self.time(machine, of, bytes)?)));
         let (best, time) = times.reduce(|a, b| if b.1 < a.1 { b } else { a })?;
@@ -401,15 +401,15 @@ impl CandidateSet<'_> {
 
     /// Returns the algorithms for `bytes`, best first; the MPI's own function if none is expected to be faster. Never empty.
     fn choices(&self, bytes: u64) -> Vec<Choice> {
-        let raced = self
-            .verdict(bytes)
-            .map(|verdict| Choice { expression: verdict.expression.clone(), reason: Reason::of(verdict) });
-        match raced {
+        let tuned = self
+            .result(bytes)
+            .map(|result| Choice { expression: result.expression.clone(), reason: Reason::of(result) });
+        match tuned {
             // Other functions of the MPI cannot handle every call, so the model's selection follows.
-            Some(raced) if raced.expression.is_composition() => {
-                [raced].into_iter().chain(self.by_model(bytes)).collect()
+            Some(tuned) if tuned.expression.is_composition() => {
+                [tuned].into_iter().chain(self.by_model(bytes)).collect()
             }
-            Some(raced) => vec![raced],
+            Some(tuned) => vec![tuned],
             None => self.by_model(bytes),
         }
     }
@@ -417,7 +417,7 @@ impl CandidateSet<'_> {
     /// Returns the algorithms for `bytes` by the cost model alone, best first; the MPI's own function if no predicted speedup exceeds the
     /// error margin.
     fn by_model(&self, bytes: u64) -> Vec<Choice> {
-        let source = self.menus.source(self.need);
+        let source = self.tables.source(self.need);
         let bytes = bytes.max(WORD);
         let ranked = self.ranked(&source.machine, bytes);
         let Some(native) = self.native(&source.machine, bytes) else {
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use crate::{Calibration, LongMessage, Origin, ShapeResults, Vendor};
 
-    fn menus(topology: &str, knowledge: Knowledge) -> DecisionTables {
+    fn tables(topology: &str, knowledge: Knowledge) -> DecisionTables {
         DecisionTables::new(
             Arc::new(topology.parse().unwrap()),
             Arc::new(knowledge),
@@ -469,9 +469,9 @@ mod tests {
         Requirement { name, collective, order: Order::Any, shows_order: collective.reduces() }
     }
 
-    fn found(menus: &DecisionTables, collective: Collective) -> Vec<(String, u64)> {
-        let menu = menus.find(need(collective));
-        menu.0.iter().map(|class| (class.choices[0].expression.to_string(), class.upto)).collect()
+    fn found(tables: &DecisionTables, collective: Collective) -> Vec<(String, u64)> {
+        let table = tables.find(need(collective));
+        table.0.iter().map(|class| (class.choices[0].expression.to_string(), class.upto)).collect()
     }
 
     #[test]
@@ -480,7 +480,7 @@ mod tests {
         let of = |bytes, winner: &str| TuningResult::won(Name::Allgather, bytes, winner);
         let results = vec![of(8, "native"), of(64, "native"), of(512, "ring")];
         known.results = vec![ShapeResults { shape: Shape::of(&"4x4".parse().unwrap()), results }];
-        let found = found(&menus("4x4", known), Collective::Allgather);
+        let found = found(&tables("4x4", known), Collective::Allgather);
         let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
         assert_eq!((at(8), at(63), at(64), at(512)), ("native", "native", "native", "ring"));
         // Between sizes with different winners, and outside the measured sizes, the model decides.
@@ -501,7 +501,7 @@ mod tests {
                         let results =
                             vec![TuningResult::won(name, bytes, winner), TuningResult::won(name, 8 * bytes, winner)];
                         known.results = vec![ShapeResults { shape, results }];
-                        let found = found(&menus(topology, known.clone()), collective);
+                        let found = found(&tables(topology, known.clone()), collective);
                         let at = |bytes: u64| found.iter().find(|(_, upto)| bytes <= *upto).unwrap().0.as_str();
                         for bytes in [bytes, bytes + 1, 2 * bytes, 8 * bytes] {
                             assert_eq!(at(bytes), winner, "{collective} {bytes} B on {topology}: {found:?}");
@@ -516,8 +516,8 @@ mod tests {
     fn what_hangs_on_the_network_is_chosen_only_where_that_is_known() {
         let mut known = Knowledge::defaults(Vendor::Mpich);
         let chosen = |known: &Knowledge, topology| {
-            let menus = menus(topology, known.clone());
-            Collective::ALL.into_iter().flat_map(|c| found(&menus, c)).map(|(text, _)| text).collect::<Vec<_>>()
+            let tables = tables(topology, known.clone());
+            Collective::ALL.into_iter().flat_map(|c| found(&tables, c)).map(|(text, _)| text).collect::<Vec<_>>()
         };
         assert!(chosen(&known, "1000x1").iter().all(|text| text == "native"));
         let bold = |text: &String| text.contains("pipeline") || text.contains("spread-out");
@@ -535,12 +535,12 @@ mod tests {
             let (mut won, mut lost) = (Vec::new(), Vec::new());
             for far in [20e-6, 100e-6, 200e-6, 500e-6, 2000e-6] {
                 let long = LongMessage { bytes: 16384, took: far + 150e-6 };
-                let gauged =
+                let calibration =
                     Calibration { intra_node: Some(near), inter_node: far, long_message: long, duration: 0.01 };
-                let known = Arc::new(Knowledge::defaults(Vendor::Mpich)).with(&gauged, shape);
-                let menus = menus("4x4", (*known).clone());
+                let known = Arc::new(Knowledge::defaults(Vendor::Mpich)).with(&calibration, shape);
+                let tables = tables("4x4", (*known).clone());
                 for need in [Collective::Allgather, Collective::Alltoall].map(need) {
-                    let field = CandidateSet::new(&menus, need);
+                    let field = CandidateSet::new(&tables, need);
                     for bytes in (0..=20).map(|power| 1 << power) {
                         match &field.choices(bytes)[0].reason {
                             Reason::Predicted(forecast) => won.push(*forecast),
@@ -567,12 +567,12 @@ mod tests {
         let mut known = Knowledge::defaults(Vendor::Mpich);
         known.results = vec![ShapeResults { shape, results: vec![TuningResult::won(Name::Allgather, 8, "direct")] }];
         (known.reproducible.origin, known.between_nodes) = (Origin::Profile, false);
-        let origin = |topology| menus(topology, known.clone()).knowledge.reproducible.origin;
+        let origin = |topology| tables(topology, known.clone()).knowledge.reproducible.origin;
         assert_eq!((origin("1x4"), origin("2x4")), (Origin::Profile, Origin::Default));
         let first = |reads| {
             let (topology, able) = (Arc::new("1x4".parse().unwrap()), Ability { narrow: false, reads });
-            let menus = DecisionTables::new(topology, Arc::new(known.clone()), Policy::default(), able);
-            found(&menus, Collective::Allgather)[0].0.clone()
+            let tables = DecisionTables::new(topology, Arc::new(known.clone()), Policy::default(), able);
+            found(&tables, Collective::Allgather)[0].0.clone()
         };
         assert_eq!((first(true).as_str(), first(false).as_str()), ("direct", "shm"));
     }
@@ -584,7 +584,7 @@ mod tests {
         let topology = Arc::new("4x4".parse().unwrap());
         let able = Ability { narrow: true, reads: true };
         let knowledge = Arc::new(Knowledge::defaults(Vendor::OpenMpi));
-        let menus = DecisionTables::new(topology, knowledge, Policy::default(), able);
+        let tables = DecisionTables::new(topology, knowledge, Policy::default(), able);
         let listed = |largest: u64, others: u64| {
             let counts = (0..16).map(|rank| if rank == 3 { largest } else { others }).collect();
             let (collective, order) = (Collective::Allgather, Order::Any);
@@ -592,7 +592,7 @@ mod tests {
         };
         let ask = |problem: &Problem| {
             let question = Question { name: Name::Allgather, problem, is_order_sensitive: false };
-            (menus.kind(&question), menus.range_of_kind(&question))
+            (tables.kind(&question), tables.range_of_kind(&question))
         };
         let sizes: Vec<u64> = (0..31).flat_map(|power| [1u64 << power, 3 << power]).collect();
         let problems = || sizes.iter().flat_map(|largest| [listed(*largest, 0), listed(*largest, *largest)]);
@@ -610,25 +610,25 @@ mod tests {
     #[test]
     fn classes_are_what_the_model_says_at_every_size() {
         for (topology, vendor) in [("4x4", Vendor::OpenMpi), ("1x8", Vendor::Mpich), ("64x48", Vendor::Other)] {
-            let menus = menus(topology, Knowledge::defaults(vendor));
+            let tables = tables(topology, Knowledge::defaults(vendor));
             for collective in Collective::ALL {
-                let menu = menus.find(need(collective));
-                assert_eq!(menu.0.last().unwrap().upto, u64::MAX);
-                assert!(menu.0.windows(2).all(|pair| pair[0].upto < pair[1].upto));
-                let field = CandidateSet::new(&menus, need(collective));
+                let table = tables.find(need(collective));
+                assert_eq!(table.0.last().unwrap().upto, u64::MAX);
+                assert!(table.0.windows(2).all(|pair| pair[0].upto < pair[1].upto));
+                let field = CandidateSet::new(&tables, need(collective));
                 for bytes in (0..28).flat_map(|power| [1u64 << power, 3 << power]) {
-                    let class = &menu.0[menu.class(bytes)];
-                    assert!(menu.sizes(menu.class(bytes)).contains(&bytes));
+                    let class = &table.0[table.class(bytes)];
+                    assert!(table.sizes(table.class(bytes)).contains(&bytes));
                     let best = &field.choices(bytes)[0];
                     let first = field.best(bytes, &field.candidates).best.cloned().unwrap_or_else(native);
                     assert_eq!(first, best.expression);
                     // Between two powers of two the selection may change more than once; the algorithms involved take nearly the same
                     // time.
                     let near = |expression: &Expression| {
-                        let machine = &menus.knowledge.reproducible.machine;
+                        let machine = &tables.knowledge.reproducible.machine;
                         let own = field.native(machine, bytes).unwrap();
                         match *expression == native() {
-                            true => own / menus.knowledge.reproducible.origin.margin(),
+                            true => own / tables.knowledge.reproducible.origin.margin(),
                             false => field.time(machine, expression, bytes).unwrap(),
                         }
                     };

@@ -90,8 +90,8 @@ pub(crate) fn all(entry: &Entry) -> Result<Vec<(String, BoundProgram)>> {
         let schedule = plan.for_every_size().schedule();
         for problem in &problems {
             let even = problem.chunk_elements().is_some();
-            let room = if even { LineMemory::Shared } else { LineMemory::Own };
-            let program = lower_part(&schedule, on_node, purpose, room);
+            let line_memory = if even { LineMemory::Shared } else { LineMemory::Own };
+            let program = lower_part(&schedule, on_node, purpose, line_memory);
             let target = Target { topology, even, orders_memory: purpose == MessagePurpose::OrdersMemory };
             let compiled = program.ranks.iter().map(|(&rank, code)| {
                 compile(&program.problem, rank, code, &target).map(Arc::new).map_err(|e| anyhow!("{e}"))

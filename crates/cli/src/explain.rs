@@ -152,20 +152,20 @@ impl Explain {
                 profile.map_or_else(|| Knowledge::defaults(Vendor::Other), knowledge_of)
             }
         };
-        let menus =
+        let tables =
             DecisionTables::new(Arc::new(self.topology.clone()), Arc::new(known), here.policy, Ability::default());
-        let choices = choose(&menus.kind(&question), &menus, &here.rules);
-        let ranking = Ranking::of(&menus, &question);
+        let choices = choose(&tables.kind(&question), &tables, &here.rules);
+        let ranking = Ranking::of(&tables, &question);
         let mut text = ranking.as_ref().map_or(String::new(), Ranking::comments);
-        let (mut tried, mut served) = (Vec::new(), None);
+        let (mut tried, mut handled) = (Vec::new(), None);
         for choice in &choices {
             let left = choice.expression.is_native();
             let planned = if left { None } else { Some(plan(task, &choice.expression)) };
             let why = match &planned {
                 Some(Err(refusal)) => format!("does not fit: {refusal}"),
-                _ => match menus.result(&question).filter(|raced| raced.expression == choice.expression) {
+                _ => match tables.result(&question).filter(|tuned| tuned.expression == choice.expression) {
                     // A choice states one reason for its whole size range; here the measurement at this size replaces it.
-                    Some(raced) if matches!(choice.reason, Reason::Measured { .. }) => Reason::of(raced).to_string(),
+                    Some(tuned) if matches!(choice.reason, Reason::Measured { .. }) => Reason::of(tuned).to_string(),
                     _ => choice.reason.to_string(),
                 },
             };
@@ -173,22 +173,22 @@ impl Explain {
             tried.push(json!({ "algorithm": choice.expression.to_string(), "why": why }));
             match planned {
                 Some(Ok(plan)) => {
-                    served = Some((choice.expression.clone(), plan));
+                    handled = Some((choice.expression.clone(), plan));
                     break;
                 }
                 None => break,
                 Some(Err(_)) => {}
             }
         }
-        match (self.format, served) {
-            (Format::Json, served) => {
+        match (self.format, handled) {
+            (Format::Json, handled) => {
                 let shown = |(expression, plan): (Expression, TaskPlan)| {
                     Ok::<_, anyhow::Error>(json::json(&expression, &plan, &self.shown(&plan)?))
                 };
                 let document = json!({
                     "candidates": ranking.as_ref().map(Ranking::json),
                     "choices": tried,
-                    "plan": served.map(shown).transpose()?,
+                    "plan": handled.map(shown).transpose()?,
                 });
                 self.show(&format!("{document:#}\n"))
             }
@@ -311,13 +311,13 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn of(menus: &DecisionTables, question: &Question<'_>) -> Option<Ranking> {
-        let (ranked, native) = menus.ranking(question);
+    fn of(tables: &DecisionTables, question: &Question<'_>) -> Option<Ranking> {
+        let (ranked, native) = tables.ranking(question);
         let native = native.filter(|_| !ranked.is_empty())?;
-        let verdict = menus.result(question);
+        let result = tables.result(question);
         let measured = |name: &str| {
-            let verdict = verdict.filter(|verdict| verdict.expression.to_string() == name)?;
-            Some(verdict.native_seconds * verdict.ratio)
+            let result = result.filter(|result| result.expression.to_string() == name)?;
+            Some(result.native_seconds * result.ratio)
         };
         let row = |of: Ranked| {
             let name = of.expression.to_string();
@@ -327,8 +327,8 @@ impl Ranking {
         let mut rows: Vec<(String, f64, Option<f64>)> = ranked.into_iter().map(row).collect();
         let at = rows.partition_point(|(_, predicted, _)| *predicted <= native);
         let name = "native (or the best algorithm that is not node-aware)".to_owned();
-        rows.insert(at, (name, native, verdict.map(|verdict| verdict.native_seconds)));
-        Some(Ranking { rows, is_measured: verdict.is_some() })
+        rows.insert(at, (name, native, result.map(|result| result.native_seconds)));
+        Some(Ranking { rows, is_measured: result.is_some() })
     }
 
     fn comments(&self) -> String {

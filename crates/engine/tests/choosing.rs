@@ -41,13 +41,13 @@ fn choosing_costs_next_to_nothing() {
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let start = Instant::now();
-    let menus = DecisionTables::new(topology, known, Policy::default(), Ability::default());
+    let tables = DecisionTables::new(topology, known, Policy::default(), Ability::default());
     for collective in Collective::ALL {
         let name = Name::read(&collective.to_string()).unwrap();
         let problem = Problem::new(collective, 1_280_000, Counts::Equal(1), 8).unwrap();
         for shows_order in [false, true] {
             let question = Question { name, problem: &problem, is_order_sensitive: shows_order };
-            assert!(!choose(&menus.kind(&question), &menus, &Rules::default()).is_empty());
+            assert!(!choose(&tables.kind(&question), &tables, &Rules::default()).is_empty());
         }
     }
     let (took, most) = (start.elapsed(), MOST.load(Ordering::Relaxed) - before);

@@ -87,7 +87,7 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
     mpis.sort_unstable();
     mpis.dedup();
     let full = results.launches.iter().filter(|launch| !launch.trial).count();
-    let crowded = results.launches.iter().any(|launch| launch.oversubscribed);
+    let oversubscribed = results.launches.iter().any(|launch| launch.oversubscribed);
     let mut items = vec![
         ("MPI", mpis.join(", ")),
         ("processor", format!("{}, {} cores to run on", first.machine.processor, first.machine.cores)),
@@ -97,7 +97,7 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
         ("synchronised", format!("by one barrier for all contenders ({})", first.barrier)),
         ("Bruckner", first.version.clone()),
     ];
-    if crowded {
+    if oversubscribed {
         items.push(("oversubscribed", "more ranks than cores: times include waiting for the scheduler".to_owned()));
     }
     page.push_str("<dl>");

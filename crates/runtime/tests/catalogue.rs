@@ -32,8 +32,8 @@ fn check(p: u32, entries: impl IntoIterator<Item = Entry>) -> usize {
                 let problem = plan.problem.clone();
                 let purpose = plan.purpose;
                 let schedule = plan.for_every_size().schedule();
-                let room = if problem.chunk_elements().is_some() { LineMemory::Shared } else { LineMemory::Own };
-                let program = lower_part(&schedule, on_node, purpose, room);
+                let line_memory = if problem.chunk_elements().is_some() { LineMemory::Shared } else { LineMemory::Own };
+                let program = lower_part(&schedule, on_node, purpose, line_memory);
                 let what = || format!("{} by {} on {}, {on_node:?}", problem, entry.expression, program.topology);
                 let hint = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     if program.problem.counts == Counts::Local {

@@ -45,7 +45,7 @@ pub(super) struct Ticket {
 
 /// All communicators of a world of threads, and the exchanges in progress on them.
 pub(super) struct World {
-    books: Mutex<State>,
+    state: Mutex<State>,
     changed: Condvar,
     given_up: AtomicBool,
     serials: AtomicU64,
@@ -59,7 +59,7 @@ impl World {
     /// Creates a world of `size` ranks, all of which must finish within `limit`.
     pub(super) fn new(size: u32, limit: Duration) -> Arc<World> {
         let meetings = Arc::new(World {
-            books: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
             given_up: AtomicBool::new(false),
             serials: AtomicU64::new(0),
@@ -71,13 +71,13 @@ impl World {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates a communicator of world ranks `members` under the lowest free handle, so that handles are soon reused.
     pub(super) fn create_comm(&self, members: &[u32]) -> Handle {
-        let mut books = self.state();
-        let handle = (1..).find(|handle| !books.comms.contains_key(handle)).expect("there are many numbers");
+        let mut state = self.state();
+        let handle = (1..).find(|handle| !state.comms.contains_key(handle)).expect("there are many numbers");
         let comm = Comm {
             members: members.into(),
             serial: self.serials.fetch_add(1, Ordering::Relaxed),
@@ -85,17 +85,17 @@ impl World {
             met: vec![0; members.len()],
             cluster: Cluster::new(),
         };
-        books.comms.insert(handle, comm);
+        state.comms.insert(handle, comm);
         handle
     }
 
     /// Frees a communicator on one member; the last member removes it.
     pub(super) fn free_comm(&self, comm: Handle) {
-        let mut books = self.state();
-        let found = books.comms.get_mut(&comm).expect("a communicator");
+        let mut state = self.state();
+        let found = state.comms.get_mut(&comm).expect("a communicator");
         found.freed += 1;
         if found.freed == found.members.len() {
-            books.comms.remove(&comm);
+            state.comms.remove(&comm);
         }
     }
 
@@ -111,25 +111,25 @@ impl World {
 
     /// Contributes bytes to the member's next meeting on a communicator, without waiting.
     pub(super) fn contribute(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Ticket {
-        let mut books = self.state();
-        let found = books.comms.get_mut(&comm).expect("a communicator");
+        let mut state = self.state();
+        let found = state.comms.get_mut(&comm).expect("a communicator");
         let at = found.members.iter().position(|other| *other == member).expect("a member");
         let (size, serial, number) = (found.members.len(), found.serial, found.met[at]);
         found.met[at] += 1;
         let empty = || Exchange { brought: vec![None; size], taken: 0 };
-        books.meetings.entry((serial, number)).or_insert_with(empty).brought[at] = Some(mine);
+        state.meetings.entry((serial, number)).or_insert_with(empty).brought[at] = Some(mine);
         self.changed.notify_all();
         Ticket { serial, number }
     }
 
     /// Returns the contributions of all members, or `None` if some are missing.
-    fn take(books: &mut State, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
+    fn take(state: &mut State, ticket: Ticket) -> Option<Vec<Vec<u8>>> {
         let key = (ticket.serial, ticket.number);
-        let meeting = books.meetings.get_mut(&key).expect("a meeting");
+        let meeting = state.meetings.get_mut(&key).expect("a meeting");
         let all: Vec<Vec<u8>> = meeting.brought.iter().cloned().collect::<Option<_>>()?;
         meeting.taken += 1;
         if meeting.taken == all.len() {
-            books.meetings.remove(&key);
+            state.meetings.remove(&key);
         }
         Some(all)
     }
@@ -143,13 +143,13 @@ impl World {
     /// Contributes bytes and waits for the contributions of all members.
     pub(super) fn allgather(&self, comm: Handle, member: u32, mine: Vec<u8>) -> Vec<Vec<u8>> {
         let ticket = self.contribute(comm, member, mine);
-        let mut books = self.state();
+        let mut state = self.state();
         loop {
-            if let Some(all) = World::take(&mut books, ticket) {
+            if let Some(all) = World::take(&mut state, ticket) {
                 return all;
             }
             let nap = Duration::from_millis(20);
-            books = self.changed.wait_timeout(books, nap).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
             self.panic_if_aborted();
         }
     }

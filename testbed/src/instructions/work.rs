@@ -124,21 +124,21 @@ fn plans() -> Result<()> {
 fn choices() -> Result<()> {
     let topology: Arc<Topology> = Arc::new("10000x128".parse()?);
     let known = Arc::new(Knowledge::defaults(Vendor::OpenMpi));
-    let menus = count("decision table of 10000x128", || {
-        let menus = DecisionTables::new(topology, known, Policy::default(), Ability::default());
+    let tables = count("decision table of 10000x128", || {
+        let tables = DecisionTables::new(topology, known, Policy::default(), Ability::default());
         for collective in Collective::ALL {
             let Some(name) = Name::read(&collective.to_string()) else { continue };
             let Ok(problem) = Problem::new(collective, 1_280_000, Counts::Equal(1), 8) else { continue };
             for shows_order in [false, true] {
                 let question = Question { name, problem: &problem, is_order_sensitive: shows_order };
-                std::hint::black_box(choose(&menus.kind(&question), &menus, &Rules::default()));
+                std::hint::black_box(choose(&tables.kind(&question), &tables, &Rules::default()));
             }
         }
-        menus
+        tables
     });
     let problem = Problem::new(Allgather, 1_280_000, Counts::Equal(1), 8).map_err(anyhow::Error::msg)?;
     let question = Question { name: Name::Allgather, problem: &problem, is_order_sensitive: false };
-    count("size range of one call on 10000x128", || menus.kind(&question));
+    count("size range of one call on 10000x128", || tables.kind(&question));
     Ok(())
 }
 

@@ -85,9 +85,9 @@ pub(super) fn not_served(report: &Value, persistent: bool) -> Vec<String> {
     let mut missing = Vec::new();
     for name in names {
         for kept in [false, true] {
-            let served = rows()
+            let handled = rows()
                 .any(|row| row["collective"] == name && row["persistent"] == kept && row["algorithm"] != "native");
-            if !served && (!kept || persistent) {
+            if !handled && (!kept || persistent) {
                 missing.push(format!("{name}{}", if kept { "_init" } else { "" }));
             }
         }

@@ -251,8 +251,8 @@ fn across_a_wire(table: &mut Table) -> Result<()> {
             }
         }
         table.tell(mpi.name(), "a wire of 2 ms, native", 4, &native);
-        let served = of(Launch::preloaded(mpi, 4, &across).set("BRUCKNER", "always"))?;
-        table.tell(mpi.name(), "a wire of 2 ms", 4, &served);
+        let handled = of(Launch::preloaded(mpi, 4, &across).set("BRUCKNER", "always"))?;
+        table.tell(mpi.name(), "a wire of 2 ms", 4, &handled);
     }
     Ok(())
 }
@@ -341,13 +341,13 @@ fn tried(mpi: Mpi, nodes: &Cluster, way: LoadMethod) -> Result<Outcome> {
             || (!mpi.is_open_mpi() && matches!(way, LoadMethod::Before | LoadMethod::Option));
         let right = said.succeeded && said.out.contains("cases 100 failures 0");
         let text = std::fs::read_to_string(&report).unwrap_or_default();
-        let served = text.contains(r#""algorithm": "locality(node)""#) && text.contains("2x2");
+        let handled = text.contains(r#""algorithm": "locality(node)""#) && text.contains("2x2");
         let told = said.err.matches("bruckner: all calls are passed through to the MPI").count();
         let expected = if switched_off { (false, 0) } else { (known, usize::from(!known)) };
-        if !right || (served, told) != expected {
+        if !right || (handled, told) != expected {
             outcome.failures += 1;
             outcome.talk +=
-                &format!("handled: {served}, notice printed {told} times:\n{}{}{text}\n", said.out, said.err);
+                &format!("handled: {handled}, notice printed {told} times:\n{}{}{text}\n", said.out, said.err);
         }
     }
     Ok(outcome)

@@ -128,7 +128,7 @@ pub(crate) fn run(table: &mut Table, quick: bool) -> Result<()> {
         for ranks in if quick || !mpi.has_hook() { vec![2] } else { vec![2, 3] } {
             let mut launch = patient_launch(mpi, ranks, &requests).set("BRUCKNER", "always");
             if mpi.has_hook() {
-                launch = launch.argument("served");
+                launch = launch.argument("handled");
             }
             table.tell(mpi.name(), "life cycle of a persistent request", ranks, &launch.test()?);
         }
@@ -258,9 +258,9 @@ fn locked(table: &mut Table, mpi: Mpi) -> Result<()> {
         if native.failures > 0 {
             continue;
         }
-        let (mut served, with) = resident(Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always"))?;
-        served.failures += u64::from(with > without + MORE);
-        outcome.add(&served);
+        let (mut handled, with) = resident(Launch::preloaded(mpi, 2, &program).set("BRUCKNER", "always"))?;
+        handled.failures += u64::from(with > without + MORE);
+        outcome.add(&handled);
         text.push(format!("{} MiB, native {}", with >> 10, without >> 10));
     }
     table.tell(mpi.name(), &format!("locked: {}", text.join("; ")), 2, &outcome);
@@ -318,8 +318,8 @@ fn tools(table: &mut Table, mpi: Mpi) -> Result<()> {
         let mut outcome = launch.test()?;
         let text = std::fs::read_to_string(&report).context("there is no report")?;
         let missing = not_served(&serde_json::from_str(&text)?, false);
-        let served = ["allreduce", "bcast"].iter().all(|name| !missing.iter().any(|missing| missing == name));
-        if !outcome.talk.contains(counted) || !served {
+        let handled = ["allreduce", "bcast"].iter().all(|name| !missing.iter().any(|missing| missing == name));
+        if !outcome.talk.contains(counted) || !handled {
             outcome.failures += 1;
             outcome.talk += &format!("not handled: {missing:?}\n");
         }

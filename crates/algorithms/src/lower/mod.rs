@@ -53,11 +53,11 @@ pub fn lower(schedule: &Schedule, on_node: OnNode) -> Program {
 }
 
 /// Runs all passes on a schedule of some ranks: all of them if shared memory is to become messages.
-pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: MessagePurpose, room: LineMemory) -> Program {
+pub fn lower_part(schedule: &Schedule, on_node: OnNode, purpose: MessagePurpose, line_memory: LineMemory) -> Program {
     let schedule = forward::run(coalesce::run(empty::run(schedule.clone(), purpose)));
-    let program = overlap::run(pack::run(place::run(schedule, room), room));
+    let program = overlap::run(pack::run(place::run(schedule, line_memory), line_memory));
     match on_node {
         OnNode::Segment => alternate::run(program),
-        OnNode::Messages => pack::run(unshare::run(program), room),
+        OnNode::Messages => pack::run(unshare::run(program), line_memory),
     }
 }

@@ -17,7 +17,7 @@ use super::LineMemory;
 use super::lines::{drop_cost_claims, next_line};
 
 /// Runs the pass.
-pub fn run(program: Program, room: LineMemory) -> Program {
+pub fn run(program: Program, line_memory: LineMemory) -> Program {
     if program.problem.counts == Counts::Local {
         return program;
     }
@@ -32,7 +32,7 @@ pub fn run(program: Program, room: LineMemory) -> Program {
             };
             code.instrs.iter().map(is_scattered).collect::<Vec<bool>>()
         };
-        if scattered.contains(&true) { Packer::new(&problem, &code, room).run(code, &scattered) } else { code }
+        if scattered.contains(&true) { Packer::new(&problem, &code, line_memory).run(code, &scattered) } else { code }
     }))
 }
 
@@ -54,7 +54,7 @@ fn is_one_stretch<'a>(
 
 struct Packer<'a> {
     problem: &'a Problem,
-    room: LineMemory,
+    line_memory: LineMemory,
     placed: Vec<Placement>,
     instrs: Vec<Instr>,
     /// Number of the next private line; `base` is the end of all other temporary memory, `used` the size in use after it.
@@ -66,10 +66,10 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(problem: &'a Problem, code: &Code, room: LineMemory) -> Packer<'a> {
+    fn new(problem: &'a Problem, code: &Code, line_memory: LineMemory) -> Packer<'a> {
         Packer {
             problem,
-            room,
+            line_memory,
             placed: Vec::new(),
             instrs: Vec::with_capacity(2 * code.instrs.len()),
             line: next_line(code),
@@ -93,7 +93,7 @@ impl<'a> Packer<'a> {
                         let after = self.open.remove(&request).unwrap_or_default();
                         self.instrs.extend(after.into_iter().map(Instr::Local));
                     }
-                    if self.open.is_empty() && self.room == LineMemory::Shared {
+                    if self.open.is_empty() && self.line_memory == LineMemory::Shared {
                         self.used = 0;
                     }
                 }

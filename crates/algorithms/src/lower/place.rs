@@ -13,10 +13,10 @@ use super::LineMemory;
 use super::lines::drop_cost_claims;
 
 /// Runs the pass.
-pub fn run(schedule: Schedule, room: LineMemory) -> Program {
+pub fn run(schedule: Schedule, line_memory: LineMemory) -> Program {
     let problem = schedule.problem.clone();
     drop_cost_claims(schedule.into(|_, rounds| {
-        let placed = lay_out(&problem, &rounds, room);
+        let placed = lay_out(&problem, &rounds, line_memory);
         Code { layout: Layout::Buffers { placed, alternate: Vec::new() }, instrs: flatten(rounds) }
     }))
 }
@@ -31,7 +31,7 @@ struct Use<'a> {
 /// Limit on the blocks of a line; above it the line has memory for all slots from its lowest to its highest.
 const MANY: u64 = 4096;
 
-fn lay_out(problem: &Problem, rounds: &[Round], room: LineMemory) -> Vec<Placement> {
+fn lay_out(problem: &Problem, rounds: &[Round], line_memory: LineMemory) -> Vec<Placement> {
     let mut uses: BTreeMap<Area, Use<'_>> = BTreeMap::new();
     for (number, round) in rounds.iter().enumerate() {
         for place in places(round).filter(|place| matches!(place.area, Area::Line(_) | Area::Shared(..))) {
@@ -48,7 +48,7 @@ fn lay_out(problem: &Problem, rounds: &[Round], room: LineMemory) -> Vec<Placeme
             Area::Shared(_, number) => (all.clone(), u64::from(number) * size_in_units(problem, &all)),
             _ => {
                 let set = Set::union(&line.sets, MANY);
-                let at = first_fit(size_in_units(problem, &set), line, &placed, room);
+                let at = first_fit(size_in_units(problem, &set), line, &placed, line_memory);
                 (set, at)
             }
         };
@@ -63,12 +63,12 @@ fn places(round: &Round) -> impl Iterator<Item = &Place> {
 }
 
 /// Returns the lowest offset without lines in use in the same rounds, or without any line for [`LineMemory::Own`].
-fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placement, u64, &Use<'_>)], room: LineMemory) -> u64 {
+fn first_fit(len: u64, line: &Use<'_>, placed: &[(Placement, u64, &Use<'_>)], line_memory: LineMemory) -> u64 {
     let meets = |other: &Use<'_>| other.first <= line.last && line.first <= other.last;
     let mut taken: Vec<(u64, u64)> = placed
         .iter()
         .filter(|(p, ..)| matches!(p.place.area, Area::Line(_)))
-        .filter(|(_, _, other)| room == LineMemory::Own || meets(other))
+        .filter(|(_, _, other)| line_memory == LineMemory::Own || meets(other))
         .map(|(p, len, _)| (p.at, p.at + len))
         .collect();
     taken.sort_unstable();

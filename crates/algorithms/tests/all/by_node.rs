@@ -10,12 +10,13 @@ fn a_rank_runs_what_was_proven() {
     for p in 1..=13 {
         for entry in list(p) {
             let plan = plan(&entry.task, &entry.expression).expect("an entry of the catalogue").for_every_size();
-            let room = if entry.task.counts == plan.problem.counts { LineMemory::Shared } else { LineMemory::Own };
+            let line_memory =
+                if entry.task.counts == plan.problem.counts { LineMemory::Shared } else { LineMemory::Own };
             let schedule = plan.schedule();
             for on_node in [OnNode::Segment, OnNode::Messages] {
-                let whole = lower_part(&schedule, on_node, MessagePurpose::of(&schedule), room);
+                let whole = lower_part(&schedule, on_node, MessagePurpose::of(&schedule), line_memory);
                 for (&rank, code) in &whole.ranks {
-                    let alone = plan.code(rank, &entry.expression, on_node, room);
+                    let alone = plan.code(rank, &entry.expression, on_node, line_memory);
                     assert_eq!(
                         alone.as_ref(),
                         Some(code),

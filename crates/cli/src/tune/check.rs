@@ -7,10 +7,10 @@ use bruckner_measure::{bytes_text, time_text};
 /// their number.
 pub(super) fn self_check(profile: &Profile) -> String {
     let (mut lines, mut all) = (String::new(), 0);
-    for raced in &profile.results {
-        all += raced.results.len();
-        for breach in violations(raced) {
-            lines.push_str(&format!("  {}: {}\n", raced.shape, said(&breach)));
+    for tuned in &profile.results {
+        all += tuned.results.len();
+        for breach in violations(tuned) {
+            lines.push_str(&format!("  {}: {}\n", tuned.shape, said(&breach)));
         }
     }
     match lines.lines().count() {

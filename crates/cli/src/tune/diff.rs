@@ -41,12 +41,12 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
         }
     }
     let find = |profile: &Profile, shape: Shape, of: &TuningResult| {
-        let raced = profile.results.iter().find(|raced| raced.shape == shape)?;
-        raced.results.iter().find(|other| other.name == of.name && other.bytes == of.bytes).cloned()
+        let tuned = profile.results.iter().find(|tuned| tuned.shape == shape)?;
+        tuned.results.iter().find(|other| other.name == of.name && other.bytes == of.bytes).cloned()
     };
-    let said = |verdict: &Option<TuningResult>| match verdict {
+    let said = |result: &Option<TuningResult>| match result {
         None => "not measured".to_owned(),
-        Some(verdict) => format!("{} ({:.2})", verdict.expression, verdict.ratio),
+        Some(result) => format!("{} ({:.2})", result.expression, result.ratio),
     };
     let mut compare = |shape: Shape, of: &TuningResult, before: Option<TuningResult>, now: Option<TuningResult>| {
         let same = before.as_ref().map(|v| &v.expression) == now.as_ref().map(|v| &v.expression);
@@ -56,13 +56,13 @@ pub(super) fn diff(old: &Profile, new: &Profile) -> Vec<Change> {
         }
     };
     for ShapeResults { shape, results } in &old.results {
-        for verdict in results {
-            compare(*shape, verdict, Some(verdict.clone()), find(new, *shape, verdict));
+        for result in results {
+            compare(*shape, result, Some(result.clone()), find(new, *shape, result));
         }
     }
     for ShapeResults { shape, results } in &new.results {
-        for verdict in results.iter().filter(|verdict| find(old, *shape, verdict).is_none()) {
-            compare(*shape, verdict, None, Some(verdict.clone()));
+        for result in results.iter().filter(|result| find(old, *shape, result).is_none()) {
+            compare(*shape, result, None, Some(result.clone()));
         }
     }
     changes
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_said() {
-        let verdict = |bytes, winner: &str| TuningResult {
+        let result = |bytes, winner: &str| TuningResult {
             name: Name::Allreduce,
             bytes,
             expression: winner.parse().unwrap(),
@@ -99,16 +99,16 @@ mod tests {
         let shape = Shape::of(&"4x4".parse().unwrap());
         let made =
             Provenance { version: 1, mpi: "MPICH 5".into(), bruckner: String::new(), cpu: String::new(), when: 0 };
-        let raced = vec![ShapeResults { shape, results: vec![verdict(8, "ring"), verdict(64, "ring")] }];
+        let tuned = vec![ShapeResults { shape, results: vec![result(8, "ring"), result(64, "ring")] }];
         let old = Profile {
             machine: Machine::builtin("lassen").unwrap(),
             provenance: made,
-            results: raced,
+            results: tuned,
             natives: Vec::new(),
         };
         assert_eq!(text(&diff(&old, &old)), "no difference\n");
         let mut new = old.clone();
-        new.results[0].results = vec![verdict(8, "native"), verdict(512, "ring")];
+        new.results[0].results = vec![result(8, "native"), result(512, "ring")];
         new.machine.network.protocols[0].latency *= 2.0;
         assert_eq!(
             text(&diff(&old, &new)),

@@ -40,7 +40,7 @@ pub(super) fn learn(reports: &[PathBuf], output: &Path) -> Result<String> {
 fn note(report: &Report, profile: &mut Profile) -> Result<String> {
     let mut text = String::new();
     // Findings on several nodes are used only if the profile has tuning results on several nodes, and so the costs between nodes.
-    let between = profile.results.iter().any(|raced| raced.shape.nodes > 1);
+    let between = profile.results.iter().any(|tuned| tuned.shape.nodes > 1);
     for communicator in &report.communicators {
         let Ok(topology) = communicator.topology.parse::<Topology>() else { continue };
         let shape = Shape::of(&topology);
@@ -49,7 +49,7 @@ fn note(report: &Report, profile: &mut Profile) -> Result<String> {
             continue;
         }
         for seen in &communicator.trials {
-            let Some(new) = verdict(seen)? else { continue };
+            let Some(new) = result(seen)? else { continue };
             let at = profile.of_shape(shape);
             let results = &mut profile.results[at].results;
             let before = results.iter().position(|old| (old.name, old.bytes) == (new.name, new.bytes));
@@ -89,7 +89,7 @@ fn advice(seen: &Timings, new: TuningResult, before: Option<&TuningResult>) -> O
 }
 
 /// Converts the times of a report to a tuning result, if native was among the algorithms.
-fn verdict(seen: &Timings) -> Result<Option<TuningResult>> {
+fn result(seen: &Timings) -> Result<Option<TuningResult>> {
     let time = |time: f64| time.is_finite() && time > 0.0;
     let native = seen.times.iter().find(|(name, at)| name == "native" && time(*at));
     let (Some((_, native)), Some(name)) = (native, Name::read(&seen.collective)) else { return Ok(None) };
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn what_was_seen_is_an_outcome() {
         let of = |times: &str| {
-            let verdict = verdict(&seen(times)).unwrap()?;
-            assert_eq!((verdict.bytes, verdict.launches), (100, 1));
-            Some((verdict.expression.to_string(), verdict.ratio))
+            let result = result(&seen(times)).unwrap()?;
+            assert_eq!((result.bytes, result.launches), (100, 1));
+            Some((result.expression.to_string(), result.ratio))
         };
         assert_eq!(of(r#"[["shm", 5e-6], ["native", 1e-5]]"#), Some(("shm".into(), 0.5)));
         assert_eq!(of(r#"[["shm", 9.9e-6], ["native", 1e-5]]"#), Some(("native".into(), 1.0)));
@@ -140,7 +140,7 @@ mod tests {
     fn what_was_seen_counts_only_when_it_is_raced() {
         let noted = |times: &str, before: Option<(&str, u32)>| {
             let seen = seen(times);
-            let new = verdict(&seen).unwrap().unwrap();
+            let new = result(&seen).unwrap().unwrap();
             let before = before.map(|(expression, launches)| TuningResult {
                 expression: expression.parse().unwrap(),
                 launches,

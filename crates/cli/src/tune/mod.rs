@@ -5,8 +5,8 @@ mod diff;
 mod export;
 mod learn;
 mod natives;
-mod race;
 mod shapes;
+mod tuning_run;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ use crate::columns::folded;
 use crate::explain::read_profile;
 use crate::machines::in_json;
 use crate::{Answer, ask, bench, print, probe};
-use race::{CaseResult, tune_case};
+use tuning_run::{CaseResult, tune_case};
 
 /// Measures which algorithms are fastest here, and writes the result to the profile of the machine
 ///
@@ -118,7 +118,7 @@ const LAUNCHES: u32 = 2;
 struct TuneParameters<'a> {
     mpi: &'static Mpi,
     ranks: Communicator,
-    menus: DecisionTables,
+    tables: DecisionTables,
     time: Duration,
     output: &'a Path,
 }
@@ -151,7 +151,7 @@ impl Tune {
             let list = |all: Vec<String>| all.join(",");
             let mut command = Command::new(&self.launcher[0]);
             command.args(&self.launcher[1..]).arg(&this).arg("tune").arg("--output").arg(output);
-            let seconds = self.races().as_secs_f64() / f64::from(LAUNCHES);
+            let seconds = self.tuning_time().as_secs_f64() / f64::from(LAUNCHES);
             command.arg("--budget").arg(format!("{}s", seconds.max(1.0)));
             command.arg("--collectives").arg(list(self.collectives.iter().map(ToString::to_string).collect()));
             command.arg("--bytes").arg(list(self.bytes.iter().map(ToString::to_string).collect()));
@@ -164,7 +164,7 @@ impl Tune {
         }
         if self.natives {
             eprintln!("bruckner tune: measuring the MPI's own algorithms");
-            let time = self.budget.saturating_sub(self.races());
+            let time = self.budget.saturating_sub(self.tuning_time());
             let found = natives::find(&self.launcher, &self.collectives, &self.bytes, time, output)?;
             if !self.json {
                 print(&found)?;
@@ -177,7 +177,7 @@ impl Tune {
     }
 
     /// Part of the budget for measuring the library's algorithms; the rest is for those of the MPI.
-    fn races(&self) -> Duration {
+    fn tuning_time(&self) -> Duration {
         if self.natives { self.budget / 2 } else { self.budget }
     }
 
@@ -215,7 +215,7 @@ impl Tune {
         let read = |text: &str| Ok::<_, anyhow::Error>(Profile::read(text).map_err(|why| anyhow!("{why}"))?.0);
         let kept = if old.is_empty() { None } else { Some(read(&old)?) };
         // A profile measured on one node only lacks the costs between nodes.
-        let knows = |profile: &Profile| shape.nodes == 1 || profile.results.iter().any(|raced| raced.shape.nodes > 1);
+        let knows = |profile: &Profile| shape.nodes == 1 || profile.results.iter().any(|tuned| tuned.shape.nodes > 1);
         let mut profile = match kept {
             Some(kept) if knows(&kept) => kept,
             kept => {
@@ -266,21 +266,21 @@ impl Tune {
                 let time = if parts.len() == 1 { left } else { left / share as u32 };
                 let known = Arc::new(known.clone());
                 let topology = Arc::new(part.topology.clone());
-                let menus = DecisionTables::new(topology, known, Policy::default(), Ability::default());
-                let races = TuneParameters { mpi, ranks, menus, time, output };
+                let tables = DecisionTables::new(topology, known, Policy::default(), Ability::default());
+                let parameters = TuneParameters { mpi, ranks, tables, time, output };
                 let at = profile.of_shape(part.shape);
-                text.push_str(&self.tune_cases(races, &cases(number), &mut profile, at, &mut talk)?);
+                text.push_str(&self.tune_cases(parameters, &cases(number), &mut profile, at, &mut talk)?);
             }
             shapes::sleeping_barrier(Communicator::world()?)?;
         }
         talk.finish();
-        let wins = |verdict: &&TuningResult| !verdict.is_native();
+        let wins = |result: &&TuningResult| !result.is_native();
         let unconfirmed = profile
             .results
             .iter()
-            .flat_map(|raced| &raced.results)
+            .flat_map(|tuned| &tuned.results)
             .filter(wins)
-            .filter(|verdict| verdict.launches < LAUNCHES)
+            .filter(|result| result.launches < LAUNCHES)
             .count();
         if unconfirmed > 0 {
             text.push_str(&format!(
@@ -294,13 +294,13 @@ impl Tune {
     /// Measures all cases on some of the ranks. Returns the text to print, on the first of these. Collective among these ranks.
     fn tune_cases(
         &self,
-        races: TuneParameters<'_>,
+        parameters: TuneParameters<'_>,
         cases: &[(Collective, u64)],
         profile: &mut Profile,
         at: usize,
         talk: &mut Progress,
     ) -> Result<String> {
-        let TuneParameters { mpi, ranks: world, menus, time, output } = races;
+        let TuneParameters { mpi, ranks: world, tables, time, output } = parameters;
         let began = Instant::now();
         let first = world.rank()? == 0;
         let mut ranks = bench::Ranks::on(mpi, world, profile.provenance.when)?;
@@ -312,7 +312,7 @@ impl Tune {
             let question = Question { name, problem: &problem, is_order_sensitive: collective.reduces() };
             let results = &mut profile.results[at].results;
             let before = results.iter().position(|other| other.name == name && other.bytes == *bytes);
-            let racers = menus.tuning_candidates(&question, self.candidates);
+            let racers = tables.tuning_candidates(&question, self.candidates);
             let mut candidates: Vec<String> = racers.iter().map(ToString::to_string).collect();
             if let Some(before) = before {
                 let winner = results[before].expression.to_string();
@@ -327,15 +327,15 @@ impl Tune {
             mpi.agree(world.handle(), AgreeOp::Max, &mut share)?;
             let seconds = Duration::from_secs_f64(f64::from_bits(share[0]));
             let known = before.map(|before| &results[before]);
-            let raced = bench::Problem { name, size: bench::Size::Bytes(*bytes) };
-            let found = tune_case(&mut ranks, &raced, &candidates, known, seconds, &mut |part| talk.told(part))?;
-            let verdict = combined(known, &found, name, *bytes);
+            let tuned = bench::Problem { name, size: bench::Size::Bytes(*bytes) };
+            let found = tune_case(&mut ranks, &tuned, &candidates, known, seconds, &mut |part| talk.told(part))?;
+            let result = combined(known, &found, name, *bytes);
             if first {
-                text.push_str(&row(&verdict));
+                text.push_str(&row(&result));
             }
             match before {
-                Some(before) => results[before] = verdict,
-                None => results.push(verdict),
+                Some(before) => results[before] = result,
+                None => results.push(result),
             }
             talk.case_done();
             if first {
@@ -414,25 +414,25 @@ fn combined(before: Option<&TuningResult>, found: &CaseResult, name: Name, bytes
     TuningResult { ratio: rounded(both.ratio), ..both }
 }
 
-fn row(verdict: &TuningResult) -> String {
-    let [low, high] = verdict.interval;
-    let what = match verdict.is_native() {
-        false => format!("{:.2} ({low:.2} to {high:.2})", verdict.ratio),
+fn row(result: &TuningResult) -> String {
+    let [low, high] = result.interval;
+    let what = match result.is_native() {
+        false => format!("{:.2} ({low:.2} to {high:.2})", result.ratio),
         true => "no difference".to_owned(),
     };
     format!(
         "{:<15} {:>8} {:>10}  {what:<22} {}\n",
-        verdict.name.to_string(),
-        bytes_text(verdict.bytes),
-        time_text(verdict.native_seconds),
-        verdict.expression
+        result.name.to_string(),
+        bytes_text(result.bytes),
+        time_text(result.native_seconds),
+        result.expression
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use race::Winner;
+    use tuning_run::Winner;
 
     /// With oversubscription an algorithm may be faster by a factor of thousands; a ratio rounded to 0 would make the profile unreadable.
     #[test]
@@ -440,8 +440,8 @@ mod tests {
         let interval = [0.000_312_3, 0.013];
         let winner = Winner { expression: "shm".parse().unwrap(), ratio: 0.000_345_6, interval };
         let found = CaseResult { native: 0.027, winner: Some(winner) };
-        let verdict = combined(None, &found, Name::Allgather, 8);
-        assert_eq!((verdict.ratio, verdict.interval), (0.000_346, [0.000_312, 0.013]));
+        let result = combined(None, &found, Name::Allgather, 8);
+        assert_eq!((result.ratio, result.interval), (0.000_346, [0.000_312, 0.013]));
         assert_eq!([0.678_9, 1.0, 1.234_5].map(rounded), [0.679, 1.0, 1.23]);
     }
 
@@ -460,7 +460,7 @@ mod tests {
             winner: winner.map(|text| Winner { expression: text.parse().unwrap(), ratio: 0.5, interval: [0.4, 0.6] }),
         };
         let settle = |before: Option<&TuningResult>, winner| combined(before, &found(winner), Name::Allreduce, 8);
-        let text = |verdict: &TuningResult| (verdict.expression.to_string(), verdict.launches);
+        let text = |result: &TuningResult| (result.expression.to_string(), result.launches);
         let first = settle(None, Some("ring"));
         assert_eq!(text(&first), ("ring".into(), 1));
         assert_eq!(text(&settle(Some(&first), Some("ring"))), ("ring".into(), 2));

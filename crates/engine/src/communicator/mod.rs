@@ -107,7 +107,7 @@ impl<B: Backend> Communicator<B> {
         let settings = &internal.settings;
         let decider = Decider {
             rules: settings.rules.clone(),
-            menus: internal.menus(&topology, calibration.as_ref()),
+            tables: internal.tables(&topology, calibration.as_ref()),
             topology,
             tuning: OnlineTuning::default(),
             tuned: settings.online_tuning && settings.check_interval == 0,

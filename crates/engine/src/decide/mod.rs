@@ -18,7 +18,7 @@ pub(crate) struct Decider {
     /// The algorithms that the user named.
     pub(crate) rules: Rules,
     pub(crate) topology: Arc<Topology>,
-    pub(crate) menus: Arc<DecisionTables>,
+    pub(crate) tables: Arc<DecisionTables>,
     pub(crate) tuning: OnlineTuning,
     /// Whether online tuning is on.
     pub(crate) tuned: bool,
@@ -43,14 +43,14 @@ pub(crate) struct Decision {
 impl Decider {
     /// Returns the kind of a call.
     pub(crate) fn kind(&self, question: &Question<'_>) -> Kind {
-        self.menus.kind(question)
+        self.tables.kind(question)
     }
 
     /// Returns the candidates for a kind of call, best first.
     pub(crate) fn choices(&self, kind: &Kind) -> Vec<Choice> {
         match self.device {
             true => vec![Choice::native(Reason::Device)],
-            false => choose(kind, &self.menus, &self.rules),
+            false => choose(kind, &self.tables, &self.rules),
         }
     }
 
@@ -63,11 +63,11 @@ impl Decider {
         first: &Choice,
         number: impl FnMut(Expression) -> usize,
     ) -> Decision {
-        let Decider { menus, tuning, tuned, .. } = self;
+        let Decider { tables, tuning, tuned, .. } = self;
         let question = signature.question();
         let (bytes, kind_id) = (question.bytes(), tuning.kind(kind));
         let alternatives = || match tuned {
-            true => menus.alternatives(&question, first).into_iter().map(number).collect(),
+            true => tables.alternatives(&question, first).into_iter().map(number).collect(),
             false => Vec::new(),
         };
         let fingerprint = || FxBuildHasher.hash_one(signature);

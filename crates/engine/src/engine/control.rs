@@ -33,7 +33,7 @@ impl<B: Backend> Engine<B> {
         self.change(comm, |communicator, state| {
             let decider = &mut state.decider;
             decider.topology = Arc::new(topology);
-            decider.menus = communicator.group.internal.menus(&decider.topology, decider.calibration.as_ref());
+            decider.tables = communicator.group.internal.tables(&decider.topology, decider.calibration.as_ref());
             state.store.workspace = Workspace::of_communicator();
         })
     }

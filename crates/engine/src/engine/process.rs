@@ -20,9 +20,9 @@ use crate::refusal::Refusal;
 use crate::requests::Known;
 
 /// How a rank's environment requests calls to be treated: passed through, passed through and counted, or handled.
-const LEFT: u64 = 0;
+const PASSED_THROUGH: u64 = 0;
 const COUNTED: u64 = 1;
-const SERVED: u64 = 2;
+const HANDLED: u64 = 2;
 
 /// Whether calls of an MPI function bypass the engine: because the settings say so, or because the MPI's own function would be chosen in
 /// any case (by [`bruckner_choose::DecisionTables`]) and calls are not counted.
@@ -80,16 +80,16 @@ impl Engine<Mpi> {
         }
         // Where MPI reports failed processes and continues, only the MPI itself may wait, so all calls are passed through.
         let wanted = match is_off_here() {
-            false => SERVED,
+            false => HANDLED,
             true if is_report_wanted_here() => COUNTED,
-            true => LEFT,
+            true => PASSED_THROUGH,
         };
-        let wanted = if mpi.survives_failures() { LEFT } else { wanted };
+        let wanted = if mpi.survives_failures() { PASSED_THROUGH } else { wanted };
         let mut all = [wanted, !wanted];
         mpi.agree(mpi.comm_world(), AgreeOp::Min, &mut all)?;
         // Calls are only counted if all ranks request exactly that.
         let [least, most] = [all[0], !all[1]];
-        if least == LEFT || least != most {
+        if least == PASSED_THROUGH || least != most {
             return Ok(());
         }
         let internal = self.make_internal_comm()?;
@@ -168,7 +168,7 @@ impl Engine<Mpi> {
             return Ok(0);
         };
         let entry = self.use_entry(comm, entry_point)?;
-        let served = match call.op != 0 && mpi.is_user_defined(call.op) {
+        let handled = match call.op != 0 && mpi.is_user_defined(call.op) {
             true => Err(Reason::UsersOperation),
             // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             false => match unsafe { self.for_request(&entry, &mut incoming) } {
@@ -177,14 +177,14 @@ impl Engine<Mpi> {
                 Err(Refusal::Error(error)) => return Err(error),
             },
         };
-        if let Ok(operation) = &served
+        if let Ok(operation) = &handled
             && !operation.is_one_round()
         {
             mpi.work_inside(|| Engine::current().is_some_and(|engine| engine.advance(true)))?;
         }
-        if served.is_ok() || entry.counters().is_some() {
+        if handled.is_ok() || entry.counters().is_some() {
             let account = OperationCounters::new(self.statistics.clone(), entry.counters().cloned(), call.name());
-            let known = Known { served, comm, account, types, _lists: lists };
+            let known = Known { handled, comm, account, types, _lists: lists };
             // SAFETY: `request` holds the handle that was just made.
             self.requests.put(unsafe { mpi.handle_at(request, 0) }, known);
         } else {

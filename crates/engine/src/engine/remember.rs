@@ -78,7 +78,7 @@ impl<B: Backend> Engine<B> {
         // The counts of calls that the same plan handles: all, or those of the same size class.
         let counts = |one_class: bool| match any_count {
             true => {
-                let mut all = decider.menus.range_of_kind(&normalized.signature.question());
+                let mut all = decider.tables.range_of_kind(&normalized.signature.question());
                 if one_class {
                     let class = size_class(decision.bytes);
                     all = *all.start().max(class.start())..=*all.end().min(class.end());

@@ -15,13 +15,13 @@ use crate::progress::Active;
 use crate::reuse::ReuseCache;
 
 /// Maximum number of decision tables that are kept.
-const MENUS: usize = 16;
+const MAX_TABLES: usize = 16;
 
 /// The decision table for a topology and a calibration, shared by all communicators that have both.
 struct PlacementTable {
     topology: Arc<Topology>,
     calibrated: Option<[u64; Calibration::WORDS]>,
-    menus: Arc<DecisionTables>,
+    tables: Arc<DecisionTables>,
 }
 
 /// The internal communicator, which carries all messages of the library.
@@ -46,7 +46,7 @@ pub(crate) struct InternalComm<B: Backend> {
     pub(super) knowledge: Arc<Knowledge>,
     /// Calibration of messages, if it was measured.
     pub(super) calibrated: Mutex<Option<Calibration>>,
-    menus: Mutex<Vec<PlacementTable>>,
+    tables: Mutex<Vec<PlacementTable>>,
     /// Whether several threads may call MPI at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
@@ -105,25 +105,25 @@ impl<B: Backend> InternalComm<B> {
             reuse: ReuseCache::default(),
             knowledge: Arc::new(knowledge),
             calibrated: Mutex::new(None),
-            menus: Mutex::default(),
+            tables: Mutex::default(),
         })
     }
 
     /// Returns the decision table for a topology and calibration. Communicators with the same ones share a table, because making one takes
     /// longer than a few short calls.
-    pub(crate) fn menus(&self, topology: &Arc<Topology>, calibrated: Option<&Calibration>) -> Arc<DecisionTables> {
+    pub(crate) fn tables(&self, topology: &Arc<Topology>, calibrated: Option<&Calibration>) -> Arc<DecisionTables> {
         let words = calibrated.map(Calibration::words);
-        let mut known = self.menus.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |other: &PlacementTable| Arc::ptr_eq(&other.topology, topology) && other.calibrated == words;
         if let Some(placed) = known.iter().find(|other| is_it(other)) {
-            return placed.menus.clone();
+            return placed.tables.clone();
         }
-        let menus = Arc::new(self.new_menus(topology.clone(), calibrated));
-        if known.len() >= MENUS {
+        let tables = Arc::new(self.new_menus(topology.clone(), calibrated));
+        if known.len() >= MAX_TABLES {
             known.remove(0);
         }
-        known.push(PlacementTable { topology: topology.clone(), calibrated: words, menus: menus.clone() });
-        menus
+        known.push(PlacementTable { topology: topology.clone(), calibrated: words, tables: tables.clone() });
+        tables
     }
 
     fn new_menus(&self, topology: Arc<Topology>, calibrated: Option<&Calibration>) -> DecisionTables {

@@ -26,7 +26,7 @@ use crate::run::Persistent;
 /// A persistent request that the library handles, or counts for the report.
 pub(crate) struct Known<B: Backend> {
     /// The operation that handles the request, or the reason why the MPI's own request does and is only counted for the report.
-    pub(crate) served: Result<Persistent<B>, Reason>,
+    pub(crate) handled: Result<Persistent<B>, Reason>,
     pub(crate) comm: Handle,
     /// Counters. An execution is under way from its start until a wait or test reports its end to the program.
     pub(crate) account: OperationCounters,
@@ -39,12 +39,12 @@ pub(crate) struct Known<B: Backend> {
 impl<B: Backend> Known<B> {
     /// Returns the operation, if the program has started it and no wait or test has reported its end.
     fn active(&self) -> Option<&Persistent<B>> {
-        self.served.as_ref().ok().filter(|_| self.account.is_under_way())
+        self.handled.as_ref().ok().filter(|_| self.account.is_under_way())
     }
 
     /// Records that a wait or test reports the end of the operation to the program.
     fn consume(&self) {
-        if let Ok(operation) = &self.served {
+        if let Ok(operation) = &self.handled {
             self.account.end(operation.algorithm(), operation.reason(), operation.bytes(), false);
         }
     }
@@ -80,7 +80,7 @@ impl<B: Backend> PersistentRequests<B> {
 
     /// Returns a request that an operation handles.
     fn planned(&self, request: Handle) -> Option<Arc<Known<B>>> {
-        self.get(request).filter(|known| known.served.is_ok())
+        self.get(request).filter(|known| known.handled.is_ok())
     }
 
     pub(crate) fn put(&self, request: Handle, known: Known<B>) {
@@ -106,7 +106,7 @@ impl PersistentRequests<Mpi> {
         // SAFETY: ARGUMENTS (see `lib.rs`): the arguments are valid for this MPI function.
         let handle = unsafe { self.backend.handle_at(request, 0) };
         let known = self.get(handle);
-        let (known, operation) = match known.as_ref().map(|known| (known, &known.served)) {
+        let (known, operation) = match known.as_ref().map(|known| (known, &known.handled)) {
             Some((known, Ok(operation))) => (known, operation),
             of_the_mpi => {
                 if let Some((known, Err(reason))) = of_the_mpi {

@@ -71,16 +71,16 @@ impl Type {
 }
 
 /// Returns a profile file as a rank finds it, with tuning results of a collective for a topology: a winner for each size in bytes.
-pub(crate) fn profile(topology: &str, collective: &str, races: &[(u32, &str)]) -> ProfileFile {
-    let race = |(bytes, winner): &(u32, &str)| {
+pub(crate) fn profile(topology: &str, collective: &str, results: &[(u32, &str)]) -> ProfileFile {
+    let result = |(bytes, winner): &(u32, &str)| {
         format!(
             "  {{ collective = \"{collective}\", bytes = {bytes}, winner = \"{winner}\", native = 1e-6, ratio = 0.5, low = 0.4, high = 0.6, launches = 2 }},\n"
         )
     };
-    let races: String = races.iter().map(race).collect();
+    let results: String = results.iter().map(result).collect();
     let machine = "name = 'm'\nabout = ''\n[network]\nsource = ''\nprotocols = [{ latency = 1e-6, per_byte = 1e-9 }]\n";
     let text = format!(
-        "{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{races}]\n"
+        "{machine}[tune]\nversion = 1\nmpi = \"threads\"\n[[shape]]\ntopology = \"{topology}\"\nraces = [\n{results}]\n"
     );
     ProfileFile::Found { path: "p.toml".into(), text }
 }
