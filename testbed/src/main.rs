@@ -40,7 +40,7 @@ enum Ask {
     Setup,
     /// Tests every algorithm of every collective on each MPI, against the MPI's own functions.
     Matrix {
-        /// Only these MPIs.
+        /// Tests only these MPIs.
         #[arg(long = "mpi")]
         mpis: Vec<Mpi>,
         /// 1, 2 and 5 ranks, and every seventh algorithm, different ones for each MPI.

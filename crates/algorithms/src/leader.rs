@@ -24,9 +24,9 @@ use crate::patterns::{Parcel, Pattern};
 /// Number of leaders per region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaders {
-    /// A given number, at most the number of ranks of the largest region.
+    /// This number of leaders in each region, but not more than the largest region has ranks.
     Fixed(u32),
-    /// As many as the largest region has ranks.
+    /// As many leaders in each region as the largest region has ranks.
     All,
 }
 

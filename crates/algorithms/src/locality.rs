@@ -39,7 +39,7 @@ struct Step<'a> {
     level: Level,
     regions: Range<u32>,
     lanes: u32,
-    /// Factor of lane 0: 1, or 0 if lane 0 stays idle.
+    /// Added to the number of a lane: lane l fetches from the region at distance h·(l + `first`). 1, or 0 if lane 0 stays idle.
     first: u32,
     h: u32,
 }

@@ -51,7 +51,8 @@ impl Parts {
 }
 
 impl Nap {
-    /// Returns the lane of a region in part `mine` that exchanges with part `other`.
+    /// Returns the lane that exchanges with the regions of range `other`, for a region of range `mine`. All regions of a range hold the
+    /// same partial result.
     fn lane(&self, mine: usize, other: usize) -> u32 {
         match self.lanes {
             Lanes::Paper => other as u32,

@@ -64,7 +64,7 @@ pub struct Protocol {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Injection {
-    /// Limit in bytes per second.
+    /// Bytes per second that all ranks of a node together can send to other nodes.
     pub rate: f64,
     /// Source of the number.
     pub source: String,

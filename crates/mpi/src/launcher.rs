@@ -72,7 +72,7 @@ enum Started {
 pub enum LibraryPresence {
     /// All ranks have the library, for this reason.
     All(&'static str),
-    /// It cannot be determined; the text advises the user what to do.
+    /// It is unknown whether all ranks have loaded the library. The text advises the user what to do.
     Unknown(String),
 }
 

@@ -35,8 +35,8 @@ pub(crate) unsafe extern "C" fn copy(
     0
 }
 
-/// Attribute callback for deletion. Makes no MPI call and only frees memory: the user's callbacks may follow, with collectives on the same
-/// communicator.
+/// Callback with which MPI deletes the attribute. It frees the attached state, invalidates what threads have cached, and records the
+/// deletion. It makes no MPI call: callbacks of the user's attributes may follow, and may call collectives on the same communicator.
 unsafe extern "C" fn delete(comm: Handle, _key: c_int, value: *mut c_void, _extra: *mut c_void) -> c_int {
     GENERATION.fetch_add(1, Ordering::Release);
     if let Ok(mpi) = Mpi::find() {

@@ -1,8 +1,9 @@
 //! Plans for alltoallv, where each rank knows only the sizes of the blocks that it sends and receives.
 //!
-//! A cell has no fixed address here: it is a view of bytes, set when a message delivers its data or a copy refers to them. Data never
-//! changes once it is there, so copying one private cell to another moves no bytes. Forwarded data is received into memory that the plan
-//! keeps until the end of the execution.
+//! A *cell* is a block of the input, a block of the output, or a block that is forwarded (a private cell). A private cell has no memory of
+//! its own: it stores the address and the length of its data, which an arriving message sets, or a copy from the input or from another
+//! private cell. Such a copy moves no bytes, because this data does not change during an execution. Received data that does not go
+//! directly into the output lies in memory that the plan keeps until the end of the execution.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;

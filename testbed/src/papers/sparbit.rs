@@ -47,7 +47,8 @@ impl Mapping {
     }
 }
 
-/// Returns, for each machine, how many times as long as Sparbit the best of the others takes, and its name.
+/// Returns, for each machine, the time of the fastest algorithm of `OTHERS` divided by the time of Sparbit, and the name of that
+/// algorithm.
 fn gains(mapping: Mapping, ranks: u32, bytes: u64, machines: &[Machine]) -> Result<Vec<(f64, &'static str)>> {
     let topology = mapping.topology(ranks);
     let time = |algorithm: &str| -> Result<Vec<f64>> {

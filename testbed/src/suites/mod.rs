@@ -24,7 +24,8 @@ pub(crate) enum Suite {
     Mpi4py,
     /// MPICH's tests of collectives.
     Mpich,
-    /// Programs of the testbed: traps, hangs, requests, Fortran, a tool above the library; and benchmarks by others.
+    /// Programs of the testbed: cases that break intercepting libraries, programs that hung once, requests, Fortran, profiling tools
+    /// (PMPI) before and after the library; and benchmarks by others.
     Programs,
     /// Random calls.
     Stress,

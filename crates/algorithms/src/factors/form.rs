@@ -160,7 +160,7 @@ impl Form {
     }
 }
 
-/// Checks that a group has all the steps it needs, and none with nothing left to do.
+/// Checks that the steps of a factor scatter and gather all fractions of its group, and that no step is superfluous.
 fn check_steps(group: &Factor, scatters: &[u32], gathers: &[u32]) -> Result<(), String> {
     let f = group.factor;
     let mut window = f;

@@ -200,7 +200,7 @@ impl<B: Backend> Engine<B> {
                         other.display()
                     ),
                     Err(error) => {
-                        eprintln!("bruckner: cannot write the report to {} (BRUCKNER_REPORT): {error}", path.display())
+                        eprintln!("bruckner: cannot write the report to {} (BRUCKNER_REPORT): {error}", path.display());
                     }
                 }
             }

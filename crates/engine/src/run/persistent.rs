@@ -277,7 +277,8 @@ impl<B: Backend> Persistent<B> {
         }
     }
 
-    /// Returns the bytes of the largest block, as reports count them; 0 if the call was not normalised.
+    /// Returns the message size that reports show: the largest block, or the whole vector of a reduction. 0 if only each rank's own sizes
+    /// are known, or if the call was passed through before its arguments were read.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bound.normalized.as_ref().map_or(0, |normalized| normalized.signature.bytes())
     }

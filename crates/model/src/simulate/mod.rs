@@ -52,7 +52,7 @@ struct State {
     partner: u32,
     /// Ends of messages, by partner index; unused for waits.
     ends: Vec<End>,
-    /// Partner index of each request.
+    /// For each request, the index of its message in `ends` and in [`Class::partners`].
     requests: Vec<u32>,
     /// Times at which each flag was raised, in ascending order.
     raised: SmallVec<[(Flag, Vec<f64>); 2]>,
@@ -80,7 +80,7 @@ struct Simulator<'a> {
     runnable: VecDeque<u32>,
 }
 
-/// Simulates classes. Returns the time at which each class finishes, in seconds.
+/// Simulates each class of ranks that do the same at the same time. Returns the time at which each class finishes, in seconds.
 pub(crate) fn simulate(machine: &Machine, classes: &Classes) -> Result<Vec<f64>, Deadlock> {
     let state = |class: &Class| State {
         now: class.arrival,

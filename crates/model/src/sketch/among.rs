@@ -32,8 +32,9 @@ pub(super) fn input_copies(collective: Collective, ranks: u32, bytes: f64) -> St
 }
 
 impl Members {
-    /// Returns the link class of messages over a distance in ranks, and the number of ranks of a node that send over that link class. It
-    /// is that of the messages that go furthest, or, with `is_near`, of those that stay on the node.
+    /// Returns the link class of a round's messages to ranks at `distance`, and the number of ranks of a node that send over it. If the
+    /// messages of a round use several link classes, the one between the most distant ranks counts, or with `is_near` the one within the
+    /// node.
     fn reach(self, distance: u32, is_near: bool) -> (LinkClass, u32) {
         match self.at {
             At::Nodes(groups) => (LinkClass::Network, groups),

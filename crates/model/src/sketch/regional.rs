@@ -1,4 +1,5 @@
-//! Sketches of node-aware algorithms: the work of the ranks of a node before and after messages between nodes.
+//! Cost formulas (sketches) of node-aware algorithms: the messages between nodes, and the work of the ranks of a node before and after
+//! them.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Lanes;

@@ -63,7 +63,8 @@ struct View<'a> {
     first: u64,
 }
 
-/// Views of one rank's areas, created at first access. Lines with small numbers are indexed by number.
+/// For each area of one rank, where its slots lie, computed at the first access. Lines with numbers below `MANY` are in lists, by number;
+/// all other areas are in `others`.
 #[derive(Clone, Default)]
 struct Views<'a> {
     user: [Option<View<'a>>; 2],

@@ -59,7 +59,7 @@ struct Cells {
     states: Vec<u32>,
     /// Slot last written to each cell, as first cell and number of cells. Only if slots may have several cells.
     tags: Vec<(u32, u32)>,
-    /// Last accesses to each cell. Only for shared spaces.
+    /// For each cell, its last write and the reads since then. Empty if only one rank accesses the space.
     histories: Vec<History>,
     /// Lengths of slots, and in `arriving` whether a message with the length is in flight. Only if sizes are known only locally.
     lengths: Vec<Length>,

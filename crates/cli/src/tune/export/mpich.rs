@@ -287,7 +287,7 @@ pub(super) fn write(rules: &Rules, mpi: &str) -> Result<Written> {
     Ok(written)
 }
 
-/// Returns both trees with all rules inserted.
+/// Returns MPICH's selection trees for its upper layer and for its device layer: the built-in trees `before` with all rules inserted.
 fn trees(rules: &Rules, before: &[String; 2]) -> Result<[String; 2]> {
     let [mut upper, mut device] = before.clone();
     for (name, by_ranks) in rules {
