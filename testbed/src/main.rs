@@ -132,7 +132,7 @@ enum Ask {
         #[arg(last = true, required = true)]
         ask: Vec<String>,
     },
-    /// Measures the figures of docs/measured.md on emulated nodes. As root.
+    /// Measures the comparisons (sweep, algorithms, ragged) of docs/measured.md on emulated nodes. Must be run as the root user.
     Measure {
         /// Only these figures.
         #[arg(value_enum)]
@@ -147,7 +147,8 @@ enum Ask {
         #[arg(long)]
         again: bool,
     },
-    /// Measures the claims about speed on several nodes; fails where a claim is not kept. As root.
+    /// Measures the speedups that docs/measured.md promises, on emulated nodes and on one node, and fails if one is below its limit. Must
+    /// be run as the root user.
     Claims {
         /// Number of launches of each case.
         #[arg(long, default_value_t = 5)]

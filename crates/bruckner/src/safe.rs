@@ -316,7 +316,7 @@ impl Communicator {
     /// let mut data = if world.rank()? == 0 { [1.5, 2.5] } else { [0.0, 0.0] };
     /// world.bcast(&mut data, 0)?.run()?;
     /// assert_eq!(data, [1.5, 2.5]);
-    /// // A root that is not there is an error, and no end of the job.
+    /// // A root outside of the communicator returns an error; it does not abort the job.
     /// let size = world.size()?;
     /// assert!(world.bcast(&mut data, size).is_err());
     /// # Ok(()) });

@@ -16,14 +16,14 @@ use rustc_hash::FxBuildHasher;
 use crate::kind::Kind;
 use crate::reason::Reason;
 
-/// Number of calls before the first trial. The distance between trials grows by `FACTOR` each time, up to `MAX_BYTES` calls.
-const FIRST: u32 = 256;
+/// Number of calls before the first trial. The distance between trials grows by `FACTOR` each time, up to `MAX_CALLS_BETWEEN_TRIALS`.
+const CALLS_BEFORE_FIRST_TRIAL: u32 = 256;
 const FACTOR: u32 = 4;
-const LONGEST: u32 = 1 << 20;
+const MAX_CALLS_BETWEEN_TRIALS: u32 = 1 << 20;
 /// Number of timings of each candidate in a trial.
-const TIMES: usize = 4;
+const TIMINGS_PER_CANDIDATE: usize = 4;
 /// Number of calls that are timed together if single calls cannot decide a trial. They follow one call that is not timed.
-const RUN: usize = 8;
+const CALLS_PER_TIMING: usize = 8;
 /// A candidate counts as faster if it is faster by this factor and by `RESOLUTION` nanoseconds. Smaller differences are uncertain, because
 /// ranks leave a barrier at different times. For timings of several calls, `FINER_RESOLUTION` applies instead.
 const FASTER: f64 = 1.05;
@@ -32,13 +32,13 @@ const FINER_RESOLUTION: f64 = 50.0;
 /// Duration of a call in nanoseconds below which `RESOLUTION` hides a difference by the factor `FASTER`.
 const SHORT: f64 = RESOLUTION / (FASTER - 1.0);
 /// A candidate slower than the best by this factor is dropped, unless it is the MPI's own function.
-const HOPELESS: f64 = 1.5;
+const DROP_FACTOR: f64 = 1.5;
 /// Tuning stops when the MPI's own function handles the calls and was the fastest in this many consecutive trials.
-const ENOUGH: u32 = 3;
+const TRIALS_TO_CONFIRM_NATIVE: u32 = 3;
 /// A trial ends without a result after this many calls with another fingerprint than the calls that it compares.
-const MOST_OTHERS: u32 = 64;
+const MAX_OTHER_CALLS: u32 = 64;
 /// Number of size classes, which are powers of two.
-const CLASSES: usize = 64;
+const SIZE_CLASSES: usize = 64;
 
 #[inline]
 fn size_class_index(bytes: u64) -> usize {
@@ -107,8 +107,8 @@ impl Countdown {
 
     /// Returns the countdown to the next trial after `trials` trials.
     fn to_next(trials: u32) -> Countdown {
-        let calls = FACTOR.saturating_pow(trials).saturating_mul(FIRST * (FACTOR - 1) / FACTOR);
-        Countdown(calls.min(LONGEST))
+        let calls = FACTOR.saturating_pow(trials).saturating_mul(CALLS_BEFORE_FIRST_TRIAL * (FACTOR - 1) / FACTOR);
+        Countdown(calls.min(MAX_CALLS_BETWEEN_TRIALS))
     }
 }
 
@@ -159,7 +159,7 @@ impl Trial {
             (true, 1) => return,
             (true, _) => *self.times.last_mut().expect("the timing has begun") += nanoseconds,
         }
-        if self.finalists.is_none() || self.calls > RUN {
+        if self.finalists.is_none() || self.calls > CALLS_PER_TIMING {
             self.calls = 0;
         }
     }
@@ -190,7 +190,7 @@ impl Tuning {
 pub struct OnlineTuning {
     kinds: HashMap<Kind, KindId, FxBuildHasher>,
     /// Countdowns by kind and size class.
-    countdowns: Vec<[Countdown; CLASSES]>,
+    countdowns: Vec<[Countdown; SIZE_CLASSES]>,
     /// Whether an algorithm was replaced, by kind.
     changed: Vec<bool>,
     tunings: HashMap<(KindId, usize), Tuning, FxBuildHasher>,
@@ -200,7 +200,7 @@ impl OnlineTuning {
     /// Returns the number of a kind of call.
     pub fn kind(&mut self, kind: Kind) -> KindId {
         *self.kinds.entry(kind).or_insert_with(|| {
-            self.countdowns.push([Countdown::NOW; CLASSES]);
+            self.countdowns.push([Countdown::NOW; SIZE_CLASSES]);
             self.changed.push(false);
             KindId(self.countdowns.len() - 1)
         })
@@ -241,7 +241,7 @@ impl OnlineTuning {
                 };
             }
             trial.others += 1;
-            if trial.others >= MOST_OTHERS {
+            if trial.others >= MAX_OTHER_CALLS {
                 *countdown = tuning.give_up();
             }
             return Assignment::Regular(tuning.current);
@@ -253,7 +253,7 @@ impl OnlineTuning {
                 return Assignment::Regular(tuning.current);
             }
             tuning.candidates = [tuning.current].into_iter().chain(alternatives).collect();
-            *countdown = Countdown(FIRST - 1);
+            *countdown = Countdown(CALLS_BEFORE_FIRST_TRIAL - 1);
             return Assignment::Regular(tuning.current);
         }
         tuning.trial = Some(Trial::new(fingerprint()));
@@ -284,7 +284,7 @@ impl OnlineTuning {
         let tuning = self.tunings.get_mut(&(kind, size_class_index(bytes)))?;
         let trial = tuning.trial.as_mut()?;
         trial.add_time(nanoseconds);
-        (trial.complete() == TIMES * tuning.candidates.len()).then(|| std::mem::take(&mut trial.times))
+        (trial.complete() == TIMINGS_PER_CANDIDATE * tuning.candidates.len()).then(|| std::mem::take(&mut trial.times))
     }
 
     /// Concludes a trial from the times of the slowest ranks. Returns the candidates with their times in seconds; returns none if single
@@ -300,7 +300,7 @@ impl OnlineTuning {
         let Some(tuning) = self.tunings.get_mut(&key) else { return Vec::new() };
         let Some(trial) = &mut tuning.trial else { return Vec::new() };
         let width = tuning.candidates.len();
-        let each = if trial.finalists.is_some() { RUN as u64 } else { 1 };
+        let each = if trial.finalists.is_some() { CALLS_PER_TIMING as u64 } else { 1 };
         // The second best of four timings: the best may be luck, and in the others ranks may have allocated memory or waited for a core.
         let time = |at: usize| {
             let own = times.iter().enumerate().filter(|(taken, _)| index_of_turn(*taken, width) == at);
@@ -319,7 +319,7 @@ impl OnlineTuning {
         let current = of(tuning.current);
         let is_slower = |than: usize, by: f64| current > (FASTER * of(than)).max(of(than) + by);
         let resolution = if trial.finalists.is_some() { FINER_RESOLUTION } else { RESOLUTION };
-        let is_hopeless = |at: usize, beside: f64| of(at) > (HOPELESS * beside).max(beside + RESOLUTION);
+        let is_hopeless = |at: usize, beside: f64| of(at) > (DROP_FACTOR * beside).max(beside + RESOLUTION);
         // After a barrier the cache is cold: a candidate that is not much slower then may be faster in consecutive calls.
         let finalists: Vec<usize> = tuning.candidates.iter().copied().filter(|at| !is_hopeless(*at, current)).collect();
         if trial.finalists.is_none() && finalists.len() > 1 && !is_slower(best, RESOLUTION) && current < SHORT {
@@ -347,7 +347,7 @@ impl OnlineTuning {
             .candidates
             .retain(|candidate| *candidate == current || is_native(*candidate) || !is_hopeless(*candidate, of(best)));
         tuning.candidates.sort_by_key(|candidate| *candidate != current);
-        let done = tuning.candidates.len() < 2 || (is_native(current) && tuning.confirmed >= ENOUGH);
+        let done = tuning.candidates.len() < 2 || (is_native(current) && tuning.confirmed >= TRIALS_TO_CONFIRM_NATIVE);
         self.countdowns[kind.0][key.1] = if done { Countdown::STOPPED } else { Countdown::to_next(tuning.trials) };
         timed.iter().map(|(candidate, time)| (*candidate, *time as f64 * 1e-9)).collect()
     }
@@ -454,7 +454,7 @@ mod tests {
         let (handled, last, _) = calls(20_000, &[64], |candidate| [10_000, 30_000, 11_000][candidate]);
         assert_eq!(last, 0);
         // The candidate that is three times as slow takes part in one trial, the MPI's own function in all four.
-        assert_eq!(handled[1..], [TIMES as u32, 4 * TIMES as u32]);
+        assert_eq!(handled[1..], [TIMINGS_PER_CANDIDATE as u32, 4 * TIMINGS_PER_CANDIDATE as u32]);
     }
 
     #[test]
@@ -476,10 +476,10 @@ mod tests {
     fn close_candidates_are_timed_more_often() {
         let (handled, last, _) = calls(2000, &[64], |candidate| [500, 400, 300][candidate]);
         assert_eq!(last, NATIVE);
-        assert_eq!(handled[1], 2 * (TIMES + TIMES * (RUN + 1)) as u32);
+        assert_eq!(handled[1], 2 * (TIMINGS_PER_CANDIDATE + TIMINGS_PER_CANDIDATE * (CALLS_PER_TIMING + 1)) as u32);
         // A candidate that is much slower is not timed again.
         let (handled, last, _) = calls(2000, &[64], |candidate| [300, 700, 800][candidate]);
-        assert_eq!((last, handled[1]), (0, TIMES as u32));
+        assert_eq!((last, handled[1]), (0, TIMINGS_PER_CANDIDATE as u32));
     }
 
     /// A candidate that is faster in every other trial replaces nothing.
@@ -508,7 +508,7 @@ mod tests {
     fn a_trial_compares_calls_of_one_size() {
         // Two sizes of one class alternate: the trial compares one of them.
         let (handled, ..) = calls(1100, &[64, 100], |candidate| [10_000, 30_000, 11_000][candidate]);
-        assert_eq!(handled[1], TIMES as u32);
+        assert_eq!(handled[1], TIMINGS_PER_CANDIDATE as u32);
         // A size that occurs once does not keep a trial open.
         let mut tuning = OnlineTuning::default();
         let kind = tuning.kind(kind());
@@ -561,7 +561,7 @@ mod tests {
         }
         // There are two trials; the first one restarted.
         assert_eq!(handled[1], 1);
-        assert!((2 * TIMES..3 * TIMES).contains(&handled[NATIVE]), "{handled:?}");
+        assert!((2 * TIMINGS_PER_CANDIDATE..3 * TIMINGS_PER_CANDIDATE).contains(&handled[NATIVE]), "{handled:?}");
     }
 
     /// The current candidate stays although it cannot handle one call.

@@ -100,7 +100,7 @@ pub struct Provenance {
     pub when: u64,
 }
 
-/// A line of a profile that was dropped, with the reason.
+/// An error in a profile: a line that was dropped, or the reason why the whole profile was rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InvalidLine {
     /// Line number, counted from 1; 0 for an error that concerns the whole profile.

@@ -98,7 +98,7 @@ impl Reason {
         Reason::Measured { bytes: result.bytes, ratio: result.ratio, interval: result.interval }
     }
 
-    /// Wraps the reason in [`Reason::Instead`], because the algorithm `asked` that the user selected cannot handle the call.
+    /// Wraps the reason in [`Reason::InsteadOf`]: the user selected the algorithm `asked`, which cannot handle the call because of `lack`.
     pub(crate) fn instead_of(self, asked: &Expression, lack: Option<MissingProperty>) -> Reason {
         Reason::InsteadOf { asked: asked.clone(), lack, reason: Box::new(self) }
     }

@@ -85,7 +85,7 @@ pub struct Case {
     /// Bytes of each rank, if ranks have different sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Vec<u64>>,
-    /// Contenders that were compared.
+    /// All contenders of the case, including those that were not measured (see [`Contender::refused`]).
     pub contenders: Vec<Contender>,
     /// Blocks in the order of measurement.
     pub blocks: Vec<Block>,

@@ -19,7 +19,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Environment variable in which `bruckner exec` leaves its mark.
+/// Environment variable that `bruckner exec` sets to the job, the rank and the file that it starts, so that a process can tell whether
+/// `bruckner exec` started it (see [`mark`]).
 pub const MARK: &str = "BRUCKNER_EXEC";
 
 /// Environment variables by which launchers tell a process its job and its rank.

@@ -12,7 +12,7 @@ use crate::{Mpi, MpiError, check};
 /// Key of the attribute that holds the state until its communicator is freed.
 static KEY: OnceLock<c_int> = OnceLock::new();
 
-/// Counts the events that invalidate data cached by handle: a communicator begins or ends, or its attached state changes.
+/// Counts the events that invalidate data cached by handle: a communicator is created or freed, or state attached to it is changed or removed.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Communicators that are being freed.

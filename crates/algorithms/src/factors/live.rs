@@ -1,11 +1,16 @@
 //! Closed form of the live lines in one group's allgather steps: those that a result depends on. Its size is bounded by the numbers of
 //! steps and ports, not by the number of ranks.
 //!
-//! Before the steps a rank holds w of the f fractions of its group, at offsets 0 … w−1 from its own. *Line (r, o)*, of *reach* r, is the
-//! fraction at offset o + r, combined over the own rank and the r ranks after it. It is received from the rank `by` further on, where it
-//! is line (r − by, o), and combined with the last own line of that fraction: line (by − 1, x) if x = o + r − by + 1 < w, or else line (by
-//! − 1 − (f − x), 0), if there is one. The results are the lines (r, 0) for r ≥ w − 1 and (f − 1, o) for o ≥ 1: each combines the values
-//! of the w ranks that held its fraction.
+//! A group has f members and f fractions. Before the allgather steps a member holds w of the fractions, at offsets 0 … w−1 from its own
+//! number. *Line (r, o)* of a member is the sum of the fraction at offset o + r (mod f) over this member and the r members after it; r is
+//! the *reach* of the line. It is made of two lines of the same fraction: line (r − by, o), received from the member `by` further on, and
+//! this member's own line over its first `by` − 1 successors. With x = (o + r − by + 1) mod f, the own line is
+//!
+//! - (by − 1, x) if x < w;
+//! - (by − 1 − (f − x), 0) if x ≥ w and by − 1 ≥ f − x;
+//! - otherwise none: the received line is used as it is.
+//!
+//! The results are the lines (r, 0) for r ≥ w − 1 and (f − 1, o) for o ≥ 1: each is the sum over the w members that held its fraction.
 //!
 //! So the live lines are the *column* of lines (r, 0), and the *rows* of lines (r, o) for a few r; both are stored as ranges.
 

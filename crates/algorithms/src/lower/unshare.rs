@@ -386,7 +386,8 @@ impl<'a> Rewriter<'a> {
         out.push(instr);
     }
 
-    /// Returns the private lines unchanged, followed by the shadows.
+    /// Returns the placements of the private lines unchanged, then those of this rank's private copies of shared lines, from `end` on.
+    /// Shared lines are left out.
     fn place(&self, placed: Vec<Placement>, problem: &Problem, mut end: u64) -> Vec<Placement> {
         let mut used: BTreeMap<Area, Vec<&Set>> =
             self.lines.values().map(|&line| (Area::Line(line), Vec::new())).collect();

@@ -118,7 +118,7 @@ impl<B: Backend> InternalComm<B> {
         if let Some(placed) = known.iter().find(|other| is_it(other)) {
             return placed.tables.clone();
         }
-        let tables = Arc::new(self.new_menus(topology.clone(), calibrated));
+        let tables = Arc::new(self.new_tables(topology.clone(), calibrated));
         if known.len() >= MAX_TABLES {
             known.remove(0);
         }
@@ -126,7 +126,7 @@ impl<B: Backend> InternalComm<B> {
         tables
     }
 
-    fn new_menus(&self, topology: Arc<Topology>, calibrated: Option<&Calibration>) -> DecisionTables {
+    fn new_tables(&self, topology: Arc<Topology>, calibrated: Option<&Calibration>) -> DecisionTables {
         let wide = self.backend.has(Function::Allgatherv, Flavour::Blocking, true);
         let able = Ability { narrow: !wide, reads: self.reads };
         let shape = Shape::of(&topology);

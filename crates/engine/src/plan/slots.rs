@@ -194,8 +194,8 @@ impl<B: Backend> Slots<B> {
         Ok(tags.map(|tags| Resources::new(tags, self.table().open(purpose))))
     }
 
-    /// Removes the slot of an operation that has failed, on all ranks, so that the next operation of its purpose takes another.
-    /// Collective.
+    /// Removes the slot of an operation that turned out not to be plannable and is passed through to the MPI, and frees its resources.
+    /// Collective: all ranks remove the same slot, so their tables stay equal.
     pub(crate) fn remove(&self, group: &Group<B>, resources: Resources<B>) {
         let turn = resources.slot;
         self.table().slots.retain(|slot| Some(slot.turn) != turn);

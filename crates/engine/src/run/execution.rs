@@ -15,7 +15,7 @@ use crate::normalize::NormalizedCall;
 use crate::plan::{Prepared, Resources};
 
 /// Number of executions that are timed for each way of posting messages.
-const TRIALS: u32 = 40;
+const EXECUTIONS_PER_STYLE: u32 = 40;
 
 /// Measures whether immediate or persistent requests are faster for a plan's messages.
 enum PostingChoice {
@@ -262,7 +262,7 @@ impl<B: Backend> Execution<B> {
         if let PostingChoice::Measuring { executions, started, times } = &mut self.learning {
             times[*executions as usize % 2].push(started.elapsed().as_nanos() as u64);
             *executions += 1;
-            if *executions == 2 * TRIALS {
+            if *executions == 2 * EXECUTIONS_PER_STYLE {
                 times.iter_mut().for_each(|times| times.sort_unstable());
                 let median = |times: &[u64]| times[times.len() / 2];
                 let style =

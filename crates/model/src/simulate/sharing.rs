@@ -30,7 +30,8 @@ struct Event {
 #[derive(Clone, Copy, Debug)]
 enum EventKind {
     Begins(Flow),
-    /// The end of a flow, computed for the plan with this number. The event is ignored if the node has a newer plan.
+    /// The soonest end of a flow at this node, computed from the rate assignment with this number. Ignored if rates have been assigned
+    /// again since.
     Ends(u32),
 }
 

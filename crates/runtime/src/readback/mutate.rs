@@ -36,7 +36,8 @@ pub enum Mutation {
     Flag,
     /// The count of a flag, or the repetitions or strides of an action, are changed.
     Times,
-    /// A copy becomes a reduction or a send a receive, each also the other way round, or two operands are swapped.
+    /// The operation changes: copy to reduction or back, send to receive or back, the two operands of a copy or reduction swapped, or the
+    /// input buffer of another rank replaced by its output buffer or back.
     Work,
 }
 
