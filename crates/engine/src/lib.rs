@@ -1,8 +1,9 @@
 //! The engine: chooses an algorithm for each collective call of a process, plans it, agrees on the plan with all ranks, and runs it.
 //!
 //! [`Engine`] handles the collectives of a process: for each [`Call`] it chooses an algorithm, makes a plan on which all ranks agree,
-//! caches the plan and runs it. Calls that it does not support are passed through to the MPI's own function. It runs on a [`Backend`]: a
-//! real MPI, found at run time and never linked, or, in tests, ranks that are threads of one process (crate `bruckner-threads`).
+//! caches the plan and runs it. Calls that the engine does not support are passed through to the MPI's own function. The engine runs on a
+//! [`Backend`]: a real MPI, found at run time and never linked, or, in tests, ranks that are threads of one process (crate
+//! `bruckner-threads`).
 //!
 //! # Invariants of the unsafe code
 //!
@@ -10,9 +11,10 @@
 //!
 //! - **ARGUMENTS**: the arguments are valid for the MPI function of the same name: handles are valid, and buffers and lists are as
 //!   long as counts and datatypes say. The caller of an unsafe function of the engine guarantees this.
-//! - **UNTIL DONE**: an operation owns its buffers from its start until it is done: no other code reads what it writes or writes
-//!   what it reads. The caller that starts the operation guarantees this.
-//! - **TURN**: the thread that has taken a turn (`progress/turn.rs`) has exclusive access to its value until it gives the turn back.
+//! - **UNTIL DONE**: an operation owns its buffers from its start until it is done: no other code accesses a buffer that the operation
+//!   writes, or writes a buffer that it reads. The caller that starts the operation guarantees this.
+//! - **TURN**: the thread that holds a `Turn`, the lock of a value (`progress/turn.rs`), has exclusive access to the value until it
+//!   releases the lock.
 //! - **GENERATION**: the value attached to a communicator lives until the communicator is freed, and freeing one changes
 //!   [`Communicators::generation`](backend::Communicators::generation). So an address that was remembered with a generation is
 //!   valid as long as the generation is the same.

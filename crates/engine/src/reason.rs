@@ -5,9 +5,9 @@ use std::fmt;
 /// Why a call is handled by an algorithm or passed through; the same on all ranks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reason {
-    /// The chooser selected an algorithm, or `native`.
+    /// The selection of algorithms chose an algorithm, or `native`, for this reason.
     Chosen(bruckner_choose::Reason),
-    /// The communicator is the communicator is an intercommunicator.
+    /// The communicator is an intercommunicator.
     Intercommunicator,
     /// The communicator has one rank.
     OneRank,
@@ -23,7 +23,7 @@ pub(crate) enum Reason {
     NoTags,
     /// A rank failed to prepare the communicator, or may have buffers in device memory.
     Unprepared,
-    /// The communicator has not yet had the number of calls after which the library handles it.
+    /// The library passes the first calls on a communicator through (`BRUCKNER_AFTER`), and this is one of them.
     FirstCalls,
     /// A zero-byte call: no rank sends any data.
     NothingToDo,
@@ -37,9 +37,10 @@ pub(crate) enum Reason {
     LeftToMpi,
     /// Ranks make different calls.
     Different,
-    /// A persistent request with a user-defined operation, which may be freed before the last start.
+    /// The call makes a persistent request with a user-defined operation, which the program may free before it last starts the request.
     UsersOperation,
-    /// A persistent request: the chosen algorithm has several rounds, and this MPI has no hook by which to advance them.
+    /// The call makes a persistent request. The algorithm chosen for this reason has several rounds, and this MPI cannot call the library
+    /// inside its waits to advance them.
     NotAdvanced(bruckner_choose::Reason),
 }
 

@@ -7,7 +7,7 @@ use crate::reason::Reason;
 
 /// Why the library does not handle a communicator, a call or a request.
 pub(crate) enum Refusal {
-    /// Passed through to the MPI's own function, on all ranks.
+    /// All ranks pass the calls through to the MPI's own functions, for this reason.
     PassThrough(Reason),
     /// An error: an invalid argument that MPI detects before it communicates, or a failed MPI function.
     Error(Error),

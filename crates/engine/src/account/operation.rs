@@ -37,8 +37,8 @@ impl OperationCounters {
         self.started().is_some()
     }
 
-    /// Records the end of the execution that is under way, if there is one. `inside` says that the rank was in the collective all the
-    /// time; otherwise it may have computed meanwhile, and the time does not count as time in collectives.
+    /// Records the end of the execution that is under way, if there is one. If `inside`, the rank was in the collective all the time.
+    /// Otherwise it may have computed meanwhile, and the time does not count as time in collectives.
     pub(crate) fn end(&self, algorithm: &str, why: &Reason, bytes: u64, inside: bool) {
         let Some(start) = self.started().take() else { return };
         let took = start.elapsed();

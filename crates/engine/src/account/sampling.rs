@@ -8,13 +8,13 @@ use bruckner_report::Counters;
 
 use crate::call::{Amount, Call};
 
-/// One of this many calls that synchronise all ranks begins with a barrier, whose duration shows how long ranks wait for each other. A
-/// prime, so that samples do not keep falling on the same call of a program's loop.
+/// Of the calls that synchronise all ranks, one in this many begins with a barrier, whose duration shows how long ranks wait for each
+/// other. The number is prime, so that samples do not keep falling on the same call of a program's loop.
 const SAMPLE_EVERY: u32 = 61;
-/// Index of the first sampled call, after a communicator's first calls.
+/// Index of the first sampled call among a communicator's calls that synchronise all ranks. The first few calls are not sampled.
 const SAMPLE_OFFSET: u32 = 7;
 
-/// Counters of a communicator's calls for the report; all of its ranks have them.
+/// Counters of a communicator's calls. If there is to be a report, every rank of the communicator has them.
 #[derive(Default)]
 pub(crate) struct CommCounters {
     /// Counters for the report, on the communicator's first rank only.

@@ -20,12 +20,13 @@ use bruckner_runtime::{Backoff, Transport};
 
 use crate::call::Call;
 
-/// The transport of the engine's messages: those of plans, and those by which ranks agree.
+/// The transport that carries the engine's messages: the messages of plans, and the messages by which ranks agree.
 pub trait Wire: Transport<Requests: Send> + Copy + Send + Sync + 'static {
     /// Returns how to wait for events other than messages, such as flags in shared memory.
     fn backoff(&self) -> Backoff;
 
-    /// Returns the same transport for use inside the MPI's own progress, from where no progress may be requested.
+    /// Returns this transport for use inside the MPI's own progress: it tests requests without making the MPI progress, which is not
+    /// allowed there.
     #[must_use]
     fn quiet(self) -> Self;
 
@@ -81,7 +82,7 @@ pub trait Communicators {
     /// Frees a communicator that [`create_internal`](Communicators::create_internal) or [`node`](Communicators::node) made.
     fn free(&self, comm: Handle);
 
-    /// Combines the numbers of all ranks element by element, so that all ranks have the same. Collective and blocking.
+    /// Combines the numbers of all ranks element by element, and stores the results in `numbers` on all ranks. Collective and blocking.
     fn agree(&self, comm: Handle, how: AgreeOp, numbers: &mut [u64]) -> Result<(), MpiError>;
 
     /// Returns the numbers of all ranks, in rank order. Collective.
@@ -250,7 +251,8 @@ pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + '
     /// The transport of messages.
     type Wire: Wire;
 
-    /// Returns a transport for messages on an internal communicator. No message may have the tag `never_sent`.
+    /// Returns a transport for messages on an internal communicator. No message may have the tag `never_sent`. With `shared_cores`,
+    /// waiting ranks yield their cores, because there are more ranks than cores.
     fn wire(&'static self, internal: Handle, never_sent: u32, shared_cores: bool) -> Self::Wire;
 
     /// Returns the name and version of the MPI in short form.
@@ -268,7 +270,7 @@ pub trait Backend: Communicators + Datatypes + Natives + Send + Sync + Sized + '
     /// Reads the settings in files and the environment of this process, as lines `NAME=value`.
     fn settings(&self) -> String;
 
-    /// Reads the profile file in the location that the settings name, as this process finds it.
+    /// Reads the profile file that `settings` name. The result may differ between processes.
     fn profile(&self, settings: &str) -> ProfileFile;
 
     /// Whether a test injects this fault into this process, which has rank `rank` in the internal communicator.

@@ -311,7 +311,7 @@ unsafe fn invoke<const N: usize>(mpi: &Mpi, call: &Call, flavour: Flavour, more:
     unsafe { mpi.collective(call.function, flavour, call.is_wide(), &words.words[..words.len]) }
 }
 
-/// Calls the same collective of another library.
+/// Runs a call by another library's function for the same collective.
 ///
 /// # Safety
 /// The arguments are valid for the MPI function of the same name.

@@ -14,7 +14,7 @@ use crate::normalize::Combine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cut {
     pieces: u64,
-    /// Whether the pieces are equal.
+    /// Whether all pieces have the same size.
     equal: bool,
 }
 
@@ -33,14 +33,15 @@ impl Cut {
     }
 }
 
-/// The count that a plan was last bound to, and the plan's number of bindings at that time.
+/// The count to which a cached call last bound its plan, and how often the plan had been bound by then. If another call has bound the plan
+/// since, the plan's number of bindings is larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Binding {
     pub(crate) count: u64,
     pub(crate) bindings: u64,
 }
 
-/// Sizes of a call for each unit of its count.
+/// Sizes of a call with count 1. Multiplied by the count, they are the sizes of any call of a cache entry.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Blocks {
     /// Elements of the problem's largest block.
@@ -49,30 +50,30 @@ pub(crate) struct Blocks {
     pub(crate) bytes: usize,
     /// Bytes of this rank's buffers, for calls without lists of counts.
     pub(crate) buffers: Bytes,
-    /// Bytes of an element of the send buffer, for calls with lists of counts in which the send buffer has a count of its own.
+    /// Bytes of one element of the send buffer of an allgatherv, whose send buffer has a count of its own; 0 for other calls.
     pub(crate) given: usize,
 }
 
-/// A cache entry: earlier calls with the same arguments except for the count, all handled by one plan.
+/// A cache entry: calls that have the same arguments except for the count and are all handled by one plan.
 pub(crate) struct CachedCall {
     pub(crate) words: [u64; 4],
     pub(crate) counts: RangeInclusive<u64>,
     pub(crate) kind_id: KindId,
     /// The plan. Any change of the communicator's plans clears the cache.
     pub(crate) plan: PlanId,
-    /// The problem to bind the plan to, except for the count. Lists of counts are those of the last call.
+    /// The problem to bind the plan to. Its count is replaced in each call; its list of counts, if it has one, is that of the last call.
     pub(crate) problem: Problem,
     pub(crate) cut: Cut,
     pub(crate) bound: Option<Binding>,
     pub(crate) blocks: Blocks,
     pub(crate) combine: Combine,
-    /// Whether the output is of pairs with padding, which must not be changed.
+    /// Whether the output consists of value-index pairs with padding, which must not be overwritten.
     pub(crate) padded: bool,
-    /// The algorithm and the reason for it, if calls are counted.
+    /// The algorithm and the reason for it; `None` if calls are not counted for a report.
     pub(crate) why: Option<Arc<Choice>>,
 }
 
-/// Bytes of this rank's buffers.
+/// Sizes of this rank's buffers in bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Bytes {
     pub(crate) input: usize,
@@ -82,8 +83,8 @@ pub(crate) struct Bytes {
 }
 
 impl CachedCall {
-    /// Returns the bytes of a call's buffers; if the call has lists of counts, also sets the problem to them. `None` if blocks are not
-    /// contiguous, or if this rank sends more or less than is received from it.
+    /// Returns the bytes of a call's buffers. If the call has a list of counts, also copies the counts to the problem. `None` if blocks
+    /// are not contiguous, or if this rank sends more or fewer bytes than others receive from it.
     #[inline]
     pub(crate) fn bytes_of(&mut self, key: &CallKey, rank: u32) -> Option<Bytes> {
         if let Some(listed) = &key.listed {
@@ -122,8 +123,8 @@ impl CachedCall {
     }
 }
 
-/// The call cache of a communicator, in hash buckets of several entries, because calls of one kind may be handled by different plans for
-/// different sizes. Buckets are created at the first entry, and on the heap because a thread's stack may be small.
+/// The call cache of a communicator, in hash buckets of several entries, because different plans may handle calls that differ only in the
+/// count. Buckets are created at the first entry, and on the heap because a thread's stack may be small.
 #[derive(Default)]
 pub(crate) struct CallCache(Vec<[Option<CachedCall>; 4]>);
 
@@ -140,8 +141,8 @@ impl CallCache {
         bucket.iter_mut().map_while(Option::as_mut).find(fits)
     }
 
-    /// Adds an entry at the front of its bucket. An entry of the same plan is merged into it if its largest count is among the new ones;
-    /// otherwise the oldest entry is dropped.
+    /// Adds an entry at the front of its bucket. It replaces an entry of the same plan whose largest count is among the new counts, and
+    /// takes over that entry's smaller counts; if there is no such entry, the last entry of the bucket is dropped.
     pub(crate) fn put(&mut self, mut cached: CachedCall) {
         if self.0.is_empty() {
             self.0.resize_with(BUCKETS, Default::default);

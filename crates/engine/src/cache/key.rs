@@ -14,7 +14,7 @@ pub(crate) struct PlanId(pub(crate) usize);
 pub(crate) struct CallKey {
     /// All arguments except the count and the lists.
     pub(crate) words: [u64; 4],
-    /// The count; with a list of counts, the largest of them.
+    /// The count of the call, or the largest number in its list of counts.
     pub(crate) count: u64,
     /// The lists of counts and displacements, if the call has any.
     pub(crate) listed: Option<ListedCounts>,
@@ -25,12 +25,13 @@ pub(crate) struct CallKey {
 pub(crate) struct ListedCounts {
     pub(crate) counts: List,
     pub(crate) displacements: List,
-    /// Number of elements that this rank sends, if the call has a separate count for it.
+    /// Number of elements that this rank sends, if the call has a separate count for it, as an allgatherv has.
     pub(crate) given: Option<Count>,
 }
 
 impl CallKey {
-    /// Whether calls that differ only in their count are alike: an allgather or alltoall must send and receive equal counts.
+    /// Whether the same call with another count is handled in the same way. For an allgather or alltoall, that holds only if its send and
+    /// receive counts are equal.
     pub(crate) fn is_one_count(&self) -> bool {
         let [function, .., difference] = self.words;
         let two_counts = [Function::Allgather, Function::Alltoall].map(|function| function as u64);
@@ -38,8 +39,8 @@ impl CallKey {
     }
 }
 
-/// Returns the key of a call, if its arguments alone decide how it is handled. `size` returns how many numbers of a list belong to the
-/// key.
+/// Returns the key of a call, if its arguments alone decide how it is handled. `size` returns how many counts of a list are read to find
+/// the largest: one for each rank, or none where all calls are passed through; `None` if that is undecided, so that the call has no key.
 #[inline(always)]
 pub(crate) fn key_of(backend: &impl Backend, call: &Call, size: impl FnOnce() -> Option<u32>) -> Option<CallKey> {
     let (function, datatype, root) = (call.function as u64, call.recv.datatype, call.root as u64);
@@ -92,7 +93,8 @@ pub(crate) fn is_built_in(backend: &impl Backend, call: &Call) -> bool {
 /// Returns the hash bucket of these arguments.
 #[inline(always)]
 pub(super) fn bucket(words: &[u64; 4], buckets: usize) -> usize {
-    // Handles are addresses, or small numbers with the same upper half; both datatypes of a call may be the same.
+    // Handles are addresses, whose lowest bits are equal, or numbers that differ only in the lowest bits, so both groups of bits are
+    // mixed. The second datatype is rotated, because it often equals the first and both would cancel each other.
     let second = words[2].rotate_left(3);
     let mixed = words[0] ^ words[1] ^ (words[1] >> 6) ^ second ^ (second >> 6) ^ words[3];
     (mixed ^ (mixed >> 4)) as usize % buckets

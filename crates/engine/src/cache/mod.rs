@@ -1,8 +1,8 @@
 //! Caches of earlier calls, recognised by their arguments, if these alone decide how a call is handled.
 //!
-//! There are two caches. Each communicator has a [`CallCache`] of calls that plans run; it is read while the communicator's state is
-//! locked. Calls that are passed through are in the process's [`PassThroughCache`], which any thread reads without a lock: interception
-//! must slow down no call by more than that lookup.
+//! There are two caches. Each communicator has a [`CallCache`] of calls that have a plan; a thread reads it while it has locked the
+//! communicator's state. Calls that are passed through are in the process's [`PassThroughCache`], which any thread reads without a lock,
+//! so that interception costs such a call no more than one lookup.
 
 mod calls;
 mod key;

@@ -16,7 +16,7 @@ type Key = [u64; 6];
 struct Cell {
     version: AtomicU64,
     words: [AtomicU64; 6],
-    /// The least and the greatest count, as 32 bits each.
+    /// Least and greatest count of the calls, in 32 bits each.
     counts: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Cell {
     fn put(&self, key: &Key, counts: RangeInclusive<u64>) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version | 1;
-        // Another thread is writing this entry, so this write is dropped.
+        // If another thread is writing this entry, this write is dropped.
         if version == odd || self.version.compare_exchange(version, odd, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return;
@@ -67,7 +67,7 @@ impl PassThroughCache {
 
     #[inline(always)]
     fn key(comm: Handle, generation: u64, words: &[u64; 4]) -> Key {
-        // An empty cell has zeros everywhere; adding 1 to the generation makes every key differ from it.
+        // An empty entry is all zeros; adding 1 to the generation makes every key differ from it.
         [comm, generation + 1, words[0], words[1], words[2], words[3]]
     }
 

@@ -88,7 +88,7 @@ impl List {
     }
 }
 
-/// The elements of a buffer that belong to a call.
+/// Number of a buffer's elements that belong to a call, or their numbers and displacements for each rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
     /// Number of elements: of each rank's block or of the whole buffer, as the MPI function defines it.
@@ -156,9 +156,9 @@ pub struct Call {
     pub send: UserBuffer,
     /// The receive buffer.
     pub recv: UserBuffer,
-    /// The operation of a reduction; 0 for others.
+    /// The operation of a reduction; 0 for other collectives.
     pub op: Handle,
-    /// The root of a rooted collective; 0 for others.
+    /// The root of a rooted collective; 0 for other collectives.
     pub root: c_int,
 }
 

@@ -12,23 +12,23 @@ use crate::reason::Reason;
 
 /// Whether the library handles the calls of a communicator.
 pub(crate) enum Handling<B: Backend> {
-    /// The library handles them.
+    /// The library handles the calls. Contains the state of the communicator.
     Handled(Arc<Communicator<B>>),
     /// The calls are passed through, for a reason that all ranks share.
     PassedThrough(Reason),
-    /// Not decided yet. Contains the number of the communicator's calls so far.
+    /// It is not decided yet whether the library handles the calls. Contains the number of calls so far.
     Pending(AtomicU32),
 }
 
 /// The value attached to a communicator: whether the library handles its calls, and its counters.
 pub(crate) struct CommEntry<B: Backend> {
     pub(crate) handling: Handling<B>,
-    /// Counters of its calls, if there is to be a report.
+    /// Counters of the communicator's calls; `None` if there is to be no report.
     pub(crate) counted: Option<CommCounters>,
 }
 
 impl<B: Backend> CommEntry<B> {
-    /// Creates the entry of a communicator that is not decided yet and has had `calls` calls.
+    /// Creates the entry of a communicator that has had `calls` calls, before it is decided whether the library handles them.
     pub(crate) fn pending(calls: u32, counted: Option<CommCounters>) -> CommEntry<B> {
         CommEntry { handling: Handling::Pending(AtomicU32::new(calls)), counted }
     }
@@ -42,7 +42,8 @@ impl<B: Backend> CommEntry<B> {
         matches!(self.handling, Handling::Pending(_))
     }
 
-    /// Returns how many numbers of a list belong to a call's key: 0 if calls are passed through, `None` while that is undecided.
+    /// Returns how many counts of a list are read for the key of a call: one for each rank, 0 if calls are passed through, `None` while
+    /// that is undecided.
     #[inline]
     pub(crate) fn listed(&self) -> Option<u32> {
         match &self.handling {
@@ -52,7 +53,7 @@ impl<B: Backend> CommEntry<B> {
         }
     }
 
-    /// Returns the communicator's counters, on the rank that has them.
+    /// Returns the communicator's counters for the report, which only its first rank has.
     pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
         self.counted.as_ref()?.counters.as_ref()
     }

@@ -125,7 +125,7 @@ impl<B: Backend> Communicator<B> {
         Ok(Communicator { group, state: Turn::new(state), slots: Slots::default() })
     }
 
-    /// Locks the state for a call. The lock is released even if the call panics.
+    /// Locks the state for a call; returns an error if another thread has locked it. The lock is released even if the call panics.
     pub(crate) fn take(&self) -> Result<Taken<'_, State<B>>, Error> {
         self.state.try_take().ok_or(Error::Plan("another thread is running a collective on this communicator"))
     }

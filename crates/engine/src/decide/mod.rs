@@ -22,15 +22,15 @@ pub(crate) struct Decider {
     pub(crate) tuning: OnlineTuning,
     /// Whether online tuning is on.
     pub(crate) tuned: bool,
-    /// Calibration of messages, if it was measured.
+    /// Message times that calibration has measured; `None` if there was no calibration.
     pub(crate) calibration: Option<Calibration>,
     /// Whether ranks have agreed that one of them may have buffers in device memory.
     pub(crate) device: bool,
-    /// Number of times that decisions were invalidated.
+    /// Number of times that the communicator's decisions were invalidated.
     pub(crate) revision: u64,
 }
 
-/// A decision: which of the candidates for a kind of call handles this one.
+/// A decision: which of the candidates for a kind of call handles a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decision {
     pub(crate) kind: Kind,
@@ -84,7 +84,7 @@ impl Decider {
         decision.assignment = Assignment::Regular(candidate);
     }
 
-    /// Ends the trial that a call belongs to, if it belongs to one.
+    /// If a call belongs to a trial, ends the trial, and stops online tuning for calls of its kind and size class.
     pub(crate) fn stop_trial(&mut self, decision: &Decision) {
         if decision.assignment.is_in_trial() {
             self.tuning.stop(decision.kind_id, decision.bytes);

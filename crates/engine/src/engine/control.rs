@@ -44,7 +44,7 @@ impl<B: Backend> Engine<B> {
         let mut state = communicator.take()?;
         change(communicator, &mut state);
         state.forget();
-        // Other threads may have remembered earlier decisions as well.
+        // A new generation also invalidates what other threads have cached, such as calls that are passed through.
         self.backend.advance_generation();
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The entries of communicators: looked up in the thread's table of recent communicators, read from the communicator, or made, which is
-//! collective.
+//! The entries of communicators. An entry is the library's state of a communicator, attached to it as an MPI attribute. It is looked up in
+//! a table of communicators that the thread used recently, read from the communicator, or created, which is collective.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const QUOTA: usize = 64;
 struct Recent {
     engine: *const (),
     comm: Handle,
-    /// The generation of handles at that time.
+    /// Generation of handles when the thread looked up the entry; the entry is valid as long as the generation is the same.
     generation: u64,
     /// Address of the communicator's [`CommEntry`].
     entry: *const (),
@@ -90,9 +90,9 @@ impl<B: Backend> Engine<B> {
         Ok(self.set_recent(comm, &entry))
     }
 
-    /// Returns the entry of a communicator for an intercepted call. A communicator's first calls are counted, so that all its ranks reach
-    /// its first use, which is collective, in the same call. Calls that ranks need not make all at once do not count: a call that is
-    /// invalid on this rank, a zero-byte call, and a rooted one, whose ranks may run ahead of each other.
+    /// Returns the entry of a communicator for an intercepted call. The first use of a communicator is collective. All ranks reach it in
+    /// the same call, because each rank counts only calls that synchronise all ranks. Not counted are calls that are invalid on this rank,
+    /// zero-byte calls, and calls with a root, in which ranks may run ahead of each other.
     pub(super) fn entry_for(&self, incoming: &Incoming<'_, B>) -> Result<&CommEntry<B>, Error> {
         let comm = incoming.comm;
         if let Some(entry) = self.decided_entry(comm) {
@@ -112,10 +112,10 @@ impl<B: Backend> Engine<B> {
         Ok(self.set_recent(comm, &entry))
     }
 
-    /// Returns how an intercepted call counts on a communicator that is not in use yet: `None`, which is not at all, unless no rank can
-    /// leave the call before all have entered it, as far as this rank can tell. Order-sensitive reductions count as API calls: they are
-    /// handled from the first call on or never, so that their results are the same from call to call. Others wait until a communicator has
-    /// had a few calls.
+    /// Returns as which kind of call an intercepted call counts on a communicator that is not in use yet; `None` if it does not count,
+    /// because some rank may leave it before all have entered it. Calls with a root and alltoallv count only if the settings request an
+    /// algorithm for them. Reductions that round, such as floating-point sums, count as API calls: they are handled from the first call on
+    /// or never, so that equal calls have equal results. Other calls are handled only after a communicator has had a few calls.
     pub(super) fn first_use_by(&self, incoming: &Incoming<'_, B>) -> Result<Option<EntryPoint>, Error> {
         let comm = incoming.comm;
         if self.backend.is_inter(comm)? {

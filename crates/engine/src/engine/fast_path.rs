@@ -37,8 +37,8 @@ impl<B: Backend> Engine<B> {
     #[inline]
     pub unsafe fn run_cached(&self, call: &Call, comm: Handle) -> Option<Result<c_int, TransportError>> {
         let key = self.recent_key(call, comm)?;
-        // A zero-byte call is left out: its entry may come from an intercepted call, which is passed through, while the library's API
-        // handles it.
+        // A zero-byte call is not looked up here, because the cache entry may come from an intercepted call. Intercepted zero-byte calls
+        // are passed through, but those of the library's API are handled.
         if key.count > 0 && self.natives.has(comm, self.backend.generation(), &key) {
             // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
             return Some(Ok(unsafe { self.native(call, comm) }));
@@ -60,7 +60,7 @@ impl<B: Backend> Engine<B> {
         ran.or_else(|| unsafe { self.run_cached_in_bytes(call, comm) })
     }
 
-    /// Runs a call of user-defined datatypes, if the caches recognise a call with as many bytes.
+    /// Runs a call of user-defined datatypes, if the caches recognise the equivalent call in bytes.
     #[inline(never)]
     unsafe fn run_cached_in_bytes(&self, call: &Call, comm: Handle) -> Option<Result<c_int, TransportError>> {
         let bytes = self.in_bytes(call)?;
@@ -73,7 +73,8 @@ impl<B: Backend> Engine<B> {
         unsafe { self.run_by_key(&bytes, &key, comm, call) }
     }
 
-    /// Whether the data of a call that moves data lies in its buffers as it is sent: contiguously and in order.
+    /// Whether the datatypes of a call that moves data are dense: elements have no gaps, and their bytes lie in the order in which they
+    /// are sent.
     fn is_dense(&self, call: &Call) -> bool {
         let backend = self.backend;
         let is_dense = |datatype: Handle| {
@@ -136,7 +137,7 @@ impl<B: Backend> Engine<B> {
             unsafe { std::ptr::copy_nonoverlapping(input.cast(), staged_input.start(), bytes.input) };
             input = staged_input.start().cast_const().cast();
         }
-        // Of pairs with padding, only the values and indices are copied to the user's buffer.
+        // Value-index pairs with padding are staged, and later copied to the user's buffer without their padding.
         let results = output;
         let output = match cached.padded {
             true if bytes.output > staged_output.bytes() => return None,

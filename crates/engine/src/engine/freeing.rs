@@ -1,5 +1,5 @@
-//! Freeing of communicators. From the moment at which its freeing begins, on all of its ranks, the collectives of a communicator are
-//! passed through and nothing is cached for it, because its handle may soon mean another communicator.
+//! Freeing of communicators. As soon as the program starts to free a communicator, all ranks pass its collectives through and cache
+//! nothing for it, because its handle may soon mean another communicator.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -11,15 +11,14 @@ use crate::backend::Backend;
 use crate::communicator::CommEntry;
 
 impl<B: Backend> Engine<B> {
-    /// Frees a communicator by `free`, which calls the MPI's own function and may run callbacks of the user's; returns the result of
-    /// `free`.
+    /// Frees a communicator by `free`, which calls the MPI's own function and may run the user's callbacks; returns the result of `free`.
     pub fn free(&self, comm: Handle, free: impl FnOnce() -> c_int) -> c_int {
         let is_idle = self.internal_comm().is_none() && !self.keeps.load(Ordering::Relaxed);
         if is_idle || self.backend.is_null_comm(comm) {
             return free();
         }
         let known = self.attached_entry(comm).ok().flatten();
-        // The deletion of the library's attribute shows when delete callbacks run, so every communicator gets such an attribute.
+        // A communicator without the library's attribute gets one now: its deletion shows when the MPI runs delete callbacks.
         let placeholder = known.is_none() && self.attach_entry(comm, CommEntry::pending(0, None)).is_ok();
         if known.is_none() && !placeholder {
             return free();

@@ -16,7 +16,7 @@ pub(super) struct Incoming<'a, B: Backend> {
     pub(super) call: &'a Call,
     pub(super) comm: Handle,
     normalized: OnceCell<Result<NormalizedCall, Refusal>>,
-    /// Bytes of the largest block or of the vector, once the call is normalised; 0 if normalisation failed.
+    /// Bytes of the largest block or of the vector, set when the call is normalised; 0 if normalisation failed.
     bytes: Cell<Option<u64>>,
 }
 
@@ -33,7 +33,8 @@ impl<'a, B: Backend> Incoming<'a, B> {
         })
     }
 
-    /// Returns the normalised call, or the reason why the call is not handled. An `Err` is an error of the MPI about the communicator.
+    /// Returns the normalised call, or the reason why the call is not handled. The outer `Err` is an error of the MPI when it is asked for
+    /// the rank and size of the communicator.
     pub(super) fn normalized(&self) -> Result<Result<&NormalizedCall, &Refusal>, Error> {
         let (rank, size) = (self.backend.rank(self.comm)?, self.backend.size(self.comm)?);
         Ok(self.normalize(rank, size).as_ref())
@@ -45,7 +46,7 @@ impl<'a, B: Backend> Incoming<'a, B> {
         self.normalized.take().expect("normalised above")
     }
 
-    /// Bytes of the largest block or of the vector; 0 if the call cannot be normalised.
+    /// Returns the bytes of the largest block or of the vector; 0 if the call cannot be normalised.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         if self.bytes.get().is_none() && !self.backend.is_inter(self.comm)? {
             let _ = self.normalized()?;
@@ -53,12 +54,12 @@ impl<'a, B: Backend> Incoming<'a, B> {
         Ok(self.bytes.get().unwrap_or(0))
     }
 
-    /// Whether the call is no zero-byte call, and valid: the MPI will not reject it before it communicates.
+    /// Whether the call is valid, so that the MPI does not reject it before it communicates, and is not a zero-byte call.
     pub(super) fn is_sound(&self) -> Result<bool, Error> {
         Ok(self.normalized()?.is_ok_and(|normalized| !normalized.signature.is_nothing()))
     }
 
-    /// Whether an alltoallv is valid: the MPI will not reject it before it communicates.
+    /// Whether an alltoallv is valid, so that the MPI does not reject it before it communicates.
     pub(super) fn is_alltoallv_sound(&self) -> Result<bool, Error> {
         Ok(alltoallv_layout(self.backend, self.call, self.backend.size(self.comm)?).is_ok())
     }

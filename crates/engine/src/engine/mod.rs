@@ -51,7 +51,7 @@ pub struct Engine<B: Backend> {
     requests: PersistentRequests<B>,
     statistics: Arc<Statistics>,
     natives: PassThroughCache,
-    /// Whether earlier calls are recognised; not if results are to be compared with the MPI's own.
+    /// Whether the caches recognise earlier calls; false if results are compared with the MPI's own (`BRUCKNER_CHECK`).
     recognises: AtomicBool,
     /// Whether calls are counted for a report; if so, no call may bypass the engine.
     counts: AtomicBool,
@@ -81,7 +81,7 @@ pub struct Findings {
 }
 
 impl<B: Backend> Engine<B> {
-    /// Creates an engine. The MPI calls `inside` inside its waits as long as operations are under way.
+    /// Creates an engine. While operations are started, the MPI calls the function `inside` in each of its waits.
     pub fn new(backend: &'static B, inside: Work) -> Engine<B> {
         Engine {
             backend,
@@ -122,7 +122,7 @@ impl<B: Backend> Engine<B> {
         &self.requests
     }
 
-    /// Advances all started operations; returns whether any is left.
+    /// Advances all started operations; returns whether any is not yet done. `inside` is true if the MPI calls this in one of its waits.
     pub fn advance(&self, inside: bool) -> bool {
         self.active.advance(inside);
         !self.active.is_empty()
@@ -165,7 +165,7 @@ impl<B: Backend> Engine<B> {
 
     fn report(&self, internal: &InternalComm<B>) {
         let Some(to) = &internal.settings.report else { return };
-        // A failure can only be reported to the user here.
+        // A failure to collect the report has no caller to return to, so it is printed.
         let texts = match internal.collect(&self.statistics.text()) {
             Ok(Some(texts)) => texts,
             Ok(None) => return,

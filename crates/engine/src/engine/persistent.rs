@@ -21,9 +21,9 @@ use crate::refusal::Refusal;
 use crate::run::{Made, Persistent};
 
 impl<B: Backend> Engine<B> {
-    /// Makes a persistent operation of a call. Collective. A named algorithm is used, or refused with the reason; an empty name leaves the
-    /// choice to the library. If the library is switched off, the MPI's own function is used instead of a named algorithm, so that
-    /// switching off breaks no program.
+    /// Makes a persistent operation of a call. Collective. If `algorithm` is empty, the library chooses; otherwise the named algorithm is
+    /// used, or an error gives the reason why it cannot handle the call. If the library is switched off, the MPI's own function is used
+    /// instead of a named algorithm, so that switching off breaks no program.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name, and stay so as long as the operation is used.
@@ -66,8 +66,8 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// Makes an operation for an MPI persistent request. Such an operation is advanced only if the MPI has a hook, or needs no advancing
-    /// because it has one round. If none can be made, returns the reason, the same on all ranks. Collective.
+    /// Makes an operation for an MPI persistent request. If the MPI cannot call the library inside its waits, the operation must have a
+    /// single round, which needs no advancing. If no operation can be made, returns the reason, the same on all ranks. Collective.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name, and stay so as long as the operation is used.

@@ -31,7 +31,7 @@ struct Outcome {
     choice: Option<Arc<Choice>>,
     /// The reason why the call was passed through.
     reason: Option<Reason>,
-    /// Time in the barrier before the call, if the call was sampled.
+    /// Time that this rank waited in a barrier before the call, if the call was sampled.
     waited: Option<Duration>,
 }
 
@@ -55,7 +55,7 @@ impl Outcome {
     }
 }
 
-/// The key and generation under which a call is remembered.
+/// Key of a call and generation of handles, with which the call is added to the caches.
 struct Recognition {
     /// The key of the call; `None` if its arguments alone do not decide how it is handled.
     key: Option<CallKey>,
@@ -63,8 +63,8 @@ struct Recognition {
 }
 
 impl<B: Backend> Engine<B> {
-    /// Runs a collective. `Ok` has the code of the MPI's own function if that was called, otherwise 0. An error code of the MPI has
-    /// already been raised.
+    /// Runs a collective. `Ok` contains the code of the MPI's own function if that was called, otherwise 0. If the code is an error, the
+    /// MPI has already raised it.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name.
@@ -138,9 +138,9 @@ impl<B: Backend> Engine<B> {
                         };
                     }
                     Err(Refusal::PassThrough(reason)) => reason,
-                    // The error is returned here, because not every MPI checks counts.
+                    // A negative count is an error here, because not every MPI checks counts.
                     Err(Refusal::Error(error @ Error::Negative(_))) => return Err(error),
-                    // MPI checks the arguments itself, and raises the error on the right communicator.
+                    // The MPI checks the arguments itself, and raises the error on the right communicator.
                     Err(Refusal::Error(_)) if entry_point == EntryPoint::Mpi => Reason::LeftToMpi,
                     Err(Refusal::Error(error)) => return Err(error),
                 }
@@ -153,7 +153,7 @@ impl<B: Backend> Engine<B> {
             Handling::Pending(_) => Reason::FirstCalls,
         };
         if let Some(outcome) = outcome {
-            // If the library is switched off, all calls of all ranks come here.
+            // A sample needs a barrier, so all ranks must come here in the same call. That is certain only if the library is switched off.
             let counted = entry.counted.as_ref().filter(|counted| reason == Reason::Off && counted.inside);
             if counted.is_some() && incoming.is_sound()? {
                 let barrier = || Ok(self.backend.agree(comm, AgreeOp::Max, &mut [0])?);
@@ -182,7 +182,7 @@ impl<B: Backend> Engine<B> {
         let mut state = communicator.take()?;
         // SAFETY: ARGUMENTS (see `lib.rs`), guaranteed by the caller.
         let native = || Ok(unsafe { self.native(call, group.comm) });
-        // An alltoallv is checked before other ranks wait for this one: the MPI rejects an invalid call.
+        // An invalid alltoallv is passed to the MPI, which rejects it. This happens before other ranks wait for this rank to make a plan.
         let checked = normalized.signature.is_local() && !state.is_native(&normalized.signature);
         if checked && alltoallv_layout(self.backend, call, group.size).is_err() {
             return native();

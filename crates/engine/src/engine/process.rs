@@ -64,10 +64,10 @@ impl Engine<Mpi> {
     }
 
     /// Prepares to handle intercepted MPI functions, at the end of `MPI_Init`. Collective over `MPI_COMM_WORLD`. Ranks agree on whether
-    /// calls are handled: a single rank with `BRUCKNER=off` in its environment prevents it on all. If all ranks also request a report,
-    /// calls are still counted.
+    /// calls are handled: a single rank with `BRUCKNER=off` in its environment prevents it on all. If all ranks have `BRUCKNER=off` and
+    /// request a report, their calls are counted, but passed through.
     ///
-    /// As long as some rank may lack the library, no rank communicates: all calls are passed through, and the first rank tells the user
+    /// If some rank may not have loaded the library, no rank communicates: all calls are passed through, and the first rank tells the user
     /// the reason.
     pub fn enable_interception(&self) -> Result<(), Error> {
         let mpi = self.backend;
@@ -78,7 +78,8 @@ impl Engine<Mpi> {
             }
             return Ok(());
         }
-        // Where MPI reports failed processes and continues, only the MPI itself may wait, so all calls are passed through.
+        // If the MPI lets programs continue after the failure of a process, only its own waits detect failures, so all calls are passed
+        // through.
         let wanted = match is_off_here() {
             false => HANDLED,
             true if is_report_wanted_here() => COUNTED,
@@ -87,7 +88,7 @@ impl Engine<Mpi> {
         let wanted = if mpi.survives_failures() { PASSED_THROUGH } else { wanted };
         let mut all = [wanted, !wanted];
         mpi.agree(mpi.comm_world(), AgreeOp::Min, &mut all)?;
-        // Calls are only counted if all ranks request exactly that.
+        // Unless all ranks request the same, all calls are passed through and not counted.
         let [least, most] = [all[0], !all[1]];
         if least == PASSED_THROUGH || least != most {
             return Ok(());

@@ -14,8 +14,8 @@ use crate::normalize::{CallSignature, NormalizedCall};
 use crate::plan::Prepared;
 
 impl<B: Backend> Engine<B> {
-    /// Returns the key of a call, if its arguments alone decide how it is handled. `listed` returns how many numbers of a list belong to
-    /// the key.
+    /// Returns the key of a call, if its arguments alone decide how it is handled. `listed` returns how many counts of a list are read for
+    /// the key; `None` if that is undecided, so that the call has no key.
     pub(super) fn key_of(&self, call: &Call, listed: impl Fn() -> Option<u32>) -> Option<CallKey> {
         match is_built_in(self.backend, call) {
             true => key_of(self.backend, call, listed),
@@ -23,8 +23,8 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// Returns a call that moves data of user-defined datatypes as a call in bytes. Handles of such datatypes may soon mean others, so
-    /// these calls are recognised by their sizes, and the layout of the data is checked each time.
+    /// Returns a call that moves data of user-defined datatypes as a call in bytes. Handles of such datatypes may soon mean other
+    /// datatypes, so these calls are recognised by their sizes, and the layout of the data is checked each time.
     pub(super) fn in_bytes(&self, call: &Call) -> Option<Call> {
         let backend = self.backend;
         let moves = matches!(call.function, Function::Allgather | Function::Alltoall | Function::Bcast);
@@ -44,8 +44,8 @@ impl<B: Backend> Engine<B> {
         Some(Call { send, recv: in_bytes(&call.recv)?, ..*call })
     }
 
-    /// Remembers a call whose buffers need no staging, together with calls that differ from it only in the count, as far as the same plan
-    /// handles them.
+    /// Adds a call to the caches if its buffers need no staging, except for pairs with padding. The cache entry also covers calls that
+    /// differ only in the count, if the same plan handles them.
     pub(super) fn remember(
         &self,
         generation: u64,
@@ -71,11 +71,13 @@ impl<B: Backend> Engine<B> {
         let bytes = each(normalized.signature.bytes());
         let changed = decider.tuning.has_changed(kind_id);
         let any_count = key.is_one_count() && (version.is_preferred || changed) && !planned.fallback && bytes > 0;
-        // With other lists of the same largest count, a call that a fallback handles now may get another plan.
+        // A call with other lists of counts but the same largest count has the same key. It is recognised only if the first candidate
+        // handles such calls, because another candidate is used only for some lists.
         if key.listed.is_some() && !any_count {
             return;
         }
-        // The counts of calls that the same plan handles: all, or those of the same size class.
+        // Returns the counts of calls that the same plan handles. With `one_class`, returns only the counts in this call's size class,
+        // which reaches from one power of two to the next.
         let counts = |one_class: bool| match any_count {
             true => {
                 let mut all = decider.tables.range_of_kind(&normalized.signature.question());
@@ -137,7 +139,7 @@ impl<B: Backend> Engine<B> {
                         given: if listed && !problem.collective.reduces() { size(key.words[2]) } else { 0 },
                         ..cached.blocks
                     },
-                    // Set regardless of this rank's own block, which may be empty in this call.
+                    // This rank's own block may be empty in this call, but not in the next, so the field does not depend on it.
                     padded: combine.pair().is_some(),
                     ..cached
                 });

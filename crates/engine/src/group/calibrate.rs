@@ -1,5 +1,6 @@
-//! Calibration: measures the time of messages at first use of a communicator that spans nodes, if no profile has it. Collective. All ranks
-//! get the same result and exchange the same messages, because each step depends only on values that they have agreed on.
+//! Calibration: measures the time of messages at first use of a communicator that spans nodes, if the profile has no such measurement.
+//! Collective. All ranks get the same result and exchange the same messages, because each step depends only on values that they have
+//! agreed on.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -17,15 +18,15 @@ use crate::backend::Backend;
 /// Message sizes in bytes: a short one (`SHORT`), and two long ones (`LONG`).
 const SHORT: usize = 8;
 const LONG: [usize; 2] = [16 << 10, 256 << 10];
-/// Limits for the exchanges of two ranks with one message size: their number (`TIMES`), and the time between nodes (`FAR`) and on a node
-/// (`NEAR`). A calibration takes well below 20 ms.
+/// Limits of a measurement between two ranks with one message size: maximum number of exchanges (`TIMES`), and maximum duration between
+/// nodes (`FAR`) and on a node (`NEAR`). A calibration takes well below 20 ms.
 const TIMES: u64 = 5;
 const FAR: Duration = Duration::from_millis(2);
 const NEAR: Duration = Duration::from_millis(1);
-/// Number of measurements on a node, the fastest of which counts: a rank that lost its core in one of them has not lost it in all, unless
-/// cores are oversubscribed.
+/// Number of measurements on a node. The fastest counts, because a rank that loses its core during one measurement has it during another,
+/// unless cores are oversubscribed.
 const AGAIN: usize = 3;
-/// The longest messages are measured only if the shorter long ones take at most this many nanoseconds more than short ones.
+/// Messages of `LONG[1]` bytes are measured only if messages of `LONG[0]` bytes take at most this many nanoseconds more than short ones.
 const QUICK: u64 = 50_000;
 /// Marks a time that was not measured.
 const NOTHING: u64 = u64::MAX;
@@ -38,8 +39,8 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 * 1e-9
 }
 
-/// The partners of a rank: on a node all ranks exchange messages at once, in pairs; between nodes only the first rank of each node does,
-/// with that of another node.
+/// The ranks with which a rank exchanges messages in a calibration. On a node, all ranks exchange at once, in pairs. Between nodes, the
+/// first ranks of two nodes exchange, and all others are idle.
 struct Partners {
     near: Option<u32>,
     far: Option<u32>,
@@ -60,15 +61,16 @@ impl Partners {
 }
 
 impl<B: Backend> Group<B> {
-    /// Returns the calibration of messages on this communicator: the known one, or a new measurement; `None` if it is not needed or not
-    /// allowed. Collective, with the same result on all ranks.
+    /// Returns the calibration of messages on this communicator. An earlier result is used if all ranks have the same; if no rank has any,
+    /// the times are measured. `None` if no measurement is needed or allowed, or if ranks have different results. Collective, with the
+    /// same result on all ranks.
     pub(crate) fn calibration(&self, topology: &Topology) -> Result<Option<Calibration>, Error> {
         let settings = &self.internal.settings;
         let wanted = settings.calibrate && settings.mode == Mode::On;
         if !wanted || !self.internal.knowledge.lacks_figures(Shape::of(topology)) {
             return Ok(None);
         }
-        // Ranks may have been calibrated in different communicators: a known result counts only if all ranks have the same.
+        // Ranks may have been calibrated in different communicators, so an earlier result is used only if all ranks have the same.
         let lock = || self.internal.calibrated.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = *lock();
         let known = mine.map(|calibrated| calibrated.words()).unwrap_or_default();
@@ -100,7 +102,7 @@ impl<B: Backend> Group<B> {
         let began = Instant::now();
         let mut words = [take(far, SHORT, FAR)?, NOTHING, take(far, LONG[0], FAR)?, NOTHING, 0];
         if let Some(far) = far {
-            // Both partners must make the same decision, so they exchange what each would decide.
+            // Both partners must make the same decision, so each tells the other whether it found the shorter long message too slow.
             let slow = [u8::from(words[2] > words[0] + QUICK)];
             if slow[0] | self.swap(far, &slow)? == 0 {
                 words[3] = take(Some(far), LONG[1], FAR)?;
@@ -113,7 +115,8 @@ impl<B: Backend> Group<B> {
         for _ in 0..AGAIN {
             on_node = on_node.min(take(near, SHORT, NEAR)?);
         }
-        // Ranks of a node wait for each other, so the slowest pair counts: the minimum of complements is a maximum.
+        // Ranks of a node wait for each other, so the slowest pair counts. Its time is found by the agreement on a minimum, because ranks
+        // pass the complements of their times.
         words[1] = near.map_or(NOTHING, |_| !on_node);
         words[4] = !nanoseconds(measured + began.elapsed());
         // Between nodes the fastest pair counts, because other ranks may have waited for a core.
@@ -125,9 +128,9 @@ impl<B: Backend> Group<B> {
         Ok(Calibration { intra_node, inter_node: seconds(short), long_message, duration: seconds(!took) })
     }
 
-    /// Measures the average time of an exchange with a partner, in nanoseconds. A single exchange could seem to take no time, because the
-    /// message of a partner that is ahead is already there. Both ranks stop together, when either has reached a limit: the first byte of
-    /// each message signals that.
+    /// Measures the average time of an exchange with a partner, in nanoseconds. A single exchange could seem to take no time, if the
+    /// partner sent its message before this rank began. The first byte of each message tells whether the sender has reached a limit, so
+    /// that both ranks stop after the same exchange.
     fn time(&self, partner: u32, (mine, theirs): (&mut [u8], &mut [u8]), most: Duration) -> Result<u64, Error> {
         let name = self.translation.translate(Rank(partner));
         let began = Instant::now();

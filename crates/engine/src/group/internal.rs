@@ -14,10 +14,10 @@ use crate::backend::{Backend, Wire as _};
 use crate::progress::Active;
 use crate::reuse::ReuseCache;
 
-/// Maximum number of decision tables that are kept.
+/// Maximum number of decision tables that an internal communicator stores.
 const MAX_TABLES: usize = 16;
 
-/// The decision table for a topology and a calibration, shared by all communicators that have both.
+/// The decision tables for a topology and a calibration, shared by all communicators that have the same topology and calibration.
 struct PlacementTable {
     topology: Arc<Topology>,
     calibrated: Option<[u64; Calibration::WORDS]>,
@@ -32,25 +32,25 @@ pub(crate) struct InternalComm<B: Backend> {
     pub(crate) places: Topology,
     /// Detected nodes of the ranks, also if the settings have another topology.
     nodes: Topology,
-    /// Shared memory of the node; `None` if any rank has none.
+    /// Shared memory of the node; `None` on all ranks if the settings forbid shared memory or any rank could not create or attach it.
     pub(crate) pool: Option<Arc<Pool>>,
-    /// Whether every rank can read the buffers of all others on its node.
+    /// Whether every rank can read the buffers of all other ranks on its node.
     pub(crate) reads: bool,
     pub(crate) wire: B::Wire,
     pub(crate) oversubscribed: bool,
-    /// Whether the MPI, on all ranks, can advance plans inside its own waits.
+    /// Whether the MPI can call the library inside its own waits, on all ranks. Plans of several rounds are then advanced there.
     pub(crate) hooked: bool,
     pub(crate) settings: Settings,
     pub(crate) reuse: ReuseCache,
-    /// Machine knowledge that decisions are based on: the profile's, or that of the default machine model.
+    /// Machine parameters and results of tuning runs by which algorithms are chosen: from the profile, or from the default machine model.
     pub(super) knowledge: Arc<Knowledge>,
-    /// Calibration of messages, if it was measured.
+    /// Message times that calibration has measured; `None` if there was no calibration.
     pub(super) calibrated: Mutex<Option<Calibration>>,
     tables: Mutex<Vec<PlacementTable>>,
     /// Whether several threads may call MPI at once, on any rank.
     threads: bool,
     tags: Mutex<Tags>,
-    /// Started operations, which are advanced while ranks wait for each other to agree.
+    /// Started persistent operations. A rank advances them while it waits for a message by which ranks agree.
     active: Arc<Active>,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct InternalComm<B: Backend> {
 pub(crate) enum TagSearch {
     /// A range that was free on all ranks, and is now taken.
     Range(TagRange),
-    /// No range of tags is free.
+    /// No range of tags is free on all ranks at once.
     Nothing,
-    /// Some rank cannot take part.
+    /// Some rank cannot use the library on this communicator, so no range is taken.
     Unable,
 }
 
@@ -98,7 +98,8 @@ impl<B: Backend> InternalComm<B> {
             oversubscribed: shared_cores,
             hooked,
             settings,
-            // Two tags are in no range: one is for reports, and one is never sent.
+            // Two tags are in no range: messages with reports have one, and no message has the other, for which the transport probes to
+            // make the MPI progress.
             tags: Mutex::new(Tags::new(backend.tag_limit() - 1)),
             threads: worst[2] != 0,
             active,
@@ -109,8 +110,8 @@ impl<B: Backend> InternalComm<B> {
         })
     }
 
-    /// Returns the decision table for a topology and calibration. Communicators with the same ones share a table, because making one takes
-    /// longer than a few short calls.
+    /// Returns the decision tables for a topology and calibration. Communicators with the same topology and calibration share them,
+    /// because making them takes longer than a few short calls.
     pub(crate) fn tables(&self, topology: &Arc<Topology>, calibrated: Option<&Calibration>) -> Arc<DecisionTables> {
         let words = calibrated.map(Calibration::words);
         let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,8 +138,8 @@ impl<B: Backend> InternalComm<B> {
         DecisionTables::new(topology, knowledge, self.settings.policy(), able)
     }
 
-    /// Returns the node's shared memory if all these ranks are on this process's node as detected, also if the settings have another
-    /// topology.
+    /// Returns the node's shared memory if all these ranks, of which this process is one, were detected on one node, also if the settings
+    /// have another topology.
     pub(crate) fn shared_by(&self, ranks: impl IntoIterator<Item = u32>) -> Option<&Arc<Pool>> {
         let pool = self.pool.as_ref()?;
         one_node(&self.nodes, ranks).then_some(pool)
@@ -202,12 +203,12 @@ impl<B: Backend> InternalComm<B> {
         Ok(Some(texts))
     }
 
-    /// Takes a range of tags that is free on all processes of a communicator, if all are able to take part. Collective over the ranks that
-    /// take part in `agree`.
+    /// Takes a range of tags that is free on all ranks of a communicator, if `able` is true on all of them. Collective over the ranks
+    /// whose numbers `agree` combines.
     ///
-    /// Several threads may run this for different communicators, each waiting for processes that wait for another one, so no lock is held
-    /// while ranks agree. Ranks agree on a range that is free on all of them, and each process takes it. If another thread was faster on
-    /// any process, all give the range back and try another one.
+    /// Several threads may run this at once for different communicators, and wait for each other across processes, so no lock is held
+    /// while ranks agree. Ranks agree on a range that is free on all of them, and each process takes it. If another thread has taken the
+    /// range first on any process, all processes give it back and try another range.
     pub(crate) fn take_tags(
         &self,
         is_first: bool,
@@ -215,10 +216,10 @@ impl<B: Backend> InternalComm<B> {
         agree: impl Fn(AgreeOp, &mut [u64]) -> Result<(), Error>,
     ) -> Result<TagSearch, Error> {
         for attempt in 0.. {
-            // After a collision, threads move to different ranges by a random offset, which the first rank draws for all.
+            // After a collision, the first rank draws a random offset for all ranks, so that colliding threads try different ranges.
             let chance = if attempt > 0 && is_first { chance() } else { 0 };
-            // One number suffices while ranges above all taken ones are free. A list of bits is long, and Intel MPI's own allreduce of
-            // more than eight bytes fails if two threads call it at once.
+            // Ranks agree on one number, the first range above all taken ranges, and on a bit set of free ranges only if there is no such
+            // range: the set is long, and Intel MPI's own allreduce of more than eight bytes fails if two threads call it at once.
             let mut above = [if able { self.tags().first_above_taken() + chance % 16 } else { u64::MAX }];
             agree(AgreeOp::Max, &mut above)?;
             if above == [u64::MAX] {
@@ -296,7 +297,7 @@ fn pool(backend: &impl Backend, comm: Handle, node: Handle) -> Result<Option<Arc
     Ok(made.filter(|_| all[0] == 1).map(Arc::new))
 }
 
-/// Whether all ranks can read the memory of all others on their node, which they try out. Collective.
+/// Tests whether all ranks can read the memory of all other ranks on their node, by reading a number that each rank provides. Collective.
 fn reads(backend: &impl Backend, comm: Handle, nodes: &Topology) -> Result<bool, Error> {
     let (me, word) = (Rank(backend.rank(comm)?), ReadProbe::random());
     let all = backend.gather(comm, &word.place())?;

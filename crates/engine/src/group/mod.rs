@@ -44,7 +44,8 @@ impl<B: Backend> Group<B> {
         let backend = internal.backend;
         let (rank, size) = (backend.rank(comm)?, backend.size(comm)?);
         let names: Option<Vec<u32>> = backend.translate(comm, internal.comm)?.into_iter().collect();
-        // All ranks detect processes of another world and return here; such processes may not have loaded the library.
+        // All ranks detect a process that is not in the internal communicator, and return here without communicating, because that process
+        // may not have loaded the library.
         let Some(names) = names else { return Err(Reason::OutsideWorld.into()) };
         let placed = |name: &u32| {
             let region = |level| u64::from(internal.places.region_of(level, Rank(*name)));
@@ -52,7 +53,8 @@ impl<B: Backend> Group<B> {
         };
         let places: Vec<(u64, u64)> = names.iter().map(placed).collect();
         let topology = catch_unwind(|| Topology::of(&places)).ok();
-        // Only this agreement uses the user's communicator; later ones use the tags that are taken here.
+        // Only this agreement uses the user's communicator; later agreements use the internal communicator with the tags that are taken
+        // here.
         let agree = |how, words: &mut [u64]| Ok(backend.agree(comm, how, words)?);
         let able = topology.is_some() && !backend.has_device();
         let (tags, topology) = match (internal.take_tags(rank == 0, able, agree)?, topology) {
@@ -78,9 +80,10 @@ impl<B: Backend> Group<B> {
         self.tags.first
     }
 
-    /// Combines the numbers of all ranks by messages: in each round every rank receives from a rank twice as far away as in the round
-    /// before. A number may arrive twice, which does not change the result of any combination in [`AgreeOp`]. Collective. Messages of
-    /// consecutive agreements cannot be confused, because each round of an agreement has another sender.
+    /// Combines the numbers of all ranks by messages. Collective. In each round every rank receives from a rank twice as far away as in
+    /// the round before. A number may arrive twice, which does not change the result of any combination in [`AgreeOp`]. Messages of
+    /// consecutive agreements cannot be confused, because a rank receives from a different sender in each round, and MPI keeps the order
+    /// of messages from one sender.
     pub(crate) fn agree(&self, how: AgreeOp, numbers: &mut [u64]) -> Result<(), Error> {
         let mut distance = 1;
         while distance < self.size {
@@ -97,7 +100,7 @@ impl<B: Backend> Group<B> {
         Ok(())
     }
 
-    /// Waits until all ranks have entered. Collective.
+    /// Waits until all ranks of the group have entered this function. Collective.
     pub(crate) fn barrier(&self) -> Result<(), Error> {
         self.agree(AgreeOp::Max, &mut [0])
     }

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::backend::Backend;
 use crate::call::Call;
 
-/// Returns an error if send and receive buffer are the same memory: use MPI_IN_PLACE and the MPI rejects that.
+/// Returns an error if send and receive buffer are the same memory and the MPI rejects that.
 pub(super) fn not_aliased(backend: &impl Backend, call: &Call, rank: u32) -> Result<(), Error> {
     let (send, recv) = (&call.send, &call.recv);
     let count = recv.amount.each();

@@ -12,15 +12,16 @@ use crate::backend::{Backend, Way};
 /// Layout of one of the user's buffers.
 #[derive(Clone, Debug)]
 pub(crate) enum BufferLayout {
-    /// This rank has no data.
+    /// This rank has no data in the buffer.
     None,
     /// The output of a broadcast's root, which already has the data as input. The memory may be read-only.
     AlreadyInPlace,
-    /// Contiguous bytes of all blocks.
+    /// Address of contiguous memory with the bytes of all blocks.
     Direct(*mut c_void),
-    /// Elements of a pair type with padding. The padding belongs to the user and is not changed.
+    /// Value-index pairs with padding. The padding belongs to the user and is not changed.
     Padded(*mut c_void, Pair),
-    /// Separate blocks, or blocks of a datatype with gaps. They are packed one after the other, or one every `pitch` bytes.
+    /// Separate blocks, given by start and number of elements, or blocks of a datatype with gaps. They are packed one after the other, or
+    /// at distances of `pitch` bytes.
     Blocks { data: *mut c_void, datatype: Handle, shape: TypeLayout, blocks: Vec<(isize, usize)>, pitch: Option<usize> },
 }
 
@@ -67,12 +68,12 @@ impl Pair {
 }
 
 impl BufferLayout {
-    /// Returns the layout of the buffer's pairs, if they have padding.
+    /// Returns the layout of the buffer's elements, if they are value-index pairs with padding.
     pub(crate) fn pair(&self) -> Option<Pair> {
         if let BufferLayout::Padded(_, pair) = self { Some(*pair) } else { None }
     }
 
-    /// Whether the buffer is packed and unpacked. With `device`, that includes dense data, because it may be in device memory.
+    /// Whether the buffer is packed and unpacked. If `device`, that includes contiguous data, because it may be in device memory.
     pub(crate) fn is_staged(&self, device: bool) -> bool {
         match self {
             BufferLayout::Blocks { .. } | BufferLayout::Padded(..) => true,
@@ -217,7 +218,7 @@ impl<B: Backend> TypedElements<'_, B> {
         (BYTES / self.shape.size.max(1)).max(1)
     }
 
-    /// Calls a function for consecutive stretches of elements, with the address of each stretch, its number of elements, and the number of
+    /// Calls a function for consecutive groups of elements, with the address of the group, its number of elements, and the number of
     /// elements before it.
     fn each(
         &self,
@@ -259,7 +260,8 @@ pub(super) fn require_non_null(data: *const c_void) -> Result<(), Error> {
     if data.is_null() { Err(Error::Argument("the buffer is a null pointer".into())) } else { Ok(()) }
 }
 
-/// Returns the layout of input blocks that have `given` bytes each, and, if they should have another number, both numbers.
+/// Returns the layout of input blocks of `given` bytes each. If the call requires blocks of `wanted` bytes instead, also returns both
+/// numbers.
 pub(super) fn input_blocks_layout(
     (data, datatype, shape): (*mut c_void, Handle, TypeLayout),
     blocks: Vec<(isize, usize)>,

@@ -42,7 +42,7 @@ impl CallSignature {
         CallSignature { name, problem, combine: Combine::Nothing }
     }
 
-    /// Returns the question by which an algorithm is chosen for the call.
+    /// Returns the properties of the call by which an algorithm is chosen.
     pub(crate) fn question(&self) -> Question<'_> {
         Question { name: self.name, problem: &self.problem, is_order_sensitive: self.combine.is_order_sensitive() }
     }
@@ -62,7 +62,7 @@ impl CallSignature {
         self.problem.counts == Counts::Local
     }
 
-    /// Returns the bytes of the largest block, or of the whole vector of a reduction.
+    /// Returns the bytes of the largest block, or of the whole vector of a reduction; 0 if each rank knows only its own sizes.
     pub(crate) fn bytes(&self) -> u64 {
         self.problem.largest_block() * u64::from(self.problem.element)
     }
@@ -74,7 +74,8 @@ pub(crate) struct NormalizedCall {
     pub(crate) signature: CallSignature,
     pub(crate) input: BufferLayout,
     pub(crate) output: BufferLayout,
-    /// Whether the input lies in the output's memory and must be copied aside, unless the plan reads all of it before it writes.
+    /// Whether the input lies in the output's memory. It must then be copied before the execution, unless the plan reads all input before
+    /// it writes.
     pub(crate) overlaps: bool,
     /// Bytes of this rank's packed input and output, by the counts that all ranks share.
     pub(crate) bytes: (usize, usize),
@@ -123,7 +124,7 @@ impl NormalizedCall {
         self.bytes.0 + self.misfit.map_or(0, |(given, wanted)| given.saturating_sub(wanted))
     }
 
-    /// Returns a truncation error if this rank sent more than is received. The call was carried out nevertheless.
+    /// Returns a truncation error if this rank sent more data than the others receive from it. The call was carried out nevertheless.
     pub(crate) fn truncation_error(&self, backend: &impl Backend) -> Result<(), Error> {
         match self.misfit {
             Some((given, wanted)) if given > wanted => Err(Error::Mpi(backend.truncated())),

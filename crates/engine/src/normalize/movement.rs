@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::call::{Call, UserBuffer};
 use crate::refusal::Refusal;
 
-/// Normalises a barrier: an allgather of blocks without data.
+/// Normalises a barrier: it is treated as an allgather of blocks without data.
 pub(super) fn barrier(size: u32) -> NormalizedCall {
     let signature = CallSignature::moves(Name::Barrier, Collective::Allgather, size, Counts::Equal(1), 0);
     NormalizedCall::plain(signature, BufferLayout::None, BufferLayout::None, (0, 0))
@@ -104,7 +104,7 @@ pub(super) fn alltoallv(size: u32) -> NormalizedCall {
     NormalizedCall::plain(signature, BufferLayout::None, BufferLayout::None, (0, 0))
 }
 
-/// Normalises a broadcast: an allgather in which only the root's block is not empty.
+/// Normalises a broadcast: it is treated as an allgather in which only the root's block is not empty.
 pub(super) fn bcast(backend: &impl Backend, call: &Call, rank: u32, size: u32) -> Result<NormalizedCall, Refusal> {
     let UserBuffer { data, amount, datatype } = call.recv;
     let (count, shape) = (to_count(amount.each())?, shape_of(backend, datatype)?);

@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 
-/// How elements are combined: the part that all ranks share.
+/// How the elements of a reduction are combined, as far as all ranks share it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Combine {
     /// Elements are not combined.
@@ -36,7 +36,7 @@ impl Combine {
         }
     }
 
-    /// Returns the layout of the pairs that are reduced, if they have padding.
+    /// Returns the layout of the elements, if they are value-index pairs with padding.
     #[inline]
     pub(crate) fn pair(self) -> Option<Pair> {
         match self {

@@ -25,7 +25,8 @@ impl Equal {
     }
 }
 
-/// A rank's use of the segment of a level: number of members (0 if there is no segment), lines, and how executions take turns on it.
+/// How a plan uses the segment of a level: number of members (0 if there is no segment), number of lines, and how successive executions
+/// alternate on the segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SegmentUse {
     members: u64,
@@ -48,12 +49,12 @@ impl SegmentUse {
     }
 }
 
-/// Values on which ranks agree before they run a plan: each is the maximum over all ranks.
+/// Values on which ranks agree before they run a plan. After the agreement, each value is the maximum over all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Agreement {
     failed: u64,
     device: u64,
-    /// One more than the largest tag of the plan; 0 if there is none.
+    /// One more than the largest tag of the plan; 0 if the plan has no tags.
     pub(super) tags: u64,
     temporary: u64,
     call: Equal,
@@ -64,7 +65,7 @@ pub(super) struct Agreement {
 const WORDS: usize = 8 + 4 * LEVELS;
 
 impl Agreement {
-    /// Creates a rank's contribution: the fingerprint of its call and of the algorithm that it chose, and the call's size.
+    /// Creates a rank's contribution from its call and algorithm, which are compared by a hash, and from the bytes of the call.
     pub(super) fn about(call: impl Hash, bytes: u64, device: bool) -> Agreement {
         Agreement {
             failed: 0,
@@ -129,13 +130,13 @@ impl Agreement {
         Agreement { failed, device, tags, temporary, call, size, segments }
     }
 
-    /// Whether a rank has no plan, or executions take turns on a segment in different ways on different ranks.
+    /// Whether any rank has no plan, or executions alternate on a segment in different ways on different ranks.
     pub(super) fn has_failed(&self) -> bool {
         let is_mixed = |segment: &SegmentUse| segment.members > 0 && !segment.turns.holds();
         self.failed != 0 || self.segments.iter().any(is_mixed)
     }
 
-    /// Whether a rank may have buffers in device memory.
+    /// Whether any rank may have buffers in device memory.
     pub(super) fn has_device(&self) -> bool {
         self.device != 0
     }
@@ -145,7 +146,7 @@ impl Agreement {
         self.call.holds()
     }
 
-    /// Whether all ranks have the same size.
+    /// Whether the call has the same number of bytes on all ranks.
     pub(super) fn is_one_size(&self) -> bool {
         self.size.holds()
     }

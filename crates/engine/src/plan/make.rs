@@ -1,4 +1,4 @@
-//! Makes plans and allocates their memory. Collective: if any rank lacks a plan or memory, all ranks do without.
+//! Makes plans and allocates their memory. Collective: if any rank cannot make a plan or allocate its memory, no rank uses the plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,12 +38,12 @@ pub(super) enum Attempt<B: Backend> {
     Stopped(Stopped),
 }
 
-/// Why no plan is made although the call could be planned; the same on all ranks, except for errors.
+/// Why making a plan was abandoned for all candidates; the same on all ranks, except for errors.
 pub(crate) enum Stopped {
     /// Some rank may have buffers in device memory.
     Device,
-    /// Ranks make calls that differ in datatypes or lists of counts, so no plan fits all. Some such calls are invalid but tolerated by the
-    /// MPI, so only the MPI can handle them.
+    /// Ranks make calls that differ in datatypes or lists of counts, so no plan can handle all of them. Some such calls are invalid but
+    /// tolerated by the MPI, so only the MPI can handle them.
     Different,
     /// An error occurred while ranks agreed on the plan.
     Failed(Error),
@@ -83,7 +83,8 @@ impl<B: Backend> Group<B> {
         Ok(tried)
     }
 
-    /// Tries to make a plan with one way of exchange on a node. Refused on all ranks if any of them cannot make it.
+    /// Tries to make a plan in which ranks of a node exchange data by `on_node`: through a segment, or by messages. Refused on all ranks
+    /// if any of them cannot make it.
     fn attempt(
         &self,
         site: &Site<'_>,

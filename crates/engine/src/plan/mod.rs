@@ -1,4 +1,5 @@
-//! Plans: how they are made, agreed on by all ranks, and kept with their memory, also from one persistent operation to the next.
+//! Plans: how they are made, how all ranks agree on them, and where they are stored with their memory, which later persistent operations
+//! reuse.
 
 mod agreement;
 mod make;

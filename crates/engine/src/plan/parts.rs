@@ -1,4 +1,4 @@
-//! Compositions: one collective as two of the MPI's own, where the MPI's single function is slower than its parts.
+//! Compositions: two of the MPI's own collectives in place of one, where the MPI's single function is slower than both together.
 //!
 //! Both calls use the user's communicator, in place of the original call, so all ranks keep the same order of collectives on it. The
 //! second call is made even if the first has failed on this rank, because it may not have failed on others.
@@ -34,8 +34,8 @@ impl Parts {
     /// Returns the composition that an expression names for a call, the same on all ranks. `None` if it names no composition, or one that
     /// does not fit the call.
     ///
-    /// Compositions handle only built-in element types or bytes: MPIs cut broadcasts and gathers by elements, with wrong results if ranks
-    /// have different datatypes of one signature.
+    /// Compositions handle only built-in element types or bytes: MPIs split broadcasts and gathers between elements, with wrong results if
+    /// ranks describe the same data by different datatypes.
     pub(crate) fn of(expression: &Expression, signature: &CallSignature) -> Option<Parts> {
         let Expression::Plain(plain) = expression else { return None };
         // Calls with lists of counts or more than 2 GiB need functions that some MPIs lack or get wrong.
@@ -152,7 +152,7 @@ unsafe fn reduce_scatter_allgather<B: Backend>(
     let at: Vec<i64> = counts.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n))).collect();
     let element = normalized.signature.problem.element as usize;
     let length = counts[rank] as usize * element;
-    // An empty last block would begin behind the output, where the input may lie; MPI would take both for one buffer.
+    // An empty last block would begin at the end of the output, where the input may begin; MPI would take both for the same buffer.
     let before = if length == 0 { 0 } else { at[rank] as usize * element };
     let own = recv.wrapping_byte_add(before);
     let in_place = backend.in_place().cast_mut();

@@ -1,5 +1,5 @@
-//! The plans of a communicator: for each kind of call the candidate algorithms, best first, and for each of them a plan for blocks of any
-//! size. A new size is only a lookup.
+//! The plans of a communicator: the candidate algorithms for each kind of call, best first, and the plans of each candidate. A plan works
+//! for blocks of any size, so a call with a new size is usually only a lookup.
 
 use std::collections::HashMap;
 use std::panic::catch_unwind;
@@ -18,10 +18,10 @@ use crate::cache::PlanId;
 use crate::normalize::Combine;
 use crate::reuse::{PlanForm, task};
 
-/// Maximum number of plans of an algorithm. Only algorithms that order ranks by their counts may need more.
+/// Maximum number of plans of a candidate. Only algorithms that sort ranks by their counts may need more.
 const PLANS: usize = 64;
 
-/// A plan that was made, by the way in which it runs.
+/// A plan, in the form in which it is executed.
 pub(crate) enum Prepared<B: Backend> {
     /// A plan for sizes that all ranks know.
     Ready(Box<Executable<B::Wire>>),
@@ -36,16 +36,16 @@ pub(crate) enum Prepared<B: Backend> {
 /// A plan of an algorithm for one [`PlanForm`].
 pub(crate) struct Version<B: Backend> {
     form: PlanForm,
-    /// The plan; `None` if it could not be made, which is final.
+    /// The plan; `None` if it could not be made, which is not tried again.
     pub(crate) prepared: Option<Prepared<B>>,
     pub(crate) choice: Arc<Choice>,
     /// The most memory that the plan needs on any rank.
     pub(crate) extent: Extent,
     /// Bytes of memory that could not be allocated for the plan; `usize::MAX` if that never happened.
     pub(crate) failed_allocation: usize,
-    /// Whether its algorithm is the first candidate for its kind of call.
+    /// Whether the plan's algorithm is the first candidate for the kind of call.
     pub(crate) is_preferred: bool,
-    /// The reduction to which the plan is set.
+    /// The reduction that the plan performs in its executions, as last set; `None` if it was never set.
     pub(crate) combine: Option<Combine>,
     /// Number of the communicator's call for which this plan was last looked up.
     pub(crate) last_lookup: u64,
@@ -57,7 +57,8 @@ impl<B: Backend> Version<B> {
         matches!(self.prepared, None | Some(Prepared::Native))
     }
 
-    /// Whether the plan also handles a problem with other lists of counts: it neither orders ranks by them nor cuts blocks.
+    /// Whether the plan also handles a problem with other lists of counts. That holds if it neither sorts ranks by counts nor cuts blocks
+    /// into pieces.
     pub(crate) fn is_for_any_lists(&self, problem: &Problem) -> bool {
         self.form.orders.is_empty() && problem.pieces == 1
     }
@@ -72,7 +73,7 @@ fn pieces(problem: &Problem, topology: &Topology, expression: &Expression) -> u6
 /// An algorithm for a kind of call, with its plans.
 pub(crate) struct Candidate {
     pub(crate) choice: Arc<Choice>,
-    /// Whether it is the first candidate for the kind of call.
+    /// Whether this is the first candidate for the kind of call.
     is_preferred: bool,
     /// Number of pieces into which the algorithm cuts blocks, once known.
     pieces: Option<u64>,
@@ -81,9 +82,9 @@ pub(crate) struct Candidate {
 
 /// The result of a search for the plan of a problem.
 pub(crate) enum PlanSearch {
-    /// The problem has this plan.
+    /// The number of the plan for the problem.
     Version(PlanId),
-    /// The problem was not planned yet.
+    /// No plan was made for the problem yet.
     Nothing,
     /// The algorithm cannot cut the problem's blocks into its number of pieces.
     Unfit,
@@ -116,7 +117,7 @@ impl Candidate {
         self.choice.is_native()
     }
 
-    /// Looks up the plan for a problem, whose blocks it cuts as the algorithm needs.
+    /// Cuts the problem's blocks into the pieces that the algorithm needs, and looks up the plan for the problem.
     #[inline]
     pub(crate) fn find<B: Backend>(
         &mut self,
@@ -208,7 +209,7 @@ impl<B: Backend> Plans<B> {
         (candidates, &mut self.versions)
     }
 
-    /// Returns the candidates for a kind of call; none if no such call came before.
+    /// Returns the candidates for a kind of call; an empty list if there was no such call before.
     pub(crate) fn known(&self, kind: &Kind) -> &[Candidate] {
         self.candidates.get(kind).map(Vec::as_slice).unwrap_or_default()
     }
@@ -218,7 +219,7 @@ impl<B: Backend> Plans<B> {
         self.known(kind).first().is_some_and(Candidate::is_native)
     }
 
-    /// Returns the plan of a collective that was last looked up.
+    /// Returns, of all plans for a collective, the plan that was looked up last.
     pub(crate) fn newest(&self, name: Name) -> Option<&Version<B>> {
         let kinds = self.candidates.iter().filter(|(kind, _)| kind.name == name);
         let all = kinds.flat_map(|(_, candidates)| candidates).flat_map(|candidate| &candidate.versions);

@@ -1,9 +1,8 @@
-//! Tags and memory of persistent operations, kept for the operations that come after them.
+//! Tags and memory of persistent operations, which later operations reuse.
 //!
 //! Each operation has tags and memory of its own, so that ranks may start operations in any order. Allocating these takes several
-//! agreements and a new segment. A freed operation leaves them, with its plan, in a slot of its communicator, and the next operation of
-//! the same purpose takes them over: making and freeing an operation in a loop costs one agreement each time.
-//!
+//! agreements and a new segment. When an operation is freed, its tags, memory and plan stay in a *slot* of its communicator, and the next
+//! operation of the same purpose takes them: making and freeing an operation in a loop costs one agreement each time.
 //! All ranks of a communicator make its operations in the same order, so they have the same slots for the same purposes. A rank may free
 //! an operation at any time, so ranks agree on the slots that are free on all of them.
 
@@ -28,7 +27,7 @@ use crate::normalize::CallSignature;
 /// Maximum number of slots of a communicator.
 const SLOTS: usize = 512;
 
-/// Free slots as bits of words. Three words are stored inline: one for the slots, and two for a label that ranks agree on.
+/// Bit set of free slots, in words. Three words are stored inline: one for 64 slots, and two for a hash of the call, which ranks compare.
 type Free = SmallVec<[u64; 3]>;
 const BITS: usize = u64::BITS as usize;
 
@@ -40,7 +39,7 @@ fn is_set(words: &[u64], at: usize) -> bool {
 /// last.
 type OperationNumber = u64;
 
-/// The operations that may use a slot; the same on all ranks.
+/// What an operation must have in common with the last user of a slot to use the slot; the same on all ranks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Purpose {
     pub(crate) kind: Kind,
@@ -48,7 +47,7 @@ pub(crate) struct Purpose {
     pub(crate) asked: Option<Expression>,
     /// Whether the plan must have only one round.
     pub(crate) one_round: bool,
-    /// Revision of the communicator's decisions.
+    /// How often the decisions of the communicator were invalidated before the operation was made.
     pub(crate) revision: u64,
 }
 
@@ -122,7 +121,7 @@ impl<B: Backend> Table<B> {
         Some(self.turn)
     }
 
-    /// Puts an operation's resources back into its slot; returns them if it has none.
+    /// Puts an operation's resources back into its slot. Returns the resources if the operation has no slot.
     fn put_back(&mut self, resources: Resources<B>) -> Option<Resources<B>> {
         let turn = resources.slot;
         match self.slots.iter_mut().find(|slot| Some(slot.turn) == turn) {
@@ -163,15 +162,15 @@ impl<B: Backend> Slots<B> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns tags and memory for an operation: those of an operation that was freed on all ranks, or new ones. `None`, on all ranks, if
-    /// no tags are left. Collective.
+    /// Returns tags and memory for an operation, either taken over from an operation that was freed on all ranks, or new. `None`, on all
+    /// ranks, if no tags are left. Collective.
     pub(crate) fn take(
         &self,
         group: &Group<B>,
         purpose: Purpose,
         signature: &CallSignature,
     ) -> Result<Option<Resources<B>>, Error> {
-        // Ranks that make different calls detect it here, or when they agree on a new plan.
+        // Ranks that make different calls have different hashes, which shows here, or differ when they agree on a new plan.
         let label = FxBuildHasher.hash_one((&purpose, signature));
         let mut free = self.table().free();
         free.extend([label, !label]);
@@ -184,7 +183,7 @@ impl<B: Backend> Slots<B> {
             return Ok(Some(resources));
         }
         let mut tags = group.take_tags()?;
-        // If no tags are left, those of all free slots are given back.
+        // If no tags are left, the tags of all free slots are given back.
         let most = if tags.is_some() { SLOTS - 1 } else { 0 };
         let removed = self.table().shrink(&free, most);
         removed.into_iter().for_each(|resources| resources.free(group));

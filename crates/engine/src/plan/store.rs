@@ -34,15 +34,15 @@ impl<B: Backend> Store<B> {
         self.plans.clear();
     }
 
-    /// Drops all plans, and leaves their segments to later communicators. No rank may run a plan on them any more.
+    /// Drops all plans, and gives their segments to the cache for later communicators. No rank may run a plan on them any more.
     pub(crate) fn free(mut self, group: &Group<B>) {
         self.forget();
         let segments = self.workspace.leave();
         segments.into_iter().flatten().for_each(|segment| group.internal.reuse.keep_segment(segment));
     }
 
-    /// Returns the plan for a call and the index of its candidate: `asked`, or else the first candidate that has a plan or for which one
-    /// can be made. Collective if a plan or its memory must be made.
+    /// Returns the plan for a call and the index of its candidate. Tries candidate `asked` first, then the others in order, until one has
+    /// a plan or a plan can be made for it. Collective if a plan or its memory must be made.
     pub(crate) fn prepare(
         &mut self,
         group: &Group<B>,
@@ -74,7 +74,7 @@ impl<B: Backend> Store<B> {
                 }
                 PlanSearch::Unfit => continue,
             };
-            // Compositions share a form with calls that they cannot handle, so each call is checked.
+            // The form of a plan does not show whether a composition can handle a call, so each call is checked.
             let parts = matches!(versions.get(id).prepared, Some(Prepared::Parts(_)));
             if parts && Parts::of(expression, &normalized.signature).is_none() {
                 continue;
@@ -87,8 +87,8 @@ impl<B: Backend> Store<B> {
     }
 }
 
-/// Whether a plan may allocate the memory that it needs: within the limit of the settings, and less than `too_much`, which could not be
-/// allocated before.
+/// Whether a plan may allocate the memory that it needs. The memory must be within the limit of the settings, and smaller than `too_much`
+/// bytes, an allocation that has failed before.
 #[inline]
 pub(crate) fn may_have<B: Backend>(group: &Group<B>, needs: &Needs, too_much: usize) -> bool {
     needs.temporary as u64 <= group.internal.settings.max_plan_bytes && needs.most() < too_much

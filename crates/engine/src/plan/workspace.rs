@@ -12,13 +12,14 @@ pub(crate) struct Workspace {
     pub(crate) segments: Segments,
     pub(super) leased: [Option<SharedSegment>; LEVELS],
     pub(super) sizes: [SegmentSize; LEVELS],
-    /// Bytes of a segment's ring for each of its members.
+    /// Bytes for each member in a segment's ring: slots of the segment that consecutive executions use in turn.
     ring: usize,
     pub(crate) temporary: Scratch,
     pub(super) reserved: usize,
 }
 
-/// Ring bytes for each member of a segment: of a communicator, and of a persistent operation, of which a program may have many.
+/// Bytes for each member in a segment's ring: for a communicator, and for a persistent operation. A program may have many operations, so
+/// their rings are small.
 const RING_OF_COMMUNICATOR: usize = 64 << 10;
 const RING_OF_OPERATION: usize = 4 << 10;
 
@@ -44,19 +45,20 @@ impl Workspace {
         }
     }
 
-    /// Removes and returns its segments, on which no rank runs a plan any more.
+    /// Removes and returns the segments of the workspace. No rank may run a plan on them any more.
     pub(super) fn leave(&mut self) -> [Option<SharedSegment>; LEVELS] {
         self.segments.clear();
         std::mem::take(&mut self.leased)
     }
 
-    /// Returns the size of a segment enlarged to `need`, in large steps, for regions of at most `members` ranks.
+    /// Returns the size to which a segment of size `there` is enlarged if a plan needs `need`, for regions of at most `members` ranks.
+    /// Sizes are rounded up, so that segments are seldom replaced.
     pub(super) fn larger(&self, members: u32, there: SegmentSize, need: SegmentSize) -> SegmentSize {
         let grown = |there: usize, need: usize, by: usize| {
             if need > there { need.next_multiple_of(by) } else { there }
         };
         let part = grown(there.part, need.part, need.part.next_power_of_two().max(4096));
-        // A ring has many slots, so these grow in smaller steps.
+        // A ring has many slots, so their size is rounded up less.
         let slot = grown(there.slot, need.slot, need.slot.next_power_of_two() / 4);
         SegmentSize { part, slot, slots: 0 }.with_ring(self.ring * members as usize)
     }

@@ -10,8 +10,8 @@ use crate::backend::Wire;
 
 /// An operation that is started and not yet done.
 pub(crate) trait Started: Send + Sync {
-    /// Does all steps that need no waiting, unless another thread is advancing the operation; returns whether it is done. Inside MPI's own
-    /// progress (`inside`) it only tests requests. An error is returned to the caller that waits for the operation.
+    /// Does all steps that need no waiting, unless another thread is advancing the operation; returns whether the operation is done.
+    /// Inside the MPI's own progress (`inside`) it only tests requests. An error is returned to the caller that waits for the operation.
     fn advance(&self, inside: bool) -> bool;
 }
 

@@ -30,9 +30,9 @@ impl PersistentRequests<Mpi> {
         }
     }
 
-    /// Queries some requests, of which plans may handle some, as the functions of MPI 4.1 do. `look` queries the MPI's requests and
-    /// returns the number of those that are done, or `None` if none is active; `tell` is called for each plan that is done, with its index
-    /// and the number of requests done before.
+    /// Queries several requests, some of which plans may handle, as the functions of MPI 4.1 do. `look` queries the MPI's own requests and
+    /// returns the number of requests that are done, or `None` if no request is active. `tell` is called for each plan that is done, with
+    /// the plan's index in the array and the number of requests found done before.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function that is handled.
@@ -184,7 +184,7 @@ impl PersistentRequests<Mpi> {
         }
     }
 
-    /// Queries the requests one after the other, where the MPI has no function for several. A null request is not active.
+    /// Queries requests one after the other, for an MPI without a function that queries several. Null requests count as inactive.
     unsafe fn one_by_one(
         &self,
         count: c_int,

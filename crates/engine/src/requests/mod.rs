@@ -25,14 +25,14 @@ use crate::run::Persistent;
 
 /// A persistent request that the library handles, or counts for the report.
 pub(crate) struct Known<B: Backend> {
-    /// The operation that handles the request, or the reason why the MPI's own request does and is only counted for the report.
+    /// The operation that handles the request, or the reason why the MPI handles the request itself, so that its starts are only counted.
     pub(crate) handled: Result<Persistent<B>, Reason>,
     pub(crate) comm: Handle,
-    /// Counters. An execution is under way from its start until a wait or test reports its end to the program.
+    /// Counters of the request's executions. An execution is under way from its start until a wait or test reports its end to the program.
     pub(crate) account: OperationCounters,
     /// Copies of the call's datatypes, because the user may free the originals before the request.
     pub(crate) types: Vec<Handle>,
-    /// The lists of the call, if its counts were converted to C integers.
+    /// Memory of the call's lists of counts, if the library has converted them to C integers. It must exist as long as the request.
     pub(crate) _lists: Lists,
 }
 
@@ -42,7 +42,7 @@ impl<B: Backend> Known<B> {
         self.handled.as_ref().ok().filter(|_| self.account.is_under_way())
     }
 
-    /// Records that a wait or test reports the end of the operation to the program.
+    /// Counts an execution whose end a wait or test reports to the program.
     fn consume(&self) {
         if let Ok(operation) = &self.handled {
             self.account.end(operation.algorithm(), operation.reason(), operation.bytes(), false);
@@ -78,7 +78,7 @@ impl<B: Backend> PersistentRequests<B> {
         self.all().get(&request).cloned()
     }
 
-    /// Returns a request that an operation handles.
+    /// Returns what is known of a request, if an operation of the library handles it.
     fn planned(&self, request: Handle) -> Option<Arc<Known<B>>> {
         self.get(request).filter(|known| known.handled.is_ok())
     }

@@ -1,4 +1,5 @@
-//! Waiting and testing, in every form, on arrays that mix requests of plans with the MPI's own.
+//! `MPI_Wait`, `MPI_Test` and their variants for several requests, on arrays in which plans handle some requests and the MPI handles the
+//! others.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::run::Persistent;
 
 /// An array of the program's requests, some of which plans handle.
 pub(super) struct Mixed {
-    /// Indices of the requests that plans handle. An inactive one counts as a null request, because MPICH's own waits hang on a persistent
-    /// collective that was never started.
+    /// Indices of the requests that plans handle. If such a request is inactive, it counts as a null request, because MPICH's own waits
+    /// hang on a persistent collective that was never started.
     pub(super) places: Vec<usize>,
     /// The plans that are under way, with their index in the array.
     pub(super) plans: Vec<(usize, Arc<Known<Mpi>>)>,
@@ -20,7 +21,8 @@ pub(super) struct Mixed {
     pub(super) rest: Vec<u64>,
 }
 
-/// The statuses of a call: address of the first, and bytes from one to the next, which are 0 if the program ignores statuses.
+/// The array of statuses that a program passes: address of the first status, and bytes from one status to the next, 0 if the program
+/// ignores statuses.
 #[derive(Clone, Copy)]
 pub(super) struct Statuses {
     pub(super) first: *mut c_void,
@@ -176,7 +178,7 @@ impl PersistentRequests<Mpi> {
             };
             *flag = 0;
             for (_, known) in &mixed.plans {
-                // The MPI is asked only when all plans are done, because its test frees the requests that it reports as done.
+                // The MPI's test runs only when all plans are done, because it frees the requests that it reports as done.
                 match known.active().map_or(Ok(true), Persistent::test) {
                     Ok(true) => {}
                     Ok(false) => return 0,
@@ -246,7 +248,7 @@ impl PersistentRequests<Mpi> {
             }
             let code = (self.backend.f.testany)(count, mixed.rest.as_mut_ptr().cast(), index, flag, status);
             self.give_back(&mixed, requests);
-            // No request of the MPI's is active, but a plan is, so the test has found nothing.
+            // If only plans are active, and none of the MPI's own requests, the MPI reports that all are done, but no plan is.
             if *flag != 0 && *index == self.undefined() && !mixed.plans.is_empty() {
                 *flag = 0;
             }

@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::key::ProgramKey;
 
-/// Limits of the cache: topologies, compiled programs, and idle segments by number and by bytes.
+/// Maximum numbers of cached topologies, compiled programs and idle segments, and maximum bytes of all idle segments together.
 const TOPOLOGIES: usize = 16;
 const PROGRAMS: usize = 256;
 const SEGMENTS: usize = 32;
@@ -19,14 +19,14 @@ const IDLE_BYTES: usize = 4 << 20;
 /// A shared-memory segment of some ranks of a node.
 pub(crate) struct SharedSegment {
     pub(crate) segment: Arc<Segment>,
-    /// Offset in the node's shared memory, by which all members identify the segment.
+    /// Offset in the node's shared memory. Members send it to each other to identify the segment.
     pub(crate) offset: usize,
     /// Ranks of the members in the internal communicator, in the order of their numbers in the segment.
     members: Box<[u32]>,
 }
 
 impl SharedSegment {
-    /// Creates a segment in memory that was lent for it; `None` if the node has not enough memory.
+    /// Creates a segment at `offset` of the node's shared memory, which was lent to `members`; `None` if the node has not enough memory.
     pub(crate) fn new(
         pool: &Arc<Pool>,
         offset: usize,
@@ -64,7 +64,7 @@ struct Contents {
     idle: Vec<SharedSegment>,
 }
 
-/// Cache of all user communicators that share an internal communicator.
+/// Topologies, compiled programs and idle segments, cached for all user communicators that share an internal communicator.
 #[derive(Default)]
 pub(crate) struct ReuseCache(Mutex<Contents>);
 
@@ -100,15 +100,15 @@ impl ReuseCache {
         programs.insert(program, (topology.clone(), compiled));
     }
 
-    /// Takes an idle segment that `suits`, if there is one. Its members have counted the same executions, so they can continue with it
-    /// together; they must agree that all of them have left it.
+    /// Takes out an idle segment for which `suits` returns true, if there is one. Its members have run equally many executions on it, so
+    /// they can go on counting together, but they must first agree that all of them have stopped using the segment.
     pub(crate) fn take_segment(&self, suits: impl Fn(&SharedSegment) -> bool) -> Option<SharedSegment> {
         let idle = &mut self.contents().idle;
         let at = idle.iter().position(suits)?;
         Some(idle.remove(at))
     }
 
-    /// Keeps a segment that this rank no longer uses, unless it is too large.
+    /// Adds a segment that this rank no longer uses to the idle segments, unless it is too large.
     pub(crate) fn keep_segment(&self, segment: SharedSegment) {
         if segment.bytes() > IDLE_BYTES {
             return;

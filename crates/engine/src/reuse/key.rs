@@ -5,18 +5,18 @@ use bruckner_algorithms::lower::OnNode;
 use bruckner_algorithms::{Expression, Task, orders};
 use bruckner_schedule::{Collective, Counts, Order, Problem, Rank, Topology};
 
-/// The calls that one plan of an algorithm can run: those with equal blocks, or those with unequal blocks that the algorithm takes in the
-/// same order; and how ranks of a node exchange data, which differs if there is a root.
+/// What calls must have in common to use the same plan of an algorithm: whether chunks are equal; the order into which the algorithm sorts
+/// unequal blocks; and how ranks of a node exchange data, which differs for collectives with a root.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PlanForm {
-    /// Whether all blocks are equal; `None` if each rank knows only its own sizes.
+    /// Whether all chunks have the same size; `None` if each rank knows only its own sizes.
     pub(crate) even: Option<bool>,
     pub(crate) orders: Box<[u32]>,
     pub(crate) through: Exchange,
 }
 
 impl PlanForm {
-    /// Returns the form of a problem whose blocks are cut as the algorithm needs.
+    /// Returns the form of the plan for a problem whose blocks are already cut into the pieces that the algorithm needs.
     pub(crate) fn of(problem: &Problem, topology: &Topology, expression: &Expression) -> PlanForm {
         let even = (problem.counts != Counts::Local).then(|| problem.chunk_elements().is_some());
         let orders = match expression.reorders() {
@@ -41,7 +41,7 @@ pub(crate) fn task(problem: &Problem, topology: &Topology) -> Task {
 /// Key of a compiled program: all inputs of its compilation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ProgramKey {
-    /// Address of the topology, which is kept with the program.
+    /// Address of the topology. The address stays valid because the cache stores the topology with the program.
     pub(crate) topology: usize,
     pub(crate) rank: Rank,
     pub(crate) collective: Collective,

@@ -1,5 +1,5 @@
-//! Data that communicators leave to later ones: topologies, compiled programs, and idle shared segments. A program that creates a
-//! communicator for every few calls pays for them only once.
+//! Data of freed communicators that later communicators reuse: topologies, compiled programs, and idle shared segments. A program that
+//! creates a communicator for every few calls makes these only once.
 
 mod cache;
 mod key;

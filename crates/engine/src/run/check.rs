@@ -19,7 +19,8 @@ use crate::normalize::{BufferLayout, Combine, NormalizedCall, alltoallv_layout};
 pub(crate) struct NativeCheck {
     output: BufferLayout,
     expected: Vec<u8>,
-    /// For floating-point reductions: element kind, a bound for each element, and the factor of the bound by which it may differ.
+    /// For floating-point reductions: kind of the elements, a magnitude for each element (for sums, the sum of the absolute values), and
+    /// the factor of the magnitude by which results may differ.
     rounded: Option<(ElementType, Vec<u8>, f64)>,
 }
 
@@ -36,7 +37,8 @@ fn workspace(bytes: usize) -> Vec<u8> {
 }
 
 impl NativeCheck {
-    /// Runs the native function before a call is handled. Collective. Returns `None`, on all ranks, if results cannot be compared.
+    /// Runs the native function on a copy of the input, before a call is handled. Collective. Returns `None`, on all ranks, if results
+    /// cannot be compared.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name.
@@ -101,7 +103,7 @@ impl NativeCheck {
         Ok(Some(NativeCheck { output: normalized.output.clone(), expected, rounded }))
     }
 
-    /// Runs the native function before an alltoallv is handled. Collective.
+    /// Runs the native function on a copy of the input, before an alltoallv is handled. Collective.
     ///
     /// # Safety
     /// The arguments are valid for the MPI function of the same name.
@@ -184,7 +186,7 @@ fn on_buffers(call: &Call, send: *const u8, recv: *mut u8) -> Call {
     Call { send, recv: UserBuffer { data: recv.cast(), ..call.recv }, ..*call }
 }
 
-/// Returns the same data movement on packed bytes.
+/// Returns a call that moves the same data, with packed bytes in both buffers.
 fn moved(
     byte: Handle,
     call: &Call,
@@ -212,7 +214,7 @@ fn moved(
 enum Rounding {
     Exact,
     Kernel(Operation, ElementType),
-    /// Unknown, so that results are not compared: for example user-defined operations and half precision.
+    /// The difference is unknown, so results are not compared: for example of user-defined operations and in half precision.
     Unknown,
 }
 
@@ -224,7 +226,7 @@ fn rounding(combine: &Combine) -> Rounding {
             (Operation::Prod, ElementType::C32 | ElementType::C64) => Rounding::Unknown,
             _ => Rounding::Kernel(operation, kind),
         },
-        // Each MPI decides which of NaN and a number, or of two signed zeros, is the larger.
+        // MPIs differ in the maximum of NaN and a number, and of zeros with different signs.
         Combine::Kernel(
             operation @ (Operation::Max | Operation::Min),
             kind @ (ElementType::F32 | ElementType::F64),

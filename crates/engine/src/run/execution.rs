@@ -17,9 +17,9 @@ use crate::plan::{Prepared, Resources};
 /// Number of executions that are timed for each way of posting messages.
 const EXECUTIONS_PER_STYLE: u32 = 40;
 
-/// Measures whether immediate or persistent requests are faster for a plan's messages.
+/// Choice between immediate and persistent requests for a plan's messages, by measuring which of them are faster.
 enum PostingChoice {
-    /// Number of executions so far, start of the current one, and times of both ways.
+    /// Number of executions so far, start of the current execution, and times in nanoseconds with immediate and with persistent requests.
     Measuring {
         executions: u32,
         started: Instant,
@@ -31,7 +31,8 @@ enum PostingChoice {
 /// A call bound to its buffers: the part of an operation that is the same in all executions.
 pub(super) struct BoundCall<B: Backend> {
     pub(super) backend: &'static B,
-    /// The communicator, alive even if its handle is freed; `None` if the library does not handle its calls.
+    /// The communicator's state, which exists even after the program has freed the communicator; `None` if the library does not handle the
+    /// communicator's calls.
     pub(super) communicator: Option<Arc<Communicator<B>>>,
     pub(super) comm: Handle,
     pub(super) call: Call,
@@ -49,12 +50,12 @@ pub(crate) struct Execution<B: Backend> {
     request: u64,
     /// Whether an execution is under way.
     pub(super) is_running: bool,
-    /// Whether the operation was started, and neither awaited nor tested as done since.
+    /// Whether the operation was started, and no wait or test has reported its end since.
     pub(super) is_active: bool,
     output: Option<StagedOutput>,
     received: Option<StagedBlocks>,
     learning: PostingChoice,
-    /// The buffers, once it is known that all executions have the same and need no staging.
+    /// The buffers of all executions, once an execution has shown that no buffer needs staging.
     settled: Option<Buffers>,
     pub(super) failed: Option<Error>,
 }
@@ -91,7 +92,7 @@ impl<B: Backend> Execution<B> {
         self.learning = PostingChoice::Settled;
     }
 
-    /// Takes the plan and its resources out. The plan is `None` if an execution has stopped midway or was never awaited.
+    /// Takes out the plan and its resources. The plan is `None` if its last execution has stopped midway or is not finished.
     pub(super) fn leave(&mut self) -> Option<(Option<Prepared<B>>, Resources<B>)> {
         let resources = self.resources.take()?;
         let mut plan = std::mem::replace(&mut self.prepared, Prepared::Native);
@@ -107,7 +108,7 @@ impl<B: Backend> Execution<B> {
         Some((has_ended.then_some(plan), resources))
     }
 
-    /// Returns an error if the operation is started and not awaited, because it must not be started again.
+    /// Returns an error if the operation is active, because it must not be started again before a wait or test has reported its end.
     pub(super) fn is_free(&self) -> Result<(), Error> {
         match self.is_active {
             true => Err(Error::Plan("the plan is already active: wait for it first")),

@@ -2,9 +2,9 @@
 //!
 //! **What advances a started operation.** It advances whenever a thread is in [`Persistent::start`], [`Persistent::test`] or
 //! [`Persistent::wait`] of this or any other operation, or in a blocking collective of this library: each of these, while it waits,
-//! advances all operations of the process that were started before it began to wait. Calls of MPI itself do not advance an operation, and
-//! neither does time. So a rank that has started an operation must not wait in MPI for a message that another rank sends only after its
-//! own operation is done.
+//! advances all operations of the process that were started before it began to wait. A program cannot rely on calls of MPI itself to
+//! advance an operation, and no thread does so in the background. So a rank that has started an operation must not wait in MPI for a
+//! message that another rank sends only after its own operation is done.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Operation<B: Backend> {
     /// The algorithm, as text.
     algorithm: String,
     reason: Reason,
-    /// Counters of its executions, if there is to be a report.
+    /// Counters of the operation's executions; `None` if there is to be no report.
     account: Option<OperationCounters>,
 }
 
@@ -65,7 +65,7 @@ impl<B: Backend> Drop for Operation<B> {
 /// The parts of which a persistent operation is made.
 pub(crate) struct Made<B: Backend> {
     prepared: Prepared<B>,
-    /// Tags and memory; `None` if the operation is the MPI's own collective.
+    /// Tags and memory of the operation; `None` if the operation is the MPI's own collective.
     resources: Option<Resources<B>>,
     algorithm: String,
     reason: Reason,
@@ -73,7 +73,7 @@ pub(crate) struct Made<B: Backend> {
 }
 
 impl<B: Backend> Made<B> {
-    /// Parts of an operation that is the MPI's own collective.
+    /// Returns the parts of an operation that is the MPI's own collective.
     pub(crate) fn native(reason: Reason) -> Made<B> {
         Made { prepared: Prepared::Native, resources: None, algorithm: "native".into(), reason, normalized: None }
     }
@@ -83,7 +83,7 @@ impl<B: Backend> Made<B> {
         Made { normalized: Some(normalized), ..self }
     }
 
-    /// Parts of an operation that runs a plan, with tags and memory of its own.
+    /// Returns the parts of an operation that runs a plan, with tags and memory of its own.
     pub(crate) fn planned(
         prepared: Prepared<B>,
         resources: Resources<B>,
@@ -100,7 +100,7 @@ impl<B: Backend> Made<B> {
     }
 }
 
-/// A persistent operation.
+/// A persistent operation: a collective with its buffers and plan, which is started and awaited many times.
 pub struct Persistent<B: Backend>(Arc<Operation<B>>);
 
 impl<B: Backend> Persistent<B> {
@@ -125,7 +125,8 @@ impl<B: Backend> Persistent<B> {
         }))
     }
 
-    /// Posts messages with new requests in each execution, because only such requests can be freed inside MPI's progress.
+    /// Makes the operation post its messages with new requests in each execution, because only such requests can be freed inside MPI's
+    /// progress.
     pub(crate) fn post_anew(&mut self) {
         let operation = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         operation.body.get_mut().post_anew();
@@ -159,8 +160,8 @@ impl<B: Backend> Persistent<B> {
         self.0.active.remove(Arc::as_ptr(&self.0).cast());
     }
 
-    /// Starts the operation. It is active until it is awaited or tested as done, and must not be started again before, even if it is
-    /// already done on this rank. Ranks may start their operations in any order, except those that are the MPI's own
+    /// Starts the operation. It is active until a wait or test reports its end, and must not be started again before, even if it is
+    /// already done on this rank. Ranks may start their operations in any order, except for operations that are the MPI's own collectives
     /// ([`Persistent::is_native`]): MPI requires that all ranks start its collectives in the same order.
     ///
     /// # Safety
@@ -269,7 +270,7 @@ impl<B: Backend> Persistent<B> {
         }
     }
 
-    /// Records the end of an execution for the report. `inside` says that it was begun and awaited in one call.
+    /// Records the end of an execution for the report. If `inside`, the execution was started and awaited in one call.
     #[inline]
     fn end(&self, inside: bool) {
         if let Some(account) = &self.0.account {
@@ -283,7 +284,7 @@ impl<B: Backend> Persistent<B> {
         self.0.bound.normalized.as_ref().map_or(0, |normalized| normalized.signature.bytes())
     }
 
-    /// Whether the operation was started, and neither awaited nor tested as done since.
+    /// Whether the operation was started, and no wait or test has reported its end since.
     pub fn is_active(&self) -> bool {
         self.body().is_active
     }

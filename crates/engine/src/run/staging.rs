@@ -1,4 +1,4 @@
-//! Staging of buffers where a plan cannot use the user's directly.
+//! Staging: copies of buffers in the library's memory, where a plan cannot use the user's buffers directly.
 
 use bruckner_runtime::sized::Blocks;
 use bruckner_runtime::{Buffers, Executable, Scratch, sized};
@@ -8,12 +8,12 @@ use crate::backend::Backend;
 use crate::call::Call;
 use crate::normalize::{BufferLayout, NormalizedCall, alltoallv_layout};
 
-/// Memory for copies of buffers, where a plan cannot use the user's directly.
+/// Memory for copies of buffers, where a plan cannot use the user's buffers directly.
 pub(crate) struct Staging<'a, B: Backend> {
     pub(crate) backend: &'static B,
     pub(crate) input: &'a mut Scratch,
     pub(crate) output: &'a mut Scratch,
-    /// Whether this process may have buffers in device memory: everything is staged then.
+    /// Whether this process may have buffers in device memory, so that all buffers are staged.
     pub(crate) device: bool,
 }
 
@@ -76,7 +76,7 @@ impl<B: Backend> Staging<'_, B> {
         }
     }
 
-    /// Unpacks a staged output into the user's buffer; returns an error if this rank sent more than is received.
+    /// Unpacks a staged output into the user's buffer; returns an error if this rank sent more data than the others receive from it.
     pub(crate) fn take(&self, normalized: &NormalizedCall, staged: StagedOutput) -> Result<(), Error> {
         if let StagedOutput::Staged(from) = staged {
             normalized.output.unpack(self.backend, from, normalized.bytes.1)?;
