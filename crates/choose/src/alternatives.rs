@@ -1,4 +1,4 @@
-//! Alternatives that online tuning compares with the selected algorithm: those that would be best if the machine parameters were wrong.
+//! Algorithms that online tuning compares with the selected one, because they would be the fastest if the machine parameters were wrong.
 
 use bruckner_algorithms::Expression;
 use bruckner_model::Machine;
@@ -8,13 +8,14 @@ use crate::kind::Question;
 use crate::reason::Reason;
 use crate::table::{CandidateSet, DecisionTables, Requirement};
 
-/// Factor by which machine parameters are assumed to be wrong at most.
+/// Largest factor by which latencies are assumed to be wrong.
 const WRONG: f64 = 10.0;
 
 impl DecisionTables {
-    /// Returns the algorithms that might be faster than `serving` for calls such as `question`, including the MPI's own function unless
-    /// `serving` is that function. Returns none if the algorithm must not change, because the results would have other bits or because the
-    /// user selected it.
+    /// Returns the algorithms that might be faster than `serving`, the one in use, for calls such as `question`. The list begins with the
+    /// MPI's own function, unless that is in use. It is empty if the algorithm must not change: because other algorithms could give
+    /// results with other bits, because each rank knows only its own message sizes, or because the user selected an algorithm or set
+    /// `BRUCKNER=always`.
     pub fn alternatives(&self, question: &Question<'_>, serving: &Choice) -> Vec<Expression> {
         let kind = self.kind(question);
         let need = Requirement::of(&kind);

@@ -10,12 +10,13 @@ use crate::rules::Rules;
 use crate::table::DecisionTables;
 
 /// Returns the algorithms for a kind of call, best first, each with its reason. An algorithm that the user selected in `rules` comes
-/// first, if it has the required properties. The engine uses the first one that can be planned; the last is always `native`, the MPI's own
-/// function.
+/// first, if it has the required properties. The engine uses the first algorithm that can be planned for the communicator; the last is
+/// always `native`, the MPI's own function.
 pub fn choose(kind: &Kind, tables: &DecisionTables, rules: &Rules) -> Vec<Choice> {
     let lacks = |expression: &Expression| tables.lacks(kind.collective, kind.order, kind.shows_order, expression);
     let (last, mut choices): (Vec<Choice>, Vec<Choice>) = tables.choices(kind).into_iter().partition(Choice::is_native);
-    // The MPI has no function for listed counts that exceed C integers, so the library must handle such calls.
+    // If each rank has its own count and the total in bytes exceeds a C integer, the MPI has no function for the call, so the library must
+    // handle it.
     let beyond = kind.size == SizeClass::Beyond;
     if tables.policy().always || beyond {
         let right = fallbacks(kind.collective).iter().map(|text| parsed(text));
@@ -35,7 +36,7 @@ fn parsed(text: &str) -> Expression {
     text.parse().expect("an expression of this file")
 }
 
-/// Returns algorithms that are correct for a collective wherever they can be planned.
+/// Returns the algorithms of a collective that are tried after the ranked ones if the library must handle the call.
 fn fallbacks(collective: Collective) -> &'static [&'static str] {
     match collective {
         Collective::Allgather => &["locality(node)", "bruck(2)", "ring", "spread-out"],

@@ -5,11 +5,12 @@ use std::fmt;
 use bruckner_model::Machine;
 use bruckner_model::machine::Protocol;
 
-/// Ratio of intra-node latency to that of the default machine above which cores are taken to be oversubscribed: no machine is that slow
-/// unless its ranks wait for each other's cores.
+/// Factor by which the measured intra-node latency must exceed that of the default machine for cores to count as oversubscribed. Latencies
+/// are that long only if ranks wait for a core.
 const OVERSUBSCRIBED: f64 = 20.0;
 
-/// Message times measured by calibration. Equal on all ranks. Each is the time, in seconds, of an exchange in both directions at once.
+/// Message times measured by calibration. Equal on all ranks. Each time, in seconds, is that of two messages in opposite directions at
+/// once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Calibration {
     /// Time of exchanging 8 bytes between two ranks of a node; `None` if no node has two ranks.
@@ -41,7 +42,8 @@ impl Calibration {
     /// Number of integers that [`Calibration::words`] returns.
     pub const WORDS: usize = 4;
 
-    /// Returns the default machine `default` with the measured latencies and rates in place of its own.
+    /// Returns the default machine `default` with measured parameters: the latency and rate of messages between nodes, and latencies
+    /// within a node and gaps between messages scaled by the measured factor.
     pub fn machine(&self, default: &Machine) -> Machine {
         let slower = self.slower(default);
         let mut machine = default.scale_latencies(1.0, slower);
@@ -58,8 +60,8 @@ impl Calibration {
         machine
     }
 
-    /// Returns the ratio of the measured intra-node latency to that of the default machine `default`, within limits. Latencies on the node
-    /// and the gaps between messages are scaled by it.
+    /// Returns the factor by which latencies within a node and gaps between messages are scaled: the measured intra-node latency divided
+    /// by that of the default machine `default`, at least 0.25 and at most 1000.
     fn slower(&self, default: &Machine) -> f64 {
         match (self.intra_node, intra_node_latency(default)) {
             (Some(near), Some(default)) if default > 0.0 => (near / default).clamp(0.25, 1000.0),
@@ -72,8 +74,8 @@ impl Calibration {
         self.slower(default) > OVERSUBSCRIBED
     }
 
-    /// Returns the rate of long messages between nodes, in bytes per second. Transfer time counts as at least 5 % of the measured time, in
-    /// case noise hides it.
+    /// Returns the rate of long messages between nodes, in bytes per second. The transfer time is taken as at least 5 % of the measured
+    /// time, because noise may hide it.
     fn rate(&self) -> f64 {
         self.long_message.bytes as f64 / (self.long_message.took - self.inter_node).max(0.05 * self.long_message.took)
     }

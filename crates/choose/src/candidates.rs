@@ -1,9 +1,9 @@
-//! Selects the few candidate algorithms that are compared for a collective on a communicator shape.
+//! Selects the few candidate algorithms that are compared for a collective on communicators of one shape (nodes, and ranks on each).
 //!
-//! Candidates are the algorithms that are the fastest somewhere in docs/measured.md or by the cost model, with parameters that suit the
-//! number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and locality-aware algorithms, a
-//! reduce_scatter with an allgather for an allreduce, and pipelines for long vectors; on one node, several shared-memory algorithms. The
-//! caller removes candidates that cannot be planned for the number of ranks.
+//! Candidates are algorithms that were the fastest in some case of docs/measured.md or are the fastest in some case by the cost model,
+//! with parameters that suit the number of nodes N: Bruck's radix is 2, ⌈√N⌉ or N. Between nodes there are leaders, lanes and
+//! locality-aware algorithms, a reduce_scatter with an allgather for an allreduce, and pipelines for long vectors; on one node, several
+//! shared-memory algorithms. The caller removes candidates that cannot be planned for the number of ranks.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::{Lanes, Plain};
@@ -51,12 +51,12 @@ fn gathers(members: u32) -> Vec<Expression> {
     gathers
 }
 
-/// Block size in bytes up to which, and number of ranks from which on, MPIs use Bruck's algorithm for an alltoall. MPICH and its
+/// Largest block in bytes, and smallest number of ranks, with which all MPIs use Bruck's algorithm for an alltoall. MPICH and its
 /// derivatives use it up to 256 bytes from 8 ranks on; Open MPI, below 512 bytes from 16 ranks on.
 const SHORT_ALLTOALL: (u64, u32) = (256, 16);
 
-/// Returns the algorithms that an MPI without node awareness may use for blocks of `bytes`. Without measurements, the best of them stands
-/// for the MPI's own function.
+/// Returns the algorithms that an MPI without node awareness may use for blocks of `bytes`. The MPI is assumed to use the algorithm that
+/// is the fastest on its default machine model.
 pub(crate) fn native_models(collective: Collective, shape: Shape, vendor: Vendor, bytes: u64) -> Vec<Expression> {
     let bruck = Expression::Bruck(2);
     let even = shape.ranks().is_power_of_two();
@@ -67,7 +67,7 @@ pub(crate) fn native_models(collective: Collective, shape: Shape, vendor: Vendor
         }
         Collective::ReduceScatter => {
             let halving = if even { plain(Plain::RecursiveHalving) } else { bruck };
-            // Open MPI's `MPI_Reduce_scatter_block` has no ring, and its algorithm above 512 KiB is slower still.
+            // Open MPI's `MPI_Reduce_scatter_block` has no ring, and the algorithm that it uses above 512 KiB is even slower.
             let ring = (vendor != Vendor::OpenMpi).then_some(plain(Plain::Ring));
             [halving].into_iter().chain(ring).collect()
         }
@@ -84,7 +84,7 @@ pub(crate) fn native_models(collective: Collective, shape: Shape, vendor: Vendor
     }
 }
 
-/// Returns the node-aware algorithm of an MPI that has one: Open MPI 5 does an allgather through one leader on each node.
+/// Returns the MPI's own node-aware algorithm, if it has one: Open MPI 5 executes an allgather through one leader on each node.
 pub(crate) fn node_aware_native_model(collective: Collective, shape: Shape, vendor: Vendor) -> Option<Expression> {
     let knows = vendor == Vendor::OpenMpi && collective == Collective::Allgather;
     (knows && shape.nodes > 1 && shape.on_node > 1).then(|| leader(Expression::Bruck(2), 1))
@@ -144,8 +144,8 @@ pub(crate) fn candidates(collective: Collective, shape: Shape) -> Vec<Expression
     near
 }
 
-/// Returns an algorithm that exploits the sockets of nodes, if nodes have several. Sketches model nodes only, so this candidate is only
-/// measured in tuning runs.
+/// Returns an algorithm that distinguishes the sockets of a node, if nodes have several. The cost formulas know only nodes, so this
+/// candidate is considered only in tuning runs, which measure it.
 pub(crate) fn socket_aware(collective: Collective, topology: &Topology) -> Option<Expression> {
     let (nodes, parts) = (topology.regions(Level::NODE), topology.regions(Level::SOCKET));
     let several = parts > nodes && topology.ranks() > parts && collective != Collective::Alltoall;
@@ -156,8 +156,9 @@ pub(crate) fn socket_aware(collective: Collective, topology: &Topology) -> Optio
     })
 }
 
-/// Returns the ways to do a collective by other functions of the MPI, such as a reduce and a broadcast for an allreduce. They may win
-/// where the MPI violates its own performance guidelines. The cost model cannot predict that, so they are only measured in tuning runs.
+/// Returns compositions of a collective from other functions of the MPI, such as a reduce and a broadcast for an allreduce. Compositions
+/// may be the fastest where the MPI violates its own performance guidelines. The cost model cannot predict that, so they are only measured
+/// in tuning runs.
 pub(crate) fn compositions(collective: Collective) -> &'static [Plain] {
     match collective {
         Collective::Allreduce => &[Plain::NativeRooted, Plain::NativeRsag],
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// There is a socket-aware candidate only where nodes have several sockets, and it can be planned.
+    /// Socket-aware candidates exist only where nodes have several sockets with several ranks, and all of them can be planned.
     #[test]
     fn parts_of_nodes_count_where_there_are_some() {
         use bruckner_algorithms::{Task, plan};
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(found("4+4", Collective::Alltoall), None);
     }
 
-    /// Every candidate can be planned and sketched on its shape, and its name can be parsed back.
+    /// Every candidate can be planned and has a cost formula for its shape, and its name can be parsed back.
     #[test]
     fn candidates_can_be_planned() {
         use bruckner_algorithms::{Task, plan};

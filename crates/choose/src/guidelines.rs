@@ -1,13 +1,13 @@
-//! Performance guidelines that consistent measurements fulfil: more data does not take less time, a collective takes no longer than the
-//! same data in pieces, and no longer than other collectives with the same effect. A violation means that a slow algorithm was selected or
-//! that a measurement is wrong.
+//! Performance guidelines that consistent measurements fulfil: a larger message does not take less time than a smaller one; a collective
+//! takes no longer than several calls of the same collective that together exchange the same data, and no longer than other collectives
+//! with the same effect. A violation means that a slow algorithm was selected or that a measurement is wrong.
 
 use crate::knowledge::{ShapeResults, TuningResult};
 use crate::name::Name;
 
-/// Factor by which a time must exceed another, beyond both confidence intervals, to count as a violation.
+/// Factor by which the lower bound of a time must exceed the upper bound of an alternative's time to count as a violation.
 const LONGER: f64 = 1.05;
-/// Assumed uncertainty of the time of the MPI's own function: lower and upper factor.
+/// Factors from the measured time of the MPI's own function to the assumed lower and upper bound of that time.
 const NATIVE: [f64; 2] = [0.97, 1.03];
 
 /// A violated guideline: a collective that takes longer than an alternative with the same effect.
@@ -28,9 +28,9 @@ pub struct GuidelineViolation {
 /// An alternative with the same effect as a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Alternative {
-    /// The same collective with more data: the bytes.
+    /// The same collective with a larger message, given in bytes.
     More(u64),
-    /// The same collective on the data in pieces: the number of pieces, and the bytes of each.
+    /// Several calls of the same collective with smaller messages: the number of calls, and the bytes of each.
     Pieces(u64, u64),
     /// Other collectives, executed one after the other, each with its message size in bytes.
     Others(Vec<(Name, u64)>),
@@ -42,12 +42,12 @@ fn bounds(result: &TuningResult) -> [f64; 2] {
     [result.native_seconds * low, result.native_seconds * high]
 }
 
-/// Returns the worst violation of each collective and size that was measured on one shape.
+/// Returns the worst violation for each collective and size among the tuning results of one communicator shape.
 pub fn violations(tuned: &ShapeResults) -> Vec<GuidelineViolation> {
     let ranks = u64::from(tuned.shape.ranks());
     let mut found = Vec::new();
     let of = |name: Name| tuned.results.iter().filter(move |result| result.name == name);
-    // Result for the smallest measured size of at least `bytes`: its time is an upper bound for `bytes`.
+    // Result for the smallest measured size that is at least `bytes`: a call with `bytes` should take no longer.
     let at_least =
         |name: Name, bytes: u64| of(name).filter(|result| result.bytes >= bytes).min_by_key(|result| result.bytes);
     for result in &tuned.results {

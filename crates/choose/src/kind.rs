@@ -27,7 +27,8 @@ impl Question<'_> {
 pub enum SizeClass {
     /// Index of a size range in the decision table of the collective (see [`DecisionTables`](crate::DecisionTables)).
     Range(u16),
-    /// The listed counts exceed C integers, and the MPI has no function with larger counts.
+    /// Size of a call in which each rank has its own count and the total in bytes exceeds a C integer, if the MPI has no functions for
+    /// larger counts.
     Beyond,
 }
 
@@ -44,6 +45,6 @@ pub struct Kind {
     pub shows_order: bool,
     /// Whether each rank knows only its own message sizes, as in `MPI_Alltoallv`.
     pub local: bool,
-    /// Range of message sizes.
+    /// Size range to which the call's message size belongs.
     pub size: SizeClass,
 }

@@ -62,8 +62,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Error margin: the predicted speedup over the MPI's own function that an algorithm needs to be selected. Less reliable parameters
-    /// need a larger one.
+    /// Returns the error margin: the predicted speedup over the MPI's own function that an algorithm needs to be selected. Less reliable
+    /// parameters need a larger margin.
     pub fn margin(self) -> f64 {
         match self {
             Origin::Default => 1.4,
@@ -90,15 +90,15 @@ pub struct TuningResult {
     pub name: Name,
     /// Message size in bytes.
     pub bytes: u64,
-    /// The fastest algorithm; the MPI's own function if no difference was measured.
+    /// The fastest algorithm; `native` if no algorithm was significantly faster than the MPI's own function.
     pub expression: Expression,
     /// Time of the MPI's own function in seconds.
     pub native_seconds: f64,
     /// Time of the fastest algorithm divided by the time of the MPI's own function.
     pub ratio: f64,
-    /// Confidence interval of `ratio`: its lower and upper end.
+    /// Lower and upper end of the confidence interval of `ratio`.
     pub interval: [f64; 2],
-    /// Number of launches that had this result.
+    /// Number of launches (starts of the tuning run) that had this result.
     pub launches: u32,
 }
 
@@ -108,8 +108,9 @@ impl TuningResult {
         self.expression == Expression::Plain(Plain::Native)
     }
 
-    /// Combines this result with an earlier one, `before`. The same winner in both is confirmed. If `before` had a winner and this result
-    /// has none, there is no difference.
+    /// Combines this result with an earlier result of the same case, `before`. If both have the same winner, the combination counts the
+    /// launches of both. If the winners differ, this result replaces the earlier one; only if the new winner is `native` do earlier
+    /// launches still count.
     #[must_use]
     pub fn after(self, before: Option<&TuningResult>) -> TuningResult {
         match before {
@@ -170,8 +171,8 @@ impl Knowledge {
         }
     }
 
-    /// Returns the machine parameters to select by. Those measured in this run are not used for order-sensitive reductions (`rounds`),
-    /// whose results must have the same bits in every run.
+    /// Returns the machine parameters for selecting an algorithm. Parameters measured in this run are not used for order-sensitive
+    /// reductions (`rounds`), whose results must have the same bits in every run.
     pub fn source(&self, rounds: bool) -> &Source {
         self.calibrated.as_ref().filter(|_| !rounds).unwrap_or(&self.reproducible)
     }
@@ -189,7 +190,8 @@ impl Knowledge {
         shape.nodes > 1 && (!self.between_nodes || self.reproducible.origin == Origin::Default)
     }
 
-    /// Adds the calibration of this run, for communicators of a shape. It is not used for order-sensitive reductions.
+    /// Returns the knowledge with the calibration of this run added, for communicators of a shape. The calibration is not used for
+    /// order-sensitive reductions.
     pub fn with(self: Arc<Knowledge>, calibration: &Calibration, shape: Shape) -> Arc<Knowledge> {
         let known = self.for_shape(shape);
         let default = &known.reproducible.machine;
@@ -207,8 +209,8 @@ impl Knowledge {
 /// Number of launches in which an algorithm must have won before its result is used.
 const CONFIRMED: u32 = 2;
 
-/// Returns the tuning result for `bytes`: that of the same size, or that of the next smaller measured size if the next larger one has the
-/// same winner. A win of an algorithm counts only after two launches.
+/// Returns the tuning result for `bytes`: that of the same size or, between two measured sizes with the same winner, that of the smaller
+/// one. A win of an algorithm counts only after two launches.
 pub(crate) fn find_result(results: &[TuningResult], name: Name, bytes: u64) -> Option<&TuningResult> {
     let (mut below, mut above): (Option<&TuningResult>, Option<&TuningResult>) = (None, None);
     let counts = |result: &&TuningResult| result.name == name && (result.launches >= CONFIRMED || result.is_native());

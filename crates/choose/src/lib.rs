@@ -1,12 +1,12 @@
-//! Selects the algorithm for a collective call: from the parameters that all ranks share, it makes a ranked list of algorithms with
-//! reasons.
+//! Selection of the algorithm for a collective call: a ranked list of algorithms with reasons, computed from parameters that are equal on
+//! all ranks.
 //!
-//! Pure: no MPI, no clock, no environment. The engine calls it for each new [`Kind`] of call, and `bruckner explain` calls it to show the
-//! result to a user; both get the same answer.
+//! The crate uses no MPI, no clock and no environment variables. The engine calls [`choose`] for each new [`Kind`] of call, and `bruckner
+//! explain` calls it to show the result to a user; both get the same answer.
 //!
-//! Measured results of tuning runs come first. Without one, the cost model decides if its predicted speedup exceeds its error margin;
-//! otherwise the MPI's own function is used. For each communicator, the message sizes at which the selection changes are found once and
-//! stored in its decision tables, [`DecisionTables`].
+//! Results of tuning runs (`bruckner tune`) come first. For calls without such a result, the cost model selects the fastest algorithm if
+//! its predicted speedup over the MPI's own function exceeds an error margin; otherwise the MPI's own function is selected. The message
+//! sizes at which the selection changes are computed once for each communicator and stored in its [`DecisionTables`].
 //!
 //! ```
 //! use std::sync::Arc;

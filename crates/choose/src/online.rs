@@ -1,10 +1,11 @@
-//! Online tuning: while a program runs, the algorithm that handles calls of one kind and size class is compared with alternatives in
-//! *trials*, and replaced by one that is faster. Only calls whose results do not depend on the algorithm are tuned.
+//! Online tuning: while a program runs, the algorithm that handles calls of one kind and size class (sizes from a power of two to the
+//! next) is compared with alternatives in *trials*, and replaced by one that is faster. Only calls whose results do not depend on the
+//! algorithm are tuned.
 //!
-//! Calls on a communicator come in one order on all ranks, so their numbers need no agreement. A trial begins at calls 256, 1024, 4096
-//! and so on. In a trial the candidates handle calls of one size in turn, each from a barrier, and each rank times them; then all ranks
-//! agree on the time of the slowest rank. They draw the same conclusion from the same numbers. An algorithm that is 5 % slower in two
-//! consecutive trials is replaced.
+//! All ranks make the calls on a communicator in the same order, so each rank counts them for itself. Trials begin at about calls 256,
+//! 1024, 4096 and so on. In a trial the candidates handle calls of one size in turn. Each call starts after a barrier, and each rank
+//! measures its time. After the last timing, the ranks exchange the times, so that all of them decide by the time of the slowest rank. An
+//! algorithm that is 5 % slower in two consecutive trials is replaced.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -56,7 +57,7 @@ pub fn size_class(bytes: u64) -> RangeInclusive<u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KindId(usize);
 
-/// Candidate assigned to a call, and whether the call is timed.
+/// Assignment of a call to a candidate, given by its number, and whether the call is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assignment {
     /// The call belongs to no trial and is not timed.
@@ -115,16 +116,16 @@ impl Countdown {
 /// State of the tuning of calls of one kind and size class.
 #[derive(Debug, Default)]
 struct Tuning {
-    /// Candidate that handles the calls.
+    /// Number of the candidate that handles calls outside of trials.
     current: usize,
     /// Candidate that the current one replaced, and the time of the current one divided by that of the replaced one.
     replaced: Option<(usize, f64)>,
-    /// Candidates to compare, the current one first. Empty before the first trial.
+    /// Numbers of the candidates to compare, the current one first. Empty before the first call, and if the calls are not tuned.
     candidates: Vec<usize>,
     trials: u32,
     /// Candidate that was faster than the current one in the last trial.
     leader: Option<usize>,
-    /// Number of consecutive trials without a leader.
+    /// Number of consecutive trials in which no candidate was faster than the current one.
     confirmed: u32,
     trial: Option<Trial>,
 }
@@ -132,17 +133,18 @@ struct Tuning {
 /// A trial in progress.
 #[derive(Debug)]
 struct Trial {
-    /// Fingerprint of the calls that the trial compares.
+    /// Fingerprint of the calls that the trial compares: a number that is equal for calls with the same parameters.
     call: u64,
     /// Number of calls with another fingerprint since the trial began.
     others: u32,
-    /// Candidates that were not much slower than the current one when single calls were timed. If set, several consecutive calls are timed
-    /// together. Such timings also contain the skew of ranks, so no other candidate may win by them.
+    /// Finalists: candidates that were not much slower than the current one when single calls were timed; `None` while single calls are
+    /// timed. Then several consecutive calls are timed together. Such times include the skew between ranks, so only finalists can win by
+    /// them.
     finalists: Option<Vec<usize>>,
     /// Number of calls so far in the current timing.
     calls: usize,
-    /// Timings in nanoseconds. Candidates take turns, in reverse order in every other round, because the program's calls may alternate,
-    /// too.
+    /// Measured times in nanoseconds. Candidates take turns, in reverse order in every other round, because the program may alternate
+    /// between short and long calls.
     times: Vec<u64>,
 }
 
@@ -170,7 +172,7 @@ impl Trial {
     }
 }
 
-/// Returns the index of the candidate, of `width`, whose turn it is after `taken` timings.
+/// Returns the index of the candidate whose turn it is after `taken` timings, if there are `width` candidates.
 fn index_of_turn(taken: usize, width: usize) -> usize {
     let (round, at) = (taken / width, taken % width);
     if round.is_multiple_of(2) { at } else { width - 1 - at }
@@ -197,7 +199,7 @@ pub struct OnlineTuning {
 }
 
 impl OnlineTuning {
-    /// Returns the number of a kind of call.
+    /// Returns the number of a kind of call. A new kind gets the next free number.
     pub fn kind(&mut self, kind: Kind) -> KindId {
         *self.kinds.entry(kind).or_insert_with(|| {
             self.countdowns.push([Countdown::NOW; SIZE_CLASSES]);
@@ -217,8 +219,8 @@ impl OnlineTuning {
         self.countdown(kind, bytes).pass()
     }
 
-    /// Counts a call and assigns it to a candidate. `fingerprint` is equal for calls that are the same on all ranks; `alternatives` are
-    /// the candidates to compare with candidate 0, none if the calls are not to be tuned.
+    /// Counts a call and assigns it to a candidate. `fingerprint` returns a number that is equal for calls with the same parameters on all
+    /// ranks. `alternatives` returns the candidates to compare with candidate 0; it returns none if the calls are not to be tuned.
     pub fn assign(
         &mut self,
         kind: KindId,
@@ -287,8 +289,8 @@ impl OnlineTuning {
         (trial.complete() == TIMINGS_PER_CANDIDATE * tuning.candidates.len()).then(|| std::mem::take(&mut trial.times))
     }
 
-    /// Concludes a trial from the times of the slowest ranks. Returns the candidates with their times in seconds; returns none if single
-    /// calls could not decide, so that the trial continues with timings of several calls.
+    /// Concludes a trial from `times`, the time of the slowest rank in each timing. Returns the candidates with their times in seconds, or
+    /// an empty list if single calls could not decide, so that the trial continues with timings of several calls.
     pub fn conclude(
         &mut self,
         kind: KindId,
@@ -330,7 +332,8 @@ impl OnlineTuning {
         tuning.trials += 1;
         let slower = |than: usize| is_slower(than, resolution);
         let leader = slower(best).then_some(best);
-        // In two consecutive trials the same candidate was faster, or the leader of the last trial is still faster than the current one.
+        // In two consecutive trials the same candidate was faster, or the candidate that was faster in the last trial is still faster than
+        // the current one.
         if let (Some(now), Some(before)) = (leader, tuning.leader)
             && (now == before || slower(before))
         {
@@ -382,7 +385,7 @@ impl OnlineTuning {
         self.changed[kind.0]
     }
 
-    /// Returns the reason why a candidate handles a call, if it comes from online tuning.
+    /// Returns the reason why a candidate handles a call, if online tuning decided that; otherwise `None`.
     pub fn reason(
         &self,
         kind: KindId,

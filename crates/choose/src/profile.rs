@@ -77,7 +77,7 @@ pub struct NativeSetting {
     pub setting: String,
     /// Time with the setting divided by the time with the MPI's default.
     pub ratio: f64,
-    /// Confidence interval of `ratio`: its lower and upper end.
+    /// Lower and upper end of the confidence interval of `ratio`.
     pub interval: [f64; 2],
 }
 
@@ -167,7 +167,7 @@ fn bytes(bytes: u64) -> Result<u64, String> {
 trait ListEntry: Sized {
     type Line: DeserializeOwned;
     fn of(line: Self::Line) -> Result<Self, String>;
-    /// Collective and message size of the entry. Each list has at most one entry for a case.
+    /// Returns the collective and message size of the entry. A list has at most one entry for each such pair.
     fn case(&self) -> (Name, u64);
     fn write(&self) -> String;
 
@@ -253,7 +253,7 @@ impl ListEntry for NativeSetting {
     }
 }
 
-/// Keys of the lists whose entries have a line each.
+/// Keys of the lists in which each entry has a line of its own.
 const RESULTS: &str = "results";
 const SETTINGS: &str = "settings";
 
@@ -271,7 +271,7 @@ struct SettingsTable {
     settings: usize,
 }
 
-/// Returns the key of the list that a line opens.
+/// Returns the key of the list that a line opens, if it opens one.
 fn begun(line: &str) -> Option<&'static str> {
     let (key, list) = line.split_once('=')?;
     let key = current(Context::Profile, key.trim());
@@ -284,7 +284,7 @@ fn tables<T: DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Ve
     found.try_into().map_err(|error| format!("[[{name}]]: {}", error.message()))
 }
 
-/// Returns the shape of a topology. If the topology is invalid, all its lines are added to `dropped`.
+/// Returns the shape of a topology. If the topology is invalid, all `lines` of its list are added to `dropped`.
 fn shape_or_drop(topology: &str, lines: &[(usize, &str)], dropped: &mut Vec<InvalidLine>) -> Option<Shape> {
     let drop = |why: String| {
         dropped.extend(lines.iter().map(|(line, _)| InvalidLine { line: *line, why: why.clone() }));
@@ -308,7 +308,7 @@ fn uniform_shape(text: &str) -> Result<Shape, String> {
 }
 
 impl Profile {
-    /// Returns the index of the tuning results of a shape in `tuned`, adding an empty entry if there is none.
+    /// Returns the index in `results` of the tuning results for a shape. Adds an empty entry if there is none.
     pub fn of_shape(&mut self, shape: Shape) -> usize {
         self.results.iter().position(|tuned| tuned.shape == shape).unwrap_or_else(|| {
             self.results.push(ShapeResults { shape, results: Vec::new() });
@@ -406,8 +406,8 @@ impl Profile {
         text
     }
 
-    /// Returns the knowledge that applies to a library running on the MPI `mpi`. If the profile comes from another MPI or version, the
-    /// parts that do not apply are left out, with a message that says so.
+    /// Returns the knowledge from the profile that applies to a library running on the MPI `mpi`. If the profile was measured with another
+    /// MPI or version, the parts that do not apply are left out, and a message says so.
     pub fn knowledge(self, mpi: &str) -> (Knowledge, Option<String>) {
         let (vendor, mpi) = (Vendor::of(mpi), Vendor::short(mpi));
         let made = &self.provenance.mpi;

@@ -9,7 +9,7 @@ use crate::knowledge::{Origin, TuningResult};
 /// Speedup of an algorithm over the MPI's own function, as the cost model predicts it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Forecast {
-    /// Message size in bytes.
+    /// Message size for which the speedup is predicted, in bytes.
     pub bytes: u64,
     /// Predicted speedup over the MPI's own function; greater than 1 is faster.
     pub speedup: f64,
@@ -37,11 +37,12 @@ pub enum Reason {
     BarrierBetweenNodes,
     /// The algorithm was the fastest in a tuning run.
     Measured {
-        /// Measured message size in bytes: the size of the call, or the next smaller one, if the next larger one has the same winner.
+        /// Message size in bytes that the tuning run measured: the size of the call or, between two measured sizes with the same winner,
+        /// the smaller of them.
         bytes: u64,
         /// Time of the algorithm divided by the time of the MPI's own function.
         ratio: f64,
-        /// Confidence interval of `ratio`: its lower and upper end.
+        /// Lower and upper end of the confidence interval of `ratio`.
         interval: [f64; 2],
     },
     /// The cost model predicts that the algorithm is faster than the MPI's own function by more than the error margin.
@@ -62,7 +63,7 @@ pub enum Reason {
     },
     /// The algorithm was compared with the current one in a trial of online tuning.
     InTrial {
-        /// Current algorithm.
+        /// Algorithm in use, with which the trial compares this algorithm.
         beside: Expression,
     },
     /// The user set `BRUCKNER=always`: the library handles every call that it supports.
@@ -75,9 +76,9 @@ pub enum Reason {
     BroadcastSizesDiffer,
     /// The call is a reduction to a root. Other ranks may be any number of calls ahead of the root.
     RootedReduction,
-    /// Each rank knows only its own message sizes.
+    /// The call is an alltoallv, in which each rank knows only its own message sizes.
     LocalSizes,
-    /// A rank may have buffers in device memory.
+    /// A rank has loaded a GPU runtime, so its buffers may be in device memory.
     Device,
 }
 
@@ -98,7 +99,7 @@ impl Reason {
         Reason::Measured { bytes: result.bytes, ratio: result.ratio, interval: result.interval }
     }
 
-    /// Wraps the reason in [`Reason::InsteadOf`]: the user selected the algorithm `asked`, which cannot handle the call because of `lack`.
+    /// Wraps the reason in [`Reason::InsteadOf`], because the algorithm `asked` that the user selected cannot handle the call.
     pub(crate) fn instead_of(self, asked: &Expression, lack: Option<MissingProperty>) -> Reason {
         Reason::InsteadOf { asked: asked.clone(), lack, reason: Box::new(self) }
     }

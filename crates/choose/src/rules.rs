@@ -44,7 +44,7 @@ impl FromStr for Rules {
 }
 
 impl Rules {
-    /// Adds `other`; its rules replace existing rules for the same collectives.
+    /// Adds the rules of `other`, which replace existing rules for the same collectives.
     pub fn extend(&mut self, other: Rules) {
         self.0.extend(other.0);
     }

@@ -26,7 +26,7 @@ const FALLBACKS: usize = 2;
 /// Largest size at which algorithms are compared, as a power of two in bytes. The selection at this size also holds above it.
 const LARGEST: u32 = 30;
 
-/// Maximum number of changes of the selected algorithm between two neighbouring sample sizes.
+/// Maximum number of changes of the selected algorithm between two neighbouring sizes at which algorithms are compared.
 const CHANGES: u32 = 4;
 
 /// Size in bytes below which all messages are assumed to take the same time.
@@ -62,18 +62,18 @@ impl Requirement {
         self.name as usize * 3 + how
     }
 
-    /// Whether the result is order-sensitive: another algorithm may give other bits.
+    /// Whether the result is order-sensitive, so that another algorithm may give other bits.
     pub(crate) fn is_order_sensitive(self) -> bool {
         self.collective.reduces() && (self.shows_order || self.order == Order::Ranks)
     }
 }
 
-/// A size range: message sizes with the same selection.
+/// A size range: message sizes for which the same algorithms are selected.
 #[derive(Debug)]
 struct SizeRange {
     /// Largest size of the range, in bytes.
     upto: u64,
-    /// Algorithms, best first. The MPI's own function appears only if it is the best.
+    /// Selected algorithms, best first. The MPI's own function appears only if it is the best.
     choices: Vec<Choice>,
 }
 
@@ -114,7 +114,7 @@ pub struct DecisionTables {
 pub struct Ranked {
     /// Expression of the algorithm.
     pub expression: Expression,
-    /// Time by the cost model, in seconds.
+    /// Time predicted by the cost model, in seconds.
     pub predicted: f64,
 }
 
@@ -141,7 +141,7 @@ impl DecisionTables {
         &self.topology
     }
 
-    /// Returns the number of nodes, and of ranks on each.
+    /// Returns the shape of the communicator: nodes, and ranks on each.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
@@ -177,10 +177,10 @@ impl DecisionTables {
         let all = match kind {
             Kind { size: SizeClass::Range(class), local: false, .. } => self.table(&kind).sizes(class.into()),
             Kind { size: SizeClass::Range(_), .. } => 0..=u64::MAX,
-            // Empty: this kind depends on the sum of the listed counts, not on the largest block.
+            // The range is empty, because this kind depends on the sum of the listed counts, not on the largest block.
             Kind { size: SizeClass::Beyond, .. } => RangeInclusive::new(1, 0),
         };
-        // Up to this size of every block, the sum of the listed counts fits into C integers.
+        // If no block has more bytes than this, the sum of the listed counts fits into a C integer.
         let narrow = self.able.narrow && matches!(question.problem.counts, Counts::Listed(_));
         let most = if narrow { MOST_LISTED / u64::from(question.problem.ranks) } else { u64::MAX };
         *all.start()..=most.min(*all.end())
@@ -206,8 +206,8 @@ impl DecisionTables {
         (ranked, all.native(machine, question.bytes()))
     }
 
-    /// Returns the algorithms that a tuning run should measure for a call: the first `most` of the model's ranking, and those that the
-    /// model cannot predict, which are socket-aware algorithms and other functions of the MPI with the same effect.
+    /// Returns the algorithms that a tuning run should measure for a call: the `most` fastest by the cost model, and algorithms that the
+    /// model cannot predict (socket-aware ones, and other functions of the MPI with the same effect).
     pub fn tuning_candidates(&self, question: &Question<'_>, most: usize) -> Vec<Expression> {
         let ranked = self.ranking(question).0.into_iter().take(most).map(|ranked| ranked.expression);
         let levels = socket_aware(question.problem.collective, &self.topology);
@@ -225,7 +225,7 @@ impl DecisionTables {
         self.tables[need.index()].get_or_init(|| self.find(need))
     }
 
-    /// Returns the required property that an algorithm does not have.
+    /// Returns a required property that an algorithm does not have, or `None` if it has all of them.
     pub(crate) fn lacks(
         &self,
         collective: Collective,
@@ -294,8 +294,8 @@ impl DecisionTables {
                 if before == after {
                     break;
                 }
-                // Between the two sizes, only the two selected algorithms and the MPI's own function are compared. If the MPI's own
-                // function is the best in between, there is one more change.
+                // Between the two sizes, only the algorithms selected at these sizes and the MPI's own function are compared. If the MPI's
+                // own function is the best in between, there is one more change.
                 let two: Vec<Expression> = [before.best, after.best].into_iter().flatten().cloned().collect();
                 let mut high = end;
                 while high - low > 1 && changes < CHANGES {
@@ -362,8 +362,8 @@ impl CandidateSet<'_> {
         all
     }
 
-    /// Predicts the time of the MPI's own function, in seconds. The MPI is assumed to select the algorithm that is best on the default
-    /// machine model. If it also has a node-aware algorithm, the faster of both counts.
+    /// Predicts the time of the MPI's own function, in seconds. The MPI is assumed to select the algorithm that is the fastest on its
+    /// default machine model. If the MPI also has a node-aware algorithm, the shorter of both times is returned.
     fn native(&self, machine: &Machine, bytes: u64) -> Option<f64> {
         let Knowledge { default_machine: default, vendor, .. } = &*self.tables.knowledge;
         let (collective, shape) = (self.need.collective, self.tables.shape);
@@ -405,7 +405,7 @@ impl CandidateSet<'_> {
             .result(bytes)
             .map(|result| Choice { expression: result.expression.clone(), reason: Reason::of(result) });
         match tuned {
-            // Other functions of the MPI cannot handle every call, so the model's selection follows.
+            // A composition of other MPI functions cannot handle every call, so the model's selection follows.
             Some(tuned) if tuned.expression.is_composition() => {
                 [tuned].into_iter().chain(self.by_model(bytes)).collect()
             }
@@ -439,10 +439,10 @@ impl CandidateSet<'_> {
     }
 }
 
-/// Largest total of listed counts, in bytes, that C integers can express.
+/// Largest total of listed counts, in bytes, that fits into a C integer.
 const MOST_LISTED: u64 = i32::MAX as u64;
 
-/// Whether the total of listed counts, in bytes, exceeds C integers.
+/// Whether the total of listed counts, in bytes, does not fit into a C integer.
 fn too_many(problem: &Problem) -> bool {
     match &problem.counts {
         Counts::Listed(counts) => counts.iter().sum::<u64>() * u64::from(problem.element) > MOST_LISTED,
@@ -559,8 +559,8 @@ mod tests {
         }
     }
 
-    /// Measurements on one node do not apply to several nodes, and no algorithm that reads buffers is selected where ranks cannot read
-    /// each other's.
+    /// Measurements on one node do not apply to several nodes, and no algorithm in which ranks read each other's buffers is selected where
+    /// they cannot.
     #[test]
     fn a_profile_counts_where_it_was_measured() {
         let shape = Shape::of(&"1x4".parse().unwrap());

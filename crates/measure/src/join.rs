@@ -74,7 +74,7 @@ pub fn join_cases(results: &Results) -> Vec<JoinedCase<'_>> {
     joined
 }
 
-/// Returns the times of a contender in a block, in seconds.
+/// Returns the times of a contender in a block, in seconds, one for each repetition.
 fn of_block(block: &Block, contender: usize, look: TimingMethod) -> Option<Vec<f64>> {
     block.runs.iter().find(|run| run.contender == contender).map(|run| run.times(look))
 }
@@ -84,7 +84,7 @@ fn number(case: &Case, name: &str) -> Option<usize> {
 }
 
 impl JoinedCase<'_> {
-    /// Returns the name of the measured function. With counts of each rank it has a `v` at the end, except for `reduce_scatter`.
+    /// Returns the name of the measured function. If ranks have different counts, the name ends in `v`, except that of `reduce_scatter`.
     pub fn function_name(&self) -> String {
         match self.counts {
             Some(_) if self.collective != "reduce_scatter" => format!("{}v", self.collective),
@@ -92,7 +92,8 @@ impl JoinedCase<'_> {
         }
     }
 
-    /// Returns the times of a contender in launches that also measured the contender `beside`, since only these are comparable.
+    /// Returns the times of a contender in launches that also measured the contender `beside`, because only times of the same launches are
+    /// comparable.
     pub fn times(&self, contender: &str, beside: &str, look: TimingMethod) -> Option<Times> {
         let mut blocks = Vec::new();
         for (_, case) in &self.cases {

@@ -31,8 +31,9 @@ pub fn is_native(contender: &str) -> bool {
     contender == NATIVE || is_forced(contender)
 }
 
-/// Returns the contender with the setting of the MPI that was fastest in the trials, which is then measured in full. Files joined from
-/// several runs may have several; then it is the fastest relative to an algorithm of the library.
+/// Returns the contender that is the MPI's own function under its fastest setting. Usually a case has one such contender, because only the
+/// winner of the trial launches is measured in full. If files of several runs were joined there may be several; then the fastest relative
+/// to another contender is returned.
 pub fn best<'a>(case: &JoinedCase<'a>) -> Option<&'a str> {
     let forced: Vec<&'a str> = case.contenders.iter().copied().filter(|name| is_forced(name)).collect();
     let ours = case.contenders.iter().find(|name| !is_native(name) && **name != LIBRARY_SELECTION)?;

@@ -21,7 +21,7 @@ pub struct Results {
 pub struct Launch {
     /// Start time in seconds since 1970.
     pub when: u64,
-    /// The version of Bruckner.
+    /// Version of Bruckner with which the launch measured.
     pub version: String,
     /// Whether the launch only finds out which settings of the MPI are worth measuring. Its times are not used for anything else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -33,7 +33,7 @@ pub struct Launch {
     pub mpi: MpiInfo,
     /// Machine on which the launch ran.
     pub machine: Host,
-    /// Topology of nodes and ranks, as the option `bruckner explain --topology` takes it.
+    /// Topology of nodes and ranks, in the form of the option `bruckner explain --topology`.
     pub topology: String,
     /// Number of ranks.
     pub ranks: u32,
@@ -63,7 +63,7 @@ pub struct MpiInfo {
 pub struct Host {
     /// Host name of each rank.
     pub hosts: Vec<String>,
-    /// List of the cores on which each rank may run.
+    /// For each rank, the list of cores on which it may run.
     pub pinning: Vec<String>,
     /// Model name of rank 0's processor.
     pub processor: String,
@@ -106,7 +106,7 @@ pub struct Contender {
     pub refused: Option<String>,
 }
 
-/// Measurements of all contenders, each run once, in random order.
+/// A block of measurements: all contenders run once, in random order, each with all its repetitions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
     /// Runs of the measured contenders, in the order of execution.
@@ -122,7 +122,7 @@ pub struct BlockTimes {
     pub from_barrier: Vec<Vec<u64>>,
     /// For each rank, the total time of consecutive calls without a barrier between them.
     pub back_to_back: Vec<u64>,
-    /// Number of the consecutive calls.
+    /// Number of consecutive calls that each time in `back_to_back` covers.
     pub calls: u32,
 }
 
@@ -136,7 +136,7 @@ pub enum TimingMethod {
 }
 
 impl TimingMethod {
-    /// Both methods.
+    /// Both methods of timing a collective.
     pub const ALL: [TimingMethod; 2] = [TimingMethod::FromBarrier, TimingMethod::BackToBack];
 
     /// Returns the name of the method in reports.
@@ -149,7 +149,7 @@ impl TimingMethod {
 }
 
 impl BlockTimes {
-    /// Returns the time of the slowest rank in each repetition, in seconds. Back to back, there is one value: the time per call.
+    /// Returns the time of the slowest rank in each repetition, in seconds. For back-to-back calls there is one value, the time per call.
     pub fn times(&self, look: TimingMethod) -> Vec<f64> {
         match look {
             TimingMethod::FromBarrier => {
@@ -177,7 +177,7 @@ pub enum ResultsError {
         /// Error message of the JSON parser.
         reason: String,
     },
-    /// The file has another format or version.
+    /// The file has another format, or another version of the format.
     #[error("the file has format `{0}`, but this version reads `{FORMAT}`")]
     Format(String),
 }

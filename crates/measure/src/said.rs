@@ -1,6 +1,6 @@
 //! Formats times and sizes for people.
 
-/// Formats a time with about four digits at most, and a unit.
+/// Formats a time in ns, µs or ms: numbers below 100 with one decimal, larger numbers without decimals.
 pub fn time(seconds: f64) -> String {
     let (number, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -11,7 +11,7 @@ pub fn time(seconds: f64) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// Formats a size in MiB or KiB if it is a whole number of them, and else in bytes.
+/// Formats a size in MiB or KiB if it is a whole number of these units, otherwise in bytes.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),

@@ -42,8 +42,8 @@ pub fn median(of: &[f64]) -> f64 {
     quantile(of, 0.5)
 }
 
-/// Returns the confidence interval of the median for any distribution. Its ends are two of the values, found by the binomial distribution
-/// of the number of values below the median. With too few values it is their whole range.
+/// Returns the confidence interval of the median for any distribution. The ends of the interval are two of the values, found by the
+/// binomial distribution of the number of values below the median. With too few values the interval is the range of all values.
 pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
     let sorted = sorted(of);
     let n = sorted.len();
@@ -66,9 +66,9 @@ pub fn median_interval(of: &[f64], confidence: f64) -> Interval {
     Interval { low: sorted[at], high: sorted[n - 1 - at] }
 }
 
-/// Returns the centre of the differences of pairs and its confidence interval, for any symmetric distribution: Hodges and Lehmann's
-/// estimate, and Wilcoxon's signed ranks. The interval has at least this confidence. With too few values it is their whole range. Returns
-/// `None` without values.
+/// Returns the Hodges-Lehmann estimate of the centre of `values`, which are differences of pairs, and a confidence interval by Wilcoxon's
+/// signed-rank test, for any symmetric distribution. The interval has at least this confidence; with too few values, it is the range of
+/// all values. Returns `None` without values.
 pub fn wilcoxon_interval(values: &[f64], confidence: f64) -> Option<(f64, Interval)> {
     let n = values.len();
     let each = |a: usize| (a..n).map(move |b| (values[a] + values[b]) / 2.0);
@@ -83,7 +83,7 @@ pub fn wilcoxon_interval(values: &[f64], confidence: f64) -> Option<(f64, Interv
         }
     }
     let tail = (1.0 - confidence) / 2.0 * 2f64.powi(n as i32);
-    // Finds the largest number of means that may be cut off at each end.
+    // Finds the largest number of means of two values that may be cut off at each end.
     let mut below = 0.0;
     let cut = ways
         .iter()
@@ -102,20 +102,20 @@ pub fn wilcoxon_interval(values: &[f64], confidence: f64) -> Option<(f64, Interv
 /// Statistics of one contender's times, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Times {
-    /// Median of all times.
+    /// Median of all times, in seconds.
     pub median: f64,
     /// Confidence interval of the median, at 95 %.
     pub interval: Interval,
-    /// Shortest time.
+    /// Shortest time, in seconds.
     pub min: f64,
-    /// 95th percentile.
+    /// 95th percentile of the times, in seconds.
     pub p95: f64,
-    /// Number of times.
+    /// Number of measured times.
     pub samples: usize,
 }
 
-/// Returns the statistics of the times in all blocks; `None` without any. The times of a block are correlated, so the interval is that of
-/// the medians of the blocks.
+/// Returns the statistics of the times in all blocks; `None` if there are no times. The times of a block are correlated, so the interval
+/// is computed from the medians of the blocks.
 pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
     let all: Vec<f64> = blocks.iter().flatten().copied().collect();
     let medians: Vec<f64> = blocks.iter().filter(|block| !block.is_empty()).map(|block| median(block)).collect();
@@ -131,13 +131,13 @@ pub fn times(blocks: &[Vec<f64>]) -> Option<Times> {
 /// Comparison of two contenders: the time of the first divided by the time of the second in the same block.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Comparison {
-    /// Median over launches of the median ratio over blocks.
+    /// Median over launches of the median over blocks of the time ratio.
     pub ratio: f64,
     /// Confidence interval of the ratio, by bootstrap.
     pub interval: Interval,
-    /// Number of launches.
+    /// Number of launches that measured both contenders.
     pub launches: usize,
-    /// Number of blocks in all launches.
+    /// Number of blocks with both contenders, in all launches.
     pub blocks: usize,
     /// Whether there are too few blocks for an interval of the requested confidence.
     pub too_few: bool,
@@ -146,11 +146,11 @@ pub struct Comparison {
 /// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ComparisonResult {
-    /// The interval lies below 1.
+    /// The first contender is faster: the interval of the time ratio lies below 1.
     Faster,
-    /// The interval lies above 1.
+    /// The first contender is slower: the interval of the time ratio lies above 1.
     Slower,
-    /// The interval contains 1.
+    /// Neither contender is significantly faster: the interval of the time ratio contains 1.
     NoDifference,
     /// There are too few blocks for a result.
     TooFew,
@@ -169,14 +169,15 @@ impl Comparison {
         }
     }
 
-    /// Returns the comparison with the contenders exchanged. Its ratio is the speedup of the first contender over the second.
+    /// Returns the comparison with the contenders exchanged, whose ratio is the speedup: the time of the second contender divided by that
+    /// of the first.
     pub fn swapped(&self) -> Comparison {
         let interval = Interval { low: 1.0 / self.interval.high, high: 1.0 / self.interval.low };
         Comparison { ratio: 1.0 / self.ratio, interval, ..*self }
     }
 }
 
-/// Returns the median over launches of the median ratio over blocks; `None` without any block.
+/// Returns the median over launches of the median over blocks of the time ratio; `None` if there are no blocks.
 pub(crate) fn ratio(launches: &[Vec<f64>]) -> Option<f64> {
     let of_launches: Vec<f64> =
         launches.iter().filter(|blocks| !blocks.is_empty()).map(|blocks| median(blocks)).collect();
@@ -190,7 +191,7 @@ const MIN_BOOTSTRAP_BLOCKS: usize = 30;
 const BOOTSTRAP_SAMPLES: usize = 4000;
 
 /// Compares two contenders by the ratios of their times in the blocks of each launch. The bootstrap draws launches with replacement, and
-/// blocks within each, because times vary more between launches than within one. Returns `None` without any block.
+/// blocks within each launch, because times vary more between launches than within one. Returns `None` if there are no blocks.
 ///
 /// The contenders of a block run shortly after each other, so disturbances that affect both cancel out.
 pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
@@ -219,7 +220,7 @@ pub fn compare(launches: &[Vec<f64>], confidence: f64) -> Option<Comparison> {
         let plain = median_interval(&all, confidence);
         interval = Interval { low: interval.low.min(plain.low), high: interval.high.max(plain.high) };
     }
-    // With so few blocks, all may lie on one side of the median by chance more often than the confidence allows.
+    // With so few blocks, all ratios may lie on one side of the true median by chance more often than the confidence allows.
     let too_few = 0.5f64.powi(all.len() as i32) > tail;
     Some(Comparison { ratio, interval, launches: launches.len(), blocks: all.len(), too_few })
 }
@@ -235,8 +236,8 @@ mod tests {
         (0..12).map(|_| random.next_u64() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
-    /// By tables of the signed-rank test, the interval of 10 pairs at 95 % leaves out eight means at each end; those of 8 pairs at 99 %
-    /// and of 5 pairs at 95 % leave out none.
+    /// By tables of the signed-rank test, the interval of 10 pairs at 95 % leaves out eight means at each end; the intervals of 8 pairs at
+    /// 99 % and of 5 pairs at 95 % leave out none.
     #[test]
     fn pairs_are_cut_as_the_tables_say() {
         let values: Vec<f64> = (1..=10).map(|n| f64::from(n * n)).collect();

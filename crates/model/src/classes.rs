@@ -1,8 +1,9 @@
 //! Groups ranks that do the same at the same time into classes, before a simulation: a million ranks often form a handful of classes.
 //!
-//! Initially, ranks with the same steps and arrival time form a class. A class is then split if the partners of its ranks are in different
-//! classes, if its messages match different steps of the partners, or if its ranks share regions with ranks of different classes. When no
-//! class is split any more, all ranks of a class do the same at all times, so each class is simulated once.
+//! Initially, ranks with the same steps and arrival time form a class. A class is then split if the partners of its ranks (the ranks with
+//! which they communicate) are in different classes, if its messages match different steps of the partners, or if its ranks share regions
+//! with ranks of different classes. When no class is split any more, all ranks of a class do the same at all times, so each class is
+//! simulated once.
 //!
 //! A class is identified by a 64-bit hash of all its properties. Different classes have the same hash only by chance.
 
@@ -18,9 +19,10 @@ use crate::steps::{CostStep, Partner, Steps};
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) steps: Arc<[CostStep]>,
-    /// For each step with a partner: class of the partner, and index of the matching step in the partner's list of partners.
+    /// For each send, receive or wait: class of the partner, and index of the matching step among the partner's own sends, receives and
+    /// waits.
     pub(crate) partners: Box<[(u32, u32)]>,
-    /// Index in [`Classes::regions`] of the region at each level.
+    /// For each level, the index in [`Classes::regions`] of the region in which the ranks of the class are.
     pub(crate) regions: Box<[u32]>,
     /// Number of ranks of the class on one node.
     pub(crate) on_node: u32,
@@ -28,7 +30,7 @@ pub(crate) struct Class {
     pub(crate) arrival: f64,
 }
 
-/// Regions whose ranks are in the same classes.
+/// A region. It represents all regions whose ranks are in the same classes.
 #[derive(Debug)]
 pub(crate) struct Region {
     /// Number of ranks in the region.
@@ -41,7 +43,7 @@ pub(crate) struct Region {
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
-    /// Different regions, by level.
+    /// For each level, its regions. Of the regions with ranks of the same classes, one is listed.
     pub(crate) regions: Vec<Vec<Region>>,
     /// The class of each rank.
     pub(crate) of: Vec<u32>,
@@ -57,14 +59,15 @@ pub struct Unmatched {
     pub other: u32,
 }
 
-/// Type of a step with a partner.
+/// Type of a step that communicates with another rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum StepKind {
     Send,
     Recv,
-    /// Wait for a flag, with the number of earlier waits for it.
+    /// Wait for a flag, with the number of earlier waits for the same flag.
     Wait(Flag, u32),
-    /// Wait for a flag right after another wait, with the number of earlier waits for it. The order of consecutive waits does not matter.
+    /// Wait for a flag right after another wait, with the number of earlier waits for the same flag. The order of consecutive waits does
+    /// not matter.
     FurtherWait(Flag, u32),
 }
 
@@ -78,7 +81,7 @@ impl StepKind {
         }
     }
 
-    /// Returns the types of all steps with a partner.
+    /// Returns the types of all sends, receives and waits.
     fn all(steps: &[CostStep]) -> Box<[StepKind]> {
         let before = [None].into_iter().chain(steps.iter().map(Some));
         let way = |(step, before): (&CostStep, Option<&CostStep>)| match (step, before) {
@@ -94,10 +97,10 @@ impl StepKind {
     }
 }
 
-/// A list of steps, without partners, that one or more ranks have.
+/// Steps that one or more ranks have in common; their partners may differ.
 struct List {
     steps: Arc<[CostStep]>,
-    /// Type of each step with a partner.
+    /// Type of each send, receive and wait.
     ways: Box<[StepKind]>,
     hash: u64,
 }
@@ -183,8 +186,8 @@ impl Gathered {
         &stretch.partners[stretch.starts[at]..stretch.starts[at + 1]]
     }
 
-    /// Returns, for each message of a rank, the index of the matching step in the partner's list of partners: the n-th message with a tag
-    /// from one rank to another matches the n-th receive there.
+    /// Returns, for each send and receive of a rank, the index of the matching step in the partner's list of partners: the n-th message
+    /// with a tag from one rank to another matches the n-th receive with this tag there. The entry is 0 for a wait.
     fn match_partners(&self, rank: u32, index: &mut Index) -> Result<Vec<u32>, Unmatched> {
         let (partners, ways) = (self.partners(rank), &self.list(rank).ways);
         let mut met = Vec::with_capacity(partners.len());
@@ -214,7 +217,7 @@ impl Gathered {
     }
 }
 
-/// Counts a rank's messages to and from each partner.
+/// Counts a rank's messages to and from each partner with the same tag.
 #[derive(Default)]
 struct Index {
     counts: FxHashMap<(Partner, StepKind), usize>,
@@ -306,8 +309,8 @@ pub(crate) fn classes(
     Ok(build_classes(topology, &gathered, met_of, &colours, arrival))
 }
 
-/// Returns a rank's new colour (hash of its class): its old colour mixed with those of its partners. Consecutive waits are mixed
-/// regardless of their order.
+/// Returns a rank's new colour, a hash that is equal for all ranks of a class: the rank's old colour mixed with those of its partners.
+/// Consecutive waits are mixed regardless of their order.
 fn recoloured(colours: &[u64], rank: u32, gathered: &Gathered, met: &[u32]) -> u64 {
     let (mut colour, mut flags) = (colours[rank as usize], 0u64);
     let partners = gathered.partners(rank).iter().zip(&gathered.list(rank).ways).zip(met);
@@ -332,7 +335,7 @@ fn distinct(colours: &[u64]) -> usize {
     colours.iter().collect::<rustc_hash::FxHashSet<_>>().len()
 }
 
-/// Returns a hash for each region of each level: of the colours in the region, regardless of their order.
+/// Returns, for each level and region, a hash of the colours (hashes of the classes) of the region's ranks, regardless of their order.
 fn regions_of(topology: &Topology, colours: &[u64]) -> Vec<Vec<u64>> {
     let mut shared: Vec<Vec<u64>> =
         (0..topology.levels()).map(|level| vec![0; topology.regions(Level(level)) as usize]).collect();
@@ -364,7 +367,7 @@ fn build_classes<'m>(
             })
         })
         .collect();
-    // Like regions are identified by the lowest class in them, because a class occurs only in regions with the same classes.
+    // Regions with the same classes are identified by the lowest of their classes, because a class occurs only in such regions.
     let mut regions: Vec<Vec<Region>> = (0..topology.levels()).map(|_| Vec::new()).collect();
     let mut known: Vec<FxHashMap<u32, u32>> = vec![FxHashMap::default(); regions.len()];
     let classes = speakers

@@ -1,13 +1,13 @@
 //! Cost formulas from the literature, evaluated on the steps of one rank without simulating the others.
 //!
-//! A rank's rounds run one after the other; messages of one round run concurrently. A rank's cost is the sum of its rounds and its local
-//! work. If all ranks do the same, this is the total cost, in the time that it takes to read one rank's steps. Only the
+//! The rounds of a rank run one after the other; messages of one round run concurrently. The cost of a rank is the sum of its rounds and
+//! its local work. If all ranks do the same, this is the cost of the collective, computed from the steps of one rank only. Only the
 //! [simulation](crate::Simulation) accounts for ranks that wait for others with more work.
 
 use crate::machine::Machine;
 use crate::steps::{CostStep, LinkClass};
 
-/// Cost model from the literature. Each model refines the one before it.
+/// Cost model from the literature. The models are in order of increasing detail: each refines the model before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Model {
     /// Postal model (Hockney): the latency and transfer rate of the network for all messages.
@@ -20,16 +20,16 @@ pub enum Model {
     LogGp,
 }
 
-/// Accumulated messages of one round.
+/// Messages of one round, added up. Times are in seconds.
 #[derive(Default)]
 struct Round {
     messages: u32,
-    /// Time until the next message can start, from the start of the round.
+    /// Time from the start of the round until the next message can start.
     busy: f64,
     longest: f64,
     finished: u32,
-    /// Time at which the first inter-node message starts to transfer. `shared` is the time that all inter-node messages take at the rate
-    /// limit.
+    /// Time from the start of the round until the transfer of the first inter-node message starts. `shared` is the time that all
+    /// inter-node messages take at the rate limit.
     first: f64,
     shared: f64,
 }
@@ -83,7 +83,7 @@ impl Model {
                 CostStep::Finish { .. } => round.finished += 1,
                 CostStep::Work(work) => others += machine.work(&work),
                 CostStep::Signal(_) => {}
-                // Consecutive waits take the time of one, because the flags are seen at the same time.
+                // Consecutive waits take the time of one wait, because their flags are seen at the same time.
                 CostStep::Wait { .. } if matches!(steps.get(at + 1), Some(CostStep::Wait { .. })) => {}
                 CostStep::Wait { .. } => others += machine.flag(),
                 CostStep::Barrier(_) => others += machine.barrier(on_node),

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use bruckner_model::fit::protocols;
-//! // A microsecond and a nanosecond for each byte; from 8,000 bytes on, five microseconds and half a nanosecond.
+//! // One microsecond and one nanosecond for each byte; from 8,000 bytes on, five microseconds and half a nanosecond per byte.
 //! let time = |bytes: u64| match bytes < 8000 { true => 1e-6 + bytes as f64 * 1e-9, false => 5e-6 + bytes as f64 * 5e-10 };
 //! let samples: Vec<(u64, f64)> = (3..20).map(|power| (1 << power, time(1 << power))).collect();
 //! let found = protocols(&samples, None);
@@ -44,8 +44,8 @@ pub fn protocols(samples: &[Sample], waits_from: Option<u64>) -> Vec<Protocol> {
     with_rate(all, samples)
 }
 
-/// Gives the last protocol a transfer rate if its samples show none: the rate of the protocol before it, on a line through the last
-/// sample.
+/// Gives the last protocol a transfer rate if its samples show none. The rate is that of the protocol before, and the latency is chosen so
+/// that the last sample is fitted exactly.
 fn with_rate(mut all: Vec<Protocol>, samples: &[Sample]) -> Vec<Protocol> {
     if let ([.., before, last], Some((bytes, time))) = (&mut all[..], samples.last())
         && last.per_byte == 0.0
@@ -56,7 +56,7 @@ fn with_rate(mut all: Vec<Protocol>, samples: &[Sample]) -> Vec<Protocol> {
     all
 }
 
-/// Fits protocols to samples that all use a rendezvous, or all do not.
+/// Fits protocols to samples, all of which use a rendezvous, or none.
 fn pieces(samples: &[Sample], rendezvous: bool) -> Vec<Protocol> {
     if samples.is_empty() {
         return Vec::new();
@@ -121,8 +121,8 @@ fn line(samples: &[Sample]) -> (f64, f64) {
     }
 }
 
-/// Sets a cost of the machine so that the simulated collective takes the time `measured`. The cost becomes 0 if the collective takes
-/// longer even then, and stays unchanged if the collective does not depend on it.
+/// Sets a cost of the machine so that the simulated collective takes the time `measured`, in seconds. The cost becomes 0 if the collective
+/// takes longer than `measured` even without it, and stays unchanged if the collective does not depend on it.
 pub fn fit_cost(
     machine: &mut Machine,
     played: &Simulation,

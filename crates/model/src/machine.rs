@@ -14,7 +14,7 @@ use crate::steps::{LinkClass, LocalWork};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Name, as the command line takes it.
+    /// Name of the machine on the command line.
     pub name: String,
     /// Description of the machine.
     pub about: String,
@@ -24,7 +24,7 @@ pub struct Machine {
     pub node: Option<Link>,
     /// Parameters of messages within a socket. If missing, `node` applies, or else `network`.
     pub socket: Option<Link>,
-    /// Limit of the rate at which all ranks of a node together send to other nodes.
+    /// Limit of the rate at which all ranks of a node together send to other nodes. If missing, only limits of protocols apply.
     pub injection: Option<Injection>,
     /// Costs of a rank's own work.
     #[serde(default)]
@@ -35,9 +35,9 @@ pub struct Machine {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Source of the numbers.
+    /// Publication or measurement from which the parameters are taken.
     pub source: String,
-    /// Time between the starts of two consecutive messages of a rank. If missing, [`Costs::gap`] applies.
+    /// Time between the starts of two consecutive messages of a rank, in seconds. If missing, [`Costs::gap`] applies.
     pub gap: Option<f64>,
     /// Protocols in ascending order of message size.
     pub protocols: Vec<Protocol>,
@@ -49,14 +49,15 @@ pub struct Link {
 pub struct Protocol {
     /// Messages of fewer bytes than this use the protocol; `None` for the last protocol, which has no upper limit.
     pub below: Option<u64>,
-    /// Time from the start of a message to its first byte.
+    /// Time from the start of a message until its first byte arrives, in seconds.
     pub latency: f64,
-    /// Transfer time of one byte.
+    /// Transfer time of one byte, in seconds.
     pub per_byte: f64,
     /// Whether a message starts only when the receiver is ready.
     #[serde(default)]
     pub rendezvous: bool,
-    /// Limit of the rate at which a node sends messages of this protocol. If missing, [`Machine::injection`] applies.
+    /// Bytes per second that all ranks of a node together can send in messages of this protocol. If missing, [`Machine::injection`]
+    /// applies.
     pub injection: Option<f64>,
 }
 
@@ -66,7 +67,7 @@ pub struct Protocol {
 pub struct Injection {
     /// Bytes per second that all ranks of a node together can send to other nodes.
     pub rate: f64,
-    /// Source of the number.
+    /// Publication or measurement from which the rate is taken.
     pub source: String,
 }
 
@@ -76,9 +77,9 @@ pub struct Injection {
 pub struct Costs {
     /// Time that a rank spends on starting a message, and again on finishing it.
     pub overhead: f64,
-    /// Time between the starts of two consecutive messages of a rank, for link classes without a gap of their own.
+    /// Time between the starts of two consecutive messages of a rank, for link classes whose [`Link::gap`] is missing.
     pub gap: f64,
-    /// Limit of the rate at which a rank sends to other nodes, all its messages together, in bytes per second.
+    /// Bytes per second that a rank can send to other nodes, in all its messages together.
     pub rate: Option<f64>,
     /// Time to reduce one byte.
     pub reduce: f64,
@@ -92,7 +93,7 @@ pub struct Costs {
     pub ask: f64,
     /// Time from raising a flag until another rank sees it. If missing, the latency of intra-node messages applies.
     pub flag: Option<f64>,
-    /// Source of the numbers.
+    /// Publication or measurement from which the costs are taken.
     pub source: String,
 }
 
@@ -113,8 +114,8 @@ pub enum MachineError {
 }
 
 impl Machine {
-    /// Returns the machine with scaled latencies: those between nodes are multiplied by `far`; those within a node, including flags and
-    /// system calls, by `near`.
+    /// Returns the machine with latencies between nodes multiplied by `far`, and latencies within a node, including the times of flags and
+    /// system calls, multiplied by `near`.
     pub fn scale_latencies(&self, far: f64, near: f64) -> Machine {
         let mut machine = self.clone();
         let slow = |wire: &mut Link, by: f64| {
@@ -288,7 +289,7 @@ impl Machine {
         KNOWN.iter().copied().find(|text| Machine::read(text).is_ok_and(|machine| machine.name == name))
     }
 
-    /// Makes a machine with one latency and one transfer rate for all messages, on which everything else is free.
+    /// Makes a machine with one latency and one transfer rate for all messages, on which all other work takes no time.
     pub fn postal(latency: f64, per_byte: f64) -> Machine {
         let protocol = Protocol { below: None, latency, per_byte, rendezvous: false, injection: None };
         Machine {
@@ -434,7 +435,7 @@ mod tests {
             };
             assert_eq!(around.iter().filter(same).count(), 4);
         }
-        // Without intra-node parameters, only those between nodes vary.
+        // Without intra-node parameters, only inter-node parameters vary.
         assert_eq!(Machine::builtin("trinity").unwrap().variations(0.3).len(), 5);
     }
 

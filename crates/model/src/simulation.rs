@@ -1,4 +1,4 @@
-//! A plan with its ranks grouped into classes, ready to be simulated on any machine.
+//! A plan whose ranks are grouped into classes (ranks that do the same at the same time), ready to be simulated on any machine.
 
 use bruckner_algorithms::TaskPlan;
 use bruckner_algorithms::lower::empty::MessagePurpose;
@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::simulate::{Deadlock, simulate};
 use crate::steps::{Steps, steps};
 
-/// A collective as steps of classes of ranks, ready to be simulated on any machine.
+/// A collective, ready to be simulated on any machine: the steps of each class of ranks that do the same at the same time.
 #[derive(Debug)]
 pub struct Simulation(Classes);
 
@@ -33,7 +33,7 @@ impl Outcome<'_> {
     }
 }
 
-/// Returns the steps of a rank in a plan: the messages of a round start together, and all are awaited before the local work of the round.
+/// Returns the steps of a rank in a plan. The messages of a round start together, and all are awaited before the local work of the round.
 /// Messages without data are left out, unless they order accesses to shared memory.
 pub fn steps_of(plan: &TaskPlan, rank: Rank) -> Steps {
     let mut rounds = plan.rounds(rank);
@@ -72,7 +72,7 @@ impl Simulation {
         Simulation::new(&plan.topology, |rank| steps_of(plan, rank), arrival)
     }
 
-    /// Returns the number of classes of ranks.
+    /// Returns the number of classes of ranks that do the same at the same time.
     pub fn classes(&self) -> usize {
         self.0.classes.len()
     }

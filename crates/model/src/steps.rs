@@ -1,20 +1,22 @@
-//! Steps of a rank's program that take time: bytes instead of buffer addresses, with partners in a separate list.
+//! Steps of a rank's program that take time. They contain sizes in bytes instead of buffer addresses. The ranks with which they
+//! communicate, their partners, are in a separate list.
 
 use bruckner_schedule::{Area, End, Flag, Instr, Level, LocalOp, Payload, Place, Problem, Rank, Tag, Topology};
 
-/// A step of a rank's program that takes time. The partners of all steps that have one are in [`Steps::partners`], in the same order.
+/// A step of a rank's program that takes time. The partners of sends, receives and waits are in [`Steps::partners`], in the order of these
+/// steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CostStep {
     /// Starts sending a message, as the next request.
     Send {
-        /// Size of the message.
+        /// Size of the message in bytes.
         bytes: u64,
         /// Link class of the message.
         reach: LinkClass,
     },
     /// Starts receiving a message, as the next request.
     Recv {
-        /// Size of the message.
+        /// Size of the message in bytes.
         bytes: u64,
         /// Link class of the message.
         reach: LinkClass,
@@ -40,7 +42,7 @@ pub enum CostStep {
 }
 
 impl CostStep {
-    /// Whether the step has a partner.
+    /// Whether the step has a partner, a rank with which it communicates: a send, a receive or a wait.
     pub fn has_partner(self) -> bool {
         matches!(self, CostStep::Send { .. } | CostStep::Recv { .. } | CostStep::Wait { .. })
     }
@@ -95,11 +97,11 @@ enum Memory {
 /// Link class of a message: how far apart its sender and receiver are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LinkClass {
-    /// Within a socket.
+    /// Messages between ranks of the same socket.
     Socket,
-    /// Within a node.
+    /// Messages between sockets of the same node.
     Node,
-    /// Between nodes.
+    /// Messages between nodes.
     Network,
 }
 
@@ -114,7 +116,7 @@ impl LinkClass {
     }
 }
 
-/// Partner of a step, with the tag that distinguishes messages between the same two ranks.
+/// Partner of a step: the rank with which it communicates, and the tag that distinguishes messages between the same two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Partner {
     /// Rank of the partner.
@@ -128,7 +130,7 @@ pub struct Partner {
 pub struct Steps {
     /// Steps in order of execution.
     pub steps: Vec<CostStep>,
-    /// Partners of the steps that have one, in the order of the steps.
+    /// Partners of the sends, receives and waits, in the order of these steps.
     pub partners: Vec<Partner>,
 }
 
@@ -141,7 +143,7 @@ fn memory(places: [&Place; 2]) -> Memory {
     of(places[0]).max(of(places[1]))
 }
 
-/// Returns the local work at the end of `steps`, adding an empty one if the last step is of another kind.
+/// Returns the local work at the end of `steps`. Appends an empty step of local work if the last step is of another type.
 fn work(steps: &mut Vec<CostStep>) -> &mut LocalWork {
     if !matches!(steps.last(), Some(CostStep::Work(_))) {
         steps.push(CostStep::Work(LocalWork::default()));
@@ -152,13 +154,15 @@ fn work(steps: &mut Vec<CostStep>) -> &mut LocalWork {
     }
 }
 
-/// Converts one rank's instructions to steps. Sizes must be known on all ranks; a message that carries sizes has 8 bytes for each.
+/// Converts one rank's instructions to steps. Block sizes must be known on all ranks; a message that contains sizes has 8 bytes for each
+/// size.
 pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr]) -> Steps {
     let element = u64::from(problem.element);
     let bytes_of = |place: &Place| problem.elements_of(&place.set).unwrap_or(0) * element;
     let mut steps = Vec::with_capacity(instrs.len());
     let mut partners = Vec::new();
-    // Pairs of a program's request number and the request that it currently stands for, because programs reuse the numbers.
+    // Request numbers of the program, each with the number in `steps` of the request that has it now, because programs reuse their
+    // numbers.
     let mut open: Vec<(u32, u32)> = Vec::new();
     let mut awaited: Vec<(Rank, Flag)> = Vec::new();
     let mut started = 0;
@@ -200,7 +204,7 @@ pub fn steps(problem: &Problem, topology: &Topology, rank: Rank, instrs: &[Instr
                 steps.push(CostStep::Wait { flag: *flag, before });
             }
             Instr::Local(LocalOp::Barrier(level)) => steps.push(CostStep::Barrier(*level)),
-            // These only order one execution after another, so they take no time in a single execution.
+            // These instructions only order one execution after another, so they take no time in a single execution.
             Instr::Local(LocalOp::Open | LocalOp::Enter { .. } | LocalOp::Leave(_)) => {}
         }
     }

@@ -22,7 +22,7 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for DrawE
     }
 }
 
-/// A value with its interval. On the x axis 0 is the first category, 0.5 lies between the first two.
+/// A value with its interval. On the x axis, 0 is the first category, and 0.5 lies between the first two.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
     /// Position on the x axis.
@@ -131,7 +131,7 @@ pub(crate) fn colour(names: &[String], name: &str) -> RGBColor {
 }
 
 impl Figure {
-    /// Names of all contenders, in the order in which they first occur.
+    /// Returns the names of all contenders, in the order in which they first occur.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for series in self.charts.iter().flat_map(|chart| &chart.series) {
@@ -177,7 +177,7 @@ impl Figure {
     }
 }
 
-/// Positions of the names in a legend, which wraps at `width` pixels.
+/// Returns the positions of the names in a legend that wraps at `width` pixels.
 fn legend(names: &[String], width: i32) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (0, 0);
     let mut places = Vec::new();
@@ -288,7 +288,7 @@ impl Chart {
             (x - left, y - top)
         };
         let upright = (FONT, 11).into_font().transform(FontTransform::Rotate270).color(&INK);
-        // Labels of landmarks are at least 12 pixels apart, so that they do not overlap.
+        // Labels of vertical lines are at least 12 pixels apart, so that they do not overlap.
         let mut free = i32::MIN;
         for (x, text) in &self.vertical_lines {
             let ((x, bottom), (_, top)) = (pixel(*x, low), pixel(*x, high));

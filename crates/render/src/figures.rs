@@ -9,7 +9,7 @@ use crate::chart::{Chart, DrawError, Figure, Mark, Point, Scale, Series};
 /// Name of the contender that stands for the MPI's own function under its fastest setting.
 pub(crate) const NATIVE_BEST: &str = "native-best";
 
-/// Returns the contenders of a case as pairs: the name shown in figures, and the name in the results.
+/// Returns the contenders of a case, each as the name shown in figures and the name in the results.
 pub(crate) fn shown<'a>(case: &JoinedCase<'a>) -> Vec<(&'a str, &'a str)> {
     let best = native::best(case).map(|best| (NATIVE_BEST, best));
     let mut shown: Vec<_> =
@@ -19,7 +19,7 @@ pub(crate) fn shown<'a>(case: &JoinedCase<'a>) -> Vec<(&'a str, &'a str)> {
     shown
 }
 
-/// Heading of a figure: the MPI, topology and labels that its cases share, without the label `without`.
+/// Returns the heading of a figure: the MPI, topology and labels that its cases share, without the label `without`.
 pub(crate) fn heading(case: &JoinedCase<'_>, without: Option<&str>) -> String {
     let labels = case.labels.iter().filter(|(name, _)| Some(name.as_str()) != without);
     let labels: Vec<String> = labels.map(|(name, value)| format!("{name} {value}")).collect();
@@ -41,7 +41,7 @@ pub(crate) fn group<T>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> S
     groups
 }
 
-/// Label on the size axis for a case: the bytes, and the number of empty blocks where counts differ between ranks.
+/// Returns the label of a case on the size axis: the bytes and, if counts differ between ranks, the number of ranks with no data.
 pub(crate) fn size(case: &JoinedCase<'_>) -> String {
     match case.counts {
         Some(counts) => {
@@ -55,7 +55,7 @@ pub(crate) fn size(case: &JoinedCase<'_>) -> String {
 /// Function from a case and a contender to a value with the lower and upper end of its interval.
 type Value<'f> = dyn Fn(&JoinedCase<'_>, &str) -> Option<(f64, f64, f64)> + 'f;
 
-/// Makes a chart with one position on the x axis for each case, and `value` of each contender there.
+/// Makes a chart with one position on the x axis for each case. The points of a contender are the results of `value` for each case.
 fn chart(
     title: String,
     x: &str,
@@ -88,10 +88,11 @@ fn chart(
     }
 }
 
-/// Figures of time against size: one figure for each MPI, topology and label, one chart for each collective.
+/// Makes figures of time against message size: one figure for each MPI, topology and set of labels, with one chart for each collective.
 pub fn times(results: &Results, look: TimingMethod) -> Vec<Figure> {
     let value = |case: &JoinedCase<'_>, name: &str| {
-        // Times from launches that also measured plain `native`; a contender that never ran beside it takes its times from all launches.
+        // Times come from launches that also measured `native`, or from all launches if no launch measured the contender together with
+        // `native`.
         let times = case.times(name, native::NATIVE, look).or_else(|| case.times(name, name, look))?;
         Some((times.median, times.interval.low, times.interval.high))
     };
@@ -99,13 +100,13 @@ pub fn times(results: &Results, look: TimingMethod) -> Vec<Figure> {
     by_size(results, &y, Scale::Seconds, &value)
 }
 
-/// Figures of speedup over native against size.
+/// Makes figures of speedup over native against message size.
 pub fn speedups(results: &Results, look: TimingMethod, confidence: f64) -> Vec<Figure> {
     let y = "speedup over native";
     by_size(results, y, Scale::Speedup, &|case, name| speed(case, name, look, confidence))
 }
 
-/// Speedup of `name` over native with its interval, from blocks in which both were measured; `None` for native itself.
+/// Returns the speedup of `name` over native with its interval, from blocks in which both were measured; `None` for native itself.
 fn speed(case: &JoinedCase<'_>, name: &str, look: TimingMethod, confidence: f64) -> Option<(f64, f64, f64)> {
     if name == native::NATIVE {
         return None;
@@ -172,15 +173,16 @@ fn format_number(number: f64, unit: Unit) -> String {
     }
 }
 
-/// Returns the fastest contender relative to native, other than the MPI's own function.
+/// Returns the contender with the largest speedup over native, other than the MPI's own function under any setting.
 fn fastest_algorithm<'a>(case: &JoinedCase<'a>, look: TimingMethod) -> Option<&'a str> {
     let ours = case.contenders.iter().copied().filter(|name| !native::is_native(name));
     let rated = ours.filter_map(|name| Some((case.ratio(name, native::NATIVE, look)?, name)));
     rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// Figures of the speedup of our best contender over native, and over the MPI's best setting, against the numeric value of `label`. Each
-/// collective and size has a chart, with a mark at each break-even point.
+/// Makes figures of speedup against the numeric value of `label`: the speedup of the fastest contender that is not the MPI's own function,
+/// over native and over the MPI's own function under its best setting. Each collective and size has a chart, with a mark at each
+/// break-even point.
 pub fn by_label(results: &Results, label: &str, look: TimingMethod, confidence: f64) -> Result<Vec<Figure>, DrawError> {
     let joined = join_cases(results);
     let mut labelled: Vec<(f64, &JoinedCase<'_>)> = Vec::new();
@@ -240,8 +242,9 @@ pub fn by_label(results: &Results, label: &str, look: TimingMethod, confidence: 
     Ok(figures.into_iter().map(figure).filter(|figure| !figure.charts.is_empty()).collect())
 }
 
-/// Returns the points where a series crosses 1, interpolated between values of the label. Only significant crossings count: between two
-/// neighbouring points whose intervals lie on different sides of 1; points whose interval contains 1 are skipped.
+/// Returns the break-even points of a series: the points where its speedup crosses 1, interpolated between values of the label. Only
+/// significant crossings count, which lie between two points whose intervals are on different sides of 1. Points in between whose interval
+/// contains 1 are skipped.
 fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     let points = &series.points;
     let told: Vec<usize> = (0..points.len()).filter(|&n| points[n].low > 1.0 || points[n].high < 1.0).collect();
@@ -265,8 +268,8 @@ fn break_even(series: &Series, at: &[f64], unit: Unit) -> Vec<Mark> {
     told.windows(2).filter_map(between).collect()
 }
 
-/// Returns the winner of each case: the fastest contender whose speedup interval over the MPI's best setting (or native, where no setting
-/// was measured) lies above 1, or else the MPI's own function.
+/// Returns the winner of each case, grouped by MPI, topology and labels: the fastest contender that is significantly faster than the MPI's
+/// own function under its best setting (or the default setting, where no other was measured); otherwise the MPI's own function.
 pub(crate) fn winners(results: &Results, look: TimingMethod, confidence: f64) -> Vec<Group> {
     let joined = join_cases(results);
     let of = |case: &JoinedCase<'_>| {

@@ -7,8 +7,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::chart::{DrawError, FONT, INK, colour};
 use crate::figures::{Group, winners};
 
-/// Heat map of winners: for each collective and size the fastest contender that is significantly faster than the MPI's best setting (its
-/// default where none was forced), with its speedup; otherwise the MPI's own function.
+/// Heat map of winners: for each collective and size the fastest contender that is significantly faster than the MPI's own function under
+/// its best setting (or its default setting, where no other was measured), with the speedup; otherwise the MPI's own function.
 pub struct HeatMap(Group);
 
 const CELL: (i32, i32) = (164, 46);
@@ -16,7 +16,7 @@ const ROWS: i32 = 130;
 const HEAD: i32 = 64;
 
 impl HeatMap {
-    /// Makes one map for each MPI, topology and label.
+    /// Makes one map for each MPI, topology and set of labels.
     pub fn of(results: &Results, look: TimingMethod, confidence: f64) -> Vec<HeatMap> {
         winners(results, look, confidence).into_iter().map(HeatMap).collect()
     }

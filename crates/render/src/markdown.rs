@@ -8,7 +8,7 @@ use bruckner_measure::{
 
 use crate::figures::{group, heading, shown, size};
 
-/// Returns a table for each MPI, topology and label. Cells are speedups over native; the fastest contender of a row is bold.
+/// Returns a table for each MPI, topology and set of labels. Cells are speedups over native; the fastest contender of a row is bold.
 pub fn markdown(results: &Results, look: TimingMethod, confidence: f64) -> String {
     let joined = join_cases(results);
     let mut text = String::new();

@@ -107,7 +107,7 @@ fn about(page: &mut String, results: &Results, confidence: f64) {
     page.push_str("</dl>\n");
 }
 
-/// Formats a comparison as a table cell with its speedup; the verdict is the CSS class.
+/// Formats a comparison as a table cell with its speedup; the result of the comparison is the CSS class of the cell.
 fn cell(comparison: Option<Comparison>) -> String {
     let Some(comparison) = comparison else { return "<td></td>".to_owned() };
     let speed = comparison.swapped();

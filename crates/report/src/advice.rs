@@ -25,7 +25,8 @@ pub(crate) fn advice(report: &Report) -> Vec<String> {
     }
     for (record, row) in rows() {
         let compared = record.trials.iter().any(|seen| seen.collective == row.collective);
-        // Divided by the number of communicators: those of one record may be used at the same time, by different ranks.
+        // The time is divided by the number of communicators, because communicators of one record may be used at the same time by
+        // different ranks.
         let part = row.seconds / record.communicators.max(1) as f64 / seconds;
         if row.evidence == Evidence::Predicted && !compared && part >= MIN_FRACTION {
             advice.push(format!(

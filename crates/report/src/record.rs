@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
-    /// No measurement or prediction: a rule, an algorithm named by the user, or no alternative.
+    /// No measurement or prediction: a fixed rule of the library, an algorithm selected by the user, or a call without an alternative.
     #[default]
     Other,
-    /// A measurement of a tuning run (`bruckner tune`).
+    /// A measurement by a tuning run (`bruckner tune`).
     Measured,
     /// A prediction of the cost model.
     Predicted,
@@ -45,13 +45,14 @@ pub struct Row {
     pub evidence: Evidence,
     /// Number of calls.
     pub calls: u64,
-    /// Sum over all calls of the bytes of the largest block (or of the vector).
+    /// Sum over all calls of the message size in bytes (largest block, or vector).
     pub bytes: u64,
-    /// Calls by size, in ascending order: `(bytes, calls)`, where `bytes` is rounded up to a power of two.
+    /// Number of calls by message size, in ascending order of size: `(bytes, calls)`, where `bytes` is rounded up to a power of two.
     pub sizes: Vec<(u64, u64)>,
     /// Total seconds in these calls on the communicator's first rank.
     pub seconds: f64,
-    /// Seconds saved: the time that the MPI's own function would have taken, minus the time taken; `None` if it was not measured.
+    /// Seconds saved: the estimated time of the MPI's own function for these calls, minus the time taken; `None` if the MPI's own function
+    /// was not measured in this run.
     #[serde(default)]
     pub saved: Option<f64>,
 }
@@ -84,17 +85,17 @@ pub struct Checks {
     pub differed: u64,
 }
 
-/// Times of several algorithms for calls of about one size, measured side by side in trials of online tuning.
+/// Times of several algorithms for calls of about the same size, compared in trials of online tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Timings {
     /// Name of the collective.
     pub collective: String,
     /// Size of the calls in bytes, rounded up to a power of two.
     pub bytes: u64,
-    /// Exact size of the calls in bytes; 0 where ranks had different amounts.
+    /// Exact size of the calls in bytes; 0 if the blocks of ranks had different sizes.
     #[serde(default)]
     pub exact: u64,
-    /// Each algorithm with its seconds per call.
+    /// Name of each algorithm, with its time per call in seconds.
     pub times: Vec<(String, f64)>,
 }
 
@@ -116,12 +117,12 @@ pub struct Record {
     pub ranks: u32,
     /// Topology of the communicator's ranks, as text.
     pub topology: String,
-    /// Result of the message calibration at first use, as text; empty if there was none.
+    /// Result of the calibration at first use of the communicator, as text; empty if there was none.
     #[serde(default)]
     pub calibration: String,
     /// Counts of results that were compared with those of the MPI's own function.
     pub checks: Checks,
-    /// The calls, by collective, algorithm and reason.
+    /// Rows of calls, one for each collective, algorithm and reason.
     pub rows: Vec<Row>,
     /// Latest trial of online tuning for each collective and size.
     #[serde(default)]
@@ -176,7 +177,7 @@ impl Record {
         self.trials.push(seen);
     }
 
-    /// Sets [`Row::saved`] of each row, from the sizes for which both the row's algorithm and native were measured.
+    /// Sets [`Row::saved`] of each row, from the message sizes for which both the algorithm of the row and native were measured in trials.
     pub(crate) fn find_savings(&mut self) {
         for row in self.rows.iter_mut().filter(|row| !row.is_native() && !row.persistent) {
             let each = row.sizes.iter().filter_map(|(size, calls)| {
@@ -234,7 +235,7 @@ fn count(sizes: &mut Vec<(u64, u64)>, size: u64, calls: u64) {
     }
 }
 
-/// Merges a record into the one of `records` with the same name, size and topology, or appends it.
+/// Merges a record into the record of `records` with the same name, size and topology, or appends it if there is none.
 pub(crate) fn merge_into(records: &mut Vec<Record>, record: Record, merge: fn(&mut Record, Record)) {
     match records.iter_mut().find(|other| other.is_like(&record)) {
         Some(other) => merge(other, record),

@@ -1,4 +1,4 @@
-//! The report of a run: the algorithm of each call with the reason, the time taken, and the estimated time by native.
+//! The report of a run: the algorithm of each call with the reason, the time taken, and the estimated time of the MPI's own function.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use crate::statistics::{RankReport, RankTime};
 /// Time that ranks spent in collectives, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CollectiveTime {
-    /// Minimum over ranks.
+    /// Minimum over ranks of the time spent in collectives.
     pub least: f64,
-    /// Mean over ranks.
+    /// Mean over ranks of the time spent in collectives.
     pub mean: f64,
-    /// Maximum over ranks.
+    /// Maximum over ranks of the time spent in collectives.
     pub most: f64,
-    /// Part of the mean spent waiting for late ranks, estimated from sampled calls; `None` if some rank has no samples.
+    /// Mean over ranks of the time spent waiting for late ranks, estimated from sampled calls; `None` if some rank has no samples.
     pub waiting: Option<f64>,
 }
 
@@ -26,7 +26,8 @@ impl CollectiveTime {
     fn of(ranks: &[RankTime]) -> Option<CollectiveTime> {
         let number = ranks.len() as f64;
         let seconds = || ranks.iter().map(|rank| rank.seconds);
-        // Cost of a barrier without waiting: the shortest one on any rank, because the last rank to arrive does not wait.
+        // Time of a barrier without waiting. The shortest barrier on any rank is an estimate, because the last rank to arrive does not
+        // wait.
         let waits = || ranks.iter().filter_map(|rank| rank.waits);
         let barrier = waits().map(|waits| waits.shortest).fold(f64::INFINITY, f64::min);
         let waiting = || ranks.iter().filter_map(|rank| Some(rank.seconds * rank.waits?.share(barrier)));
@@ -80,16 +81,16 @@ pub struct Report {
     /// Time that ranks spent in collectives.
     #[serde(default)]
     pub in_collectives: Option<CollectiveTime>,
-    /// Seconds saved by the library, for the calls whose time by native was measured; `None` if there are none.
+    /// Seconds saved by the library, for calls for which the MPI's own function was measured; `None` if there are no such calls.
     pub saved: Option<f64>,
-    /// Placement of the job's ranks.
+    /// Placement of the job's ranks on nodes and cores.
     #[serde(default)]
     pub machine: JobPlacement,
     /// Advice for the user.
     pub advice: Vec<String>,
     /// Errors in the settings.
     pub complaints: Vec<String>,
-    /// Calls of each communicator.
+    /// Records of the calls of each communicator.
     pub communicators: Vec<Record>,
 }
 
@@ -97,7 +98,7 @@ fn one() -> u64 {
     1
 }
 
-/// Error: a file is not a report.
+/// Error for a file that is not a report.
 #[derive(Debug, thiserror::Error)]
 #[error("not a report written by BRUCKNER_REPORT: {0}")]
 pub struct InvalidReport(#[from] serde_json::Error);
@@ -372,7 +373,7 @@ mod tests {
         assert!(table.contains("MPI_COMM_WORLD, 4 ranks as 1x4"), "{table}");
         assert!(table.contains("1001 freed communicators, 2 ranks as 1x2"), "{table}");
         assert!(table.contains("allreduce               2        8 to 128   1.000000             -  shm"), "{table}");
-        // Reports of earlier versions have other names.
+        // Reports of earlier versions have other names for some keys.
         let mut old = whole.json();
         for (context, before, now) in ALIASES {
             if context == Context::Report {

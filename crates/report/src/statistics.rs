@@ -20,7 +20,7 @@ pub enum Handler<'a> {
     Named(&'a str, &'a str),
 }
 
-/// One call of a collective, as it is counted.
+/// One call of a collective, as the counters record it.
 pub struct Event<'a> {
     /// Collective that was called.
     pub name: Name,
@@ -28,13 +28,13 @@ pub struct Event<'a> {
     pub persistent: bool,
     /// Algorithm that handled the call, with the reason.
     pub by: Handler<'a>,
-    /// Bytes of the largest block or of the vector; 0 where each rank has only its own sizes (alltoallv).
+    /// Bytes of the largest block or of the vector; 0 if each rank knows only its own sizes (alltoallv).
     pub bytes: u64,
     /// Duration of the call on this rank, in seconds.
     pub seconds: f64,
 }
 
-/// A record, with an index of the rows of recent choices, which avoids formatting a choice again for every call.
+/// A record, with the rows of recently used choices, so that a choice is not formatted as text again for every call.
 struct CachedRows {
     record: Record,
     recent: Vec<(Name, Arc<Choice>, usize)>,
@@ -88,14 +88,15 @@ impl Counters {
         self.rows().add(event);
     }
 
-    /// Sets the communicator's topology and the text of its message calibration.
+    /// Sets the communicator's topology and the text of its calibration.
     pub fn set_topology(&self, topology: &str, calibration: &str) {
         let record = &mut self.rows().record;
         topology.clone_into(&mut record.topology);
         calibration.clone_into(&mut record.calibration);
     }
 
-    /// Stores the times of a trial: seconds per call of each algorithm compared. `equal` says whether all ranks had equal blocks.
+    /// Stores the times of a trial: seconds per call of each algorithm that the trial compared. `equal` says whether all ranks had blocks
+    /// of the same size.
     pub fn add_trial(&self, name: Name, bytes: u64, equal: bool, times: &[(Arc<Choice>, f64)]) {
         let times = times.iter().map(|(choice, time)| (choice.expression.to_string(), *time)).collect();
         let (collective, exact) = (name.text().to_owned(), if equal { bytes } else { 0 });
@@ -122,8 +123,9 @@ impl Drop for Counters {
 #[derive(Default)]
 struct TimeCounters {
     all: AtomicU64,
-    /// Total time in the barriers of sampled calls; every sampled call begins with a barrier. The fields below hold the shortest of these
-    /// barriers, the number of sampled calls, and the time in the calls without their barriers.
+    /// Total time in the barriers of sampled calls. A sampled call begins with a barrier, which shows how long the rank waits for others.
+    /// `shortest` is the time of the shortest of these barriers, `samples` the number of sampled calls, and `calls` the time in these
+    /// calls without the barriers.
     barriers: AtomicU64,
     shortest: AtomicU64,
     samples: AtomicU64,
@@ -134,12 +136,12 @@ struct TimeCounters {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RankTime {
     pub(crate) seconds: f64,
-    /// Time spent waiting for other ranks, estimated from sampled calls; `None` if no call was sampled.
+    /// Times of sampled calls, from which the time spent waiting for other ranks is estimated; `None` if no call was sampled.
     pub(crate) waits: Option<Waiting>,
 }
 
-/// Times of sampled calls, each of which begins with a barrier: seconds in the barriers, the shortest barrier, the number of samples, and
-/// seconds in the calls themselves.
+/// Times of sampled calls, each of which begins with a barrier: total seconds in the barriers (`waited`), seconds in the shortest barrier,
+/// number of samples, and total seconds in the calls without the barriers (`worked`).
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     waited: f64,
@@ -149,7 +151,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Returns the fraction of the sampled time that was waiting, if a barrier without late ranks takes `barrier` seconds.
+    /// Returns the fraction of the time of sampled calls that the rank spent waiting, if a barrier takes `barrier` seconds when no rank is
+    /// late.
     pub(crate) fn share(&self, barrier: f64) -> f64 {
         let waited = (self.waited - self.number * barrier).max(0.0);
         waited / (waited + self.worked).max(1e-9)
@@ -222,7 +225,7 @@ impl Statistics {
         counters
     }
 
-    /// Seconds since these statistics were created.
+    /// Returns the seconds since these statistics were created.
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }

@@ -1,4 +1,5 @@
-//! Simulates classes of ranks on a machine, to find the time at which each class finishes.
+//! Simulates a collective on a machine, to find the time at which each rank finishes. Ranks that do the same at the same time form a class
+//! and are simulated once.
 //!
 //! Every class has its own clock and advances until it needs something that another class has not done yet. The time of a message is known
 //! as soon as both ends are ready (for an eager message, as soon as it is sent), unless it shares a rate limit of its rank or node with
@@ -48,9 +49,9 @@ const UNKNOWN: End = End { ready: f64::NAN, arrived: f64::NAN, done: f64::NAN };
 struct State {
     next: usize,
     now: f64,
-    /// Number of completed steps that have a partner.
+    /// Number of completed steps that communicate with another rank (its partner): sends, receives and waits.
     partner: u32,
-    /// Ends of messages, by partner index; unused for waits.
+    /// State of this class's end of each message, with the same indices as [`Class::partners`]; unused for waits.
     ends: Vec<End>,
     /// For each request, the index of its message in `ends` and in [`Class::partners`].
     requests: Vec<u32>,
@@ -64,7 +65,7 @@ struct State {
     meets: bool,
 }
 
-/// A barrier in progress: the classes that have reached it, and the latest time at which one did.
+/// A barrier in progress: the classes that have reached it, and the latest time at which a class reached it, in seconds.
 #[derive(Default, Clone)]
 struct Meeting {
     there: Vec<u32>,

@@ -4,16 +4,17 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// A message that a node is sending to another node.
+/// A flow: a message in transfer from a node to another. It represents the messages that all ranks of one class on the node send at the
+/// same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Sending class, and index of the message among its partners.
+    /// Class that sends the message, and index of the message in `Class::partners`.
     pub(super) message: (u32, u32),
     /// Bytes that remain to be sent.
     pub(super) left: f64,
-    /// Maximum rate of the message without limits, in bytes per second.
+    /// Rate of the message without limits of its rank or node, in bytes per second.
     pub(super) most: f64,
-    /// Number of ranks of the node that send such a message.
+    /// Number of ranks of the node that send such a message at the same time.
     pub(super) ranks: u32,
     /// Time per byte at the rate limit of the node, in seconds; 0 without a limit.
     pub(super) of_node: f64,
@@ -30,8 +31,8 @@ struct Event {
 #[derive(Clone, Copy, Debug)]
 enum EventKind {
     Begins(Flow),
-    /// The soonest end of a flow at this node, computed from the rate assignment with this number. Ignored if rates have been assigned
-    /// again since.
+    /// The end of a flow at its current rate, with the value of `Node::plan`, which counts changes of rates. The event is ignored if rates
+    /// have changed since.
     Ends(u32),
 }
 
@@ -64,7 +65,7 @@ impl Ord for Event {
 
 #[derive(Clone, Default)]
 struct Node {
-    /// Flows with their current rates.
+    /// Messages in transfer from the node, with their current rates in bytes per second.
     flows: Vec<(Flow, f64)>,
     since: f64,
     plan: u32,
@@ -87,8 +88,8 @@ impl Sharing {
         self.events.push(Reverse(Event { time, node, what: EventKind::Begins(flow) }));
     }
 
-    /// Processes the next event at one node, and adds the messages that are completely sent to `through`. Returns the time of the event,
-    /// or `None` if no event is left.
+    /// Processes the next event at one node, and appends the messages whose transfer is complete to `through`. Returns the time of the
+    /// event, or `None` if no event is left.
     pub(super) fn next(&mut self, through: &mut Vec<(u32, u32)>) -> Option<f64> {
         let Reverse(first) = self.events.pop()?;
         let node = &mut self.nodes[first.node as usize];
@@ -135,8 +136,8 @@ impl Sharing {
     }
 }
 
-/// Sets the rates of all flows. The rates rise together; a flow stops rising at its own maximum, or when the rate limit of its rank or of
-/// the node is reached.
+/// Sets the rates of all flows. All rates rise together; that of a flow stops rising at the flow's own maximum, or when the rate limit of
+/// its rank or of the node is reached.
 fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
     // After sorting, flows of one class are adjacent.
     flows.sort_by_key(|(flow, _)| flow.message.0);
@@ -149,11 +150,12 @@ fn share(rank: Option<f64>, flows: &mut [(Flow, f64)]) {
     cap_rates(flows, |flow| f64::from(flow.ranks) * flow.of_node);
 }
 
-/// Caps rates at the level at which the flows together use a limit fully. `each` is the fraction of the limit that a flow uses per unit of
-/// rate; flows for which it is 0 are not capped.
+/// Caps the rates of flows at a common value, at which all flows together use a limit fully. `each` returns the fraction of the limit that
+/// a flow uses per unit of rate; flows for which it returns 0 are not capped.
 fn cap_rates(flows: &mut [(Flow, f64)], each: impl Fn(&Flow) -> f64) {
     let mut level = f64::INFINITY;
-    // Flows with at most this rate keep their maximum rate. The capacity that they leave raises the level, so more flows may keep theirs.
+    // Flows with at most this rate keep their maximum rate. The capacity that they leave raises the common value, so more flows may keep
+    // theirs.
     let mut below = 0.0;
     loop {
         let (mut used, mut rising) = (0.0, 0.0);

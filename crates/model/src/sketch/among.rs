@@ -1,4 +1,4 @@
-//! Sketches of messages among members: all ranks, or one rank of each node.
+//! Cost formulas (sketches) of messages among the members of a group: all ranks, or one rank of each node.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
@@ -17,13 +17,14 @@ pub(super) struct Members {
 /// Placement of the members.
 #[derive(Clone, Copy)]
 pub(super) enum At {
-    /// One member on each node, with the number of such groups that exchange messages on the same nodes at the same time.
+    /// One member on each node. The number is that of groups that exchange messages between the same nodes at the same time.
     Nodes(u32),
     /// Every rank of a communicator of this shape.
     Ranks(Shape),
 }
 
-/// Returns the copies that algorithms among all ranks make of a rank's own data. Algorithms that reduce work on a copy of it.
+/// Makes a stage with the copies that a rank makes of its own data, in algorithms among all ranks. Reductions copy the whole input,
+/// because they work on the copy.
 pub(super) fn input_copies(collective: Collective, ranks: u32, bytes: f64) -> Stage {
     Stage::copies(match collective {
         Collective::ReduceScatter => bytes * f64::from(ranks),
@@ -33,8 +34,8 @@ pub(super) fn input_copies(collective: Collective, ranks: u32, bytes: f64) -> St
 
 impl Members {
     /// Returns the link class of a round's messages to ranks at `distance`, and the number of ranks of a node that send over it. If the
-    /// messages of a round use several link classes, the one between the most distant ranks counts, or with `is_near` the one within the
-    /// node.
+    /// messages of a round use several link classes, the class between the most distant ranks counts or, with `is_near`, the class within
+    /// a node.
     fn reach(self, distance: u32, is_near: bool) -> (LinkClass, u32) {
         match self.at {
             At::Nodes(groups) => (LinkClass::Network, groups),
@@ -51,7 +52,8 @@ impl Members {
         Stage { senders, reach, messages: f64::from(messages), bytes, ..NOTHING }
     }
 
-    /// Makes a stage of concurrent messages to all other members. Only inter-node messages count, because those on the node end earlier.
+    /// Makes a stage of concurrent messages to all other members. On several nodes only inter-node messages count, because intra-node
+    /// messages end earlier.
     fn to_all(self, bytes: f64) -> Stage {
         let far = match self.at {
             At::Ranks(shape) if shape.nodes > 1 => self.count - shape.on_node,
@@ -60,14 +62,15 @@ impl Members {
         self.round_stage(self.count, false, far, bytes)
     }
 
-    /// Whether the inter-node messages of a round, with `to_come` rounds left, delay no rank. In rounds with growing distances, data
-    /// crosses from node to node at most as often as there are nodes.
+    /// Whether a round costs only as much as its intra-node messages, if `to_come` rounds are left. In rounds with growing distances, data
+    /// crosses from node to node at most as often as there are nodes, so the inter-node messages of earlier rounds delay no rank.
     fn is_intra_node(self, distance: u32, to_come: u32) -> bool {
         matches!(self.at, At::Ranks(shape) if shape.in_order && distance < shape.on_node && to_come > shape.nodes)
     }
 
-    /// Returns the stages of a member in an algorithm, if its formula is known. `bytes` is a block in an allgather and a reduce_scatter,
-    /// the whole vector in an allreduce, and the data from one member to one other in an alltoall.
+    /// Returns the stages (local work and messages) of a member in an algorithm, if its formula is known. `bytes` is the size of a block
+    /// in an allgather and a reduce_scatter, of the whole vector in an allreduce, and of the data from one member to one other in an
+    /// alltoall.
     pub(super) fn stages(self, collective: Collective, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let (count, members) = (self.count, f64::from(self.count));
         if count < 2 {
@@ -90,7 +93,7 @@ impl Members {
                 Expression::Plain(Plain::Rabenseifner) => self.rsag(&doubling(), bytes)?,
                 Expression::Plain(Plain::Ring) => self.rsag(expression, bytes)?,
                 Expression::ReduceScatterAllgather(of) => self.rsag(of, bytes)?,
-                // All members gather the vectors of all, then reduce them.
+                // Every member receives the vectors of all members, then reduces them.
                 Expression::Plain(Plain::SpreadOut) | Expression::Bruck(_) => {
                     let mut stages = self.gathers(expression, bytes)?;
                     stages.extend([Stage::copies(bytes), Stage::reduces((members - 1.0) * bytes)]);
@@ -131,7 +134,7 @@ impl Members {
         Some(stages)
     }
 
-    /// Returns the stages of an allgather of blocks.
+    /// Returns the stages of an allgather in which each member has a block of `bytes`, if its formula is known.
     fn gathers(self, expression: &Expression, bytes: f64) -> Option<Vec<Stage>> {
         let count = self.count;
         Some(match expression {
@@ -160,7 +163,7 @@ impl Members {
         })
     }
 
-    /// Returns the stages of rounds in each of which every member receives the data of `radix - 1` others.
+    /// Returns the stages of an allgather in which every member receives the data of up to `radix - 1` other members in each round.
     fn doubles(self, radix: u32, bytes: f64, is_near: bool) -> Vec<Stage> {
         let count = self.count;
         let mut stages = Vec::new();

@@ -1,9 +1,10 @@
-//! Sketches: cost formulas of algorithms, evaluated without planning. A sketch is the work of the busiest rank, from the algorithm's
-//! expression, the shape of the communicator and the message size. It is composed like a plan: messages among members (`among`), and the
-//! work of the ranks of a node before and after (`regional`, `on_node`).
+//! Sketches: cost formulas of algorithms, evaluated without planning. A sketch describes the work of the rank that has the most to do. It
+//! depends only on the algorithm's expression, the shape of the communicator (nodes, and ranks on each) and the message size. Like an
+//! algorithm, it has parts: messages among members of a group (`among`), and the work of the ranks of a node before and after (`regional`,
+//! `on_node`).
 //!
-//! A sketch takes a microsecond and a plan milliseconds, so all algorithms can be ranked for all sizes before any is planned. A test
-//! compares sketches with simulations of the plans.
+//! Evaluating a sketch takes a microsecond and making a plan takes milliseconds, so all algorithms can be ranked for all sizes before any
+//! is planned. A test compares sketches with simulations of the plans.
 //!
 //! ```
 //! use bruckner_model::{Machine, Shape, Sketch};
@@ -61,7 +62,8 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// A stage that the busiest rank executes `times` times. Numbers of bytes and messages may be fractions.
+/// One stage of an algorithm: local work and concurrent messages, which a rank repeats `times` times. Numbers of bytes and messages may be
+/// fractions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Stage {
     times: f64,
@@ -70,14 +72,14 @@ struct Stage {
     reach: LinkClass,
     /// Number of messages that the rank sends at once; it receives as many.
     messages: f64,
-    /// Size of each message.
+    /// Size of each message in bytes.
     bytes: f64,
     work: Bytes,
     meetings: f64,
     waits: f64,
 }
 
-/// Local work as in [`Work`], but with fractional numbers.
+/// Local work as in [`LocalWork`], but with fractional numbers.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Bytes {
     copied: f64,
@@ -128,7 +130,7 @@ impl Stage {
         Stage { times, ..self }
     }
 
-    /// Returns the time of the stage on a machine, in seconds: first that of local work, then that of messages.
+    /// Returns two times of the stage on a machine, in seconds: the time of its local work, and the time of its messages.
     fn on(&self, machine: &Machine, on_node: u32) -> [f64; 2] {
         let costs = &machine.rank;
         let mut wire = 0.0;
@@ -158,18 +160,18 @@ impl Stage {
     }
 }
 
-/// Cost formula of an algorithm: the stages that the busiest rank executes.
+/// Cost formula of an algorithm: the stages of the rank that has the most to do.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sketch {
     stages: Vec<Stage>,
     on_node: u32,
-    /// Number of parts that pass through the stages one after the other in a pipeline; `stages` are those of one part.
+    /// Number of equal parts into which a pipeline divides the data; 1 without a pipeline. `stages` are the stages of one part.
     parts: u32,
 }
 
 impl Sketch {
-    /// Makes the sketch of an algorithm, if its formula is known. `bytes` is what each rank sends in an allgather, what it receives in a
-    /// reduce_scatter, what it sends to one other rank in an alltoall, and the whole vector in an allreduce.
+    /// Makes the sketch (cost formula) of an algorithm, if its formula is known. `bytes` is what each rank sends in an allgather, what it
+    /// receives in a reduce_scatter, what it sends to one other rank in an alltoall, and the whole vector in an allreduce.
     pub fn of(collective: Collective, expression: &Expression, shape: Shape, bytes: u64) -> Option<Sketch> {
         let (parts, of) = match expression {
             Expression::Pipeline { parts, of } => ((*parts).max(1), &**of),
@@ -185,7 +187,7 @@ impl Sketch {
             let [more_work, more_wire] = stage.on(machine, self.on_node);
             [work + more_work, wire + more_wire]
         });
-        // While the messages of one part are under way, ranks do the local work of another.
+        // While the messages of one part are in transfer, ranks do the local work of another part.
         work + wire + f64::from(self.parts - 1) * work.max(wire)
     }
 }
@@ -223,7 +225,7 @@ mod tests {
     use super::*;
     use crate::simulation::Simulation;
 
-    /// Sketches of the algorithms that may be selected are close to simulations of their plans.
+    /// Times by the cost formulas (sketches) of the algorithms that may be selected are close to simulations of their plans.
     #[test]
     fn sketches_are_near_what_plans_take() {
         let machines = ["emulated-cluster", "lassen", "gigabit-ethernet"].map(|name| Machine::builtin(name).unwrap());

@@ -1,4 +1,4 @@
-//! Sketches of algorithms within one node, which use shared memory.
+//! Cost formulas (sketches) of algorithms within one node, which use shared memory.
 
 use bruckner_algorithms::Expression;
 use bruckner_algorithms::expression::Plain;
@@ -6,7 +6,7 @@ use bruckner_schedule::Collective;
 
 use super::Stage;
 
-/// Returns the stages of an algorithm within one node, if its formula is known.
+/// Returns the stages (local work and messages) of an algorithm within one node, if its formula is known.
 pub(super) fn stages(collective: Collective, expression: &Expression, ranks: u32, bytes: f64) -> Option<Vec<Stage>> {
     let (all, others) = (f64::from(ranks), f64::from(ranks - 1));
     let piece = bytes / all;

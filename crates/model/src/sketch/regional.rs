@@ -9,11 +9,12 @@ use super::among::{At, Members};
 use super::{NOTHING, Shape, Stage};
 use crate::steps::LinkClass;
 
-/// Returns the stages of the busiest rank in a node-aware algorithm, if its formula is known. Levels other than nodes are not sketched.
+/// Returns the stages (local work and messages) of the rank that has the most to do in a node-aware algorithm, if its formula is known.
+/// Algorithms for levels other than nodes have no formula.
 pub(super) fn stages(collective: Collective, expression: &Expression, shape: Shape, bytes: f64) -> Option<Vec<Stage>> {
     match expression {
         Expression::Locality { level: Level::NODE, inside, lanes } => {
-            // Within a node, only the shared-memory algorithm is sketched.
+            // Within a node, only the shared-memory algorithm has a formula.
             (inside.to_string() == "shm").then(|| locality(collective, *lanes, shape, bytes))
         }
         Expression::Leader { level: Level::NODE, between, leaders } => {
@@ -26,13 +27,13 @@ pub(super) fn stages(collective: Collective, expression: &Expression, shape: Sha
 
 /// A round in which the ranks of a node exchange messages with other nodes.
 struct Reached {
-    /// Number of nodes whose data each message carries.
+    /// Number of nodes whose data each message contains.
     carried: f64,
-    /// Number of messages that each rank sends.
+    /// Number of messages that each sending rank sends.
     messages: f64,
     /// Number of nodes whose data a node receives in this round.
     got: f64,
-    /// Number of ranks of a node that send.
+    /// Number of ranks of a node that send messages in this round.
     senders: u32,
 }
 
